@@ -1,230 +1,289 @@
 """No way around: when nothing moves any more, nobody waits for what it could have by the rules, whatever mix of queues and gangs there is (issue of shares).
 
-The rules stand here a second time, for pods of one card on equal nodes: there a job fits wherever there are as many cards, so that who could have what is a
-matter of counting.
+The rules stand here a second time, for pods of one card on equal nodes: there a job fits wherever there are as many cards of one kind, so that who could have
+what is a matter of counting (`mixes`).
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import Claim, Job, JobId, Queue, QueueName
+from hbox_common.model import PUBLIC, Claim, Job, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
-from hbox_ledger.core.step import Step
-from hbox_scheduler.core.simulate import job
+from hbox_common.model.pools import POOL, POOLED, is_exclusive
+from hbox_scheduler.core.simulate import job, node
 
-from .both import CARDS, NODES, Both
+from .mixes import TOTAL, Kind, Mix, Work, World, mixes, work
 
-TOTAL = CARDS * NODES
-#: So often may who was evicted come back before nothing moves.
-RETURNS = 12
+#: HBOX_MIXES=3000: search longer.
+EXAMPLES = int(os.environ.get("HBOX_MIXES", "300"))
+
+#: How a level's jobs may preempt: whom each may have leave.
+PREEMPTS = {"high": {"low", ""}, "medium": set(), "low": set(), "": {"low", ""}}
 
 
-@dataclass
-class Department(Both):
-    """Who is evicted comes back: a gang that went whole as a gang, a member as a job of its own."""
+class Rules:
+    """The rules, counted."""
 
-    evicted: list[Claim] = field(default_factory=list)
-    jobs: dict[JobId, Job] = field(default_factory=dict)
+    def __init__(self, mix: Mix, world: World) -> None:
+        self.mix, self.world, self.tree = mix, world, world.books.queues
+        world.books.divide(world.now)
 
-    def submit(self, *jobs: Job) -> None:
-        self.jobs.update((one.id, one) for one in jobs)
-        super().submit(*jobs)
-        for _ in range(RETURNS):
-            leaving, self.evicted = self.evicted, []
-            if not leaving:
-                return
-            back = list(self._back(leaving))
-            self.jobs.update((one.id, one) for one in back)
-            super().submit(*back)
-        raise AssertionError("the same cards go from queue to queue for ever")
+    def could_have(self, one: Job) -> str | None:
+        """How the job could have its cards, all of one kind. None: it waits rightly."""
+        runs = one.id in self.world.books.jobs
+        for kind in self.world.kinds():
+            if self.may_use(one, kind) and (how := self._of_kind(one, kind, one.min_member, free_alone=runs)) is not None:
+                return f"{how} of {kind}"
+        return None
 
-    def obey(self, step: Step) -> None:
-        self.evicted += [self.books.live[eviction.claim].claim for eviction in step.evictions]
-        super().obey(step)
+    def may_use(self, one: Job, kind: Kind) -> bool:
+        request = one.tasks[0].cards
+        assert request is not None
+        pool = kind.pool or POOLED
+        pools = self.pools(one.queue)
+        lent = (q for q in self.tree.values() if pool in q.lent_pools)
+        return kind.model in (request.models or (kind.model,)) and (pool == PUBLIC or pool in pools or any(lent))
 
-    def _back(self, leaving: list[Claim]) -> list[Job]:
-        found = []
-        for id, count in Counter(claim.job for claim in leaving).items():
-            gang = self.jobs[id]
-            whole = id not in self.books.jobs
-            pods, least = (count, min(gang.min_member, count)) if whole else (1, 1)
-            for number in range(1 if whole else count):
-                again = job(
-                    f"{id}+{len(self.jobs)}.{number}", pods=pods, min_member=least, cards=1, queue=gang.queue,
-                    priority=gang.priority, created_at=self.now,
-                )  # fmt: skip
-                found.append(replace(again, preemptable=gang.preemptable, priority_class=gang.priority_class))
-        return found
+    def pools(self, queue: QueueName) -> tuple[str, ...]:
+        return self.tree[self.tree.path(queue)[-1]].pools or (POOLED,)
 
-    # What the rules say, counted.
+    def owns(self, queue: QueueName, pool: str) -> bool:
+        return is_exclusive(pool) and pool in self.pools(queue)
 
-    def used(self, queue: QueueName) -> int:
-        return self.books.queues.used(queue).get(GPU, 0)
+    def _of_kind(self, one: Job, kind: Kind, need: int, *, free_alone: bool) -> str | None:
+        """free_alone: what a gang has beyond its minimum takes from nobody (Volcano: it does not starve)."""
+        if self._limited(one, kind, need):
+            return None
+        free = self.world.free(kind)
+        if free >= need and (not self.mix.by_weight or self.entitled(one.queue, kind, need)):
+            return f"{free} cards are free"
+        reaches = () if free_alone else (Owning(self, one, kind), Preempting(self, one, kind), Reclaiming(self, one, kind))
+        for reach in reaches:
+            freed = free
+            for loss in self.losses(reach):
+                if freed < need and reach.loses(loss):
+                    freed += sum(self.world.kind(claim) == kind for claim in loss)
+            if freed >= need and reach.gone:
+                return f"{freed - free} cards may be taken, by {type(reach).__name__},"
+        return None
 
-    def waiting(self) -> list[Job]:
-        """Jobs of which nothing runs."""
-        return [one for one in self.jobs.values() if one.id not in self.books.jobs and self.scheduler.entry(one.id) is not None]
+    def _limited(self, one: Job, kind: Kind, need: int) -> bool:
+        """By a capability, by a quota, or because what is guaranteed to others would be lent for good."""
+        world, tree = self.world, self.tree
+        for queue in tree.path(one.queue):
+            most = tree.amounts(queue).capability
+            if any(world.used(queue, name) + need > most.get(name, TOTAL) for name in kind.names):
+                return True
+        for quota in self.mix.quotas if one.namespace == "small" else ():
+            if sum(claim.namespace == "small" for claim in world.claims()) + need > quota.limits[GPU]:
+                return True
+        firm = not tree[one.queue].reclaimable
+        return firm and world.books.lending.headroom(one.queue, dict.fromkeys(kind.names, need)).times == 0
 
-    def protected(self, queue: QueueName) -> int:
-        """Cards of the queue that nobody takes from."""
-        claims = [held.claim for held in self.books.live.values() if not held.claim.preemptable]
-        return sum(queue in self.books.queues.path(claim.queue) for claim in claims)
+    def entitled(self, queue: QueueName, kind: Kind, need: int) -> bool:
+        """Whether all queues of the path stay within what they are entitled to."""
+        return all(self.within(one, kind, need) for one in self.tree.path(queue))
 
-    def losses(self, reach: "Reach") -> list[tuple[QueueName, int]]:
-        """What others could lose, by queue: members that a gang can spare one by one, and then the rest of it at once."""
-        found: list[tuple[QueueName, int]] = []
-        for held in self.books.jobs.values():
-            claims = [self.books.live[id].claim for id in held.live]
+    def within(self, queue: QueueName, kind: Kind, need: int) -> bool:
+        """Whether one queue does: by the line of the model, where it has one, else by the line of all cards."""
+        line = self.tree.rights(queue).entitlement
+        name = next((name for name in kind.names if name in line), "")
+        return bool(name) and self.world.used(queue, name) + need <= line[name]
+
+    def losses(self, reach: "Reach") -> list[list[Claim]]:
+        """What others could lose: members that a gang can spare one by one, and then the rest of it at once."""
+        world, found = self.world, list[list[Claim]]()
+        for held in world.books.jobs.values():
+            claims = [world.books.live[id].claim for id in held.live]
             if not claims or any(not reach.takes(claim) for claim in claims):
                 continue
             least = max(claim.min_member for claim in claims)
-            spare = len(claims) - least if least > 1 else len(claims)
-            found += [(claims[0].queue, 1)] * spare
-            if spare < len(claims):
-                found.append((claims[0].queue, len(claims) - spare))
-        return sorted(found, key=lambda loss: loss[1])
-
-    def could_have(self, one: Job) -> str | None:
-        """How the job could have its cards. None: it waits rightly."""
-        tree, need = self.books.queues, one.min_member
-        path = tree.path(one.queue)
-        if any(self.used(queue) + need > tree[queue].capability.get(GPU, TOTAL) for queue in path):
-            return None
-        free = TOTAL - sum(map(self.used, tree.tops()))
-        if free >= need:
-            return f"{free} cards are free"
-        for reach in (Preempting(self, one), Reclaiming(self, one)):
-            freed = free
-            for queue, cards in self.losses(reach):
-                if freed < need and reach.loses(queue, cards):
-                    freed += cards
-            if freed >= need:
-                return f"{freed - free} cards may be taken, by {type(reach).__name__}"
-        return None
+            spare = max(0, len(claims) - least) if least > 1 else len(claims)
+            claims.sort(key=lambda claim: world.kind(claim) != reach.kind)
+            found += [[claim] for claim in claims[:spare] if world.kind(claim) == reach.kind]
+            if any(world.kind(claim) == reach.kind for claim in claims[spare:]):
+                found.append(claims[spare:])
+        return sorted(found, key=len)
 
 
 class Reach(ABC):
-    """Whom a job may have leave."""
+    """Whom a job may have leave, for cards of one kind."""
 
-    def __init__(self, department: Department, one: Job) -> None:
-        self.department, self.job = department, one
-        self.gone: Counter[QueueName] = Counter()
+    def __init__(self, rules: Rules, one: Job, kind: Kind) -> None:
+        self.rules, self.world, self.job, self.kind = rules, rules.world, one, kind
+        self.gone: list[Claim] = []
 
     @abstractmethod
     def takes(self, claim: Claim) -> bool:
         """Whether such a claim may go at all."""
 
-    def loses(self, queue: QueueName, cards: int) -> bool:
-        """Whether so many cards of the queue may go beside those that went before; they count as gone then."""
+    def may_lose(self, loss: list[Claim]) -> bool:
+        """Whether these may go beside those that went before."""
         return True
+
+    def loses(self, loss: list[Claim]) -> bool:
+        """As `may_lose`, within the disruption budgets; then they count as gone."""
+        going = self.budgets([*self.gone, *loss])
+        if any(count > self.world.allowed[name] for name, count in going.items()) or not self.may_lose(loss):
+            return False
+        self.gone += loss
+        return True
+
+    def budgets(self, claims: Iterable[Claim]) -> Counter[str]:
+        named = (self.world.jobs[claim.job].budget for claim in claims)
+        return Counter(name for name in named if name)
+
+
+class Owning(Reach):
+    """Owners have back what they lend, whatever else is said."""
+
+    def takes(self, claim: Claim) -> bool:
+        pool = self.kind.pool
+        mine = self.rules.owns(self.job.queue, pool) and not self.rules.owns(claim.queue, pool)
+        return mine and self.world.kind(claim).pool == pool
 
 
 class Preempting(Reach):
-    """A higher priority takes from lower ones of its own queue."""
+    """A higher priority takes from lower ones of its own queue; where there are levels, high and who has none from low and who has none."""
 
     def takes(self, claim: Claim) -> bool:
+        rules = self.rules
+        if rules.mix.levels:
+            own, other = (one if one in PREEMPTS else "" for one in (self.job.priority_class, self._class_of(claim)))
+            if other not in PREEMPTS[own]:
+                return False
         return claim.preemptable and claim.queue == self.job.queue and claim.priority < self.job.priority
+
+    def may_lose(self, loss: list[Claim]) -> bool:
+        """Where weights count the queue stays within its share: it has no more than that of what is free either."""
+        need = self.job.min_member - len(self.gone) - len(loss)
+        return not self.rules.mix.by_weight or self.rules.entitled(self.job.queue, self.kind, need)
+
+    def _class_of(self, claim: Claim) -> str:
+        return self.world.jobs[claim.job].job.priority_class
 
 
 class Reclaiming(Reach):
     """Where the paths part the one branch stays within what it is entitled to, and the other has more than it deserves; no guarantee is touched."""
 
     def takes(self, claim: Claim) -> bool:
-        return claim.preemptable and claim.queue != self.job.queue and self.department.books.queues[claim.queue].reclaimable
+        return claim.preemptable and claim.queue != self.job.queue and self.rules.tree[claim.queue].reclaimable
 
-    def loses(self, queue: QueueName, cards: int) -> bool:
-        tree = self.department.books.queues
-        ours, theirs = ([*reversed(tree.path(name))] for name in (self.job.queue, queue))
+    def may_lose(self, loss: list[Claim]) -> bool:
+        rules, tree = self.rules, self.rules.tree
+        ours, theirs = ([*reversed(tree.path(name))] for name in (self.job.queue, loss[0].queue))
         parting = next(i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
-        own, other = tree[ours[parting]], tree[theirs[parting]]
-        if self.department.used(own.name) + self.job.min_member > entitled(own):
+        own, other = ours[parting], theirs[parting]
+        if not rules.within(own, self.kind, self.job.min_member):
             return False
-        if GPU in other.deserved and self._left(other.name) <= other.deserved[GPU]:
+        if rules.mix.by_weight and not rules.entitled(self.job.queue, self.kind, self.job.min_member):
+            return False  # `proportion` lets no queue have more than its share
+        if not self._gives(other, loss):
             return False
-        if any(self._left(name) - cards < tree[name].guarantee.get(GPU, 0) for name in theirs[parting:]):
-            return False
-        for name in theirs:
-            self.gone[name] += cards
+        for queue in theirs[parting:]:
+            for name, units in tree.guarantee(queue).items():
+                less = sum(name in self.world.kind(claim).names for claim in loss)
+                if less and self._left(queue, name) - less < units:
+                    return False
         return True
 
-    def _left(self, queue: QueueName) -> int:
-        return self.department.used(queue) - self.gone[queue]
+    def _gives(self, queue: QueueName, loss: list[Claim]) -> bool:
+        """Whether it has more than it deserves of anything of the right pool that it would lose; of a model where it has a line for it."""
+        deserved = self.rules.tree.rights(queue).deserved
+        kinds = {self.world.kind(claim) for claim in loss if self.world.kind(claim).pool == self.kind.pool}
+        lines = {next((name for name in kind.names if name in deserved), "") for kind in kinds} - {""}
+        return not lines or any(self._left(queue, name) > deserved[name] for name in lines)
+
+    def _left(self, queue: QueueName, name: str) -> int:
+        path = self.rules.tree.path
+        gone = sum(name in self.world.kind(claim).names and queue in path(claim.queue) for claim in self.gone)
+        return self.world.used(queue, name) - gone
 
 
-def entitled(queue: Queue) -> int:
-    return max(queue.deserved.get(GPU, 0), queue.guarantee.get(GPU, 0))
+def keeps_to_the_amounts(mix: Mix, world: World) -> None:
+    """No queue is above its capability, and what nobody takes from is within what it is entitled to."""
+    tree = world.books.queues
+    for queue in tree:
+        for name, most in tree.amounts(queue).capability.items():
+            assert world.used(queue, name) <= most or name not in (GPU, f"{GPU}@lab")
+        line = tree.ruled(queue).entitlement
+        firm = [claim for claim in world.claims() if not claim.preemptable and queue in tree.path(claim.queue)]
+        assert all(any(name in line for name in world.kind(claim).names) for claim in firm)
+        for name, units in line.items():
+            assert sum(name == next(n for n in world.kind(claim).names if n in line) for claim in firm) <= units
 
 
-@st.composite
-def departments(draw: st.DrawFn) -> list[Queue]:
-    """Two to four departments that deserve no more than there is, with up to three projects each that deserve no more than their department."""
-
-    def queue(name: str, most: int, parent: str = "") -> Queue:
-        """Nothing is named in one of six; a limit is seldom."""
-        if draw(st.integers(0, 5)) == 5:
-            return Queue(QueueName(name), parent=parent, reclaimable=draw(st.integers(0, 7)) < 7)
-        deserved = draw(st.integers(0, most))
-        guarantee = draw(st.integers(0, deserved)) if draw(st.booleans()) else 0
-        limit = draw(st.integers(deserved, TOTAL)) if draw(st.integers(0, 4)) == 4 else TOTAL
-        return Queue(
-            QueueName(name),
-            parent=parent,
-            deserved={GPU: deserved},
-            guarantee={GPU: guarantee} if guarantee else {},
-            capability={GPU: limit},
-            reclaimable=draw(st.integers(0, 7)) < 7,
-        )
-
-    classes = st.sampled_from([(), (), (), ("firm",)])
-    queues, left = list[Queue](), TOTAL
-    for number in range(draw(st.integers(2, 4))):
-        top = replace(queue(f"d{number}", left), non_preemptible_classes=draw(classes))
-        left -= top.deserved.get(GPU, 0)
-        queues.append(top)
-        guaranteed, below = top.guarantee.get(GPU, 0), top.deserved.get(GPU, 0)
-        for project in range(draw(st.integers(0, 3))):
-            own = queue(f"d{number}-{project}", below, top.name)
-            limit = min(own.capability.get(GPU, TOTAL), top.capability.get(GPU, TOTAL))
-            guarantee = min(own.guarantee.get(GPU, 0), guaranteed)
-            below, guaranteed = below - own.deserved.get(GPU, 0), guaranteed - guarantee
-            queues.append(replace(own, capability={GPU: limit}, guarantee={GPU: guarantee} if guarantee else {}))
-    return queues
-
-
-@settings(max_examples=100, deadline=None)
-@given(departments(), st.data())
-def test_nobody_waits_for_what_it_could_have(queues: list[Queue], data: st.DataObject) -> None:
-    department = Department(queues)
-    tree = department.books.queues
-    leaves = [queue.name for queue in queues if not tree.children(queue.name)]
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(mixes(), st.data())
+def test_nobody_waits_for_what_it_could_have(mix: Mix, data: st.DataObject) -> None:
+    world = mix.world()
     for number in range(data.draw(st.integers(2, 10), label="jobs")):
-        queue = data.draw(st.sampled_from(leaves), label="queue")
-        pods = data.draw(st.sampled_from([1, 1, 2, 4, 8, TOTAL]), label="pods")
-        one = job(
-            f"j{number}", pods=pods, min_member=data.draw(st.integers(1, pods), label="least"), cards=1, queue=queue,
-            priority=data.draw(st.integers(0, 2), label="priority"), created_at=float(number),
-        )  # fmt: skip
-        name = data.draw(st.sampled_from(["", "", "firm"]), label="class")
-        department.submit(replace(one, priority_class=name, preemptable=data.draw(st.integers(0, 3), label="offered") == 3))
-        if department.books.by_pod and data.draw(st.integers(0, 3), label="one ends") == 3:
-            department.ends(data.draw(st.sampled_from(sorted(department.books.by_pod)), label="which"))
-        for rule in tree.values():
-            assert department.used(rule.name) <= rule.capability.get(GPU, TOTAL)
-            assert department.protected(rule.name) <= entitled(rule)
-    for one in department.waiting():
-        assert (how := department.could_have(one)) is None, f"{one.id} waits, and {how}"
+        world.bring(data.draw(work(mix, number), label="work"))
+        if world.books.by_pod and data.draw(st.integers(0, 3), label="one ends") == 3:
+            world.ends(data.draw(st.sampled_from(sorted(world.books.by_pod)), label="which"))
+            world.bring()
+        keeps_to_the_amounts(mix, world)
+    world.rest()
+    rules = Rules(mix, world)
+    for one in world.waiting():
+        assert (how := rules.could_have(one)) is None, (
+            f"{one.id} of {one.queue} waits, and {how}; it is told: {world.verdicts.get(one.id)}"
+        )
 
 
 def test_what_the_nearest_relative_may_not_give_all_of_comes_from_further_away() -> None:
     """chat is entitled to one card from its sister, and its department to two from the other one. A gang of two that begins with the sister never starts."""
     tops = [Queue(QueueName("speech"), deserved={GPU: 6}), Queue(QueueName("vision"), deserved={GPU: 6})]
     projects = [Queue(QueueName(name), parent="speech", deserved={GPU: most}) for name, most in (("asr", 3), ("chat", 1))]
-    department = Department([*tops, *projects])
-    department.submit(*(job(f"a{i}", cards=1, queue="asr", created_at=float(i)) for i in range(4)))
-    department.submit(*(job(f"v{i}", cards=1, queue="vision", created_at=float(i)) for i in range(8)))
-    department.submit(job("gang", pods=2, cards=1, queue="chat", created_at=100.0))
-    assert (department.used(QueueName("chat")), department.used(QueueName("asr"))) == (2, 4)
+    world = Mix([node(f"n{i}", cards=4, cpu=64) for i in range(3)], [*tops, *projects]).world()
+    world.bring(*(Work(job(f"a{i}", cards=1, queue="asr", created_at=float(i))) for i in range(4)))
+    world.bring(*(Work(job(f"v{i}", cards=1, queue="vision", created_at=float(i))) for i in range(8)))
+    world.bring(Work(job("gang", pods=2, cards=1, queue="chat", created_at=100.0)))
+    assert (world.held("chat"), world.held("asr")) == (2, 4)
+
+
+def test_a_borrower_keeps_nothing_by_leaving_pods_of_its_gang_waiting() -> None:
+    """Weights 1:1: the gang has 7 of 12 cards, asks for 12, and one after the other wants its half."""
+    tops = [Queue(QueueName("first"), capability={GPU: 7}), Queue(QueueName("late"))]
+    world = Mix([node(f"n{i}", cards=4, cpu=64) for i in range(3)], tops, by_weight=True).world()
+    world.bring(Work(job("elastic", pods=12, min_member=2, cards=1, queue="first", created_at=0.0)))
+    for number in range(8):
+        world.bring(Work(job(f"j{number}", cards=1, queue="late", created_at=1.0 + number)))
+    world.rest()
+    assert (world.held("first"), world.held("late")) == (6, 6)
+
+
+def test_an_elastic_gang_starts_with_as_many_pods_as_leave_others_what_they_are_guaranteed() -> None:
+    """12 cards, 10 are guaranteed to others: of a queue that gives nothing back 2 pods start, though 8 would fit."""
+    tops = [Queue(QueueName("owner"), guarantee={GPU: 10}), Queue(QueueName("keeps"), reclaimable=False)]
+    world = Mix([node(f"n{i}", cards=4, cpu=64) for i in range(3)], tops).world()
+    world.bring(Work(job("elastic", pods=8, min_member=1, cards=1, queue="keeps", created_at=0.0)))
+    assert world.held("keeps") == 2
+    world.bring(Work(job("more", pods=4, min_member=3, cards=1, queue="keeps", created_at=1.0)))
+    assert world.held("keeps") == 2
+
+
+def test_under_proportion_an_owner_has_what_is_free_on_its_own_nodes_whatever_its_weight_gives() -> None:
+    """Weights divide what there is in `pooled`; what the lab has of its own is no part of that."""
+    lab = Queue(QueueName("lab"), pools=("lab",), deserved={GPU: 1})
+    nodes = [node("own", cards=4, cpu=64, labels={POOL: "lab"}), *(node(f"n{i}", cards=4, cpu=64) for i in range(2))]
+    world = Mix(nodes, [lab, Queue(QueueName("others"), weight=4)], by_weight=True).world()
+    world.bring(Work(job("theirs", pods=8, min_member=1, cards=1, queue="others", created_at=0.0)))
+    world.bring(Work(job("ours", pods=3, cards=1, queue="lab", created_at=1.0)))
+    assert (world.held("others"), world.used(QueueName("lab"), f"{GPU}@lab")) == (8, 3)
+
+
+def test_what_a_queue_deserves_in_one_pool_protects_nothing_in_another() -> None:
+    """Its class is one that nobody takes from; it deserves 2 of `pooled` and nothing in particular of the lab, and its gang is in both."""
+    both = Queue(QueueName("both"), pools=(POOLED, "lab"), deserved={GPU: 2}, non_preemptible_classes=("firm",))
+    nodes = [node("own", cards=2, cpu=64, labels={POOL: "lab"}), node("n0", cards=4, cpu=64)]
+    world = Mix(nodes, [both]).world()
+    gang = job("gang", pods=4, cards=1, queue="both", created_at=0.0)
+    world.bring(Work(replace(gang, priority_class="firm", preemptable=False)))
+    assert [claim.preemptable for claim in world.claims()] == [True] * 4

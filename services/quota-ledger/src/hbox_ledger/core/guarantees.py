@@ -14,6 +14,7 @@ from hbox_common.model import (
     cards_by_model,
     is_offline,
 )
+from hbox_common.model.pools import pools_named
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.rights import CARDS_BY_NAME, Named, may_be_protected
 
@@ -55,9 +56,12 @@ def protects_found(state: LedgerState, fact: PodFact, held: Resources) -> bool:
 
 
 def _may_stay(state: LedgerState, queue: QueueName, asked: Resources) -> bool:
-    counted = {name: units for name, units in asked.items() if by_pool(name)[0] != PODS}
     path = [(state.queues.ruled(name), Named(state.protected_in(name))) for name in state.queues.path(queue)]
-    return may_be_protected(path, counted, CARDS_BY_NAME) and state.lending.headroom(queue, asked).times != 0
+    for pool in pools_named(asked):  # what it deserves in one pool protects nothing in another
+        counted = {name: units for name, units in asked.items() if (of := by_pool(name))[1] == pool and of[0] != PODS}
+        if not may_be_protected(path, counted, CARDS_BY_NAME):
+            return False
+    return state.lending.headroom(queue, asked).times != 0
 
 
 def _asked(state: LedgerState, plan: Plan) -> Resources:

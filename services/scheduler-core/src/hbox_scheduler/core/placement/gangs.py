@@ -118,14 +118,15 @@ def _kinds(members: Sequence[Member]) -> list[tuple[Member, int]]:
 
 
 def join(gang: Gang, placed: Gang, entry: Entry, *, settled: bool) -> None:
-    """Members that have places join those that wait: the places of all depend on each other. `settled`: nobody may have them leave."""
+    """Members that have places join those that wait: the places of all depend on each other. `settled`: nobody may have them leave, as in any case those of
+    which the ledger has not said yet that they have theirs."""
     specs = _specs(entry.job)
     for member in placed.members:
         spec = specs.get(member.uid)
         if spec is not None:
             member.role, member.labels = spec.name, {**member.labels, **spec.labels}
         member.gang = gang
-        if settled:
+        if settled or member.status is Status.ALLOCATED:
             member.preemptable = False
             if member.status is not Status.RELEASING:
                 member.status = Status.BOUND

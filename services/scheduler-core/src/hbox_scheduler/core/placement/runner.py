@@ -395,7 +395,7 @@ class SessionRunner:
 
     def preempt(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[JobPlacement]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
-        with self._session(self._conf, entries, queues, leaving) as (session, preemptors):
+        with self._session(self._conf, entries, queues, leaving, whole=True) as (session, preemptors):
             revoke.run(session)
             for action in self._conf.actions:
                 run_action(action, session)
@@ -537,9 +537,9 @@ class SessionRunner:
             found.append((kind, count))
         return found
 
-    def take_back(self, found: Placed) -> None:
-        """Its places are not wanted: they are free again."""
-        for member in found.members:
+    def take_back(self, found: Placed, members: Sequence[Member]) -> None:
+        """The places of these are not wanted: they are free again."""
+        for member in members:
             self._columns.undo(member.row, member.task.requests, member.slices)
         found.entry.gang = None
 
@@ -691,7 +691,7 @@ class SessionRunner:
             placements = tuple(
                 _pod_placement(session, member, pods[member.uid])
                 for member in gang.members
-                if member.status in (Status.PIPELINED, Status.ALLOCATED)
+                if member.status in (Status.PIPELINED, Status.ALLOCATED) and member.uid in pods
             )
             if placements:
                 found_moves = session.outcome.moves.get(gang.id) if gang in moves else None
@@ -707,7 +707,7 @@ class SessionRunner:
                 self._columns.depart(member.row, member.task.requests, member.slices)
             self._columns.depart(eviction.row, member.task.requests, eviction.slices, -1)
             self._running.mark_changed((eviction.member.uid,))
-        kept = set(map(id, given))
+        kept = {*map(id, given), *(id(eviction.member) for eviction in session.outcome.evictions)}
         for gang, entry in gangs.items():
             if gang.kinds and not gang.holding and not gang.waiting:
                 continue  # as it was
@@ -715,9 +715,11 @@ class SessionRunner:
             if gang.kinds and gang.holding == len(gang.members) and id(gang.members[0]) in kept:
                 continue
             for member in gang.members:
+                if id(member) in kept:
+                    continue
                 if member.status is Status.PIPELINED:
                     self._columns.depart(member.row, member.task.requests, member.slices)
-                elif member.status is Status.ALLOCATED and id(member) not in kept:
+                elif member.status is Status.ALLOCATED:
                     self._columns.undo(member.row, member.task.requests, member.slices)
 
 

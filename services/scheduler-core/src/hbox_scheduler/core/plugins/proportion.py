@@ -1,5 +1,6 @@
 """proportion: queues share the cluster by weight (reference volcano §4). What a queue deserves follows from what all queues ask for now
-(`hbox_common.model.weightshares`); in a tree (`enableHierarchy`, in the running service always) the children of a queue divide what is that queue's."""
+(`hbox_common.model.weightshares`); in a tree (`enableHierarchy`, in the running service always) the children of a queue divide what is that queue's.
+Weights divide what there is in `pooled`; in other pools queues have what their objects say, and what is free."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
@@ -55,6 +56,8 @@ class _Accounts(QueueAccounts):
     def there(self) -> Sums:
         """What there is for queues, `[R]`: what nodes have that take work, and on others what is held there."""
         columns, rows = self._columns, self._rows
+        if self._session_pools:
+            rows = rows[columns.in_pool("", rows)]
         takes_work = columns.ready[rows] & columns.schedulable[rows] & columns.healthy[rows]
         if takes_work.all():
             return self.total
@@ -90,6 +93,13 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
             }
             takes = {a: [min(p) for p in zip(plain[a], self._most[a], strict=True)] for a in plain}
             gives = {a: [max(p) for p in zip(plain[a], self._most[a], strict=True)] for a in plain}
+        if outside := queue_accounts.outside:  # weights say nothing of other pools
+            self._most = {
+                account: [
+                    account.ceiling[column] if column in outside else most for column, most in enumerate(self._most[account])
+                ]
+                for account in self._most
+            }
         rights = _Rights(takes, gives)
         self._rule = AtParting(rights.rights, _CARDS)
         self._used = rights.used
@@ -101,12 +111,17 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         nothing = [0.0] * queue_accounts.size
         found: dict[Account, Sequence[float]] = dict.fromkeys(queue_accounts.accounts.values(), nothing)
         amounts: Sequence[float] = queue_accounts.there()
+        outside = queue_accounts.outside
         for parent, children in queue_accounts.levels():
             weights = [account.queue.weight if _takes_part(account) else 0 for account in children]
             used = [queue_accounts.history(account) for account in children] if k else []
             level = amounts if parent is None else found[parent]
             rows: list[list[float]] = [[] for _ in children]
             for column in range(queue_accounts.size):
+                if column in outside:
+                    for row, account in zip(rows, children, strict=True):
+                        row.append(max(account.deserved[column], account.guarantee[column]))
+                    continue
                 if not any(account.requested[column] or account.guarantee[column] for account in children):
                     for row in rows:
                         row.append(0.0)
@@ -143,10 +158,13 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         return [name for name, account in self._queue_accounts.accounts.items() if account.path[0] is top]
 
     def overused(self, queue: QueueInfo) -> bool:
-        return any(all(map(le, self._most[account], account.allocated)) for account in self._queue_accounts.of(queue).path)
+        """Whether it may have nothing at all; while there are other pools than `pooled`, it may have something there."""
+        return not self._session.pools and any(
+            all(map(le, self._most[account], account.allocated)) for account in self._queue_accounts.of(queue).path
+        )
 
     def room(self, queue: QueueInfo, member: Member, most: int) -> int:
-        account, asked = self._queue_accounts.of(queue), self._queue_accounts.asked(member)
+        account, asked = self._queue_accounts.of(queue), self._queue_accounts.asked_with_models(member)
         if not account.open or not account.leaf:
             return 0
         for one in account.path:
@@ -162,7 +180,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         account = self._queue_accounts.of(queue)
         if not account.open or not account.leaf:
             return False
-        return self._rule.entitled(account.path, dict(self._queue_accounts.asked(member)), self._used)
+        return self._rule.entitled(account.path, dict(self._queue_accounts.asked_with_models(member)), self._used)
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         return self._victims.reclaimable(preemptor, candidates)

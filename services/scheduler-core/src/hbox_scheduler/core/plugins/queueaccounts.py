@@ -221,6 +221,11 @@ class QueueAccounts:
                 total[counted] = there[column]
         return np.asarray(total)
 
+    @property
+    def outside(self) -> frozenset[int]:
+        """Columns of what queues name in other pools than `pooled`."""
+        return frozenset(column for of in self._pools.values() for column in of.values())
+
     def sums(self, vector: Iterable[int]) -> Sums:
         """What counts of a vector `[R]`, in the units of the accounts."""
         sums = [units if counts else 0 for units, counts in zip(vector, self._counted, strict=True)]

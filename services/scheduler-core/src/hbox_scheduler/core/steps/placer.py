@@ -7,7 +7,7 @@ more, all of them. Of jobs that no rule tells apart the first represent the othe
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hbox_common.events import JobVerdict, Plan
 from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName, Resources
@@ -179,9 +179,12 @@ class Placer:
     def _book(self, attempt: Attempt, found: Placed) -> None:
         entry = found.entry
         if why := self._limited_by_guarantees(entry, found.amounts):
-            self._runner.take_back(found)
-            self._wait(attempt, entry, verdict_of(entry, None, why))
-            return
+            fewer = self._beside_guarantees(found)
+            self._runner.take_back(found, found.members[fewer:])
+            if not fewer:
+                self._wait(attempt, entry, verdict_of(entry, None, why))
+                return
+            found = replace(found, members=found.members[:fewer])
         self.remove(entry.job.id)
         attempt.proposed.append(entry)
         attempt.plans += self._plans.placed(entry, found.members)
@@ -205,6 +208,21 @@ class Placer:
             return ""
         kept = self._queues.kept_for_others(queue, amounts())
         return kept.message if kept.pods == 0 else ""
+
+    def _beside_guarantees(self, found: Placed) -> int:
+        """How many of its first members leave others what they are guaranteed: of an elastic gang fewer than have places, of any other all or none."""
+        entry = found.entry
+        fits, least = 0, max(entry.need, 1)
+        if entry.job.together or len(entry.pending) > 1:
+            return 0
+        most = len(found.members)  # they have too much
+        while max(fits + 1, least) < most:
+            middle = max((fits + most) // 2, least)
+            if self._limited_by_guarantees(entry, replace(found, members=found.members[:middle]).amounts):
+                most = middle
+            else:
+                fits = middle
+        return fits
 
     def _wait(self, attempt: Attempt, entry: Entry, verdict: JobVerdict, *, lacks_room: bool = False) -> None:
         attempt.failed.append((entry, verdict))
