@@ -219,16 +219,38 @@ def keeps_to_the_amounts(mix: Mix, world: World) -> None:
             assert sum(name == next(n for n in world.kind(claim).names if n in line) for claim in firm) <= units
 
 
+def lent_for_good(world: World) -> Counter[str]:
+    """By name of an amount, cards that queues are guaranteed, and that are neither there nor could be taken back for them (S4)."""
+    tree = world.books.queues
+    kept = [claim for claim in world.claims() if not claim.preemptable or not tree[claim.queue].reclaimable]
+
+    def held(queue: QueueName, name: str) -> int:
+        return sum(name in world.kind(claim).names and queue in tree.path(claim.queue) for claim in kept)
+
+    def owed(queue: QueueName, name: str) -> int:
+        below = sum(owed(child, name) for child in tree.children(queue))
+        return max(tree.amounts(queue).guarantee.get(name, 0) - held(queue, name), below)
+
+    found = Counter[str]()
+    for name in {name for queue in tree for name in tree.amounts(queue).guarantee}:
+        there = sum(len(state.cards) for node, state in world.books.nodes.items() if name in world.kind_of(node).names)
+        room = there - sum(name in world.kind(claim).names for claim in kept)
+        found[name] = max(0, sum(owed(top, name) for top in tree.tops()) - room)
+    return found
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(mixes(), st.data())
 def test_nobody_waits_for_what_it_could_have(mix: Mix, data: st.DataObject) -> None:
     world = mix.world()
+    before = lent_for_good(world)
     for number in range(data.draw(st.integers(2, 10), label="jobs")):
         world.bring(data.draw(work(mix, number), label="work"))
         if world.books.by_pod and data.draw(st.integers(0, 3), label="one ends") == 3:
             world.ends(data.draw(st.sampled_from(sorted(world.books.by_pod)), label="which"))
             world.bring()
         keeps_to_the_amounts(mix, world)
+        assert (now := lent_for_good(world)) <= before, f"S4: a guarantee is lent to those who give nothing back: {now}"
     world.rest()
     rules = Rules(mix, world)
     for one in world.waiting():
@@ -287,3 +309,14 @@ def test_what_a_queue_deserves_in_one_pool_protects_nothing_in_another() -> None
     gang = job("gang", pods=4, cards=1, queue="both", created_at=0.0)
     world.bring(Work(replace(gang, priority_class="firm", preemptable=False)))
     assert [claim.preemptable for claim in world.claims()] == [True] * 4
+
+
+def test_a_guarantee_in_one_pool_is_not_found_on_nodes_of_another() -> None:
+    """The lab is guaranteed its 2 cards; keeps shares its nodes, gives nothing back, and has 4 of `pooled` besides."""
+    lab = Queue(QueueName("lab"), pools=("lab",), guarantee={GPU: 2})
+    keeps = Queue(QueueName("keeps"), pools=("lab",), reclaimable=False)
+    nodes = [node("own", cards=4, cpu=64, labels={POOL: "lab"}), node("n0", cards=4, cpu=64)]
+    world = Mix(nodes, [lab, keeps]).world()
+    world.bring(*(Work(job(f"j{number}", cards=1, queue="keeps", created_at=float(number))) for number in range(4)))
+    assert world.held("keeps") == 0
+    assert world.used(QueueName("keeps"), f"{GPU}@lab") == 2
