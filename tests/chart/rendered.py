@@ -24,6 +24,9 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "postgres": ("profile=production", "database.secret.name=pg", "database.secret.key=url"),
     "own broker": ("nats.enabled=false", "nats.externalUrl=nats://a:4222\\,nats://b:4222"),
     "own broker by a secret": ("nats.enabled=false", "nats.secret.name=bus"),
+    "own broker that is closed": ("nats.enabled=false", "nats.externalUrl=nats://a:4222", "nats.usersPrefix=mine"),
+    "open broker": ("nats.closed=false",),
+    "readers": ("nats.readers.slurm={batch}", "nats.readers.grafana={ml,vision}"),
     "three brokers": ("nats.replicas=3", "nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
     "files": ("policy=actions: allocate", "pools=pools: []"),
     "all that is off": (

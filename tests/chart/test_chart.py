@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from importlib.metadata import distribution, version
 from pathlib import Path
@@ -12,16 +13,21 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hbox_cli.platform import chart
 from hbox_cli.platform.identities import identities
 from hbox_cli.services import PAIRED, SERVICES
 from hbox_common.bus import find_binary, write_config
+from hbox_common.bus.keys import keep
+from hbox_common.bus.users import users
 from hbox_common.runtime import load
 
 from .rendered import CHART, MATRIX, NAMESPACE, objects, of, pods, template
 
 ROOT = CHART.parents[1]
+BUS = "hbox-bus"
 EVERY = pytest.mark.parametrize("name", MATRIX)
 
 
@@ -33,7 +39,8 @@ def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
         assert pod["seccompProfile"] == {"type": "RuntimeDefault"}, who
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), who
         assert all(
-            set(v) - {"name"} <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected"} for v in spec["volumes"]
+            set(v) - {"name"} <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
+            for v in spec["volumes"]
         )
         for container in spec["containers"] + spec.get("initContainers", []):
             security = container["securityContext"]
@@ -119,7 +126,7 @@ def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
 @EVERY
 def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: str) -> None:
     roles = of(name, "ClusterRole", "Role")
-    lasting = [r for r in roles if "helm.sh/hook" not in r["metadata"].get("annotations", {})]
+    lasting = [r for r in roles if "helm.sh/hook" not in r["metadata"].get("annotations", {}) and r["metadata"]["name"] != BUS]
     wanted = [m for i in identities() for m in i.manifests if m["kind"] in ("ClusterRole", "Role")]
 
     def key(role: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -130,11 +137,32 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
     for role in roles:
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role["metadata"]["name"]
-            assert not {"secrets", "configmaps", "serviceaccounts"} & set(rule["resources"])
+            assert role["metadata"]["name"] == BUS or not {"secrets", "configmaps", "serviceaccounts"} & set(rule["resources"])
             assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
     accounts = {a["metadata"]["name"]: a.get("automountServiceAccountToken") for a in of(name, "ServiceAccount")}
     assert accounts["health-monitor"] is False
     assert accounts.get("hbox-nats", False) is False
+
+
+def test_the_job_that_makes_keys_may_read_and_write_them_and_nothing_else() -> None:
+    assert of("open broker", "Secret") == of("own broker", "Secret") == []
+    [role] = [r for r in of("readers", "Role") if r["metadata"]["name"] == BUS]
+    secrets, configmaps = role["rules"]
+    names = [f"{BUS}-{user}" for user in (*users(), "grafana", "slurm")]
+    assert secrets == {"apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["get", "patch"]}
+    assert configmaps == {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [f"{BUS}-keys"], "verbs": ["patch"]}
+    assert [s["metadata"]["name"] for s in of("readers", "Secret")] == names
+
+
+@pytest.mark.parametrize("name", ["default", "readers", "open broker", "own broker", "own broker that is closed"])
+def test_each_service_has_its_own_key_and_no_other(name: str) -> None:
+    prefix = {"default": BUS, "readers": BUS, "own broker that is closed": "mine"}.get(name)
+    for service, spec in ((d["metadata"]["labels"]["app.kubernetes.io/component"], d["spec"]) for d in of(name, "Deployment")):
+        pod = spec["template"]["spec"]
+        keys = [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
+        assert keys == ([f"{prefix}-{service}"] if prefix else [])
+        env = {e["name"]: e.get("value") for e in pod["containers"][0]["env"]}
+        assert env.get("HBOX_NATS_SEED") == ("/etc/hbox/bus/seed" if prefix else None)
 
 
 @EVERY
@@ -149,12 +177,12 @@ def test_images_are_versions(name: str) -> None:
 
 @EVERY
 def test_no_secret_is_in_what_is_rendered(name: str) -> None:
-    assert of(name, "Secret") == []
+    assert all(not {"data", "stringData"} & found.keys() for found in of(name, "Secret"))
     for _, _, spec in pods(name):
         for container in spec["containers"]:
             assert not [e for e in container.get("env", ()) if "secretKeyRef" in e.get("valueFrom", {})]
     for found in of(name, "ConfigMap"):
-        for text in found["data"].values():
+        for text in found.get("data", {}).values():
             assert not re.search(r"://[^\s/]*@", text)
 
 
@@ -185,7 +213,7 @@ def test_the_services_take_the_settings_file(name: str, tmp_path: Path, monkeypa
 
 def test_the_broker_is_set_as_the_embedded_one(tmp_path: Path) -> None:
     [text] = [c["data"]["nats.conf"] for c in of("default", "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
-    ours = write_config(tmp_path, port=4222).read_text()
+    ours = write_config(tmp_path, port=4222).read_text() + 'include "../nats-users/authorization.conf"'
     #: Who it is, where it listens, and where it keeps its files.
     own = ("server_name", "host", "store_dir", "http_port")
 
@@ -195,11 +223,22 @@ def test_the_broker_is_set_as_the_embedded_one(tmp_path: Path) -> None:
     assert said(text) == said(ours)
 
 
-@pytest.mark.parametrize("name", ["default", "three brokers"])
+@pytest.mark.parametrize("name", ["default", "three brokers", "readers", "open broker"])
 def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) -> None:
     [text] = [c["data"]["nats.conf"] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
-    config = tmp_path / "nats.conf"
+    config, public, seeds = tmp_path / "nats" / "nats.conf", tmp_path / "keys", tmp_path / "seeds"
+    for folder in (config.parent, public, tmp_path / "nats-users"):
+        folder.mkdir()
     config.write_text(text.replace('"/data/store"', f'"{tmp_path}/store"'))
+    for user, key in keep(seeds, (*users(), "grafana", "slurm")).items():
+        (public / user).write_text(key)
+    [statefulset] = of(name, "StatefulSet")
+    for container in statefulset["spec"]["template"]["spec"].get("initContainers", ()):
+        words = [
+            word.replace("/etc/nats-keys", str(public)).replace("/etc/nats", f"{tmp_path}/nats")
+            for word in container["command"]
+        ]
+        subprocess.run([Path(sys.executable).with_name(words[0]), *words[1:]], check=True, timeout=60)
     env = dict(os.environ) | {"POD_NAME": "hbox-nats-0"}
     done = subprocess.run([find_binary(), "-t", "-c", config], capture_output=True, text=True, timeout=30, check=False, env=env)
     assert done.returncode == 0, done.stderr
@@ -267,15 +306,14 @@ def test_the_image_has_what_the_services_need_by_the_hashes_of_the_lock_file() -
     image, every = _pins(ROOT / "image" / "requirements.lock"), _pins(ROOT / "requirements.lock")
     assert all(every.get(name) == line for name, line in image.items())
     assert all("--hash=sha256:" in line for line in (*image.values(), *_pins(ROOT / "image" / "build.lock").values()))
-    needed, seen = ["hbox-cli"], set[str]()
+    needed, seen = [Requirement("hbox-cli")], set[tuple[str, str]]()
     while needed:
-        name = re.sub(r"[-_.]+", "-", needed.pop()).lower()
-        if name in seen:
-            continue
-        seen.add(name)
-        for line in distribution(name).requires or ():
-            words = re.match(r"([A-Za-z0-9._-]+)[^;]*(?:;(.*))?", line)
-            assert words is not None
-            if "extra" not in (words[2] or "") and (words[2] is None or "linux" in words[2]):
-                needed.append(words[1])
-    assert {name for name in seen if not name.startswith("hbox-")} <= set(image)
+        one = needed.pop()
+        for extra in ("", *one.extras):
+            if (one.name, extra) not in seen:
+                seen.add((one.name, extra))
+                every_of = [Requirement(line) for line in distribution(one.name).requires or ()]
+                needed += [other for other in every_of if other.marker is None or other.marker.evaluate({"extra": extra})]
+    names = {canonicalize_name(name) for name, _ in seen}
+    assert "psycopg-binary" in names, "what extras bring counts too"
+    assert {name for name in names if not name.startswith("hbox-")} <= set(image)

@@ -82,6 +82,21 @@ imagePullSecrets:
 {{- else }}{{ required "nats.enabled is false: nats.externalUrl or nats.secret.name says where the broker is" .Values.nats.externalUrl }}{{ end -}}
 {{- end -}}
 
+{{/* The users of the broker, as `hbox_common.bus.users` has them, and readers. */}}
+{{- define "hbox.busUsers" -}}
+{{- concat (list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "hbox-cli" "admin") (keys .Values.nats.readers | sortAlpha) | toYaml -}}
+{{- end -}}
+
+{{/* Readers, as words of a command. */}}
+{{- define "hbox.busReaders" -}}
+{{- range $name := keys .Values.nats.readers | sortAlpha }}, --reader, {{ printf "%s=%s" $name (join "," (get $.Values.nats.readers $name)) | quote }}{{ end -}}
+{{- end -}}
+
+{{/* What the Secrets with the users' keys are called, before the user's name; empty where the broker is open. */}}
+{{- define "hbox.busSecrets" -}}
+{{- if not .Values.nats.closed }}{{ else if .Values.nats.enabled }}{{ include "hbox.name" . }}-bus{{ else }}{{ .Values.nats.usersPrefix }}{{ end -}}
+{{- end -}}
+
 {{/* The settings file of all services. */}}
 {{- define "hbox.settings" -}}
 {{- $all := deepCopy .Values.settings -}}

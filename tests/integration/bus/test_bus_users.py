@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import nats
+import nkeys
 import pytest
 from nats.aio.client import Client
 
 from hbox_common.bus import Access, Bus, EmbeddedServer
 from hbox_common.bus.errors import NotPermitted
-from hbox_common.bus.keys import keep, new_seed, public_key, read_seed
+from hbox_common.bus.keys import keep, new_seed, public_key, read_seed, signature
 from hbox_common.bus.users import ADMIN, DURABLES, OPERATOR, SERVICES, authorization, inbox_of, read_only, users
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import REGISTRY, Event, JobsAsked, PlansProposed, Stream
@@ -230,3 +232,15 @@ def test_seeds_are_kept_are_nobody_elses_to_read_and_their_public_halves_alone_a
         assert path.stat().st_mode & 0o077 == 0
         assert public_key(read_seed(path)) == first[user]
         assert read_seed(path) not in authorization(first)
+
+
+def test_seeds_and_public_keys_are_written_as_nats_writes_them() -> None:
+    for _ in range(50):
+        seed = new_seed()
+        theirs = nkeys.from_seed(bytearray(seed.encode()))
+        assert theirs.public_key.decode() == public_key(seed)
+        assert theirs.sign(b"nonce") == signature(seed, b"nonce")
+    with pytest.raises(InvalidRequest, match="not the seed"):
+        public_key(nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_ACCOUNT).decode())
+    with pytest.raises(InvalidRequest, match="not the seed"):
+        public_key(seed[:-1] + ("A" if seed[-1] != "A" else "B"))

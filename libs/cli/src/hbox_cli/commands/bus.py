@@ -1,16 +1,32 @@
-"""`hbox bus`: users of a broker that is closed: their keys, and who of them may say and hear what."""
+"""`hbox bus`: a broker that is closed: the keys of its users, who of them may say and hear what, and its streams."""
 
+import asyncio
+import base64
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, Unavailable
 
+from ..aio import run
 from ..context import Context, command_options
-from ..output import put
+from ..output import put, say
+
+if TYPE_CHECKING:
+    from hbox_common.kube import KubeClient
 
 AUTHORIZATION = "authorization.conf"
+
+
+_READER = click.option(
+    "--reader",
+    "readers",
+    multiple=True,
+    metavar="NAME=QUEUE,...",
+    help="One more user, who hears what happens to these queues and no more.",
+)
 
 
 @click.group("bus")
@@ -25,13 +41,7 @@ def command() -> None:
     required=True,
     help="The folder of the keys; kept where they are there.",
 )
-@click.option(
-    "--reader",
-    "readers",
-    multiple=True,
-    metavar="NAME=QUEUE,...",
-    help="One more user, who hears what happens to these queues and no more.",
-)
+@_READER
 @click.option(
     "--secrets", "namespace", metavar="NAMESPACE", help="Print Secrets, and a ConfigMap for nats-server, for kubectl apply."
 )
@@ -50,9 +60,7 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], namespace: str | N
     from hbox_common.bus.keys import keep, read_seed  # noqa: PLC0415  a third of a second that --help does not need
     from hbox_common.bus.users import authorization, read_only, users  # noqa: PLC0415
 
-    others = {name: read_only(name, queues) for name, queues in map(_reader, readers)}
-    if taken := sorted(users().keys() & others.keys()):
-        raise InvalidRequest(f"--reader {taken[0]}: a user of the platform has this name", hint="choose another")
+    others = {name: read_only(name, queues) for name, queues in _readers(readers).items()}
     try:
         keys = keep(out, (*users(), *others))
         text = authorization(keys, others)
@@ -69,6 +77,121 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], namespace: str | N
         for user, key in keys.items():
             put(f"{user:<20} {key}")
         put(f"written into {out}: a key each, and {AUTHORIZATION} for nats-server")
+
+
+@command.command("keys")
+@click.option(
+    "--namespace", required=True, help="Of the Secrets and the ConfigMap, which are there already: the chart makes them empty."
+)
+@click.option(
+    "--prefix",
+    default="hbox-bus",
+    show_default=True,
+    help="Secrets PREFIX-USER have the seeds, ConfigMap PREFIX-keys the public keys.",
+)
+@_READER
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Of the cluster [the pod's service account]."
+)
+@command_options
+def keys_(_: Context, *, namespace: str, prefix: str, readers: tuple[str, ...], kubeconfig: Path | None) -> None:
+    """Write a key into each Secret that has none yet, and the public keys of all into the ConfigMap: what the Helm chart's job does."""
+    from hbox_common.bus.users import users  # noqa: PLC0415
+    from hbox_common.kube import KubeClient  # noqa: PLC0415
+
+    names = (*users(), *_readers(readers))
+
+    async def fill() -> int:
+        async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox bus keys") as client:
+            return await _fill(client, namespace, prefix, names)
+
+    made = run(fill)
+    say(f"{made} keys were made, {len(names) - made} were there; their public halves are in the ConfigMap {prefix}-keys")
+
+
+async def _fill(client: "KubeClient", namespace: str, prefix: str, names: Sequence[str]) -> int:
+    """How many seeds were made. Raises InvalidRequest, Unavailable, Conflict."""
+    from hbox_common.bus.keys import new_seed, public_key  # noqa: PLC0415
+    from hbox_common.kube import CONFIGMAPS, MERGE_PATCH, SECRETS  # noqa: PLC0415
+
+    public, made = {}, 0
+    for name in names:
+        path = SECRETS.path(namespace, f"{prefix}-{name}")
+        secret = await client.json("GET", path)
+        seed = base64.b64decode((secret.get("data") or {}).get("seed", "")).decode("utf-8", "replace")
+        if not seed:
+            seed, made = new_seed(), made + 1
+            # Of the version that was read: two that fill at once do not both believe in their own.
+            version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+            data = {"seed": base64.b64encode(seed.encode()).decode()}
+            await client.json("PATCH", path, body={"metadata": version, "data": data}, content_type=MERGE_PATCH)
+        public[name] = public_key(seed)
+    await client.json("PATCH", CONFIGMAPS.path(namespace, f"{prefix}-keys"), body={"data": public}, content_type=MERGE_PATCH)
+    return made
+
+
+@command.command("authorization")
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    required=True,
+    help="A folder with a public key in each file.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file that nats.conf includes.")
+@_READER
+@command_options
+def authorization_(_: Context, *, keys: Path, out: Path, readers: tuple[str, ...]) -> None:
+    """Write nats-server's authorization block from public keys, as the broker's pod does when it starts: rights are those of this version of HBox."""
+    from hbox_common.bus.users import authorization, read_only, users  # noqa: PLC0415
+
+    others = {name: read_only(name, queues) for name, queues in _readers(readers).items()}
+    try:
+        found = {name: (keys / name).read_text().strip() for name in (*users(), *others)}
+        out.write_text(authorization(found, others))
+    except OSError as e:
+        raise InvalidRequest(f"{e.filename}: {e.strerror}", hint="is there a file with the public key of each user?") from e
+    say(f"{len(found)} users may say and hear what {out} names")
+
+
+@command.command("streams")
+@click.option("--nats-url", envvar="HBOX_NATS_URL", required=True, metavar="URL", help="The broker; waited for.")
+@click.option(
+    "--seed", envvar="HBOX_NATS_SEED", type=click.Path(path_type=Path, dir_okay=False), help="The admin's [the broker is open]."
+)
+@click.option("--replicas", type=click.IntRange(1, 5), help="Of each stream [1 of a new one, what there is of others].")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds to wait for the broker."
+)
+@command_options
+def streams_(_: Context, *, nats_url: str, seed: Path | None, replicas: int | None, timeout_s: float) -> None:
+    """Make the streams that are missing, and put right those that are not as they should be."""
+    from hbox_common.bus import Access, Bus  # noqa: PLC0415
+    from hbox_common.bus.users import ADMIN  # noqa: PLC0415
+
+    async def ensure() -> None:
+        async with (
+            asyncio.timeout(timeout_s),
+            Bus.connect(nats_url, name=ADMIN, instance="streams", access=Access(seed=seed), ensure=False) as bus,
+        ):
+            await bus.ensure_streams(replicas=replicas)
+
+    try:
+        run(ensure)
+    except TimeoutError as e:
+        raise Unavailable(
+            f"the broker has no streams of ours after {timeout_s:g} s", hint="is nats-server running, with JetStream?"
+        ) from e
+    say("the streams are as they should be")
+
+
+def _readers(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Queues by user. Raises UsageError, InvalidRequest."""
+    from hbox_common.bus.users import users  # noqa: PLC0415
+
+    found = dict(map(_reader, texts))
+    if taken := sorted(users().keys() & found.keys()):
+        raise InvalidRequest(f"--reader {taken[0]}: a user of the platform has this name", hint="choose another")
+    return found
 
 
 def _reader(text: str) -> tuple[str, list[str]]:

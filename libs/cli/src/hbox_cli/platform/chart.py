@@ -33,6 +33,10 @@ SETTINGS: Mapping[str, type[Settings]] = {
 DECIDED = frozenset(
     {
         "nats_url",
+        "nats_seed",
+        "nats_ca",
+        "nats_certificate",
+        "nats_key",
         "kubeconfig",
         "health_host",
         "health_port",
@@ -142,6 +146,14 @@ def schema() -> dict[str, Any]:
                 "description": "without a password: nats.secret",
             },
             secret=_secret("its key holds the services' nats_url"),
+            closed={**_BOOLEAN, "description": "each service has a key and says and hears what is its own"},
+            usersPrefix=_NAME,
+            readers={
+                "type": "object",
+                "description": "users who hear what happens to these queues, and no more",
+                "propertyNames": {"pattern": "^[a-z0-9-]+$"},
+                "additionalProperties": {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[^,=]+$"}},
+            },
         ),
         telemetry=_closed(
             endpoint={"type": "string", "pattern": "^(https?://.+)?$", "description": "an OTLP collector: http://host:4318"}

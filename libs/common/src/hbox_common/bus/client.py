@@ -222,17 +222,19 @@ class Bus:
         since = datetime.fromtimestamp(since_s, UTC)
         return await messages_since(self._connection, type_, type_.subject(*keys), since, timeout_s=timeout_s)
 
-    async def ensure_streams(self) -> None:
-        """Make missing streams. Idempotent. Raises Unavailable, InvalidRequest."""
-        await ensure_streams(self._connection)
+    async def ensure_streams(self, *, replicas: int | None = None) -> None:
+        """Make missing streams, once JetStream answers. Idempotent. `replicas`: of each stream; None: 1 of a new one. Raises InvalidRequest."""
+        await _prepare(self._connection, replicas)
 
     async def _heal(self) -> None:
         if self._ensure:
             await ensure_streams(self._connection)
 
 
-async def _prepare(connection: Connection) -> None:
+async def _prepare(connection: Connection, replicas: int | None = None) -> None:
     # JetStream starts a moment after the server.
     await insist(
-        lambda: ensure_streams(connection), say=lambda e: log.info("the streams cannot be made now: %s", e), every_s=RETRY_S
+        lambda: ensure_streams(connection, replicas),
+        say=lambda e: log.info("the streams cannot be made now: %s", e),
+        every_s=RETRY_S,
     )

@@ -10,6 +10,7 @@ ends with Unavailable, so that the process ends and is started anew.
 """
 
 import asyncio
+import base64
 import json
 import logging
 import random
@@ -17,6 +18,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -44,7 +46,16 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 
 class _Client(Client):
-    """The library's own reading of headers looks at each character of each name: a tenth of the time of services that read much."""
+    """The library's own reading of headers looks at each character of each name: a tenth of the time of services that read much. And for nkeys it needs a
+    package that has no wheel."""
+
+    def _setup_nkeys_seed_connect(self) -> None:
+        """Signs with what the file holds then, at each connection."""
+        from .keys import public_key, read_seed, signature  # noqa: PLC0415  only where the broker is closed
+
+        path = Path(str(self._nkeys_seed))
+        self._public_nkey = public_key(read_seed(path))
+        self._signature_cb = lambda nonce: base64.b64encode(signature(read_seed(path), nonce.encode()))
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:

@@ -1,29 +1,39 @@
-"""Keys of the broker's users: ed25519 seeds in files that only their owner reads. The broker's configuration has the public halves alone."""
+"""Keys of the broker's users: ed25519 seeds in files that only their owner reads. The broker's configuration has the public halves alone.
 
+A seed and a public key are written as NATS does (https://github.com/nats-io/nkeys): base32 of prefix, 32 bytes and a CRC-16. The library that writes
+them so in Python has no wheel, so these few lines are here; the signing itself is libsodium's.
+"""
+
+import base64
+import binascii
 import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-import nkeys
+from nacl.signing import SigningKey
 
 from hbox_common.errors import InvalidRequest
 
 SUFFIX = ".nk"
 
+#: Five bits each: what comes out begins with S and U, and with U.
+_SEED, _USER = 18 << 3, 20 << 3
+_LENGTH = 58  #: of a seed, in characters
+
 
 def new_seed() -> str:
     """A user's secret."""
-    seed: bytes = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
-    return seed.decode()
+    return _written(bytes([_SEED | _USER >> 5, (_USER & 31) << 3]) + bytes(SigningKey.generate()))
 
 
 def public_key(seed: str) -> str:
     """Of a seed. Raises InvalidRequest."""
-    try:
-        return nkeys.from_seed(bytearray(seed.strip().encode())).public_key.decode()  # type: ignore[no-any-return]
-    except (nkeys.NkeysError, ValueError) as e:
-        raise InvalidRequest(f"not the seed of an nkey ({type(e).__name__})", hint="it begins with SU") from e
+    return _written(bytes([_USER]) + bytes(_key(seed).verify_key))
+
+
+def signature(seed: str, nonce: bytes) -> bytes:
+    """64 bytes, by which the broker sees that the seed is there. Raises InvalidRequest."""
+    return _key(seed).sign(nonce).signature
 
 
 def read_seed(path: Path) -> str:
@@ -32,7 +42,7 @@ def read_seed(path: Path) -> str:
         seed = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as e:
         raise InvalidRequest(f"the seed {path} of the broker's user cannot be read: {e}") from e
-    public_key(seed)
+    _key(seed)
     return seed
 
 
@@ -47,3 +57,26 @@ def keep(folder: Path, names: Iterable[str]) -> dict[str, str]:
                 file.write(new_seed() + "\n")
         found[name] = public_key(read_seed(path))
     return found
+
+
+def _key(seed: str) -> SigningKey:
+    """Raises InvalidRequest."""
+    try:
+        if len(seed) != _LENGTH:
+            raise ValueError("its length")
+        raw = base64.b32decode(seed + "=" * (-_LENGTH % 8))
+        body, check = raw[:-2], raw[-2:]
+        if _checksum(body) != check or body[0] & 248 != _SEED or ((body[0] & 7) << 5 | body[1] >> 3) != _USER:
+            raise ValueError("its checksum or its kind")
+    except ValueError as e:
+        raise InvalidRequest("not the seed of a user's nkey", hint="it begins with SU and has 58 characters") from e
+    return SigningKey(body[2:])
+
+
+def _written(body: bytes) -> str:
+    return base64.b32encode(body + _checksum(body)).decode().rstrip("=")
+
+
+def _checksum(body: bytes) -> bytes:
+    """CRC-16/XMODEM, the low byte first."""
+    return binascii.crc_hqx(body, 0).to_bytes(2, "little")

@@ -74,7 +74,7 @@ def stream_of(types: Sequence[type[Event]]) -> Stream:
     return stream
 
 
-def config_of(stream: Stream) -> dict[str, Any]:
+def config_of(stream: Stream, replicas: int = 1) -> dict[str, Any]:
     """The stream's configuration as JetStream's API takes it. Durations are in nanoseconds there."""
     limits = LIMITS[stream]
     types = [t for t in REGISTRY.values() if t.about.stream is stream]
@@ -84,7 +84,7 @@ def config_of(stream: Stream) -> dict[str, Any]:
         "subjects": sorted({t.filter() for t in types}),
         "retention": "limits",
         "storage": "memory" if limits.memory else "file",
-        "num_replicas": 1,
+        "num_replicas": replicas,
         "max_msgs_per_subject": 1 if limits.last_value else -1,
         "max_age": limits.max_age_s * 10**9,
         "max_bytes": limits.max_bytes,
@@ -97,15 +97,15 @@ def config_of(stream: Stream) -> dict[str, Any]:
     }
 
 
-async def ensure_streams(connection: Connection) -> None:
+async def ensure_streams(connection: Connection, replicas: int | None = None) -> None:
     """Make the streams that are missing and put right those that differ in what we depend on. Idempotent, safe from many processes at once.
 
-    On a closed broker only its admin may change a stream: services go on with what is there. Raises Unavailable when JetStream does not answer, InvalidRequest
-    when it refuses a stream.
+    `replicas`: None: 1 of a stream that is made, and what there is of others. On a closed broker only its admin may change a stream: services go on with what
+    is there. Raises Unavailable when JetStream does not answer, InvalidRequest when it refuses a stream.
     """
     for stream in Stream:
         try:
-            await _ensure(connection, stream)
+            await _ensure(connection, stream, replicas)
         except NotPermitted as e:
             log.warning(
                 "stream %s is not as it should be, and stays so until the admin of the broker mends it: %s", stream.value, e
@@ -114,8 +114,8 @@ async def ensure_streams(connection: Connection) -> None:
             raise InvalidRequest(f"stream {stream.value} cannot be made: {e}", hint="see the broker's JetStream limits") from e
 
 
-async def _ensure(connection: Connection, stream: Stream) -> None:
-    wanted = config_of(stream)
+async def _ensure(connection: Connection, stream: Stream, replicas: int | None) -> None:
+    wanted = config_of(stream, replicas or 1)
     try:
         found: dict[str, Any] = (await connection.api(f"STREAM.INFO.{stream.value}"))["config"]
     except StreamApiError as e:
@@ -141,6 +141,8 @@ async def _ensure(connection: Connection, stream: Stream) -> None:
         ours["allow_msg_ttl"] = True
     if 0 < found.get("max_msg_size", -1) < wanted["max_msg_size"]:
         ours["max_msg_size"] = wanted["max_msg_size"]
+    if replicas is not None:
+        ours["num_replicas"] = replicas
     different = [key for key, value in ours.items() if ({**found, "subjects": known}).get(key) != value]
     if different:
         await connection.api(f"STREAM.UPDATE.{stream.value}", {**found, **ours})

@@ -88,6 +88,7 @@ from .resources import (
     PRIORITYCLASSES,
     QUEUES,
     RESOURCEQUOTAS,
+    SECRETS,
     STORAGECLASSES,
     Resource,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "PRIORITYCLASSES",
     "QUEUES",
     "RESOURCEQUOTAS",
+    "SECRETS",
     "STORAGECLASSES",
     "STRATEGIC_MERGE_PATCH",
     "Affinity",

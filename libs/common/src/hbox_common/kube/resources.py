@@ -48,6 +48,7 @@ PERSISTENTVOLUMECLAIMS = Resource("", "v1", "persistentvolumeclaims", namespaced
 STORAGECLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 RESOURCEQUOTAS = Resource("", "v1", "resourcequotas", namespaced=True)
 CONFIGMAPS = Resource("", "v1", "configmaps", namespaced=True)
+SECRETS = Resource("", "v1", "secrets", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
 PRIORITYCLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 PODDISRUPTIONBUDGETS = Resource("policy", "v1", "poddisruptionbudgets", namespaced=True)
