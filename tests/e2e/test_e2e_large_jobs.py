@@ -6,13 +6,15 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.errors import Conflict
+from hbox_common.kube import HYPERNODES, NODES, PODGROUPS, PODS, KubeClient
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 
 from .. import waiting
@@ -152,26 +154,95 @@ async def test_what_ends_before_the_start_goes_on_and_what_does_not_waits(platfo
     assert platform.json("audit")["faults"] == []
 
 
-def test_the_same_in_simulate_cycle(tmp_path: Path) -> None:
-    now = datetime.now(UTC)
+LEAVES = {"s0": ("n0", "n1"), "s1": ("n2", "n3")}
 
-    def at(seconds: float) -> str:
-        return (now - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+#: For so long each node's first 6 cards are taken, as their pods say: n0 and n2 come free first, and are of two leaves.
+TAKEN_FOR = {"n0": "3m", "n1": "60m", "n2": "5m", "n3": "8m"}
 
-    long, big = gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}), gang("big", [(4, 8)])
-    for number, one in enumerate(long[1:]):
-        one["spec"]["nodeName"] = NODES_THERE[number]
-        one["status"] = {"phase": "Running", "startTime": at(10)}
-    for one in big:
-        one["metadata"]["creationTimestamp"] = at(200)
-    endless = [pod(f"endless-{i}") for i in range(2)]
-    brief = [pod(f"brief-{i}", notes={"hbox.io/walltime": "20s"}) for i in range(4)]
-    items = [*map(node, NODES_THERE), *long, *big, *endless, *brief]
-    saved = tmp_path / "cluster.json"
+
+def hypernode(name: str) -> dict[str, Any]:
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": one}}} for one in LEAVES[name]]
+    spec = {"tier": 1, "members": members}
+    return {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}, "spec": spec}
+
+
+def near() -> list[dict[str, Any]]:
+    group, *pods = gang("near", [(2, 8)])
+    group["spec"]["networkTopology"] = {"mode": "hard", "highestTierAllowed": 1}
+    return [group, *pods]
+
+
+def taken() -> list[dict[str, Any]]:
+    found = []
+    for name, walltime in TAKEN_FOR.items():
+        one = pod(f"taken-{name}", cards=6, notes={"hbox.io/walltime": walltime})
+        one["spec"]["nodeSelector"] = {"kubernetes.io/hostname": name}
+        found.append(one)
+    return found
+
+
+async def test_a_gang_of_one_leaf_has_nodes_of_one_leaf_set_aside(platform: Up) -> None:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        for name in NODES_THERE:
+            with suppress(Conflict):  # made by the first of these tests
+                await client.json("POST", NODES.path(), body=node(name))
+        for name in LEAVES:
+            await client.json("POST", HYPERNODES.path(), body=hypernode(name))
+        await create(client, taken())
+        await here(client, "taken", 4, 30)
+        await create(client, near())
+        await said(platform, "near", "reserved for it: n2, n3", "expected to start at", "2 of queue default")
+        await create(client, [pod(f"endless-{i}") for i in range(6)])
+        await here(client, "endless", 4, 30)
+        await said(platform, "endless-5", "2 set aside for a gang of queue default (2 pods), expected to start at")
+        assert {node for name, node in (await placed(client)).items() if name.startswith("endless")} == {"n0", "n1"}
+        await remove(client, "taken-n2", "taken-n3")
+        await here(client, "near", 2, 30)
+        await remove(client, "near", "endless", "taken")
+        for name in LEAVES:
+            await client.json("DELETE", HYPERNODES.path(name=name))
+        await here(client, "", 0, 60)
+    assert platform.json("audit")["faults"] == []
+
+
+def test_the_same_of_a_gang_of_one_leaf_in_simulate_cycle(tmp_path: Path) -> None:
+    running, gang_of_one_leaf = taken(), near()
+    for one in running:
+        one["spec"]["nodeName"] = one["metadata"]["name"].removeprefix("taken-")
+        one["status"] = {"phase": "Running", "startTime": ago(10)}
+    for one in gang_of_one_leaf:
+        one["metadata"]["creationTimestamp"] = ago(200)
+    endless = [pod(f"endless-{i}") for i in range(6)]
+    items = [*map(node, NODES_THERE), *map(hypernode, LEAVES), *running, *gang_of_one_leaf, *endless]
+    found = simulated(tmp_path, items)
+    assert {one["node"] for one in found["bindings"]} == {"n0", "n1"}
+    assert len(found["bindings"]) == 4
+    assert "reserved for it: n2, n3; expected to start at" in found["pending"][f"{SPACE}/near-0"]["message"]
+
+
+def ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def simulated(folder: Path, items: list[dict[str, Any]]) -> Any:
+    saved = folder / "cluster.json"
     saved.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     done = hbox("-o", "ndjson", "simulate", "cycle", str(saved))
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_the_same_in_simulate_cycle(tmp_path: Path) -> None:
+    long, big = gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}), gang("big", [(4, 8)])
+    for number, one in enumerate(long[1:]):
+        one["spec"]["nodeName"] = NODES_THERE[number]
+        one["status"] = {"phase": "Running", "startTime": ago(10)}
+    for one in big:
+        one["metadata"]["creationTimestamp"] = ago(200)
+    endless = [pod(f"endless-{i}") for i in range(2)]
+    brief = [pod(f"brief-{i}", notes={"hbox.io/walltime": "20s"}) for i in range(4)]
+    items = [*map(node, NODES_THERE), *long, *big, *endless, *brief]
+    found = simulated(tmp_path, items)
     assert sorted(one["pod"] for one in found["bindings"]) == [f"{SPACE}/brief-{i}" for i in range(4)]
     assert "reserved for it: n0, n1, n2, n3; expected to start at" in found["pending"][f"{SPACE}/big-0"]["message"]
     assert found["pending"][f"{SPACE}/endless-0"]["reasons"] == {"ReservedForLargeJob": 4}

@@ -320,6 +320,8 @@ class SessionRunner:
         facts = self._facts
         if not facts.reservations or not entry.pending:
             return 0
+        if entry.offline:
+            return sum(one.bit for one in facts.reservations)
         job, task, spec = entry.job, entry.pending[0][0], entry.job.tasks[0]
         rules = queues.get(job.queue)
         written = walltime_in(spec.annotations, job.annotations, rules.annotations if rules is not None else {})

@@ -6,6 +6,8 @@ whatever else is placed (conservative backfill, as Slurm's; reference peers). Wh
 set aside where least has to leave, for `hold`, and given free for as long, twice as long the next time: work is delayed and never stopped. So it is for work
 of the gang's own queue at first, and for others' after another `after`; and for no more than `share` of the cluster at once.
 
+A gang that has to be in one domain of the fabric has nodes of one set aside; one whose sub-groups have domains of their own has none.
+
 Who could take the nodes back from the gang if it ran there may use them (`Reservation.passed`). A gang that its queue may not have, or that fits nowhere even
 when all have left, reserves nothing; a queue has `depth` reservations at a time, all together `most`.
 
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model import GroupPhase, QueueName
+from hbox_common.model import GroupPhase, QueueName, TopologyMode
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Ints, Rows
@@ -35,7 +37,7 @@ from ..framework.hooks import ShapeMask
 from ..framework.placing import Placing, capacity_when_empty
 from ..framework.preemptors import bound_to_domain
 from .arguments import Arguments
-from .starts import HORIZON_S, Departures, Need, Start, earliest
+from .starts import HORIZON_S, Departures, Need, Start, Within, earliest
 from .walltimes import bound_s, end_of, written_s
 
 if TYPE_CHECKING:
@@ -82,6 +84,8 @@ class ReservationPlugin(ShapeMask):
     @staticmethod
     def _passes(session: "Session", reserved: Sequence[Reservation], member: Member) -> int:
         """The bits of those that are open to the member."""
+        if member.task.offline:  # it leaves when the gang can start
+            return sum(one.bit for one in reserved)
         gang, bits = member.gang, 0
         queue = session.queues.get(gang.queue)
         ends: float | None = None
@@ -183,7 +187,7 @@ class _Maker:
             or gang.queue not in session.queues
             or self._now - gang.created_at < self._plugin.after_s
             or not 0 < short <= gang.count(Status.PENDING)
-            or bound_to_domain(gang)
+            or (bound_to_domain(gang) and not self._in_one_domain(gang))
         ):
             return False
         needs = self._needs(gang)
@@ -194,6 +198,20 @@ class _Maker:
             and not session.withheld_reason(self._needed(gang))
             and all(self._placing.most(member, count) >= count for member, count in needs)
         )
+
+    def _in_one_domain(self, gang: Gang) -> bool:
+        """Whether all of it has to be in one domain, and no part of it in one of its own."""
+        parts = any(
+            policy.topology is not None and policy.topology.mode is TopologyMode.HARD for policy in gang.sub_gang_policies
+        )
+        return self._session.topological and not parts
+
+    def _within(self, gang: Gang) -> Within | None:
+        """The domains of which one has to hold it; None: it may be anywhere."""
+        if not bound_to_domain(gang):
+            return None
+        tree, groups = self._session.tree, self._session.gradients(None, gang, evict=True)
+        return Within(tree, np.array([tree.index[name] for group in groups for name in group], dtype=np.int64))
 
     def _of_several_nodes(self, gang: Gang) -> bool:
         """Those wait the longest, and go before those who need one whole node, of which there are many."""
@@ -238,7 +256,7 @@ class _Maker:
                 whose = member.gang.queue, member.namespace
                 over[whose] = max(over.get(whose, 1.0), overrun(now - member.started_at, walltime_s))
         known.overrunning = over
-        found = [(end_of(member, queue, known, now), member) for member, queue in members]
+        found = [(now if member.task.offline else end_of(member, queue, known, now), member) for member, queue in members]
         return [(max(end, now) if end <= now + HORIZON_S else inf, member) for end, member in found]
 
     def _start(self, gang: Gang, departures: Departures, taken: Bools, known: Reservation | None) -> Start | None:
@@ -249,7 +267,7 @@ class _Maker:
             for _, fails in session.masks(member, session.columns, but=self._plugin):
                 allowed &= ~fails
             needs.append(Need(self._placing.task(member), count, allowed))
-        start = earliest(departures, needs, self._now, known.rows if known is not None else None)
+        start = earliest(departures, needs, self._now, known.rows if known is not None else None, self._within(gang))
         if start is None or start.at < inf:
             return start
         share = self._share_of(start.rows, cards=any(need.task.cards is not None for need in needs))

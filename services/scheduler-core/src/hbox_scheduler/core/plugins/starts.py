@@ -1,13 +1,17 @@
 """When and where a gang can start: the earliest moment at which enough of those who run have ended, and the nodes that it takes then.
 
+A gang that is bound to a domain of the fabric is laid out inside one (`Within`): as soon as any of its domains has the room.
+
 Those who run are in the order in which they are expected to end. Whether the gang fits once the first k of them are gone is found by laying it out on a copy
 of the columns; k by halving. Pods of unknown end come last: where the gang fits only without some of them, there is no known start, and nodes are chosen
 where least has to leave.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +22,7 @@ from ..cluster.entities import Member
 from ..cluster.task import Task
 from ..devices import pick
 from ..framework.placing import FITS
+from ..topology.tree import Tree
 
 #: Later than anybody plans, seconds from now.
 HORIZON_S = 30 * 86_400.0
@@ -41,6 +46,27 @@ class Start:
 
     rows: Bools
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Domains of which one has to hold the whole gang: numbers of the tree's, of any order."""
+
+    tree: Tree
+    domains: Ints
+
+    def holding(self, rooms: Sequence[Ints], needs: Sequence[Need], before: Bools | None) -> Iterator[Bools]:
+        """`[N]` masks of those that have the sums; those first where the gang's nodes were, then the lowest tier, then the least room. rooms: `[N]` each, how
+        many pods fit on a node by themselves."""
+        tree, domains = self.tree, self.domains
+        sums = [tree.sums(room[: tree.rows])[domains] for room in rooms]
+        good = np.all([there >= need.pods for there, need in zip(sums, needs, strict=True)], axis=0)
+        kept = np.zeros(tree.rows, dtype=np.bool_)
+        if before is not None:
+            kept[: min(len(before), tree.rows)] = before[: tree.rows]
+        order = np.lexsort((domains, np.sum(sums, axis=0), tree.tiers[domains], -tree.sums(kept)[domains]))
+        for domain in domains[order[good[order]]].tolist():
+            yield tree.mask(domain)
 
 
 class Departures:
@@ -98,9 +124,11 @@ class Departures:
 Order: TypeAlias = Callable[[Ints], tuple[Floats | Ints, ...]]
 
 
-def earliest(departures: Departures, needs: Sequence[Need], now: float, before: Bools | None) -> Start | None:
-    """Where the gang goes as soon as it can. `before`: `[N]`, nodes that were set aside for it, which are kept where they do as well. None = it fits nowhere,
-    whoever leaves."""
+def earliest(
+    departures: Departures, needs: Sequence[Need], now: float, before: Bools | None, within: Within | None = None
+) -> Start | None:
+    """Where the gang goes as soon as it can. `before`: `[N]`, nodes that were set aside for it, which are kept where they do as well. `within`: where all of it
+    has to be in one domain. None = it fits nowhere, whoever leaves."""
     size = len(needs[0].allowed)
     others: Ints = np.ones(size, dtype=np.int64)
     if before is not None:
@@ -109,15 +137,17 @@ def earliest(departures: Departures, needs: Sequence[Need], now: float, before: 
     def roomiest(room: Ints) -> tuple[Floats | Ints, ...]:
         return others, -room
 
-    def after(count: int, order: Order = roomiest) -> Bools | None:
-        return lay_out(departures.after(count), needs, order)
+    def after(count: int, order: Order = roomiest, cost: Floats | None = None) -> Bools | None:
+        if within is None:
+            return lay_out(departures.after(count), needs, order)
+        return _lay_out_within(departures.after(count), needs, order, within, before, cost)
 
     if (rows := after(0)) is not None:
         return Start(rows, now)
     low, high = 0, departures.known  # it does not fit after `low`
     if after(high) is None:
         held = departures.unknown_cards(size)
-        rows = after(len(departures.members), lambda room: (others, held / np.maximum(room, 1), -room))
+        rows = after(len(departures.members), lambda room: (others, held / np.maximum(room, 1), -room), held)
         return None if rows is None else Start(rows, inf)
     while high - low > 1:
         middle = (low + high) // 2
@@ -155,6 +185,29 @@ def lay_out(cluster: Columns, needs: Sequence[Need], order: Order) -> Bools | No
             counts[-1] -= int(filled[len(rows) - 1]) - need.pods
             _book(cluster, pick(cluster, rows, counts, need.task))
     return taken
+
+
+def _lay_out_within(  # noqa: PLR0917  # what, where, and in which order
+    cluster: Columns, needs: Sequence[Need], order: Order, within: Within, before: Bools | None, cost: Floats | None
+) -> Bools | None:
+    """As `lay_out`, all in one of the domains: the first that does, or, of the first few, the one whose nodes cost least (`[N]`)."""
+    found: list[tuple[float, Bools]] = []
+    rooms = [capacity(cluster, need) for need in needs]
+    for mask in islice(within.holding(rooms, needs, before), _DOMAINS):
+        inside: Bools = np.zeros(cluster.size, dtype=np.bool_)
+        inside[: len(mask)] = mask
+        view = cluster.trial() if len(needs) > 1 else cluster
+        rows = lay_out(view, [replace(need, allowed=need.allowed & inside) for need in needs], order)
+        if rows is None:
+            continue
+        if cost is None:
+            return rows
+        found.append((float(cost[rows].sum()), rows))
+    return min(found, key=itemgetter(0))[1] if found else None
+
+
+#: Domains in which a gang is laid out, of those that have the sums.
+_DOMAINS = 16
 
 
 def _book(cluster: Columns, batch: Batch) -> None:
