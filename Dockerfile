@@ -26,7 +26,8 @@ LABEL org.opencontainers.image.title="HBox" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/hbox /opt/hbox
-# The root may be read-only: what a service writes is in volumes, and in /tmp.
+# The root may be read-only: what a service writes is in /tmp, and in volumes at /data and /keys.
+RUN install --directory --owner=65532 --group=65532 /data /keys
 ENV PATH=/opt/hbox/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 WORKDIR /tmp
 USER 65532:65532

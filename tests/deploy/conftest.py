@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .cluster import IMAGE, NEXT, Cluster
 
@@ -18,6 +19,12 @@ ROOT = Path(__file__).parents[2]
 #: A build downloads some 60 packages; an image has to go through a pipe.
 BUILD_S = 900
 LOAD_S = 300
+
+
+def image_of(compose: Path) -> str:
+    """The image that the services of a compose file have."""
+    image: str = yaml.safe_load(compose.read_text())["x-hbox"]["image"]
+    return image
 
 
 def needed(variable: str, what: str) -> str:
@@ -44,7 +51,11 @@ def docker() -> str:
 
 @pytest.fixture(scope="session")
 def image(docker: str) -> str:
-    """Built as users build it; HBOX_DEPLOY_BASE is the base where no registry has python:3.11-slim."""
+    """Built as users build it; HBOX_DEPLOY_BASE is the base where no registry has python:3.11-slim, HBOX_DEPLOY_IMAGE one that is built already."""
+    if built := os.environ.get("HBOX_DEPLOY_IMAGE"):
+        for name in (IMAGE, NEXT):
+            subprocess.run([docker, "tag", built, name], check=True, timeout=60)
+        return IMAGE
     base = os.environ.get("HBOX_DEPLOY_BASE")
     words = [docker, "build", "--tag", IMAGE, *(("--build-arg", f"BASE={base}") if base else ()), str(ROOT)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S, check=False)

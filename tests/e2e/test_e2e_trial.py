@@ -56,11 +56,13 @@ def test_a_gang_that_does_not_run_says_what_its_pods_say(platform: Up) -> None:
 
 def test_definitions_are_applied_where_they_are_missing_and_may_be_applied_again(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
-    words = [sys.executable, "-m", "hbox_sandbox", "--kubeconfig-out", str(kubeconfig)]
+    words = [sys.executable, "-m", "hbox_sandbox", "--kubeconfig-out", str(kubeconfig), "--nodes", "3x8"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sandbox:
         try:
             assert sandbox.stdout is not None
-            assert sandbox.stdout.readline().startswith("ready ")
+            address = sandbox.stdout.readline().removeprefix("ready ").strip()
+            with urlopen(f"{address}/api/v1/nodes", timeout=10) as answer:
+                assert len(json.load(answer)["items"]) == 3
             for _ in range(2):
                 done = hbox("definitions", "apply", "--kubeconfig", str(kubeconfig))
                 assert done.returncode == 0, done.stderr
@@ -69,3 +71,14 @@ def test_definitions_are_applied_where_they_are_missing_and_may_be_applied_again
     assert "applied CRD queues.scheduling.volcano.sh" in done.stderr
     shown = list(yaml.safe_load_all(hbox("definitions", "show").stdout))
     assert [d["spec"]["names"]["kind"] for d in shown] == ["Queue", "PodGroup", "HyperNode"]
+
+
+def test_an_emulated_cluster_says_where_others_reach_it(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    words = [sys.executable, "-m", "hbox_sandbox", "--kubeconfig-out", str(kubeconfig), "--nodes", "1x8"]
+    with subprocess.Popen([*words, "--host", "0.0.0.0", "--server", "http://cluster:8001"], stdout=subprocess.PIPE) as sandbox:
+        assert sandbox.stdout is not None
+        assert sandbox.stdout.readline().startswith(b"ready ")
+        sandbox.terminate()
+    assert json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"] == "http://cluster:8001"
+    assert subprocess.run([*words, "--nodes", "many"], capture_output=True, timeout=60, check=False).returncode == 2

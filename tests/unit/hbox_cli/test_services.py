@@ -1,5 +1,6 @@
 """`hbox-service NAME`, as a container runs it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -38,10 +39,38 @@ def test_a_service_runs_in_the_foreground_until_sigterm() -> None:
             try:
                 with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
                     assert answer.status == 200
-                break
+                    break
             except URLError:
                 assert process.poll() is None
                 assert time.monotonic() < until
                 time.sleep(0.1)
+        asked = subprocess.run([PROGRAM, "--ready"], env=env, capture_output=True, text=True, timeout=30, check=False)
+        assert (asked.returncode, json.loads(asked.stdout)["ready"]) == (1, False), "there is no broker"
+        well = [str(PROGRAM), "--ready", f"http://127.0.0.1:{port}/healthz"]
+        assert subprocess.run(well, timeout=30, check=False, capture_output=True).returncode == 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_nobody_there_is_not_ready() -> None:
+    [port] = free_ports(1)
+    done = subprocess.run(
+        [PROGRAM, "--ready", f"http://127.0.0.1:{port}/readyz"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+    assert "refused" in done.stdout
+
+
+def test_sigterm_ends_it_while_it_is_still_importing() -> None:
+    with subprocess.Popen([PROGRAM, "scheduler-core"], stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 30
+        while not _handles_term(process.pid):
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def _handles_term(pid: int) -> bool:
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:")]
+    return bool(int(line.split()[1], 16) & 1 << (signal.SIGTERM - 1))

@@ -7,20 +7,33 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from hbox_common.errors import HBoxError
+from hbox_common.errors import HBoxError, InvalidRequest
+from hbox_common.kube import KubeClient
 
 from .api import ApiServer
 from .kubelet import Kubelets
+from .replay import Creation
+from .trace import TraceNode, machines
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m hbox_sandbox", description="A Kubernetes API emulator with kubelets, in memory."
     )
-    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one (default)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1); there is no authentication"
+    )
+    parser.add_argument("--port", type=int, default=0, help="its port; 0 takes a free one (default)")
+    parser.add_argument(
+        "--server", default="", metavar="URL", help="how others reach it, for the kubeconfig (default: loopback)"
+    )
+    parser.add_argument(
+        "--nodes", action="append", default=[], metavar="NODESxCARDS[:MODEL]", help="make such nodes; may stand several times"
+    )
     parser.add_argument("--kubeconfig-out", type=Path, metavar="PATH", help="write a kubeconfig for this server")
     parser.add_argument(
         "--time-scale", type=float, default=1.0, metavar="X", help="emulated seconds per real second for hbox.io/run-seconds"
@@ -37,6 +50,10 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.time_scale <= 0:
         parser.error("--time-scale must be above 0")
+    try:
+        arguments.nodes = machines(arguments.nodes)
+    except InvalidRequest as e:
+        parser.error(f"--nodes: {e.message}: {e.hint}")
     return arguments
 
 
@@ -45,12 +62,20 @@ async def _serve(arguments: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    api = ApiServer(port=arguments.port, seed=arguments.seed, history=arguments.history, bookmark_s=arguments.bookmark_seconds)
+    api = ApiServer(
+        host=arguments.host,
+        port=arguments.port,
+        seed=arguments.seed,
+        history=arguments.history,
+        bookmark_s=arguments.bookmark_seconds,
+    )
     if arguments.faults is not None:
         api.faults.load(arguments.faults.read_bytes())
     async with api:
+        if arguments.nodes:
+            await _make(arguments.nodes, api)
         if arguments.kubeconfig_out is not None:
-            api.kubeconfig(arguments.kubeconfig_out)
+            api.kubeconfig(arguments.kubeconfig_out, server=arguments.server)
         async with asyncio.TaskGroup() as tasks:
             running = []
             if arguments.kubelets == "on":
@@ -60,6 +85,15 @@ async def _serve(arguments: argparse.Namespace) -> None:
             await stop.wait()
             for task in running:
                 task.cancel()
+
+
+async def _make(nodes: Sequence[TraceNode], api: ApiServer) -> None:
+    with TemporaryDirectory() as folder:
+        kubeconfig = api.kubeconfig(Path(folder) / "kubeconfig")
+        async with KubeClient.connect(str(kubeconfig), user_agent="hbox_sandbox") as client:
+            creation = Creation(client)
+            for node in nodes:
+                await creation.node(node)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -33,15 +33,24 @@ _HEALTH = ("/healthz", "/readyz", "/livez")
 
 
 class ApiServer:
-    """Serves on 127.0.0.1 while its context is open; `port` 0 takes a free one.
+    """Serves on `host` while its context is open; `port` 0 takes a free one. It lets everybody in: other hosts than loopback are for networks of one's own.
 
     `seed`: of uids and generated names; `history`: events remembered per resource; `bookmark_s`: interval of bookmarks on quiet watches.
     """
 
-    def __init__(self, *, port: int = 0, seed: int | None = None, history: int = 20_000, bookmark_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        seed: int | None = None,
+        history: int = 20_000,
+        bookmark_s: float = 10.0,
+    ) -> None:
         self.cluster = Cluster(clock=time.time, random=Random(seed), store=Store(history=history))
         self.faults = Faults()
         self.port = port
+        self._host = host
         self._bookmark_s = bookmark_s
         self._controllers = Controllers(self.cluster)
         self._watching: dict[int, web.BaseRequest] = {}  #: by id: a request cannot be hashed
@@ -57,7 +66,7 @@ class ApiServer:
         await self._tasks.__aenter__()
         self._running.append(self._tasks.create_task(self._controllers.run(), name="controllers"))
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024)
+        site = web.TCPSite(self._runner, self._host, self.port, backlog=1024)
         await site.start()
         self.port = self._runner.addresses[0][1]
         return self
@@ -73,12 +82,12 @@ class ApiServer:
             kind = error = trace = None
         await self._tasks.__aexit__(kind, error, trace)
 
-    def kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig for this server (JSON, which is YAML); returns `path`."""
+    def kubeconfig(self, path: Path, *, server: str = "") -> Path:
+        """Write a kubeconfig for this server (JSON, which is YAML); returns `path`. `server`: its address for those elsewhere; "" for its own."""
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "hbox-sandbox", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "hbox-sandbox", "cluster": {"server": server or self.url}}],
             "users": [{"name": "hbox-sandbox", "user": {}}],
             "contexts": [
                 {"name": "hbox-sandbox", "context": {"cluster": "hbox-sandbox", "user": "hbox-sandbox", "namespace": "default"}}

@@ -1,0 +1,131 @@
+"""compose.yaml, as a newcomer starts it: everything healthy, a gang that runs, a broker that is closed, what survives a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cluster import until
+from .conftest import BUILD_S, ROOT, image_of
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
+
+PROJECT = "hbox-test"
+POSTGRES = "postgres:17-alpine"
+STAND_IN = "hbox-test-postgres:17"
+SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
+UP_S = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    words: tuple[str, ...]
+    env: dict[str, str]
+
+    def run(self, *words: str, timeout_s: float = 120, good: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*self.words, "--project-name", PROJECT, *words],
+            cwd=ROOT,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0 or not good, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        return done
+
+    def containers(self) -> dict[str, dict[str, Any]]:
+        lines = self.run("ps", "--all", "--format", "json").stdout.splitlines()
+        return {found["Service"]: found for found in map(json.loads, lines)}
+
+    def healthy(self) -> bool:
+        found = self.containers()
+        return all(found[name]["Health"] == "healthy" for name in (*SERVICES, "nats", "postgres", "cluster"))
+
+    def trial(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`hbox trial` beside the services."""
+        told = ("trial", "--kubeconfig", "/data/kubeconfig", *words)
+        return self.run("--profile", "demo", "run", "--rm", "--no-deps", "-T", "demo", *told, timeout_s=200, good=False)
+
+
+@pytest.fixture(scope="module")
+def compose(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+    plugin = subprocess.run([docker, "compose", "version"], capture_output=True, timeout=30, check=False).returncode == 0
+    words = (docker, "compose") if plugin else ("docker-compose",)
+    if not plugin and shutil.which("docker-compose") is None:
+        pytest.skip("neither `docker compose` nor docker-compose is there")
+    subprocess.run(
+        [docker, "tag", os.environ.get("HBOX_DEPLOY_IMAGE") or image, image_of(ROOT / "compose.yaml")], check=True, timeout=60
+    )
+    env = dict(os.environ) | {
+        "HBOX_API_PORT": "18001",
+        "HBOX_POSTGRES_IMAGE": _postgres(docker, tmp_path_factory.mktemp("postgres")),
+    }
+    found = Compose(words, env)
+    found.run("down", "--volumes", "--remove-orphans", timeout_s=120)
+    try:
+        found.run("up", "--detach", "--no-build", "--wait", "--wait-timeout", str(UP_S), timeout_s=UP_S + 60)
+        yield found
+    finally:
+        found.run("--profile", "demo", "down", "--volumes", "--remove-orphans", timeout_s=120, good=False)
+
+
+def _postgres(docker: str, folder: Path) -> str:
+    """PostgreSQL's image where it is or can be had, else one made of the pgserver wheel."""
+    for words in ((docker, "image", "inspect", POSTGRES), (docker, "pull", "--quiet", POSTGRES)):
+        if subprocess.run(words, capture_output=True, timeout=300, check=False).returncode == 0:
+            return POSTGRES
+    shutil.copytree(Path(__file__).with_name("postgres"), folder, dirs_exist_ok=True)
+    for name in ("pgserver/pginstall", "pgserver.libs"):
+        shutil.copytree(Path(sysconfig.get_path("purelib")) / name, folder / name.rpartition("/")[2])
+    base = os.environ.get("HBOX_DEPLOY_BASE")
+    words = (docker, "build", "--tag", STAND_IN, *(("--build-arg", f"BASE={base}") if base else ()), str(folder))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return STAND_IN
+
+
+def test_everything_is_healthy_and_what_was_to_end_has_ended(compose: Compose) -> None:
+    assert compose.healthy()
+    definitions = compose.containers()["definitions"]
+    assert (definitions["State"], definitions["ExitCode"]) == ("exited", 0)
+
+
+def test_a_gang_runs(compose: Compose) -> None:
+    done = compose.trial("--members", "8", "--cards", "8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "runs after" in done.stdout
+
+
+def test_the_broker_lets_nobody_in_without_a_key(compose: Compose) -> None:
+    done = compose.run(
+        "exec", "-T", "-e", "HBOX_NATS_SEED=", "-e", "HBOX_HEALTH_PORT=8099", "binder", "hbox-service", "binder", good=False
+    )
+    assert done.returncode == 2
+    assert "refuses us" in done.stderr + done.stdout
+
+
+def test_what_is_killed_comes_back_and_gangs_run_again(compose: Compose) -> None:
+    compose.run("kill", "nats", "postgres", "scheduler-core", "quota-ledger")
+    # The engine starts again what dies by itself, and leaves alone what somebody has killed.
+    compose.run("up", "--detach", "--no-build", "--wait", "--wait-timeout", str(UP_S), timeout_s=UP_S + 60)
+    until(compose.healthy, timeout_s=120, what=lambda: json.dumps(compose.containers()))
+    done = compose.trial("--members", "4", "--cards", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_down_leaves_nothing(compose: Compose, docker: str) -> None:
+    compose.run("--profile", "demo", "down", "--volumes", timeout_s=120)
+    for kind in ("container", "volume", "network"):
+        words = [docker, kind, "ls", "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}"]
+        assert subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout == ""
