@@ -57,6 +57,22 @@ async def test_pods_that_moved_within_the_hour_are_counted_by_the_next_process_t
         assert fourth.ledger.state.moves.within_hour(fourth.clock[0]) == 0
 
 
+async def test_who_lost_its_place_to_others_cools_down_after_a_restart_too(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as first:
+        await nominate(kit, first)
+        await first.see("gone", kit.fact("mover", "n0", PodPhase.GONE))
+        assert first.ledger.state.evicted
+        remembered = first.ledger.state.evicted
+    async with kit.started(database_url) as second:
+        assert second.ledger.state.evicted == remembered
+    change(database_url, "UPDATE claims SET intent_reason = 'its gang of 2 did not start whole in time'")
+    async with kit.started(database_url) as third:
+        assert not third.ledger.state.evicted, "for nobody else"
+    change(database_url, "UPDATE claims SET intent_reason = 'reclaimed for ml/x of queue y', changed_at = changed_at - 3700")
+    async with kit.started(database_url) as fourth:
+        assert not fourth.ledger.state.evicted, "too long ago"
+
+
 async def test_what_is_left_of_them_is_told_and_kept_and_then_that_they_have_ended(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
         await nominate(kit, first)

@@ -149,6 +149,7 @@ class Ledger:
             loaded.state.storm = Storm(evictions_most)
             loaded.state.notice_s = notice_s
             load.recent_moves(connection, loaded.state.moves, now=now)
+            load.recent_evictions(connection, loaded.state.evicted, now=now)
             if by_weight:
                 loaded.state.count_demand()
             step = loaded.state.step(now)
@@ -685,7 +686,7 @@ class Ledger:
         state.look_at |= old.look_at
         state.nodes, state.verdicts = old.nodes, old.verdicts
         state.gone, state.contradicted = old.gone, old.contradicted
-        state.storm, state.moves, state.notice_s = old.storm, old.moves, old.notice_s
+        state.storm, state.moves, state.notice_s, state.evicted = old.storm, old.moves, old.notice_s, old.evicted
         state.keep_records(old.records)
         state.suspects = {id: None for id in old.suspects if id in state.live}
         state.unseen = {id: posted for id, posted in old.unseen.items() if id in state.live}

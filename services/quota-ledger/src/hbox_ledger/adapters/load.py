@@ -19,6 +19,7 @@ from sqlalchemy import (
     insert,
     literal,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -42,14 +43,16 @@ from hbox_common.model import (
 )
 from hbox_common.model.bounds import sanitized
 from hbox_common.model.consolidation import RecentMoves
+from hbox_common.model.minruntime import OF_LATE_S, same_job
 
 from ..core.budget import month_of
 from ..core.chain import GENESIS
 from ..core.claimrecord import ClaimRecord, Decision, Gang
+from ..core.evicted import Evicted
 from ..core.history import Decay, History, hour_of
 from ..core.ledgerstate import LedgerState
 from ..core.nominations import places_of
-from ..core.preemption import MOVED
+from ..core.preemption import MOVED, PREEMPTED, RECLAIMED
 from ..core.recovery import BEGINNING, Position
 from ..core.step import CardKey
 from ..core.usage import HOUR_S, Account, Accrued, Amounts, Held, accrue
@@ -238,6 +241,18 @@ def recent_moves(connection: Connection, moves: RecentMoves, *, now: float) -> N
     for where in (live & moved, ~live & moved):  # each by its own index
         for at in sorted(connection.execute(select(c.changed_at).where(where)).scalars()):
             moves.note("before", 1, min(float(at), now))
+
+
+def recent_evictions(connection: Connection, evicted: Evicted, *, now: float) -> None:
+    """Note the jobs that lost pods to others within the last hour, so that they cool down though this process did not see it."""
+    c = t.claims.c
+    for_others = or_(*(c.intent_reason.like(f"{word}%") for word in (MOVED, f"{PREEMPTED} for ", f"{RECLAIMED} for ")))
+    wanted = select(c.job, c.pod_uid, c.queue, c.namespace, c.pod, c.changed_at).where(
+        c.state == literal_column("'void'"), c.changed_at > now - OF_LATE_S, for_others
+    )
+    for r in connection.execute(wanted.order_by(c.changed_at)):
+        key = same_job(job=r.job, pod_uid=r.pod_uid, queue=r.queue, namespace=r.namespace, pod=r.pod)
+        evicted.note_job(key, min(float(r.changed_at), now))
 
 
 def answers(connection: Connection, plans: Collection[PlanId]) -> dict[PlanId, PlanAnswer]:

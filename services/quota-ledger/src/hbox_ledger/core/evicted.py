@@ -1,5 +1,5 @@
-"""Jobs that were evicted for others of late, by what their successors are known by (`minruntime.same_job`). In memory: after a
-restart nobody cools down who has no place yet."""
+"""Jobs that were evicted for others of late, by what their successors are known by (`minruntime.same_job`). A ledger that starts finds them among the void
+claims of its database (`load.recent_evictions`)."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,12 @@ class Evicted:
 
     def note(self, claim: Claim, now: float) -> None:
         """Its pod is gone, for others."""
-        key = same_job(job=claim.job, pod_uid=claim.pod_uid, queue=claim.queue, namespace=claim.namespace, pod=claim.pod)
+        self.note_job(
+            same_job(job=claim.job, pod_uid=claim.pod_uid, queue=claim.queue, namespace=claim.namespace, pod=claim.pod), now
+        )
+
+    def note_job(self, key: str, now: float) -> None:
+        """As `note`, by what the job is known by. Later ones are noted later."""
         self._at.pop(key, None)
         self._at[key] = now
         while len(self._at) > MOST or next(iter(self._at.values())) < now - OF_LATE_S:

@@ -68,6 +68,9 @@ from .step import Step
 #: How the reason of the eviction of a pod that moves begins: by that the moves of the last hour are counted when the ledger starts.
 MOVED = "moved to "
 
+#: The first words of the reason of every other eviction for somebody.
+PREEMPTED, RECLAIMED = "preempted", "reclaimed"
+
 
 def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) -> Refusal | None:
     """Decide the evictions that the plan asks for and nominate its job for the places, or say why not."""
@@ -87,7 +90,7 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
     places = {claim: victim.to for claim, victim in moved.items()}
     receipts.for_plan(state, step, plan, receipts.leaving(state, victims), places, _to_the_owner(state, plan, victims))
     for record in victims:
-        message = "preempted" if record.claim.queue == plan.queue else "reclaimed"
+        message = PREEMPTED if record.claim.queue == plan.queue else RECLAIMED
         if record.claim.id in moved:
             message = f"{MOVED}{moved[record.claim.id].to}"
         take_back(state, step, record, f"{message} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
