@@ -14,6 +14,8 @@ from hbox_cli.commands.bus import _fill
 from hbox_common.bus.keys import public_key, read_seed
 from hbox_common.bus.users import users
 from hbox_common.errors import InvalidRequest
+from hbox_common.kube import CONFIGMAPS, SECRETS, KubeClient
+from hbox_sandbox.api.server import ApiServer
 
 
 def run(*words: str | Path) -> None:
@@ -69,25 +71,27 @@ def test_a_reader_is_not_called_like_a_user_of_the_platform(tmp_path: Path) -> N
         run("bus", "users", "--out", tmp_path, "--reader", "binder=ml")
 
 
-class Cluster:
-    """The Secrets and the ConfigMap of a release, with what an API server does with merge patches of them."""
+async def test_the_charts_job_fills_what_is_empty_and_leaves_what_is_there(tmp_path: Path) -> None:
+    async with ApiServer(port=0) as api:
+        path = api.kubeconfig(tmp_path / "kubeconfig")
+        async with KubeClient.connect(str(path), user_agent="test") as client:
+            for resource, kind, name in (
+                (SECRETS, "Secret", "b-binder"),
+                (SECRETS, "Secret", "b-admin"),
+                (CONFIGMAPS, "ConfigMap", "b-keys"),
+            ):
+                body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}
+                await client.json("POST", resource.path("default"), body=body)
 
-    def __init__(self, names: list[str]) -> None:
-        self.data: dict[str, dict[str, str]] = {name: {} for name in names}
+            async def filled() -> tuple[dict[str, str], Any]:
+                seeds = {}
+                for name in ("binder", "admin"):
+                    secret = await client.json("GET", SECRETS.path("default", f"b-{name}"))
+                    seeds[name] = base64.b64decode(secret["data"]["seed"]).decode()
+                return seeds, (await client.json("GET", CONFIGMAPS.path("default", "b-keys")))["data"]
 
-    async def json(self, method: str, path: str, body: dict[str, Any] | None = None, **_: object) -> dict[str, Any]:
-        held = self.data[path.rsplit("/", 1)[1]]
-        if body is not None:
-            assert method == "PATCH"
-            held.update(body["data"])
-        return {"metadata": {"resourceVersion": str(len(held))}, "data": held}
-
-
-async def test_the_charts_job_fills_what_is_empty_and_leaves_what_is_there() -> None:
-    cluster = Cluster(["b-binder", "b-admin", "b-keys"])
-    assert await _fill(cluster, "gpu", "b", ["binder", "admin"]) == 2  # type: ignore[arg-type]
-    seeds = {name: base64.b64decode(cluster.data[f"b-{name}"]["seed"]).decode() for name in ("binder", "admin")}
-    assert cluster.data["b-keys"] == {name: public_key(seed) for name, seed in seeds.items()}
-    before = json.dumps(cluster.data)
-    assert await _fill(cluster, "gpu", "b", ["binder", "admin"]) == 0  # type: ignore[arg-type]
-    assert json.dumps(cluster.data) == before
+            assert await _fill(client, "default", "b", ["binder", "admin"]) == 2
+            seeds, keys = first = await filled()
+            assert keys == {name: public_key(seed) for name, seed in seeds.items()}
+            assert await _fill(client, "default", "b", ["binder", "admin"]) == 0
+            assert await filled() == first
