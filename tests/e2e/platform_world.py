@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from hbox_common.kube import PODS, KubeClient
 
 from . import forked
 
@@ -109,6 +111,38 @@ def queue(running: Up, *words: str) -> str:
         return f"{said.stdout}{said.stderr}" if said.returncode == 0 else ""
 
     return str(until(done, timeout_s=20, what=" ".join(words)))
+
+
+async def placed(client: KubeClient, space: str, prefix: str = "") -> dict[str, str]:
+    """Node of each pod that has one, has not ended and is not leaving, by name."""
+    return {
+        one["metadata"]["name"]: one["spec"]["nodeName"]
+        for one in (await client.json("GET", PODS.path(space)))["items"]
+        if one["metadata"]["name"].startswith(prefix)
+        and one["spec"].get("nodeName")
+        and one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        and "deletionTimestamp" not in one["metadata"]
+    }
+
+
+def own_policy() -> str:
+    """What `hbox policy show` prints."""
+    done = forked.run("policy", "show", timeout_s=60 * SLOWER, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def simulate_cycle(folder: Path, items: Sequence[Mapping[str, Any]], *, policy: str = "") -> Any:
+    """What `hbox simulate cycle` says of a cluster of these objects, under HBox's own policy or this one. It is saved in `folder`."""
+    cluster = folder / "cluster.json"
+    cluster.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    words = []
+    if policy:
+        (folder / "policy.yaml").write_text(policy)
+        words = ["--policy", str(folder / "policy.yaml")]
+    done = forked.run("-o", "ndjson", "simulate", "cycle", *words, str(cluster), timeout_s=60 * SLOWER, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import pytest
 from hbox_common.kube import MERGE_PATCH, NODES, PODDISRUPTIONBUDGETS, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
 from ..waiting import until
-from .platform_world import up
-from .test_e2e_policy_actions import SPACE, placed
+from .platform_world import placed, up
+from .test_e2e_policy_actions import SPACE
 from .test_e2e_policy_actions import pod as one_card
 from .traced_jobs import node
 
@@ -53,7 +53,7 @@ async def test_who_is_under_a_budget_that_is_used_up_stays_and_leaves_when_it_al
                 await client.json("POST", PODS.path(SPACE), body=one)
 
             async def full() -> bool:
-                return len(await placed(client)) == 8
+                return len(await placed(client, SPACE)) == 8
 
             await until(full, "the node is full", timeout_s=60)
             await client.json("POST", PODS.path(SPACE), body=pod("meek", priorityClassName="meek"))
@@ -61,20 +61,20 @@ async def test_who_is_under_a_budget_that_is_used_up_stays_and_leaves_when_it_al
                 await client.json("POST", PODS.path(SPACE), body=pod(f"high-{number}", priorityClassName="high"))
 
             async def two() -> bool:
-                return sum(name.startswith("high") for name in await placed(client)) == 2
+                return sum(name.startswith("high") for name in await placed(client, SPACE)) == 2
 
             await until(two, "two of three have taken places of those who may leave", timeout_s=20)
             await asyncio.sleep(3.0)
-            there = await placed(client)
+            there = await placed(client, SPACE)
             assert sorted(name for name in there if name.startswith("web")) == [f"web-{n}" for n in range(6)]
             assert "meek" not in there
             await client.json("PATCH", f"{BUDGET}/web", body={"spec": {"maxUnavailable": 1}}, content_type=MERGE_PATCH)
 
             async def three() -> bool:
-                return sum(name.startswith("high") for name in await placed(client)) == 3
+                return sum(name.startswith("high") for name in await placed(client, SPACE)) == 3
 
             await until(three, "the budget allows one", timeout_s=20)
-            assert sum(name.startswith("web") for name in await placed(client)) == 5
+            assert sum(name.startswith("web") for name in await placed(client, SPACE)) == 5
         assert running.json("audit")["faults"] == []
 
 
@@ -108,11 +108,11 @@ async def test_a_gang_that_may_not_be_unwound_is_completed_and_its_user_told_unt
                 return any("EvictionBlocked" in m and "default/train allows 0 disruptions" in m for m in messages)
 
             await until(told, "the user is told of the budget", timeout_s=60)
-            assert set(await placed(client)) == {"g-0", "g-1"}
+            assert set(await placed(client, SPACE)) == {"g-0", "g-1"}
             await faults()
 
             async def whole() -> bool:
-                return set(await placed(client)) == {"g-0", "g-1", "g-2"}
+                return set(await placed(client, SPACE)) == {"g-0", "g-1", "g-2"}
 
             await until(whole, "the gang is completed", timeout_s=40)
 

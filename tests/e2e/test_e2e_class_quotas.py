@@ -6,7 +6,6 @@ tenants    fill the node with pods of no class
 """
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, RESOURCEQUOTAS, KubeClient
 
 from .. import waiting
-from .platform_world import Up, hbox, up
+from .platform_world import Up, simulate_cycle, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -134,9 +133,5 @@ def simulated(
 ) -> tuple[int, str]:
     """How many `hbox simulate cycle` evicts, and why the first waits."""
     placed = [{**one, "spec": {**one["spec"], "nodeName": "n0"}, "status": {"phase": "Running"}} for one in running]
-    items = [node("n0"), URGENT, limit, *placed, *waits]
-    (folder / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    done = hbox("-o", "ndjson", "simulate", "cycle", str(folder / "cluster.json"))
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    said = simulate_cycle(folder, [node("n0"), URGENT, limit, *placed, *waits])
     return len(said["evictions"]), said["pending"]["team/first-0"]["message"].removeprefix("ResourceQuotaNotFit: ")

@@ -27,13 +27,13 @@ def test_jobs_and_why_tell_the_reasons_of_what_waits(used: Up) -> None:
     assert waiting
     assert all("nodes are available" in job["reason"] for job in waiting), waiting[0]
     assert used.json("why", waiting[0]["name"])["reason"] == waiting[0]["reason"]
-    shown = hbox("--state", str(used.state), "jobs", "--state-is", "waiting")
+    shown = used.hbox("jobs", "--state-is", "waiting")
     assert len(shown.stdout.splitlines()) == len(waiting) + 1
 
 
 def test_an_unknown_job_is_told_with_the_nearest_name(used: Up) -> None:
     name = used.json("jobs")["items"][0]["name"].partition("/")[2]
-    done = hbox("--state", str(used.state), "why", name[:-1] + "x")
+    done = used.hbox("why", name[:-1] + "x")
     assert done.returncode == 3
     assert "did you mean" in done.stderr
 
@@ -48,7 +48,7 @@ def test_nodes_and_queues_add_up_to_the_claims(used: Up) -> None:
 
 
 def test_a_queue_is_created_and_seen(used: Up) -> None:
-    done = hbox("--state", str(used.state), "queue", "create", "research", "--capability", "nvidia.com/gpu=8")
+    done = used.hbox("queue", "create", "research", "--capability", "nvidia.com/gpu=8")
     assert done.returncode == 0, done.stderr
 
     def seen() -> bool:
@@ -66,9 +66,9 @@ def test_usage_is_what_the_claims_hold_by_time(used: Up) -> None:
         return bool(held) and usage["total"]["cardHours"] > 0 and float(usage["total"]["cost"]) > 0
 
     until(told, timeout_s=30, what="usage")
-    table = hbox("--state", str(used.state), "usage", "--by", "user", "-o", "csv").stdout.splitlines()
+    table = used.hbox("usage", "--by", "user", "-o", "csv").stdout.splitlines()
     assert table[0] == "USER,CARD-HOURS,OWN,BORROWED"
-    shown = hbox("--state", str(used.state), "usage").stdout
+    shown = used.hbox("usage").stdout
     assert "▒" in shown
     assert shown.splitlines()[-1].startswith("total")
 
@@ -81,7 +81,7 @@ def test_the_ledgers_history_is_proven_while_it_runs(used: Up) -> None:
 
 def test_events_tell_of_bound_jobs(used: Up) -> None:
     def bound() -> bool:
-        done = hbox("--state", str(used.state), "-o", "json", "events")
+        done = used.hbox("-o", "json", "events")
         assert done.returncode == 0, done.stderr
         return any(json.loads(line).get("phase") in ("bound", "running") for line in done.stdout.splitlines())
 
@@ -95,7 +95,7 @@ def test_check_finds_all_well_and_says_what_is_not(used: Up) -> None:
     # Stopped, so that the supervisor does not start it again meanwhile.
     os.kill(used.pids()["health-monitor"], signal.SIGSTOP)
     try:
-        done = hbox("--state", str(used.state), "check")
+        done = used.hbox("check")
     finally:
         os.kill(used.pids()["health-monitor"], signal.SIGCONT)
     assert done.returncode == 6

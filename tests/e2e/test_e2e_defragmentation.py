@@ -17,8 +17,8 @@ import pytest
 from hbox_common.kube import NODES, PODDISRUPTIONBUDGETS, PODGROUPS, PODS, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, queue, up
-from .test_e2e_policy_actions import placed, pod
+from .platform_world import Up, placed, queue, up
+from .test_e2e_policy_actions import pod
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -46,7 +46,7 @@ async def post(client: KubeClient, *pods: dict[str, Any]) -> None:
 
 async def run_there(client: KubeClient, *names: str) -> None:
     async def there() -> bool:
-        return set(names) <= (await placed(client)).keys()
+        return set(names) <= (await placed(client, SPACE)).keys()
 
     await until(there, f"{', '.join(names)} have places", timeout_s=60)
 
@@ -65,7 +65,7 @@ async def spread(client: KubeClient, *, nodes: int = 3, annotations: dict[str, s
         await client.json("DELETE", PODS.path(SPACE, f"filler{number}"))
 
     async def apart() -> bool:
-        where = await placed(client)
+        where = await placed(client, SPACE)
         return len(where) == 2 * nodes and all(where[f"s{n}{s}"] == f"n{n}" for n in range(nodes) for s in range(2))
 
     await until(apart, "two singles on each node", timeout_s=60)
@@ -84,7 +84,7 @@ async def gone(client: KubeClient, names: Iterable[str], *, count: int) -> list[
     listed = list(names)
 
     async def left() -> list[str]:
-        there = await placed(client)
+        there = await placed(client, SPACE)
         away = [name for name in listed if name not in there]
         return away if len(away) == count else []
 
@@ -150,14 +150,14 @@ async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_
             table = running.hbox("defrag", "-o", "wide").stdout
             assert all(move["pod"] in table for move in proposal["moves"])
             await measured(running, largest={"1": 18, "2": 9, "4": 3, "8": 0})
-            assert (await placed(client)).keys() == set(SINGLES), "nobody moved"
+            assert (await placed(client, SPACE)).keys() == set(SINGLES), "nobody moved"
 
             policy.write_text(POLICY % "mode: preview")
             await why(running, "wide", "which pays, but the policy has mode: preview")
             [proposal] = running.json("defrag")["proposals"]
             assert proposal["pays"]
             assert "does not pay" not in running.hbox("defrag").stdout
-            assert (await placed(client)).keys() == set(SINGLES), "nobody moved"
+            assert (await placed(client, SPACE)).keys() == set(SINGLES), "nobody moved"
 
             old = running.pids()["scheduler-core"]
             os.kill(old, signal.SIGKILL)  # whoever comes next has placed none of them
@@ -172,7 +172,7 @@ async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_
                 os.kill(running.pids()[name], signal.SIGKILL)
             await post(client, *(pod(f"again-{name}") for name in moved))
             await run_there(client, "wide-0", "wide-1", *(f"again-{name}" for name in moved))
-            where = await placed(client)
+            where = await placed(client, SPACE)
             stayed = {where[name] for name in SINGLES if name in where}
             assert len(stayed) == 1
             assert {where[f"again-{name}"] for name in moved} == stayed, "the places were kept"

@@ -10,8 +10,8 @@ import pytest
 from hbox_common.kube import NODES, PODS, PRIORITYCLASSES, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, up
-from .test_e2e_policy_actions import SPACE, placed, pod
+from .platform_world import Up, placed, up
+from .test_e2e_policy_actions import SPACE, pod
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -36,7 +36,7 @@ async def test_evictions_pause_where_they_are_too_many_and_go_on_when_they_are_r
                 await client.json("POST", PODS.path(SPACE), body=pod(f"low-{number}"))
 
             async def full() -> bool:
-                return len(await placed(client)) == 8
+                return len(await placed(client, SPACE)) == 8
 
             await until(full, "the node is full", timeout_s=60)
             said = running.hbox("evictions", "release")
@@ -53,7 +53,7 @@ async def test_evictions_pause_where_they_are_too_many_and_go_on_when_they_are_r
                 return bool(readiness(running)["conditions"]["evictions"]["message"])
 
             async def took(count: int) -> bool:
-                return sum(name.startswith("high") for name in await placed(client)) == count
+                return sum(name.startswith("high") for name in await placed(client, SPACE)) == count
 
             for taken in (1, 2):
                 await until(lambda taken=taken: took(taken), f"{taken} of three have a place", timeout_s=30)  # type: ignore[misc]

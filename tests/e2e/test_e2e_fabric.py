@@ -1,7 +1,6 @@
 """Through all services: HyperNodes of the API decide where gangs go that say what they want of the fabric."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import pytest
 from hbox_common.kube import HYPERNODES, NODES, PODGROUPS, PODS, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, hbox, up
-from .test_e2e_shares_and_neighbours import SPACE, create, placed, pod
+from .platform_world import Up, placed, simulate_cycle, up
+from .test_e2e_shares_and_neighbours import SPACE, create, pod
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -88,11 +87,11 @@ async def leaves_of(client: KubeClient, prefix: str, members: int) -> list[str]:
     """The leaf of each member, sorted, once all have a node."""
 
     async def all_there() -> bool:
-        return len(await placed(client, f"{prefix}-")) == members
+        return len(await placed(client, SPACE, f"{prefix}-")) == members
 
     await until(all_there, f"{prefix} whole", timeout_s=60)
     of = {name: leaf for leaf, names in LEAVES.items() for name in names}
-    return sorted(of[name] for name in (await placed(client, f"{prefix}-")).values())
+    return sorted(of[name] for name in (await placed(client, SPACE, f"{prefix}-")).values())
 
 
 HARD: dict[str, Any] = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
@@ -110,7 +109,7 @@ async def test_a_hard_gang_is_in_one_leaf_and_one_that_fits_into_none_waits_and_
         return len(waiting) == 5 and any("tier 1" in message for message in messages)
 
     await until(reason_given, "why it waits", timeout_s=60)
-    assert not await placed(client, "big-")
+    assert not await placed(client, SPACE, "big-")
     await gang(client, "other", members=4, **HARD)
     assert set(await leaves_of(client, "other", 4)) == set(LEAVES) - {leaf}
 
@@ -122,7 +121,7 @@ async def test_members_that_come_later_join_the_leaf_of_those_that_run(client: K
     assert set(await leaves_of(client, "grows", 4)) == set(before)
     await create(client, member("grows", 4))
     await asyncio.sleep(2.0)  # that it stays out: its leaf is full, the other empty
-    assert len(await placed(client, "grows-")) == 4
+    assert len(await placed(client, SPACE, "grows-")) == 4
 
 
 async def test_a_soft_gang_takes_the_fewest_leaves_that_hold_it(client: KubeClient) -> None:
@@ -151,7 +150,7 @@ async def test_each_sub_group_is_in_a_leaf_of_its_own_domain(client: KubeClient)
     )
     await create(client, *(member("stages", number, stage=str(number % 2)) for number in range(6)))
     await leaves_of(client, "stages", 6)
-    where = await placed(client, "stages-")
+    where = await placed(client, SPACE, "stages-")
     of = {name: leaf for leaf, names in LEAVES.items() for name in names}
     stages = [{of[where[f"stages-{number}"]] for number in range(6) if number % 2 == stage} for stage in (0, 1)]
     assert [len(leaves) for leaves in stages] == [1, 1], stages
@@ -175,10 +174,10 @@ async def test_ranks_walk_the_fabric_leaf_by_leaf(client: KubeClient) -> None:
     await create(client, *of_ranks())
 
     async def whole() -> bool:
-        return len(await placed(client, "ranks-")) == 16
+        return len(await placed(client, SPACE, "ranks-")) == 16
 
     await until(whole, "the gang", timeout_s=60)
-    assert along(of_ranks(), await placed(client, "ranks-")) == sorted(
+    assert along(of_ranks(), await placed(client, SPACE, "ranks-")) == sorted(
         2 * [name for names in LEAVES.values() for name in names]
     )
     for one in (await client.json("GET", PODS.path(SPACE)))["items"]:
@@ -194,19 +193,16 @@ def test_ranks_walk_the_fabric_in_simulate_cycle_too(tmp_path: Path) -> None:
     }
     fabric = [hypernode(leaf, 1, *({"exactMatch": {"name": name}} for name in names)) for leaf, names in LEAVES.items()]
     pods = [one | {"metadata": one["metadata"] | {"namespace": SPACE}} for one in of_ranks()]
-    saved = tmp_path / "cluster.json"
     nodes = [node(name) for names in LEAVES.values() for name in names]
-    saved.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*nodes, *fabric, group, *pods]}))
-    done = hbox("-o", "ndjson", "simulate", "cycle", str(saved))
-    assert done.returncode == 0, done.stderr
-    where = {one["pod"].partition("/")[2]: one["node"] for one in json.loads(done.stdout)["bindings"]}
+    said = simulate_cycle(tmp_path, [*nodes, *fabric, group, *pods])
+    where = {one["pod"].partition("/")[2]: one["node"] for one in said["bindings"]}
     assert along(pods, where) == sorted(2 * [name for names in LEAVES.values() for name in names])
 
 
 async def test_the_fabric_may_change_while_a_gang_waits(client: KubeClient) -> None:
     await gang(client, "wide", members=8, **HARD)
     await asyncio.sleep(1.0)
-    assert not await placed(client, "wide-")
+    assert not await placed(client, SPACE, "wide-")
     await client.json(
         "PATCH",
         HYPERNODES.path(name="leaf-0"),
@@ -215,6 +211,6 @@ async def test_the_fabric_may_change_while_a_gang_waits(client: KubeClient) -> N
     )
 
     async def whole() -> bool:
-        return len(await placed(client, "wide-")) == 8
+        return len(await placed(client, SPACE, "wide-")) == 8
 
     await until(whole, "the gang in the larger leaf", timeout_s=60)

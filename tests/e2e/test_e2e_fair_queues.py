@@ -8,7 +8,6 @@ late       no amounts, weight 3
 """
 
 import asyncio
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from hbox_common.kube import NODES, PODS, KubeClient
 
 from .. import waiting
-from .platform_world import hbox, up
+from .platform_world import own_policy, simulate_cycle, up
 from .test_e2e_weights import SPACE, create, gang, held, queue
 from .traced_jobs import node
 
@@ -78,15 +77,11 @@ def simulated(folder: Path) -> Counter[str]:
         if one["kind"] in ("Pod", "PodGroup"):
             stamp = f"2026-11-01T00:{second // 60:02}:{second % 60:02}Z"
             one["metadata"] |= {"namespace": SPACE, "creationTimestamp": stamp}
-    (folder / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    (folder / "policy.yaml").write_text(
-        hbox("policy", "show").stdout.replace("name: capacity", "{name: capacity, arguments: {reclaimAtParting: true}}")
-    )
-    done = hbox("-o", "ndjson", "simulate", "cycle", "--policy", str(folder / "policy.yaml"), str(folder / "cluster.json"))
-    assert done.returncode == 0, done.stderr
+    policy = own_policy().replace("name: capacity", "{name: capacity, arguments: {reclaimAtParting: true}}")
+    said = simulate_cycle(folder, items, policy=policy)
     queue_of = {
         one["metadata"]["name"]: one["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"]
         for one in items
         if one["kind"] == "Pod"
     }
-    return Counter(queue_of[one["pod"].partition("/")[2]] for one in json.loads(done.stdout)["bindings"])
+    return Counter(queue_of[one["pod"].partition("/")[2]] for one in said["bindings"])

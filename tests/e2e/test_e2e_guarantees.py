@@ -10,7 +10,7 @@ picky    takes jobs of PriorityClass normal alone
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -52,12 +52,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 async def _node(running: Up) -> None:
     async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
         await client.json("POST", NODES.path(), body=node("n0"))
-
-
-@pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
 
 
 async def submit(client: KubeClient, queue: str, count: int, *, preemptable: str = "", group: str = "") -> list[str]:

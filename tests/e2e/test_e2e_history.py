@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -70,12 +70,6 @@ async def _hours(database: str) -> None:
 async def _node(running: Up) -> None:
     async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
         await client.json("POST", NODES.path(), body=node("n0"))
-
-
-@pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
 
 
 def cards(running: Up) -> dict[str, int]:

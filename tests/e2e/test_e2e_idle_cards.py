@@ -14,7 +14,7 @@ import pytest
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, PRIORITYCLASSES, KubeClient
 
 from .. import waiting
-from .platform_world import Up, hbox, up
+from .platform_world import Up, simulate_cycle, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -128,13 +128,8 @@ async def test_a_node_for_cards_alone_takes_other_work_once_it_is_said_to_be_mix
 
 
 def test_the_same_in_simulate_cycle(tmp_path: Path) -> None:
-    saved = tmp_path / "cluster.json"
-
     def decide(*objects: dict[str, Any]) -> Any:
-        saved.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*nodes(), SPARE, *objects]}))
-        done = hbox("-o", "ndjson", "simulate", "cycle", str(saved))
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return simulate_cycle(tmp_path, [*nodes(), SPARE, *objects])
 
     cpu, cards, large = (
         pods("cpu", 40, cpu="1", level="spare"),

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from hbox_common.kube import HYPERNODES, NODES, PODGROUPS, PODS, KubeClient
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 
 from .. import waiting
-from .platform_world import Up, hbox, queue, up
+from .platform_world import Up, placed, queue, simulate_cycle, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -68,20 +67,9 @@ async def create(client: KubeClient, objects: list[dict[str, Any]]) -> None:
         await client.json("POST", (PODS if one["kind"] == "Pod" else PODGROUPS).path(SPACE), body=one)
 
 
-async def placed(client: KubeClient) -> dict[str, str]:
-    """Node of each pod that has one and has not ended, by name."""
-    return {
-        one["metadata"]["name"]: one["spec"]["nodeName"]
-        for one in (await client.json("GET", PODS.path(SPACE)))["items"]
-        if one["spec"].get("nodeName")
-        and one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-        and "deletionTimestamp" not in one["metadata"]
-    }
-
-
 async def here(client: KubeClient, prefix: str, count: int, timeout_s: float) -> None:
     async def so() -> bool:
-        return sum(name.startswith(prefix) for name in await placed(client)) == count
+        return sum(name.startswith(prefix) for name in await placed(client, SPACE)) == count
 
     await waiting.until(so, f"{count} of {prefix}", timeout_s=timeout_s)
 
@@ -145,7 +133,7 @@ async def test_what_ends_before_the_start_goes_on_and_what_does_not_waits(platfo
         await create(client, [pod(f"brief-{i}", of="others", notes=brief) for i in range(4)])
         await here(client, "brief", 4, 30)
         await said(platform, "endless-0", "4 set aside for a gang of queue default (4 pods), expected to start at")
-        assert not any(name.startswith("endless") for name in await placed(client))
+        assert not any(name.startswith("endless") for name in await placed(client, SPACE))
         await here(client, "brief", 0, 30)
         await remove(client, "long")  # sooner than they said
         await here(client, "big", 4, 30)
@@ -195,7 +183,7 @@ async def test_a_gang_of_one_leaf_has_nodes_of_one_leaf_set_aside(platform: Up) 
         await create(client, [pod(f"endless-{i}") for i in range(6)])
         await here(client, "endless", 4, 30)
         await said(platform, "endless-5", "2 set aside for a gang of queue default (2 pods), expected to start at")
-        assert {node for name, node in (await placed(client)).items() if name.startswith("endless")} == {"n0", "n1"}
+        assert {node for name, node in (await placed(client, SPACE)).items() if name.startswith("endless")} == {"n0", "n1"}
         await remove(client, "taken-n2", "taken-n3")
         await here(client, "near", 2, 30)
         await remove(client, "near", "endless", "taken")
@@ -214,7 +202,7 @@ def test_the_same_of_a_gang_of_one_leaf_in_simulate_cycle(tmp_path: Path) -> Non
         one["metadata"]["creationTimestamp"] = ago(200)
     endless = [pod(f"endless-{i}") for i in range(6)]
     items = [*map(node, NODES_THERE), *map(hypernode, LEAVES), *running, *gang_of_one_leaf, *endless]
-    found = simulated(tmp_path, items)
+    found = simulate_cycle(tmp_path, items)
     assert {one["node"] for one in found["bindings"]} == {"n0", "n1"}
     assert len(found["bindings"]) == 4
     assert "reserved for it: n2, n3; expected to start at" in found["pending"][f"{SPACE}/near-0"]["message"]
@@ -222,14 +210,6 @@ def test_the_same_of_a_gang_of_one_leaf_in_simulate_cycle(tmp_path: Path) -> Non
 
 def ago(seconds: float) -> str:
     return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def simulated(folder: Path, items: list[dict[str, Any]]) -> Any:
-    saved = folder / "cluster.json"
-    saved.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    done = hbox("-o", "ndjson", "simulate", "cycle", str(saved))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_the_same_in_simulate_cycle(tmp_path: Path) -> None:
@@ -242,7 +222,7 @@ def test_the_same_in_simulate_cycle(tmp_path: Path) -> None:
     endless = [pod(f"endless-{i}") for i in range(2)]
     brief = [pod(f"brief-{i}", notes={"hbox.io/walltime": "20s"}) for i in range(4)]
     items = [*map(node, NODES_THERE), *long, *big, *endless, *brief]
-    found = simulated(tmp_path, items)
+    found = simulate_cycle(tmp_path, items)
     assert sorted(one["pod"] for one in found["bindings"]) == [f"{SPACE}/brief-{i}" for i in range(4)]
     assert "reserved for it: n0, n1, n2, n3; expected to start at" in found["pending"][f"{SPACE}/big-0"]["message"]
     assert found["pending"][f"{SPACE}/endless-0"]["reasons"] == {"ReservedForLargeJob": 4}

@@ -14,7 +14,7 @@ import pytest
 from hbox_common.kube import EVENTS, NODES, PODS, KubeClient
 
 from .. import waiting
-from .platform_world import queue, up
+from .platform_world import placed, queue, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -27,14 +27,6 @@ def pod(name: str, of: str, *, cards: int = 1, **notes: str) -> dict[str, Any]:
     annotations = {"scheduling.volcano.sh/queue-name": of, **{f"hbox.io/{k.replace('_', '-')}": v for k, v in notes.items()}}
     spec = {"schedulerName": "hbox", "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
-
-
-async def placed(client: KubeClient) -> set[str]:
-    """Pods with a node that are not leaving."""
-    pods = (await client.json("GET", PODS.path(SPACE)))["items"]
-    return {
-        one["metadata"]["name"] for one in pods if one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]
-    }
 
 
 async def events_of(client: KubeClient, name: str, reason: str) -> list[str]:
@@ -52,16 +44,16 @@ async def test_who_is_reclaimed_from_is_told_for_whom_by_which_rule_and_when_it_
                 await client.json("POST", PODS.path(SPACE), body=pod(f"lent-{number}", "borrower"))
 
             async def full() -> bool:
-                return len(await placed(client)) == 8
+                return len(await placed(client, SPACE)) == 8
 
             await waiting.until(full, "the borrower has the node", timeout_s=60)
             await client.json("POST", PODS.path(SPACE), body=pod("mine", "owner"))
 
             async def taken_back() -> bool:
-                return "mine" in await placed(client)
+                return "mine" in await placed(client, SPACE)
 
             await waiting.until(taken_back, "the owner has its card", timeout_s=60)
-            [gone] = {f"lent-{n}" for n in range(8)} - await placed(client)
+            [gone] = {f"lent-{n}" for n in range(8)} - (await placed(client, SPACE)).keys()
             said = running.json("why", "--evicted", gone)
             [receipt] = said["receipts"]
             assert (receipt["rule"], receipt["queue"]) == ("reclaim", "borrower")
@@ -79,7 +71,7 @@ async def test_who_is_reclaimed_from_is_told_for_whom_by_which_rule_and_when_it_
             [event] = await waiting.until(published, "the pod's Event", timeout_s=20)
             assert "reclaimed for default/mine of queue owner" in event
             assert "(rule reclaim)" in event
-            stayed = min(await placed(client) - {"mine"})
+            stayed = min((await placed(client, SPACE)).keys() - {"mine"})
             nobody = running.hbox("why", "--evicted", stayed)
             assert nobody.returncode == 3
             assert f"no eviction of {stayed} is on record" in nobody.stderr
@@ -101,20 +93,20 @@ async def test_nobody_is_taken_from_before_its_queues_time_nor_twice_in_a_row(tm
                 await client.json("POST", PODS.path(SPACE), body=pod(f"lent{number}", "borrower", min_run_time="9h"))
 
             async def full() -> bool:
-                return len(await placed(client)) == 8
+                return len(await placed(client, SPACE)) == 8
 
             await waiting.until(full, "the borrower has the node", timeout_s=60)
             await client.json("POST", PODS.path(SPACE), body=pod("mine-0", "owner"))
 
             def has(name: str) -> Callable[[], Awaitable[bool]]:
                 async def so() -> bool:
-                    return name in await placed(client)
+                    return name in await placed(client, SPACE)
 
                 return so
 
             await waiting.until(has("mine-0"), "the owner has its card", timeout_s=60)
             assert time.monotonic() - began >= 8
-            [gone] = {f"lent{n}" for n in range(8)} - await placed(client)
+            [gone] = {f"lent{n}" for n in range(8)} - (await placed(client, SPACE)).keys()
 
             async def left() -> bool:
                 names = [one["metadata"]["name"] for one in (await client.json("GET", PODS.path(SPACE)))["items"]]
@@ -127,7 +119,7 @@ async def test_nobody_is_taken_from_before_its_queues_time_nor_twice_in_a_row(tm
             await waiting.until(has(gone), "the one that was evicted is back", timeout_s=30)
             await client.json("POST", PODS.path(SPACE), body=pod("mine-1", "owner"))
             await waiting.until(has("mine-1"), "the owner has its card again", timeout_s=30)
-            there = await placed(client)
+            there = await placed(client, SPACE)
             assert gone in there, "it was served last, and was evicted a moment ago"
             assert len(there) == 8
         assert running.json("audit")["faults"] == []

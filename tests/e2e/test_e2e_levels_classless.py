@@ -6,7 +6,6 @@ borrower    no amounts; fills the node with pods of no class
 """
 
 import asyncio
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 from hbox_common.kube import NODES, PODS, QUEUES, KubeClient
 
 from .. import waiting
-from .platform_world import hbox, up
+from .platform_world import own_policy, simulate_cycle, up
 from .test_e2e_weights import SPACE, queue
 from .traced_jobs import node
 
@@ -53,7 +52,7 @@ HIGH = [pod(f"high-{number}", "borrower", "high") for number in range(2)]
 @pytest.mark.parametrize(("default", "left"), [("none", 2), ("low", 2), ("medium", 4)])
 async def test_the_classless_give_to_owners_and_to_high_where_the_data_says_so(default: str, left: int, tmp_path: Path) -> None:
     """left: of the classless, once an owner has asked for its share and high for two cards of the borrower's."""
-    shown = hbox("policy", "show").stdout
+    shown = own_policy()
     levels = f"  - name: levels\n    arguments: {{default: {default}}}"
     conf = tmp_path / "volcano-scheduler.conf"
     conf.write_text(shown.replace("  - name: levels", levels))
@@ -102,8 +101,5 @@ def simulated(folder: Path, running: list[dict[str, Any]], waits: list[dict[str,
     """Whom `hbox simulate cycle` evicts."""
     placed = [{**one, "spec": {**one["spec"], "nodeName": "n0"}, "status": {"phase": "Running"}} for one in running]
     items = [node("n0"), *CLASSES, *TREE, *placed, *waits]
-    (folder / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    policy = str(folder / "volcano-scheduler.conf")
-    done = hbox("-o", "ndjson", "simulate", "cycle", "--policy", policy, str(folder / "cluster.json"))
-    assert done.returncode == 0, done.stderr
-    return Counter(one["pod"].partition("/")[2].partition("-")[0] for one in json.loads(done.stdout)["evictions"])
+    said = simulate_cycle(folder, items, policy=(folder / "volcano-scheduler.conf").read_text())
+    return Counter(one["pod"].partition("/")[2].partition("-")[0] for one in said["evictions"])

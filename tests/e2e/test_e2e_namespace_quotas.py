@@ -8,14 +8,14 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from hbox_common.kube import NODES, PODS, RESOURCEQUOTAS, KubeClient
 
-from .platform_world import Up, until, up
+from .platform_world import Up, placed, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -55,12 +55,6 @@ async def _furnish(running: Up) -> None:
             await client.json("POST", "/api/v1/namespaces", body=namespace)
 
 
-@pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
-
-
 async def limit(client: KubeClient, space: str, memory: int | str, verb: str = "POST") -> None:
     quota = {"metadata": {"name": "cards"}, "spec": {"hard": {f"limits.{MEM}": str(memory)}}}
     if verb == "POST":
@@ -83,15 +77,6 @@ async def submit(client: KubeClient, space: str, name: str, **limits: int) -> No
         },
     }
     await client.json("POST", PODS.path(space), body=body)
-
-
-async def placed(client: KubeClient, space: str) -> dict[str, str]:
-    items = (await client.json("GET", PODS.path(space)))["items"]
-    return {
-        one["metadata"]["name"]: one["spec"]["nodeName"]
-        for one in items
-        if one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]
-    }
 
 
 async def comes(client: KubeClient, space: str, want: set[str]) -> dict[str, str]:

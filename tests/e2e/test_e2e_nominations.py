@@ -13,8 +13,8 @@ import pytest
 from hbox_common.kube import NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, queue, up
-from .test_e2e_policy_actions import MOVING, SPACE, placed, pod
+from .platform_world import Up, placed, queue, up
+from .test_e2e_policy_actions import MOVING, SPACE, pod
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -64,7 +64,7 @@ def said_why(client: KubeClient, name: str) -> Callable[[], Awaitable[bool]]:
 
 def at(client: KubeClient, **places: str) -> Callable[[], Awaitable[bool]]:
     async def there() -> bool:
-        where = await placed(client)
+        where = await placed(client, SPACE)
         return {name: where.get(name) for name in places} == places
 
     return there
@@ -139,7 +139,7 @@ async def test_who_moved_gets_the_place_that_was_kept_from_the_next_scheduler(tm
                 await until(lambda: running.pids()["scheduler-core"] != first, "a second scheduler-core", timeout_s=60)
                 await until(said_why(client, "thief"), "three cards of n0 are idle, and kept", timeout_s=60)
             await until(at(client, wide="n1"), "the large one has its node", timeout_s=60)
-            assert (await placed(client)).keys() == {"a", "b", "wide"}
+            assert (await placed(client, SPACE)).keys() == {"a", "b", "wide"}
 
             second = kill(running)
             await until(lambda: running.pids()["scheduler-core"] not in (first, second), "a third", timeout_s=60)
@@ -148,7 +148,7 @@ async def test_who_moved_gets_the_place_that_was_kept_from_the_next_scheduler(tm
             for number in range(3):
                 await client.json("POST", PODS.path(SPACE), body=pod(f"next-{number}", "g"))
             await until(at(client, **{f"next-{n}": "n0" for n in range(3)}), "the gang is whole again", timeout_s=60)
-            assert (await placed(client)).keys() == {"a", "b", "wide", "next-0", "next-1", "next-2"}
+            assert (await placed(client, SPACE)).keys() == {"a", "b", "wide", "next-0", "next-1", "next-2"}
             await until(lambda: nominated(running) == 0, "all places are taken")
             assert told_to_leave(running) == 3
         assert running.json("audit")["faults"] == []

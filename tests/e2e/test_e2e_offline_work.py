@@ -5,7 +5,6 @@ borrower    no amounts
 owner       deserves 2
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from hbox_common.kube import NODES, PODS, PRIORITYCLASSES, QUEUES, KubeClient
 
 from .. import waiting
-from .platform_world import Up, hbox, until, up
+from .platform_world import Up, own_policy, simulate_cycle, until, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
@@ -81,11 +80,7 @@ def simulated(folder: Path, running: list[dict[str, Any]], waits: list[dict[str,
         for name, value in CLASSES.items()
     ]
     items = [node("n0"), *RULES, *classes, *placed, *waits]
-    (folder / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    (folder / "policy.conf").write_text(policy or hbox("policy", "show").stdout)
-    done = hbox("-o", "ndjson", "simulate", "cycle", "--policy", str(folder / "policy.conf"), str(folder / "cluster.json"))
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = simulate_cycle(folder, items, policy=policy or own_policy())
     return dict(Counter(one["pod"].partition("/")[2].split("-")[0] for one in found["evictions"]))
 
 

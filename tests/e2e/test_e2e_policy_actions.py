@@ -13,7 +13,7 @@ from hbox_common.kube import CRDS, NODE_METRICS, NODES, PODGROUPS, PODS, KubeCli
 
 from ..node_metrics import NODE_METRICS_DEFINITION, measured
 from ..waiting import until
-from .platform_world import queue, up
+from .platform_world import placed, queue, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -53,16 +53,6 @@ def pod(name: str, group: str = "", *, cards: int = 1, non_preemptible: bool = F
     }
 
 
-async def placed(client: KubeClient) -> dict[str, str]:
-    """Node of each pod that has one and is not leaving, by name."""
-    listed = await client.json("GET", PODS.path(SPACE))
-    return {
-        one["metadata"]["name"]: one["spec"]["nodeName"]
-        for one in listed["items"]
-        if one["spec"].get("nodeName") and not one["metadata"].get("deletionTimestamp")
-    }
-
-
 def closed() -> str:
     """A window of the day in which we are not."""
     now = datetime.now(UTC)
@@ -90,30 +80,30 @@ async def test_pods_leave_a_node_whose_hour_is_over_and_their_successors_go_else
                 await client.json("POST", PODS.path(SPACE), body=one)
 
             async def there() -> bool:
-                return await placed(client) == dict.fromkeys(("bare", "g-0", "g-1", "g-2"), "n0")
+                return await placed(client, SPACE) == dict.fromkeys(("bare", "g-0", "g-1", "g-2"), "n0")
 
             await until(there, "all on the node that is lent", timeout_s=60)
             policy.write_text(LENT % closed())
 
             async def first() -> bool:
-                left = await placed(client)
+                left = await placed(client, SPACE)
                 return "bare" not in left and len(left) == 2
 
             await until(first, "the bare pod and one of the gang are evicted", timeout_s=60)
             await asyncio.sleep(3.0)
-            assert len(await placed(client)) == 2, "the others wait for a successor"
+            assert len(await placed(client, SPACE)) == 2, "the others wait for a successor"
             for number in range(3):
                 await client.json("POST", PODS.path(SPACE), body=pod(f"next-{number}", "g"))
 
                 async def moved(count: int = number + 1) -> bool:
-                    where = await placed(client)
+                    where = await placed(client, SPACE)
                     return sum(node == "n1" for node in where.values()) == count and len(where) == max(3, count)
 
                 async def emptier(left: int = max(2 - number - 1, 0)) -> bool:
-                    return sum(node == "n0" for node in (await placed(client)).values()) == left
+                    return sum(node == "n0" for node in (await placed(client, SPACE)).values()) == left
 
                 await until(moved if number == 2 else emptier, f"successor {number}", timeout_s=60)
-            assert await placed(client) == {f"next-{number}": "n1" for number in range(3)}
+            assert await placed(client, SPACE) == {f"next-{number}": "n1" for number in range(3)}
         assert running.json("audit")["faults"] == []
 
 
@@ -139,7 +129,7 @@ async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(
                     await client.json("POST", PODS.path(SPACE), body=one)
 
                 async def there() -> bool:
-                    return {one["metadata"]["name"] for one in pods} <= (await placed(client)).keys()
+                    return {one["metadata"]["name"] for one in pods} <= (await placed(client, SPACE)).keys()
 
                 await until(there, f"{len(pods)} pods have places", timeout_s=60)
 
@@ -147,34 +137,34 @@ async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(
             await runs(pod("filler", cards=3))
             await runs(pod("b", cards=2, non_preemptible=True), pod("g-0", "g"), pod("g-1", "g"), pod("g-2", "g"))
             await client.json("DELETE", PODS.path(SPACE, "filler"))
-            before = await placed(client)
+            before = await placed(client, SPACE)
             assert {name: where for name, where in before.items() if name != "filler"} == {
                 "a": "n0", "b": "n1", "g-0": "n1", "g-1": "n1", "g-2": "n1",
             }  # fmt: skip
             await client.json("POST", PODS.path(SPACE), body=pod("wide", cards=6))
 
             async def gone() -> bool:
-                left = await placed(client)
+                left = await placed(client, SPACE)
                 return not any(name.startswith("g-") for name in left)
 
             await until(gone, "the three of the gang are evicted", timeout_s=60)
             await client.json("POST", PODS.path(SPACE), body=pod("thief", cards=3))
 
             async def in_one_piece() -> bool:
-                return (await placed(client)).get("wide") == "n1"
+                return (await placed(client, SPACE)).get("wide") == "n1"
 
             await until(in_one_piece, "the large one has its node", timeout_s=60)
             for number in range(3):
                 await client.json("POST", PODS.path(SPACE), body=pod(f"next-{number}", "g"))
 
             async def back() -> bool:
-                where = await placed(client)
+                where = await placed(client, SPACE)
                 return {name: where.get(name) for name in ("next-0", "next-1", "next-2")} == dict.fromkeys(
                     ("next-0", "next-1", "next-2"), "n0"
                 )
 
             await until(back, "the gang is whole again", timeout_s=60)
-            assert (await placed(client)).keys() == {"a", "b", "wide", "next-0", "next-1", "next-2"}
+            assert (await placed(client, SPACE)).keys() == {"a", "b", "wide", "next-0", "next-1", "next-2"}
         assert running.json("audit")["faults"] == []
 
 
@@ -210,7 +200,7 @@ async def test_pods_leave_a_node_that_is_really_busy_for_one_that_is_not(tmp_pat
                 await client.json("POST", PODS.path(SPACE), body=one)
 
             async def there() -> bool:
-                return await placed(client) == dict.fromkeys(("a", "firm", "b"), "n0")
+                return await placed(client, SPACE) == dict.fromkeys(("a", "firm", "b"), "n0")
 
             await until(there, "all on the only node", timeout_s=60)
             await client.json("POST", NODES.path(), body=node("n1"))
@@ -218,14 +208,14 @@ async def test_pods_leave_a_node_that_is_really_busy_for_one_that_is_not(tmp_pat
                 await client.json("POST", NODE_METRICS.path(), body=measured(name, cpu, "1Gi", at=datetime.now(UTC)))
 
             async def left() -> bool:
-                return await placed(client) == {"firm": "n0"}
+                return await placed(client, SPACE) == {"firm": "n0"}
 
             await until(left, "those that may be taken are gone", timeout_s=60)
             for name in ("next-0", "next-1"):
                 await client.json("POST", PODS.path(SPACE), body=pod(name))
 
             async def back() -> bool:
-                return await placed(client) == {"firm": "n0", "next-0": "n1", "next-1": "n1"}
+                return await placed(client, SPACE) == {"firm": "n0", "next-0": "n1", "next-1": "n1"}
 
             await until(back, "their successors have places", timeout_s=60)
             await asyncio.sleep(3.0)

@@ -6,7 +6,7 @@ speech     no amounts: uses what is there
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -36,12 +36,6 @@ async def _nodes(running: Up) -> None:
             body = node(name)
             body["metadata"]["labels"] |= {"hbox.io/pool": pool} if pool else {}
             await client.json("POST", NODES.path(), body=body)
-
-
-@pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
 
 
 async def submit(client: KubeClient, name: str, count: int, *, first: int = 0) -> None:

@@ -6,7 +6,7 @@ robots    limit 1 H100
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,12 +36,6 @@ async def _nodes(running: Up) -> None:
             body = node(name)
             body["metadata"]["labels"] |= {"nvidia.com/gpu.product": model}
             await client.json("POST", NODES.path(), body=body)
-
-
-@pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
 
 
 async def submit(client: KubeClient, name: str, count: int, model: str = "", *, first: int = 0) -> None:

@@ -13,8 +13,8 @@ import pytest
 from hbox_common.kube import NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
 from ..waiting import until
-from .platform_world import SLOWER, Up, hbox, up
-from .test_e2e_policy_actions import placed, pod
+from .platform_world import SLOWER, Up, hbox, placed, up
+from .test_e2e_policy_actions import pod
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -49,7 +49,7 @@ async def submit(client: KubeClient, *pods: dict[str, Any], group: str = "", mem
 
 async def all_placed(client: KubeClient, *names: str) -> None:
     async def there() -> bool:
-        return set(names) <= (await placed(client)).keys()
+        return set(names) <= (await placed(client, SPACE)).keys()
 
     await until(there, f"{', '.join(names)} have places", timeout_s=60)
 

@@ -13,7 +13,7 @@ import pytest
 from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODS, QUEUES, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, up
+from .platform_world import Up, placed, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -73,34 +73,22 @@ async def create(client: KubeClient, *pods: dict[str, Any]) -> None:
         await client.json("POST", PODS.path(SPACE), body=one)
 
 
-async def placed(client: KubeClient, prefix: str) -> dict[str, str]:
-    """Node of each pod that has one and is not leaving, by name."""
-    listed = await client.json("GET", PODS.path(SPACE))
-    return {
-        one["metadata"]["name"]: one["spec"]["nodeName"]
-        for one in listed["items"]
-        if one["metadata"]["name"].startswith(prefix)
-        and one["spec"].get("nodeName")
-        and "deletionTimestamp" not in one["metadata"]
-    }
-
-
 async def test_a_queue_gets_what_it_deserves_back_and_the_borrower_keeps_its_own(client: KubeClient) -> None:
     """b fills all 16 cards, then a asks for 12: it gets 8, and b keeps 8."""
     await create(client, *(pod(f"b-{i}", queue="b", cards=1) for i in range(CARDS)))
 
     async def full() -> bool:
-        return len(await placed(client, "b-")) == CARDS
+        return len(await placed(client, SPACE, "b-")) == CARDS
 
     await until(full, "b on all cards", timeout_s=60)
     await create(client, *(pod(f"a-{i}", queue="a", cards=1) for i in range(12)))
 
     async def shared() -> bool:
-        return (len(await placed(client, "a-")), len(await placed(client, "b-"))) == (8, 8)
+        return (len(await placed(client, SPACE, "a-")), len(await placed(client, SPACE, "b-"))) == (8, 8)
 
     await until(shared, "half and half", timeout_s=60)
     await asyncio.sleep(2.0)  # that it stays so: nobody is taken from any more
-    assert (len(await placed(client, "a-")), len(await placed(client, "b-"))) == (8, 8)
+    assert (len(await placed(client, SPACE, "a-")), len(await placed(client, SPACE, "b-"))) == (8, 8)
 
 
 async def test_pods_that_want_to_be_apart_are_also_for_a_scheduler_that_has_just_started(client: KubeClient, small: Up) -> None:
@@ -109,14 +97,14 @@ async def test_pods_that_want_to_be_apart_are_also_for_a_scheduler_that_has_just
     await create(client, pod("shy-0", affinity=apart))
 
     async def one() -> bool:
-        return len(await placed(client, "shy-")) == 1
+        return len(await placed(client, SPACE, "shy-")) == 1
 
     await until(one, "the first", timeout_s=60)
     os.kill(small.pids()["scheduler-core"], signal.SIGKILL)
     await create(client, pod("shy-1", affinity=apart), pod("shy-2", affinity=apart))
 
     async def two() -> bool:
-        return len(await placed(client, "shy-")) >= 2
+        return len(await placed(client, SPACE, "shy-")) >= 2
 
     await until(two, "the second", timeout_s=60)
 
@@ -127,7 +115,7 @@ async def test_pods_that_want_to_be_apart_are_also_for_a_scheduler_that_has_just
         return len(waiting) == 1 and any("2 PodAntiAffinityMismatch" in message for message in messages)
 
     await until(told, "the third is told why it waits", timeout_s=60)
-    assert Counter((await placed(client, "shy-")).values()) == {"n0": 1, "n1": 1}
+    assert Counter((await placed(client, SPACE, "shy-")).values()) == {"n0": 1, "n1": 1}
 
 
 async def test_pods_of_namespaces_with_a_label_are_kept_away_also_when_the_label_comes_later(client: KubeClient) -> None:
@@ -142,13 +130,13 @@ async def test_pods_of_namespaces_with_a_label_are_kept_away_also_when_the_label
 
     async def loud_ones() -> bool:
         listed = await client.json("GET", PODS.path("band"))
-        return len(await placed(client, "loud-")) == 1 and all(one["spec"].get("nodeName") for one in listed["items"])
+        return len(await placed(client, SPACE, "loud-")) == 1 and all(one["spec"].get("nodeName") for one in listed["items"])
 
     await until(loud_ones, "the loud ones", timeout_s=60)
     await create(client, pod("quiet-0", affinity=quiet))
 
     async def first() -> bool:
-        return await placed(client, "quiet-") == {"quiet-0": "n1"}
+        return await placed(client, SPACE, "quiet-") == {"quiet-0": "n1"}
 
     await until(first, "the quiet one is away from the band", timeout_s=60)
     await client.json("DELETE", PODS.path(SPACE, "quiet-0"))
@@ -167,7 +155,7 @@ async def test_pods_of_namespaces_with_a_label_are_kept_away_also_when_the_label
     )
 
     async def second() -> bool:
-        return await placed(client, "quiet-") == {"quiet-1": "n1"}
+        return await placed(client, SPACE, "quiet-") == {"quiet-1": "n1"}
 
     await until(second, "the label is gone, and the pod that waited has a place", timeout_s=60)
 
@@ -191,16 +179,16 @@ tiers:
                 await create(client, pod(f"wide-{number}", cards=1))
 
                 async def there(count: int = number + 1) -> bool:
-                    return len(await placed(client, "wide-")) == count
+                    return len(await placed(client, SPACE, "wide-")) == count
 
                 await until(there, f"pod {number}", timeout_s=60)
-            assert Counter((await placed(client, "wide-")).values()) == {"n0": 2, "n1": 2}
+            assert Counter((await placed(client, SPACE, "wide-")).values()) == {"n0": 2, "n1": 2}
             policy.write_text(written.replace("leastrequested", "mostrequested"))
             await asyncio.sleep(2.0)  # looked at twice a second
             await create(client, *(pod(f"packed-{number}", cards=1) for number in range(4)))
 
             async def packed() -> bool:
-                return len(await placed(client, "packed-")) == 4
+                return len(await placed(client, SPACE, "packed-")) == 4
 
             await until(packed, "the second four", timeout_s=60)
-            assert len(set((await placed(client, "packed-")).values())) == 1
+            assert len(set((await placed(client, SPACE, "packed-")).values())) == 1

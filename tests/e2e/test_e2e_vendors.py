@@ -3,7 +3,7 @@ own device plugin counts them."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -44,12 +44,6 @@ async def _nodes(running: Up) -> None:
         counted = red("plain", 4, labels={"kubernetes.io/hostname": "plain", "amd.com/gpu.product-name": MI210})
         for body in (node("green"), registered, counted):
             await client.json("POST", NODES.path(), body=body)
-
-
-@pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
 
 
 async def submit(client: KubeClient, name: str, notes: dict[str, str] | None = None, **limits: str) -> None:

@@ -6,9 +6,8 @@ late       weight 4, comes later
 """
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 from hbox_common.kube import NODES, PODGROUPS, PODS, QUEUES, KubeClient
 
 from .. import waiting
-from .platform_world import Up, hbox, up
+from .platform_world import Up, simulate_cycle, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -102,12 +101,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield running
 
 
-@pytest.fixture
-async def client(platform: Up) -> AsyncIterator[KubeClient]:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        yield client
-
-
 async def test_queues_get_their_shares_by_weight_back(client: KubeClient, platform: Up, tmp_path: Path) -> None:
     """light has all 16; heavy asks for 16 and gets 12; late asks for 16, and what each has goes by 1 to 3 to 4."""
     for name in ("n0", "n1"):
@@ -145,9 +138,6 @@ def simulated(
     for one in items:
         if one["kind"] in ("Pod", "PodGroup"):
             one["metadata"].setdefault("namespace", SPACE)
-    (folder / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    (folder / "policy.yaml").write_text(POLICY)
-    done = hbox("-o", "ndjson", "simulate", "cycle", "--policy", str(folder / "policy.yaml"), str(folder / "cluster.json"))
-    assert done.returncode == 0, done.stderr
+    said = simulate_cycle(folder, items, policy=POLICY)
     of = {pod["metadata"]["name"]: pod["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"] for pod in pods}
-    return Counter(of[one["pod"].partition("/")[2]] for one in json.loads(done.stdout)["evictions"])
+    return Counter(of[one["pod"].partition("/")[2]] for one in said["evictions"])

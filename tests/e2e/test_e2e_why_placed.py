@@ -43,7 +43,7 @@ async def test_a_place_is_explained_from_the_decision_and_after_a_restart_by_the
             assert on["chosen"]["total"] > on["runner_up"]["total"]
             assert sum(on["chosen"]["terms"].values()) == pytest.approx(on["chosen"]["total"])
             assert "behind: binpack -" in on["why"]
-            shown = hbox("--state", str(running.state), "why", "--placed", "gang")
+            shown = running.hbox("why", "--placed", "gang")
             assert f"plan {decision['plan']}" in shown.stdout
             assert f"runner-up  {on['runner_up']['node']}, " in shown.stdout
 
@@ -53,7 +53,7 @@ async def test_a_place_is_explained_from_the_decision_and_after_a_restart_by_the
             assert why(running, "gang")["decisions"] == told["decisions"]
 
             await submit(client, pod("waits", cards=8))
-            refused = hbox("--state", str(running.state), "why", "--placed", "waits")
+            refused = running.hbox("why", "--placed", "waits")
             assert (refused.returncode, "has no places" in refused.stderr) == (3, True)
 
             await asyncio.sleep(FLUSHED_S)
@@ -61,7 +61,7 @@ async def test_a_place_is_explained_from_the_decision_and_after_a_restart_by_the
             os.kill(before, signal.SIGKILL)
 
             def forgotten() -> bool:
-                done = hbox("--state", str(running.state), "why", "--placed", "gang")
+                done = running.hbox("why", "--placed", "gang")
                 return done.returncode == 3 and "hbox simulate replay RECORD --placed default/gang" in done.stderr
 
             async def back() -> bool:
