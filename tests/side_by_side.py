@@ -13,7 +13,10 @@ FIRST = (
     "e2e/test_e2e_replay.py",
     "e2e/test_e2e_blind.py",
     "e2e/",
+    "real/test_blind_from_outside.py",
     "real/test_real_controllers.py",
+    "real/test_real_nasty_objects.py",
+    "real/test_beside_kube_scheduler.py",
     "real/",
     "property/",
     "integration/ledger/",
@@ -37,6 +40,8 @@ APART = (
     "e2e/test_e2e_nominations.py",
     "e2e/test_e2e_policy_actions.py",
     "e2e/test_standby.py",
+    "real/test_blind_from_outside.py",
+    "real/test_real_drained_gang.py",
     "unit/hbox_cli/test_simulate",
 )
 

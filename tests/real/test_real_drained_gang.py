@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ..e2e.platform_world import Up, until, up
+from .kubectl import kubectl
 
 pytestmark = pytest.mark.e2e
 
-KUBECTL = Path(sys.executable).with_name("kubectl")
 GANG = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "gang", "namespace": "default"}}
-
-
-def kubectl(platform: Up, *words: str, stdin: str = "") -> str:
-    done = subprocess.run(
-        [KUBECTL, "--kubeconfig", platform.state / "kubeconfig", "--cache-dir", platform.state / "kubectl", *words],
-        input=stdin, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def create(platform: Up, *items: dict[str, Any]) -> None:

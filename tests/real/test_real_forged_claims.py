@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ..e2e.platform_world import Up, until, up
+from .kubectl import kubectl
 
 pytestmark = pytest.mark.e2e
 
-KUBECTL = Path(sys.executable).with_name("kubectl")
 NODES, CARDS = 2, 8
 
 
@@ -34,19 +31,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             ),
         )  # fmt: skip
         yield running
-
-
-def kubectl(platform: Up, *words: str, stdin: str = "") -> str:
-    done = subprocess.run(
-        [KUBECTL, "--kubeconfig", platform.state / "kubeconfig", "--cache-dir", platform.state / "kubectl", *words],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def create(platform: Up, *items: dict[str, Any]) -> None:

@@ -8,20 +8,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from ..e2e.platform_world import Up, hbox, processes_of, until, up
+from .kubectl import PROGRAM, kubectl
 
 pytestmark = pytest.mark.e2e
 
-KUBECTL = Path(sys.executable).with_name("kubectl")
 
 #: A binding is fenced by what is known of its pod, which may have changed a moment ago: of 100 bindings so many may meet that. None on a quiet machine; four
 #: of 303 while three test runs shared its two cores.
@@ -32,19 +30,6 @@ CONFLICTS_OF_100 = 3
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with up(tmp_path_factory.mktemp("platform") / "state", "--api", "assets") as running:
         yield running
-
-
-def kubectl(platform: Up, *words: str, stdin: str = "") -> str:
-    done = subprocess.run(
-        [KUBECTL, "--kubeconfig", platform.state / "kubeconfig", "--cache-dir", platform.state / "kubectl", *words],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def got(platform: Up, *words: str) -> Any:
@@ -150,7 +135,7 @@ def test_etcd_and_api_server_are_started_again_on_their_data(platform: Up) -> No
 
     def answers() -> bool:
         done = subprocess.run(
-            [KUBECTL, "--kubeconfig", platform.state / "kubeconfig", "get", "--raw", "/readyz"],
+            [PROGRAM, "--kubeconfig", platform.state / "kubeconfig", "get", "--raw", "/readyz"],
             capture_output=True,
             check=False,
         )

@@ -24,12 +24,6 @@ async def kube(kubeconfig: Path) -> AsyncIterator[Kube]:
 
 
 @pytest.fixture
-async def nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    async with EmbeddedServer(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture
 async def bus(nats: EmbeddedServer) -> AsyncIterator[Bus]:
     async with Bus.connect(nats.url, name="test", instance="test") as connected:
         yield connected

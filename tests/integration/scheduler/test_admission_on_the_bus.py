@@ -72,12 +72,6 @@ async def keepers(nats: EmbeddedServer) -> AsyncIterator[Gatekeepers]:
 
 
 @pytest.fixture
-async def nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    async with EmbeddedServer(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture
 def settings(tmp_path: Path, nats: EmbeddedServer) -> SchedulerSettings:
     path = tmp_path / "volcano-scheduler.conf"
     path.write_text(POLICY)

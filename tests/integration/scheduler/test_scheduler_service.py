@@ -166,12 +166,6 @@ async def running(*services: object) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    async with EmbeddedServer(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture
 async def peers(nats: EmbeddedServer) -> AsyncIterator[Peers]:
     async with Bus.connect(nats.url, name="peers", instance="peers") as bus:
         yield Peers(bus)

@@ -1,3 +1,3 @@
-from ..jobs.conftest import bus, kube, kubeconfig, nats
+from ..jobs.conftest import bus, kube, kubeconfig
 
-__all__ = ["bus", "kube", "kubeconfig", "nats"]
+__all__ = ["bus", "kube", "kubeconfig"]

@@ -121,6 +121,12 @@ class World:
         assert answer.reason is not None
         return answer.reason.value
 
+    def refusal(self, plan: Plan) -> str:
+        """What the scheduler is told of a plan that is refused."""
+        [answer] = self.propose(plan)
+        assert not answer.committed
+        return answer.message
+
     def outcome(
         self, pod: str, outcome: BindOutcome, *, generation: int | None = None, at: str = "", blocked: str = ""
     ) -> Step:

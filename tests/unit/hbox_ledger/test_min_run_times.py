@@ -11,7 +11,7 @@ from hbox_common.model.minruntime import check_run_time
 from hbox_ledger.core import lifecycle
 
 from .conftest import World
-from .test_preemption_rights import asks, full, refusal
+from .test_preemption_rights import asks, full
 
 
 def rule(world: World, name: str, deserved: int, parent: str = "", **annotations: str) -> None:
@@ -53,14 +53,14 @@ def test_a_queue_says_for_how_long_nobody_takes_from_it(world: World) -> None:
     full(world, annotations={QUEUE_MIN_RUN_TIME: "10m"})
     assert claim(world, "p0").protected_until == world.now + 600
     world.now += 599
-    assert "for another 1 s" in refusal(world, asks(world, 0))
+    assert "for another 1 s" in world.refusal(asks(world, 0))
     world.now += 1
     world.commits(asks(world, 0))
 
 
 def test_inside_a_queue_it_holds_too(world: World) -> None:
     full(world, annotations={QUEUE_MIN_RUN_TIME: "10m"})
-    assert "for another 600 s" in refusal(world, asks(world, 0, queue="b", priority=9))
+    assert "for another 600 s" in world.refusal(asks(world, 0, queue="b", priority=9))
 
 
 def test_the_nearest_queue_of_the_path_that_says_something_counts(world: World) -> None:
@@ -81,7 +81,7 @@ def test_a_gang_that_was_evicted_cools_down_where_it_starts_again_and_others_do_
     assert claim(world, "p1").protected_until == world.now + 60
     assert claim(world, "p2").protected_until == 0
     world.now += 59
-    assert "for another 1 s" in refusal(world, asks(world, 1))
+    assert "for another 1 s" in world.refusal(asks(world, 1))
     world.now += 1
     world.commits(asks(world, 1).model_copy(update={"id": "later"}))
 

@@ -48,12 +48,6 @@ def runs(world: World, plan: Plan) -> None:
         world.outcome(placement.pod_uid, BindOutcome.BOUND, at=placement.node)
 
 
-def refused(world: World, plan: Plan) -> str:
-    [answer] = world.propose(plan)
-    assert not answer.committed
-    return answer.message
-
-
 @pytest.fixture
 def spot(world: World) -> World:
     """Queue a may have one card and has two as offline work, on node a; its job says that nobody may take it."""
@@ -79,7 +73,7 @@ def test_it_counts_apart_and_nothing_protects_it(spot: World) -> None:
     used = spot.state.queues.used(QueueName("a"))
     assert (used.get(GPU, 0), used[SPOT]) == (0, 2)
     spot.commits(asks(spot, "plain", "a", 0, on="b"))
-    assert "may use 1 of nvidia.com/gpu" in refused(spot, asks(spot, "more", "a", 1, on="b")), "the limit holds for all else"
+    assert "may use 1 of nvidia.com/gpu" in spot.refusal(asks(spot, "more", "a", 1, on="b")), "the limit holds for all else"
 
 
 def test_it_leaves_for_anybody_by_no_right_of_theirs_and_is_told_why(spot: World) -> None:
@@ -94,37 +88,37 @@ def test_who_takes_more_than_offline_work_has_to_have_the_right(spot: World) -> 
     """b's borrowed card goes for c, which deserves it, beside offline work; not for b itself."""
     runs(spot, asks(spot, "held", "c", 0, on="b"))
     both = asks(spot, "want", "b", 0, "s0", "held")
-    assert "has no more than it deserves" in refused(spot, both)
+    assert "has no more than it deserves" in spot.refusal(both)
 
 
 def test_it_takes_nobody(spot: World) -> None:
     runs(spot, asks(spot, "plain", "b", 0, on="b"))
-    assert "offline work, for which nobody leaves" in refused(
-        spot, asks(spot, "t0", "c", 0, "plain", on="b", offline=True, priority=9)
+    assert "offline work, for which nobody leaves" in spot.refusal(
+        asks(spot, "t0", "c", 0, "plain", on="b", offline=True, priority=9)
     )
-    assert "offline work, for which nobody leaves" in refused(spot, asks(spot, "t1", "c", 0, "s0", offline=True, priority=9))
+    assert "offline work, for which nobody leaves" in spot.refusal(asks(spot, "t1", "c", 0, "s0", offline=True, priority=9))
 
 
 def test_who_takes_it_stays_within_the_limits_of_its_own_queue(spot: World) -> None:
     rule(spot, "b", capability={GPU: 0})
-    assert "may use 0 of nvidia.com/gpu" in refused(spot, asks(spot, "want", "b", 0, "s0"))
+    assert "may use 0 of nvidia.com/gpu" in spot.refusal(asks(spot, "want", "b", 0, "s0"))
 
 
 def test_a_queue_has_no_more_of_it_than_its_administrators_say(spot: World) -> None:
     rule(spot, "b", pool_amounts={"capability": {SPOT: 1}})
     runs(spot, asks(spot, "t0", "b", 0, on="b", offline=True))
-    assert f"may use 1 of {SPOT}" in refused(spot, asks(spot, "t1", "b", 1, on="b", offline=True))
+    assert f"may use 1 of {SPOT}" in spot.refusal(asks(spot, "t1", "b", 1, on="b", offline=True))
 
 
 def test_the_class_gets_around_no_list_of_a_queue_and_no_quota_of_a_namespace(spot: World) -> None:
     rule(spot, "b", priority_classes=("high",))
-    assert "takes jobs of PriorityClass high" in refused(spot, asks(spot, "t0", "b", 0, on="b", offline=True))
+    assert "takes jobs of PriorityClass high" in spot.refusal(asks(spot, "t0", "b", 0, on="b", offline=True))
     rule(spot, "b", namespaces=("others",))
-    assert "others" in refused(spot, asks(spot, "t1", "b", 0, on="b", offline=True))
+    assert "others" in spot.refusal(asks(spot, "t1", "b", 0, on="b", offline=True))
     rule(spot, "b")
     quota = ClassQuota("ml", "q", (Match("PriorityClass", MatchOperator.IN, (OFFLINE_CLASS,)),), {"pods": 2})
     spot.state.limit_classes([quota])
-    assert "allows 2 pods of PriorityClass offline" in refused(spot, asks(spot, "t2", "b", 0, on="b", offline=True))
+    assert "allows 2 pods of PriorityClass offline" in spot.refusal(asks(spot, "t2", "b", 0, on="b", offline=True))
     spot.state.limit_classes([])
     spot.state.limit([CardQuota("ml", "q", {VENDORS.default.cards: 2})])
     assert spot.refuses(asks(spot, "t3", "b", 0, on="b", offline=True)) == "ResourceQuotaNotFit"
@@ -136,7 +130,7 @@ def test_a_class_that_is_named_later_changes_no_claim(spot: World) -> None:
     spot.classes.clear()
     spot.classes[JobId("plain")] = OFFLINE_CLASS
     spot.commits(asks(spot, "want", "b", 0, "s0"))
-    assert "may not be taken from" in refused(spot, asks(spot, "other", "c", 0, "plain", on="b"))
+    assert "may not be taken from" in spot.refusal(asks(spot, "other", "c", 0, "plain", on="b"))
 
 
 def test_pods_that_are_found_count_as_what_they_are(world: World) -> None:

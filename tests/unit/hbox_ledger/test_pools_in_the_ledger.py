@@ -41,12 +41,6 @@ def asks(world: World, queue: str, *victims: int, on: str = "a") -> Plan:
     return made.model_copy(update={"victims": named, "priority": -100})
 
 
-def refused(world: World, plan: Plan) -> str:
-    [answer] = world.propose(plan)
-    assert not answer.committed
-    return answer.message
-
-
 def test_claims_note_their_pool_and_count_there(lent: World) -> None:
     gang(lent, needs=1)
     assert [lent.claim(pod).pool for pod in ("p0", "p1", "p2")] == ["lab", "lab", ""]
@@ -77,13 +71,13 @@ def test_nobody_may_keep_what_is_lent_whatever_its_class(lent: World) -> None:
 
 def test_a_borrower_takes_nothing_from_another(lent: World) -> None:
     gang(lent, needs=1)
-    assert "queue b has no more than it deserves" in refused(lent, asks(lent, "c", 0))
+    assert "queue b has no more than it deserves" in lent.refusal(asks(lent, "c", 0))
 
 
 def test_the_owner_takes_nothing_of_pooled_by_it(lent: World) -> None:
     gang(lent, needs=1)
-    assert "queue b has no more than it deserves" in refused(lent, asks(lent, "vision", 0, 2))
-    assert "queue b has no more than it deserves" in refused(lent, asks(lent, "vision", 2, on="b"))
+    assert "queue b has no more than it deserves" in lent.refusal(asks(lent, "vision", 0, 2))
+    assert "queue b has no more than it deserves" in lent.refusal(asks(lent, "vision", 2, on="b"))
 
 
 def test_what_is_left_of_a_gang_that_breaks_by_it_goes_with_it(lent: World) -> None:

@@ -30,12 +30,6 @@ def asks(world: World, *victims: int, queue: str = "a", priority: int = 5, cards
     return made.model_copy(update={"victims": named, "priority": priority})
 
 
-def refusal(world: World, plan: Plan) -> str:
-    [answer] = world.propose(plan)
-    assert not answer.committed
-    return answer.message
-
-
 def evictions(world: World) -> list[Evict]:
     return list(world.last.evictions)
 
@@ -53,7 +47,7 @@ def test_the_giver_keeps_what_it_deserves_counting_those_that_leave_already(worl
     full(world, a=3, b=3)
     world.commits(asks(world, 0))
     second = asks(world, 1).model_copy(update={"id": "second"})
-    assert "no more than it deserves" in refusal(world, second)
+    assert "no more than it deserves" in world.refusal(second)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +63,7 @@ def test_the_giver_keeps_what_it_deserves_counting_those_that_leave_already(worl
 )
 def test_what_is_protected_stays(world: World, rules: dict[str, Any], plan: dict[str, Any], said: str) -> None:
     full(world, **rules)
-    assert said in refusal(world, asks(world, 0, **plan))
+    assert said in world.refusal(asks(world, 0, **plan))
     assert not evictions(world)
 
 
@@ -93,8 +87,8 @@ def test_higher_priority_takes_from_lower_in_its_own_queue(world: World) -> None
 def test_nothing_is_evicted_in_vain(world: World) -> None:
     """Two cards of node a are needed and one would be free; or the victim is on another node."""
     full(world)
-    assert "too little" in refusal(world, asks(world, 0, cards=2))
-    assert "too little" in refusal(world, asks(world, 2))
+    assert "too little" in world.refusal(asks(world, 0, cards=2))
+    assert "too little" in world.refusal(asks(world, 2))
     assert not evictions(world)
 
 
@@ -135,7 +129,7 @@ def test_room_that_was_promised_to_one_is_not_counted_on_by_the_next(world: Worl
     first, second = asks(world, 0), asks(world, 1)
     world.commits(first)
     same_place = replace(second.placements[0], pod_uid=PodUid("another"))
-    answer = refusal(world, second.model_copy(update={"id": "second", "placements": (same_place,)}))
+    answer = world.refusal(second.model_copy(update={"id": "second", "placements": (same_place,)}))
     assert "card 0" in answer
     assert not evictions(world)
     beside = replace(same_place, slices=(world.card(1),))
@@ -171,8 +165,8 @@ def test_but_not_those_of_another_nor_who_may_not_be_taken_away(world: World) ->
         made = world.plan(name, (f"p{number}", "a", [world.card(number)]), queue="b")
         world.commits(made.model_copy(update={"preemptable": name == "b1"}))
         world.outcome(f"p{number}", BindOutcome.BOUND, at="a")
-    assert "is of another job than the plan, which places nothing" in refusal(world, away(world, 1))
-    assert "may not be preempted" in refusal(world, away(world, 0).model_copy(update={"id": "other"}))
+    assert "is of another job than the plan, which places nothing" in world.refusal(away(world, 1))
+    assert "may not be preempted" in world.refusal(away(world, 0).model_copy(update={"id": "other"}))
     assert not evictions(world)
 
 
@@ -197,7 +191,7 @@ def moving(world: World, *, to: str = "b", card: int = 1, queue: str = "a", prio
 
 def test_a_pod_moves_for_one_who_has_no_right_to_take_since_it_loses_nothing(world: World) -> None:
     half_empty(world)
-    assert "no more than it deserves" in refusal(world, asks(world, 0, cards=2).model_copy(update={"id": "taken"}))
+    assert "no more than it deserves" in world.refusal(asks(world, 0, cards=2).model_copy(update={"id": "taken"}))
     world.commits(moving(world))
     [eviction] = evictions(world)
     assert (eviction.pod, eviction.beneficiary, eviction.reason.startswith("moved to b for ml/want")) == ("p0", "want", True)
@@ -205,17 +199,17 @@ def test_a_pod_moves_for_one_who_has_no_right_to_take_since_it_loses_nothing(wor
 
 def test_it_does_not_move_for_one_less_important_or_in_vain(world: World) -> None:
     half_empty(world)
-    assert "p0 has priority 5" in refusal(world, moving(world, priority=4))
-    assert "card 0" in refusal(world, moving(world, card=0, id="onto p1"))
-    assert "too little" in refusal(world, moving(world, to="a", id="nowhere"))
-    assert "moves to other cards than it asks for" in refusal(world, moving(world, card=-1, id="without"))
+    assert "p0 has priority 5" in world.refusal(moving(world, priority=4))
+    assert "card 0" in world.refusal(moving(world, card=0, id="onto p1"))
+    assert "too little" in world.refusal(moving(world, to="a", id="nowhere"))
+    assert "moves to other cards than it asks for" in world.refusal(moving(world, card=-1, id="without"))
     assert not evictions(world)
 
 
 def test_where_its_queue_may_not_be_it_does_not_move(world: World) -> None:
     half_empty(world)
     world.state.nodes[NodeName("b")] = replace(world.state.nodes[NodeName("b")], labels={"hbox.io/pool": "lab"})
-    assert "b is of pool lab, which queue b may not use" in refusal(world, moving(world))
+    assert "b is of pool lab, which queue b may not use" in world.refusal(moving(world))
 
 
 def test_its_new_place_is_counted_on_by_nobody_while_it_leaves(world: World) -> None:
@@ -224,13 +218,13 @@ def test_its_new_place_is_counted_on_by_nobody_while_it_leaves(world: World) -> 
     other = world.plan("other", ("other", "b", [world.card(1)]), queue="b")
     [victim] = asks(world, 1, queue="b").victims
     second = other.model_copy(update={"victims": (victim,), "priority": 6})
-    assert "card 1" in refusal(world, second)
+    assert "card 1" in world.refusal(second)
 
 
 def test_to_move_frees_nothing_of_a_queue(world: World) -> None:
     """b is at its wall: that one of its pods moves gives it no room for another."""
     half_empty(world, capability=3)
-    assert "may use 3" in refusal(world, moving(world, queue="b"))
+    assert "may use 3" in world.refusal(moving(world, queue="b"))
     half_room = moving(world, queue="b", id="within").model_copy(
         update={"placements": asks(world, 0).placements, "requests": asks(world, 0).requests}
     )

@@ -59,15 +59,9 @@ def runs(world: World, *queues: str) -> None:
         world.outcome(f"p{place}", BindOutcome.BOUND, at=PLACES[place][0])
 
 
-def said(world: World, plan: Plan) -> str:
-    [answer] = world.propose(plan)
-    assert not answer.committed
-    return answer.message
-
-
 def test_the_department_is_a_wall_for_all_of_its_projects(departments: World) -> None:
     runs(departments, "train", "train", "serve")
-    assert said(departments, wants(departments, "new", "serve", 3)) == (
+    assert departments.refusal(wants(departments, "new", "serve", 3)) == (
         "queue vision, above queue serve, may use 3 of nvidia.com/gpu, 3 are in use and 1 more are asked for"
     )
     departments.commits(wants(departments, "other", "asr", 3))
@@ -86,7 +80,7 @@ def test_a_department_takes_work_only_through_its_projects(departments: World) -
 def test_below_a_closed_department_nothing_starts_and_all_goes_on(departments: World) -> None:
     runs(departments, "train")
     queue(departments, "vision", phase=QueuePhase.CLOSING)
-    assert said(departments, wants(departments, "new", "train", 1)) == (
+    assert departments.refusal(wants(departments, "new", "train", 1)) == (
         "queue vision, above queue train, is closed and takes no new work"
     )
     assert len(departments.state.live) == 1
@@ -97,7 +91,7 @@ def test_between_projects_of_a_department_their_own_shares_count(departments: Wo
     queue(departments, "vision", deserved=2)
     runs(departments, "train", "train", "train", "asr")
     departments.commits(wants(departments, "new", "serve", 0, "p0"))
-    assert "more than it deserves" in said(departments, wants(departments, "more", "serve", 3, "p3"))
+    assert "more than it deserves" in departments.refusal(wants(departments, "more", "serve", 3, "p3"))
 
 
 def test_between_departments_the_departments_shares_count(departments: World) -> None:
@@ -111,7 +105,7 @@ def test_between_departments_the_departments_shares_count(departments: World) ->
 def test_a_department_within_its_share_gives_nothing_though_a_project_has_more(departments: World) -> None:
     queue(departments, "train", "vision", deserved=0)
     runs(departments, "train", "train")
-    assert said(departments, wants(departments, "new", "asr", 0, "p0")) == (
+    assert departments.refusal(wants(departments, "new", "asr", 0, "p0")) == (
         "queue vision, above queue train, has no more than it deserves"
     )
 
@@ -119,7 +113,7 @@ def test_a_department_within_its_share_gives_nothing_though_a_project_has_more(d
 def test_guarantees_hold_for_every_queue_of_the_branch_that_gives(departments: World) -> None:
     runs(departments, "train", "serve", "serve")
     queue(departments, "train", "vision", guarantee=1)
-    assert said(departments, wants(departments, "new", "asr", 0, "p0")) == "queue train is guaranteed its nvidia.com/gpu"
+    assert departments.refusal(wants(departments, "new", "asr", 0, "p0")) == "queue train is guaranteed its nvidia.com/gpu"
     departments.commits(wants(departments, "new", "asr", 1, "p1"))
 
 
@@ -146,8 +140,8 @@ def test_nodes_of_a_pool_are_for_the_queues_that_name_it(departments: World) -> 
     state.nodes[NodeName("a")] = replace(state.nodes[NodeName("a")], labels={"hbox.io/pool": "lab"})
     state.queues[QueueName("speech")] = Queue(QueueName("speech"), pools=("lab",))
     assert departments.refuses(wants(departments, "p", "train", 0)) == "NodePoolMismatch"
-    assert said(departments, wants(departments, "q", "train", 0)) == "a is of pool lab; queue train may use public, pooled"
-    assert said(departments, wants(departments, "r", "asr", 2)) == "b is of pool pooled; queue asr may use public, lab"
+    assert departments.refusal(wants(departments, "q", "train", 0)) == "a is of pool lab; queue train may use public, pooled"
+    assert departments.refusal(wants(departments, "r", "asr", 2)) == "b is of pool pooled; queue asr may use public, lab"
     departments.commits(wants(departments, "s", "asr", 0), wants(departments, "t", "train", 2))
 
 
@@ -206,7 +200,7 @@ def test_a_queue_and_all_below_it_is_for_the_namespaces_that_it_names(department
     """Plans of the world are of namespace ml."""
     queues = departments.state.queues
     queues[QueueName("vision")] = replace(queues[QueueName("vision")], namespaces=("a", "b"))
-    assert said(departments, wants(departments, "p", "train")) == (
+    assert departments.refusal(wants(departments, "p", "train")) == (
         "queue vision, above queue train, is for namespace a, b, not for ml"
     )
     queues[QueueName("vision")] = replace(queues[QueueName("vision")], namespaces=("a", "ml"))
@@ -219,8 +213,8 @@ def test_a_queue_and_all_below_it_is_for_the_classes_that_it_names(departments: 
     forged, of_none, right = (wants(departments, name, "train") for name in ("p", "n", "q"))
     departments.classes |= {forged.job: "urgent", right.job: "normal"}
     takes = "queue vision, above queue train, takes jobs of PriorityClass low, normal"
-    assert said(departments, forged) == f"{takes}, not of urgent"
-    assert said(departments, of_none) == f"{takes}, and the job is of none"
+    assert departments.refusal(forged) == f"{takes}, not of urgent"
+    assert departments.refusal(of_none) == f"{takes}, and the job is of none"
     departments.commits(right)
 
 

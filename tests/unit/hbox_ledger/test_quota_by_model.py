@@ -58,12 +58,6 @@ def runs(world: World, queue: str, *places: tuple[str, int]) -> None:
         world.outcome(f"{where}{card}", BindOutcome.BOUND, at=where)
 
 
-def said(world: World, plan: Plan) -> str:
-    [answer] = world.propose(plan)
-    assert not answer.committed
-    return answer.message
-
-
 def used(state: LedgerState, queue: str) -> Resources:
     return {name: units for name, units in state.queues.used(QueueName(queue)).items() if units and name.startswith(GPU)}
 
@@ -72,7 +66,7 @@ def test_capability_of_a_model_is_a_wall_for_cards_of_that_model_alone(world: Wo
     rule(world, "train", capability={H100: 1})
     runs(world, "train", ("b", 0), ("a", 0), ("c", 0))
     assert (
-        said(world, wants(world, "more", "train", "b", 1))
+        world.refusal(wants(world, "more", "train", "b", 1))
         == f"queue train may use 1 of {H100}, 1 are in use and 1 more are asked for"
     )
     world.commits(wants(world, "other", "train", "a", 1))
@@ -84,7 +78,7 @@ def test_the_wall_of_a_queue_above_holds_and_is_named(world: World) -> None:
     rule(world, "train", "vision")
     rule(world, "serve", "vision", capability={H100: 2})
     runs(world, "train", ("b", 0), ("b", 1))
-    refused = said(world, wants(world, "more", "serve", "c", 1))
+    refused = world.refusal(wants(world, "more", "serve", "c", 1))
     assert refused == f"queue vision, above queue serve, may use 2 of {H100}, 2 are in use and 1 more are asked for"
 
 
@@ -92,7 +86,7 @@ def test_a_gang_counts_whole_and_every_card_by_its_own_model(world: World) -> No
     rule(world, "train", capability={H100: 2})
     both = [world.card(0), world.card(1)]
     gang = world.plan("g", ("p0", "b", both), ("p1", "c", both), job="g", min_member=2, queue="train")
-    assert f"may use 2 of {H100}, 0 are in use and 3 more are asked for" in said(world, gang)
+    assert f"may use 2 of {H100}, 0 are in use and 3 more are asked for" in world.refusal(gang)
     rule(world, "train", capability={H100: 3})
     world.commits(gang.model_copy(update={"id": "again"}))
     assert used(world.state, "train") == {GPU: 4, A100: 1, H100: 3}
@@ -144,7 +138,7 @@ def test_a_pod_that_is_found_bound_counts_for_the_model_of_its_cards(world: Worl
     rule(world, "default", capability={H100: 1})
     world.see(world.fact("found", "b", slices=[world.card(0)], cards=1))
     assert used(world.state, "default") == {GPU: 1, H100: 1}
-    assert f"1 of {H100}, 1 are in use" in said(world, wants(world, "more", "default", "c", 1))
+    assert f"1 of {H100}, 1 are in use" in world.refusal(wants(world, "more", "default", "c", 1))
 
 
 def test_who_has_more_than_it_deserves_of_a_model_gives_of_that_model_alone(world: World) -> None:
@@ -152,11 +146,11 @@ def test_who_has_more_than_it_deserves_of_a_model_gives_of_that_model_alone(worl
     rule(world, "asr", deserved={GPU: 3, H100: 2})
     rule(world, "train", deserved={GPU: 3, A100: 2, H100: 2})
     runs(world, "train", ("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 1))
-    refused = said(world, wants(world, "new", "asr", "a", 0, victims=("a0",)))
+    refused = world.refusal(wants(world, "new", "asr", "a", 0, victims=("a0",)))
     assert refused == "queue train has no more than it deserves"
     world.commits(wants(world, "new", "asr", "b", 0, victims=("b0",)))
     assert [eviction.pod for eviction in world.last.evictions] == ["b0"]
-    assert said(world, wants(world, "next", "asr", "c", 1, victims=("c1",))) == "queue train has no more than it deserves"
+    assert world.refusal(wants(world, "next", "asr", "c", 1, victims=("c1",))) == "queue train has no more than it deserves"
 
 
 def test_who_takes_stays_within_what_it_deserves_of_the_model_whatever_it_has_borrowed_of_others(world: World) -> None:
@@ -169,7 +163,7 @@ def test_who_takes_stays_within_what_it_deserves_of_the_model_whatever_it_has_bo
     world.commits(wants(world, "new2", "asr", "b", 0))
     world.see(world.fact("c0", "c", PodPhase.GONE))
     rule(world, "train", deserved={GPU: 1})
-    refused = said(world, wants(world, "next", "asr", "b", 1, victims=("b1",)))
+    refused = world.refusal(wants(world, "next", "asr", "b", 1, victims=("b1",)))
     assert refused == f"queue asr would have more than it deserves of {H100}"
 
 
@@ -177,7 +171,7 @@ def test_a_guarantee_of_a_model_is_kept_whatever_is_deserved_of_all_cards(world:
     rule(world, "asr", deserved={GPU: 4})
     rule(world, "train", deserved={GPU: 1}, guarantee={H100: 2})
     runs(world, "train", ("a", 0), ("b", 0), ("b", 1))
-    assert said(world, wants(world, "new", "asr", "b", 0, victims=("b0",))) == f"queue train is guaranteed its {H100}"
+    assert world.refusal(wants(world, "new", "asr", "b", 0, victims=("b0",))) == f"queue train is guaranteed its {H100}"
     world.commits(wants(world, "new", "asr", "a", 0, victims=("a0",)).model_copy(update={"id": "other"}))
 
 
@@ -185,7 +179,7 @@ def test_a_guarantee_of_a_model_may_be_taken_back(world: World) -> None:
     rule(world, "asr", guarantee={H100: 1})
     rule(world, "train", deserved={GPU: 1})
     runs(world, "train", ("a", 0), ("b", 0))
-    refused = said(world, wants(world, "new", "asr", "a", 0, victims=("a0",)))
+    refused = world.refusal(wants(world, "new", "asr", "a", 0, victims=("a0",)))
     assert refused == "queue asr deserves nothing of what is asked for"
     world.commits(wants(world, "new", "asr", "b", 0, victims=("b0",)).model_copy(update={"id": "other"}))
 
@@ -196,7 +190,7 @@ def test_what_leaves_and_what_is_promised_counts_by_model(world: World) -> None:
     rule(world, "train", deserved={GPU: 1})
     runs(world, "train", ("a", 0), ("b", 0), ("b", 1))
     world.commits(wants(world, "new", "asr", "b", 0, victims=("b0",)))
-    refused = said(world, wants(world, "next", "asr", "b", 1, victims=("b1",)))
+    refused = world.refusal(wants(world, "next", "asr", "b", 1, victims=("b1",)))
     assert refused == f"queue asr may use 1 of {H100}, 1 are in use and 1 more are asked for"
 
 
@@ -206,7 +200,7 @@ def test_who_moves_keeps_its_model_where_queues_name_models(world: World) -> Non
     moving = wants(world, "new", "train", "a", 0, victims=("a0",))
     to = {"to": NodeName("b"), "slices": (world.card(0),)}
     elsewhere = moving.model_copy(update={"victims": (moving.victims[0].model_copy(update=to),)})
-    assert "another model" in said(world, elsewhere)
+    assert "another model" in world.refusal(elsewhere)
     to = {"to": NodeName("c"), "slices": (world.card(0),)}
     world.commits(moving.model_copy(update={"id": "same", "victims": (moving.victims[0].model_copy(update=to),)}))
 
