@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import BindOutcome, EvictionRule, Plan, Victim
 from hbox_common.model import (
     OFFLINE,
@@ -19,6 +20,7 @@ from hbox_common.model import (
     QueueName,
     in_pool,
 )
+from hbox_common.model.annotations import parse_pool_amounts
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core import lifecycle
@@ -140,3 +142,12 @@ def test_pods_that_are_found_count_as_what_they_are(world: World) -> None:
     lifecycle.observed(world.state, step, found)
     lifecycle.observed(world.state, step, replace(found, uid=PodUid("two"), name="two", slices=(world.card(1),), ours=False))
     assert [world.claim(pod).pool for pod in ("one", "two")] == [OFFLINE, ""]
+
+
+@pytest.mark.parametrize("share", ["deserved", "guarantee"])
+def test_nobody_is_promised_offline_work(share: str) -> None:
+    assert parse_pool_amounts('{"~offline": {"capability": {"nvidia.com/gpu": 0}}}')
+    with pytest.raises(
+        InvalidRequest, match=f"has {share} for ~offline: nobody deserves or is guaranteed anything of offline work"
+    ):
+        parse_pool_amounts(f'{{"~offline": {{"{share}": {{"nvidia.com/gpu": 1}}}}}}')
