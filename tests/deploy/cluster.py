@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CHART = Path(__file__).parents[2] / "helm" / "hbox"
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "hbox"
 NAMESPACE = "hbox-system"
 RELEASE = "hbox"
 CARDS = 8
@@ -19,6 +20,10 @@ CARDS = 8
 #: One image by two names: an upgrade to the second starts new pods.
 IMAGE = "hbox:test"
 NEXT = "hbox:test2"
+
+#: As the guide has it, and what its first gang runs.
+RELEASED = "hbox:0.1.0"
+BUSYBOX = "busybox:1.36"
 
 #: What changes by itself, or tells of what was.
 _RESTLESS = ("events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io", "componentstatuses")
@@ -31,6 +36,15 @@ class Cluster:
 
     def kubectl(self, *words: str, stdin: str = "", timeout_s: float = 60) -> str:
         return self._run("kubectl", *words, stdin=stdin, timeout_s=timeout_s)
+
+    def shell(self, line: str, timeout_s: float = 400, **env: str) -> str:
+        """A line as somebody types it, in the checkout."""
+        told = dict(os.environ) | {"KUBECONFIG": str(self.kubeconfig)} | env
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=ROOT, env=told, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
 
     def helm(self, *words: str, timeout_s: float = 400) -> str:
         return self._run("helm", *words, "--namespace", NAMESPACE, timeout_s=timeout_s)
@@ -47,16 +61,15 @@ class Cluster:
     def apply(self, *objects: Mapping[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
 
-    def with_cards(self) -> list[str]:
-        """Gives every node cards, in its status: kubelet admits pods that ask for them. Returns the nodes' names."""
+    def set_cards(self, cards: int) -> None:
+        """Gives every node so many cards, in its status: kubelet admits pods that ask for them."""
         names = [node["metadata"]["name"] for node in self.get("nodes")["items"]]
         patch = [
-            {"op": "add", "path": f"/status/{part}/nvidia.com~1gpu", "value": str(CARDS)}
+            {"op": "add", "path": f"/status/{part}/nvidia.com~1gpu", "value": str(cards)}
             for part in ("capacity", "allocatable")
         ]
         for name in names:
             self.kubectl("patch", "node", name, "--subresource=status", "--type=json", "-p", json.dumps(patch))
-        return names
 
     def objects(self) -> set[str]:
         """Every object there is, as `kind namespace/name`."""

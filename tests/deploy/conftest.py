@@ -10,21 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from .cluster import IMAGE, NEXT, Cluster
-
-ROOT = Path(__file__).parents[2]
+from .cluster import BUSYBOX, IMAGE, NEXT, RELEASED, ROOT, Cluster
 
 #: A build downloads some 60 packages; an image has to go through a pipe.
 BUILD_S = 900
 LOAD_S = 300
-
-
-def image_of(compose: Path) -> str:
-    """The image that the services of a compose file have."""
-    image: str = yaml.safe_load(compose.read_text())["x-hbox"]["image"]
-    return image
 
 
 def needed(variable: str, what: str) -> str:
@@ -53,15 +44,24 @@ def docker() -> str:
 def image(docker: str) -> str:
     """Built as users build it; HBOX_DEPLOY_BASE is the base where no registry has python:3.11-slim, HBOX_DEPLOY_IMAGE one that is built already."""
     if built := os.environ.get("HBOX_DEPLOY_IMAGE"):
-        for name in (IMAGE, NEXT):
+        for name in (IMAGE, NEXT, RELEASED):
             subprocess.run([docker, "tag", built, name], check=True, timeout=60)
         return IMAGE
     base = os.environ.get("HBOX_DEPLOY_BASE")
     words = [docker, "build", "--tag", IMAGE, *(("--build-arg", f"BASE={base}") if base else ()), str(ROOT)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    subprocess.run([docker, "tag", IMAGE, NEXT], check=True, timeout=60)
+    for name in (NEXT, RELEASED):
+        subprocess.run([docker, "tag", IMAGE, name], check=True, timeout=60)
     return IMAGE
+
+
+def _busybox(docker: str) -> None:
+    """Where it is not there and no registry has it, our own image does: it has `sleep` too."""
+    for words in ((docker, "image", "inspect", BUSYBOX), (docker, "pull", "--quiet", BUSYBOX)):
+        if subprocess.run(words, capture_output=True, timeout=300, check=False).returncode == 0:
+            return
+    subprocess.run([docker, "tag", IMAGE, BUSYBOX], check=True, timeout=60)
 
 
 @pytest.fixture(scope="session")
@@ -72,8 +72,9 @@ def cluster(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -
     for name in ("helm", "kubectl"):
         if shutil.which(name) is None:
             pytest.skip(f"there is no {name} on PATH")
+    _busybox(docker)
     tar = tmp_path_factory.mktemp("image") / "hbox.tar"
-    subprocess.run([docker, "save", "--output", str(tar), IMAGE, NEXT], check=True, timeout=LOAD_S)
+    subprocess.run([docker, "save", "--output", str(tar), IMAGE, NEXT, RELEASED, BUSYBOX], check=True, timeout=LOAD_S)
     done = subprocess.run([*shlex.split(load), str(tar)], capture_output=True, text=True, timeout=LOAD_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     tar.unlink()

@@ -10,13 +10,15 @@ import pytest
 
 from ..chart.rendered import MATRIX, objects
 from ..chart.rendered import NAMESPACE as RENDERED_IN
-from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, Cluster, gang, until
+from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, ROOT, Cluster, gang, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
 SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
-#: A pod without cards would have to fit into what a node of two cores does not keep for its idle cards.
-VALUES = ("--set", "image.repository=hbox", "--set", "trial.cards=1")
+VALUES = ("--set", "image.repository=hbox")
+GUIDE = ROOT / "docs" / "guides" / "install.md"
+#: How nodes call what has no registry in its name.
+LOCAL = "docker.io/library"
 WAIT = ("--wait", "--timeout", "5m")
 
 
@@ -29,7 +31,7 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster) -> Installed:
     cluster.clear()
-    cluster.with_cards()
+    cluster.set_cards(0)  # as a newcomer's: a node of two cores keeps them for idle cards
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}},
@@ -37,8 +39,15 @@ def installed(cluster: Cluster) -> Installed:
     )
     until(lambda: len(_accounts(cluster)) == 2, timeout_s=30, what=lambda: "no default account in a new namespace")
     before = cluster.objects()
-    cluster.helm("install", RELEASE, str(CHART), *VALUES, "--set", f"image.tag={IMAGE.rpartition(':')[2]}", *WAIT)
+    [install] = [line for line in _lines() if line.startswith("helm upgrade --install")]
+    cluster.shell(install, REGISTRY=LOCAL)
     return Installed(cluster, before)
+
+
+def _lines() -> list[str]:
+    """What the guide tells a newcomer to type."""
+    section = GUIDE.read_text().partition("## From nothing to the first gang\n")[2].partition("\n## ")[0]
+    return [line.strip() for line in section.splitlines() if line.startswith("    ")]
 
 
 def _accounts(cluster: Cluster) -> list[Any]:
@@ -93,14 +102,25 @@ def test_install_waits_until_every_service_is_ready(installed: Installed) -> Non
     _no_restarts(installed.cluster)
 
 
-def test_helm_test_submits_a_gang_and_takes_it_away(installed: Installed) -> None:
-    said = installed.cluster.helm("test", RELEASE)
-    assert "Phase:          Succeeded" in said
-    assert installed.cluster.get("podgroups", "-n", NAMESPACE)["items"] == []
+def test_the_guides_lines_lead_to_the_first_gang(installed: Installed) -> None:
+    cluster = installed.cluster
+    lines = _lines()
+    after = lines[[line.startswith("helm upgrade --install") for line in lines].index(True) + 1 :]
+    said = {line: cluster.shell(line, REGISTRY=LOCAL) for line in after}
+    assert [line.split()[:2] for line in said] == [
+        ["helm", "test"],
+        ["kubectl", "apply"],
+        ["kubectl", "wait"],
+        ["kubectl", "get"],
+    ]
+    assert "Phase:          Succeeded" in said[after[0]]
+    assert cluster.get("podgroups", "-n", NAMESPACE)["items"] == [], "helm test takes its gang away"
+    cluster.kubectl("delete", "-f", str(GUIDE.with_name("first-gang.yaml")))
 
 
 def test_a_gang_runs_on_the_nodes_cards_and_one_too_large_says_why_it_waits(installed: Installed) -> None:
     cluster = installed.cluster
+    cluster.set_cards(CARDS)
     cluster.apply(*gang("first", members=2, cards=2, image=IMAGE))
     assert {pod["spec"]["schedulerName"] for pod in _run_all(cluster, "first", 2)} == {"hbox"}
 
