@@ -320,3 +320,15 @@ def test_a_guarantee_in_one_pool_is_not_found_on_nodes_of_another() -> None:
     world.bring(*(Work(job(f"j{number}", cards=1, queue="keeps", created_at=float(number))) for number in range(4)))
     assert world.held("keeps") == 0
     assert world.used(QueueName("keeps"), f"{GPU}@lab") == 2
+
+
+def test_a_gang_of_one_model_takes_no_more_from_its_relatives_than_they_may_give() -> None:
+    """As above, by a line for a model: chat is entitled to one H100 from its sister, and its department to two from the other one."""
+    h100 = f"{GPU}.H100"
+    tops = [Queue(QueueName("speech"), deserved={h100: 6}), Queue(QueueName("vision"), deserved={h100: 6})]
+    projects = [Queue(QueueName(name), parent="speech", deserved={h100: most}) for name, most in (("asr", 3), ("chat", 1))]
+    world = Mix([node(f"n{i}", cards=4, cpu=64, model="H100") for i in range(3)], [*tops, *projects]).world()
+    world.bring(*(Work(job(f"a{i}", cards=1, queue="asr", created_at=float(i))) for i in range(4)))
+    world.bring(*(Work(job(f"v{i}", cards=1, queue="vision", created_at=float(i))) for i in range(8)))
+    world.bring(Work(job("gang", pods=2, cards=1, queue="chat", created_at=100.0)))
+    assert (world.held("chat"), world.held("asr")) == (2, 4)

@@ -69,7 +69,7 @@ class VictimRights:
 
     def least_needs(self, preemptor: Member) -> dict[int, int]:
         """At least so much its gang still asks for: as many members as it lacks, of each column the least that one of them asks for; of a model what this one
-        is tried on, since the others may get cards of another."""
+        is tried on, where the others may get cards of another."""
         gang, asked = preemptor.gang, dict(self.accounts.asked_with_models(preemptor))
         lacks = gang.min_member - gang.ready - gang.waiting
         if lacks <= 1:
@@ -78,7 +78,18 @@ class VictimRights:
             if member.task is not preemptor.task:
                 other = dict(self.accounts.asked_with_models(member))
                 asked = {column: min(amount, other.get(column, 0)) for column, amount in asked.items()}
-        return {column: amount if self.cards.is_model(column) else lacks * amount for column, amount in asked.items() if amount}
+        alike = self._has_one_model(preemptor)
+        return {
+            column: lacks * amount if alike or not self.cards.is_model(column) else amount
+            for column, amount in asked.items()
+            if amount
+        }
+
+    def _has_one_model(self, member: Member) -> bool:
+        """Whether all cards that such members may get are of one model."""
+        request = member.task.cards
+        there = sum(self.accounts.total[column] > 0 for column in self.accounts.models)
+        return there <= 1 or (request is not None and len(request.models) == 1)
 
     def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
         """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the
