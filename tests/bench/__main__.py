@@ -9,7 +9,7 @@ import platform as machine
 import sys
 import time
 
-BENCHES = ("cli", "scheduler", "shares", "victims", "topology", "ledger", "platform")
+BENCHES = ("cli", "scheduler", "shares", "victims", "topology", "ledger", "platform", "day")
 ASKED_FOR = (
     "reclaim",
     "real",

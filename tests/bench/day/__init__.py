@@ -1,0 +1,5 @@
+"""A day of three departments, from published traces, under several policies, in the engine's own time."""
+
+from .report import main
+
+__all__ = ["main"]

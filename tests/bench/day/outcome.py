@@ -1,0 +1,71 @@
+"""What became of a day's jobs, and its measures.
+
+waiting          from when a job came to when all of its pods had places for the first time; who never had them waited until the end
+utilisation      cards in use over those that there are, while the day lasted
+lost card-hours  what evicted pods had done since their last checkpoint, which jobs write each hour, in cards times hours
+anomalies        jobs that waited more than a minute longer than they would have in a cluster of their department's own, with as many nodes as it
+                 deserves and the same work of its own alone (HiveD's measure of what sharing takes from a tenant, OSDI'20)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .work import CARDS, DAY_S, Day
+
+CHECKPOINT_S = 3600.0
+#: Longer than in a private cluster by more than this is an anomaly.
+SLACK_S = 60.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Times in seconds since the day began. `starts`: of each job, its first."""
+
+    starts: dict[str, float] = field(default_factory=dict)
+    busy_s: float = 0.0  #: cards times seconds, within the day
+    evictions: int = 0  #: pods
+    lost_s: float = 0.0  #: cards times seconds
+    until: float = 0.0
+
+    def ran(self, cards: int, since: float, until: float) -> None:
+        self.busy_s += cards * max(0.0, min(until, DAY_S) - min(since, DAY_S))
+
+    def evicted(self, cards: int, since: float, until: float) -> None:
+        self.evictions += 1
+        self.lost_s += cards * ((until - since) % CHECKPOINT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Waiting in seconds; `utilisation`: a part."""
+
+    large_p50: float
+    large_p99: float
+    all_p50: float
+    all_p99: float
+    utilisation: float
+    evictions: int
+    lost_card_hours: float
+    anomalies: int
+    anomaly_hours: float
+
+
+def measures(day: Day, found: Outcome, private: Mapping[str, float]) -> Measures:
+    """`private`: what each job waits in a cluster of its department's own."""
+    waits = {p.name: max(0.0, found.starts.get(p.name, found.until) - p.submit_s) for p in day.pieces}
+    large = np.array([waits[p.name] for p in day.pieces if p.large] or [0.0])
+    every = np.array(list(waits.values()) or [0.0])
+    late = [waits[name] - alone for name, alone in private.items() if waits[name] > alone + SLACK_S]
+    return Measures(
+        large_p50=float(np.quantile(large, 0.5)),
+        large_p99=float(np.quantile(large, 0.99)),
+        all_p50=float(np.quantile(every, 0.5)),
+        all_p99=float(np.quantile(every, 0.99)),
+        utilisation=found.busy_s / (DAY_S * day.nodes * CARDS),
+        evictions=found.evictions,
+        lost_card_hours=found.lost_s / 3600,
+        anomalies=len(late),
+        anomaly_hours=sum(late) / 3600,
+    )
