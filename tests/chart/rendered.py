@@ -30,6 +30,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "three brokers": ("nats.replicas=3", "nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
     "files": ("policy=actions: allocate", "pools=pools: []"),
     "all that is off": (
+        "admission.enabled=false",
         "podMonitor.enabled=true",
         "networkPolicy.enabled=true",
         "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=monitoring",

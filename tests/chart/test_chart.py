@@ -114,7 +114,7 @@ def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
     elsewhere = {("Role", "hbox:quota-ledger"), ("RoleBinding", "hbox:quota-ledger")}
     for found in objects(name):
         where = found["metadata"].get("namespace")
-        cluster_wide = found["kind"].startswith("Cluster")
+        cluster_wide = found["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy"))
         assert cluster_wide == (where is None), found["metadata"]["name"]
         if where not in (NAMESPACE, None):
             assert (where, (found["kind"], found["metadata"]["name"]) in elsewhere) == ("default", True)

@@ -130,6 +130,7 @@ def schema() -> dict[str, Any]:
         policy={"type": "string", "description": "a volcano-scheduler.conf"},
         pools={"type": "string", "description": "which nodes are of which pool, as YAML"},
         services=_closed(**{name: _service(name) for name in SETTINGS}),
+        admission=_closed(enabled=_BOOLEAN),
         pods=_closed(
             priorityClassName=_or_null(_NAME), nodeSelector=_STRINGS, tolerations=_LIST, annotations=_STRINGS, labels=_STRINGS
         ),
