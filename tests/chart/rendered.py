@@ -27,7 +27,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "own broker that is closed": ("nats.enabled=false", "nats.externalUrl=nats://a:4222", "nats.usersPrefix=mine"),
     "open broker": ("nats.closed=false",),
     "readers": ("nats.readers.slurm={batch}", "nats.readers.grafana={ml,vision}"),
-    "three brokers": ("nats.replicas=3", "nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
+    "another nats-server": ("nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
     "files": ("policy=actions: allocate", "pools=pools: []"),
     "all that is off": (
         "admission.enabled=false",

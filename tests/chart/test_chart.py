@@ -223,7 +223,7 @@ def test_the_broker_is_set_as_the_embedded_one(tmp_path: Path) -> None:
     assert said(text) == said(ours)
 
 
-@pytest.mark.parametrize("name", ["default", "three brokers", "readers", "open broker"])
+@pytest.mark.parametrize("name", ["default", "another nats-server", "readers", "open broker"])
 def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) -> None:
     [text] = [c["data"]["nats.conf"] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
     config, public, seeds = tmp_path / "nats" / "nats.conf", tmp_path / "keys", tmp_path / "seeds"

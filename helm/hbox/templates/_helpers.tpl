@@ -20,7 +20,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 
 {{/* What the profile says, as YAML: the chart's values outrank it. */}}
 {{- define "hbox.profile" -}}
-{{- $small := dict "paired" 1 "brokers" 1 "persistent" true "networkPolicy" true "priorityClassName" "" "cpu" "100m" "memory" "192Mi" "limit" "2Gi" -}}
+{{- $small := dict "paired" 1 "persistent" true "networkPolicy" true "priorityClassName" "" "cpu" "100m" "memory" "192Mi" "limit" "2Gi" -}}
 {{- $profiles := dict
   "small" $small
   "airgap" $small
@@ -46,10 +46,6 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- with .Values.nats.image }}
 {{- if .repository }}{{ include "hbox.imageOf" (list $.Values.global.imageRegistry .repository .tag .digest) }}{{ else }}{{ include "hbox.image" $ }}{{ end }}
 {{- end -}}
-{{- end -}}
-
-{{- define "hbox.brokers" -}}
-{{- if kindIs "invalid" .Values.nats.replicas }}{{ (include "hbox.profile" . | fromYaml).brokers }}{{ else }}{{ .Values.nats.replicas }}{{ end -}}
 {{- end -}}
 
 {{/* Pods that run where pod security is `restricted`. */}}

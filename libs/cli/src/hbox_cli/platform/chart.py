@@ -137,7 +137,6 @@ def schema() -> dict[str, Any]:
         database=_closed(secret=_secret("its key holds the ledger's database_url"), storage=_storage()),
         nats=_closed(
             enabled=_BOOLEAN,
-            replicas=_or_null({"enum": [1, 3, 5]}),
             image=_closed(**_IMAGE),
             resources=_or_null(_MAP),
             storage=_storage(),
