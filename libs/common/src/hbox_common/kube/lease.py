@@ -225,7 +225,7 @@ async def release_for(client: KubeClient, namespace: str, name: str, holder: str
     """
     path = LEASES.path(namespace, name)
     lease = await client.json("GET", path)
-    if lease["spec"].get("holderIdentity") != holder:
+    if lease.get("spec", {}).get("holderIdentity") != holder:
         return False
     lease["spec"]["holderIdentity"] = ""
     try:
