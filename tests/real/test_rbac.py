@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import stat
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from hbox_cli.audit.reading import read_claims
 from hbox_cli.platform.assets import ControlPlane
 from hbox_cli.platform.identities import NAMESPACE, Identity, Tokens, bring, identities
 from hbox_cli.platform.layout import Layout
-from hbox_cli.session import bus_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Evict, EvictDecided, EvictKind
 from hbox_common.kube import NODES, PODS, KubeClient, Resource
 from hbox_common.model import DecisionId, Epoch
 
+from ..broker import admin_bus
 from ..e2e.platform_world import Up, up
 from ..rights import RIGHTS
 from ..waiting import until
@@ -114,7 +115,7 @@ async def test_pods_that_wait_are_told_why(cluster: Cluster) -> None:
 async def test_what_the_ledger_wants_gone_is_evicted_and_fenced(cluster: Cluster, platform: Up) -> None:
     await cluster.add_pods("victim", 1)
     await until(lambda: _all_bound(cluster, "victim", 1), "the victim", timeout_s=30)
-    async with bus_of(Layout(platform.state).running()) as bus:
+    async with admin_bus(asdict(Layout(platform.state).running())) as bus:
         (epoch, _), claims = await read_claims(bus)
         (claim,) = [claim for claim in claims if claim.pod == "victim-0"]
         for kind in (EvictKind.REVOKE, EvictKind.EVICT):

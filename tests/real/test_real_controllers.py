@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 from itertools import pairwise
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,11 +13,11 @@ import pytest
 from hbox_cli.audit.reading import read_claims
 from hbox_cli.platform.assets import KUBELETS, ControlPlane
 from hbox_cli.platform.layout import Layout
-from hbox_cli.session import bus_of
 from hbox_common.events import Evict, EvictDecided, EvictKind
 from hbox_common.kube import PRIORITYCLASSES, KubeClient
 from hbox_common.model import Claim, DecisionId, Epoch
 
+from ..broker import admin_bus
 from ..e2e.platform_world import Up, up
 from ..waiting import until
 from .control_plane import control_plane
@@ -441,7 +442,7 @@ async def test_nothing_that_services_asked_of_the_api_was_forbidden_or_in_vain(w
 
 async def _evict(world: World, claim: Claim) -> None:
     """Decide, in the ledger's name, that this claim's pod has to go."""
-    async with bus_of(Layout(world.platform.state).running()) as bus:
+    async with admin_bus(asdict(Layout(world.platform.state).running())) as bus:
         (epoch, _), _ = await read_claims(bus)
         wish = Evict(
             id=DecisionId(f"test-{claim.id}"), kind=EvictKind.EVICT, claim=claim.id, generation=100, job=claim.job, namespace=claim.namespace,

@@ -1,6 +1,6 @@
 """Offline work (spot): jobs of the PriorityClass `offline`, on what nobody else wants now (ADR 42).
 
-What such a pod holds counts under names of its own (`pools`): `nvidia.com/gpu@~offline`. So it is in nobody's share, wall, line, guarantee or loan, and is a
+What such a pod holds counts under names of its own (`pools`): `RESOURCE@~offline`. So it is in nobody's share, wall, line, guarantee or loan, and is a
 reason to hold nobody back; an administrator limits it in a queue by the amounts of the pool `~offline`. It takes from nobody, and goes first for anybody's pod
 that is not offline, whatever queues, priorities, classes and minimum run times say.
 
