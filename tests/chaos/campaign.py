@@ -150,14 +150,14 @@ async def campaign(
                 )
                 found = list(line.violations)
                 if audit_every and number % audit_every == 0:
-                    load.running.clear()
+                    await load.pause()
                     await _drained(observer, monotonic_s(), full=full)
                     found += await _audit(client, running)
                     load.running.set()
                 for text in found:
                     say(f"  violation: {text}")
                 report.violations += found
-            load.running.clear()
+            await load.pause()
             await _drained(observer, monotonic_s(), full=full)
             for task in background:
                 task.cancel()

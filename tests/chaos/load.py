@@ -65,6 +65,7 @@ class Load:
     running: asyncio.Event = field(default_factory=asyncio.Event)
     _alive: list[Unit] = field(default_factory=list)
     _milli: int = 0
+    _acting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> NoReturn:
         """Submits and deletes while `running` is set, until cancelled."""
@@ -74,12 +75,20 @@ class Load:
             due = max(due, monotonic_s() - 1.0)
             await asyncio.sleep(max(0.0, due - monotonic_s()))
             due += len(unit) / self.rate
-            await self._submit(unit)
-            while self._milli > self.limit * self.nodes * CARDS * 1000 or (
-                self.limit == ROOMY and number > 100 and self.rng.random() < DELETE_SHARE
-            ):
-                await self._delete()
+            await self.running.wait()
+            async with self._acting:
+                await self._submit(unit)
+                while self._milli > self.limit * self.nodes * CARDS * 1000 or (
+                    self.limit == ROOMY and number > 100 and self.rng.random() < DELETE_SHARE
+                ):
+                    await self._delete()
         raise AssertionError("users never end")
+
+    async def pause(self) -> None:
+        """Returns when what was begun is done: of a gang that is deleted nobody is left."""
+        self.running.clear()
+        async with self._acting:
+            pass
 
     async def fill(self) -> None:
         """Whole cards for all of a cluster that is to be full: to get there by the stream takes minutes."""

@@ -47,9 +47,9 @@ def test_a_gang_that_runs_is_told_and_taken_away(platform: Up) -> None:
 
 
 def test_a_gang_that_does_not_run_says_what_its_pods_say(platform: Up) -> None:
-    done = trial(platform, "--members", "3", "--cards", "8", "--timeout", "6")
+    done = trial(platform, "--members", "3", "--cards", "8", "--timeout", "15")
     assert done.returncode == 124, done.stdout + done.stderr
-    assert "0 of 3 pods run after 6 s" in done.stderr
+    assert "0 of 3 pods run after 15 s" in done.stderr
     assert "nodes are available" in done.stderr
     assert left(platform) == []
 

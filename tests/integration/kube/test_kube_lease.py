@@ -51,7 +51,8 @@ class LeaseBook:
     def write(self, body: dict[str, Any]) -> None:
         self.version += 1
         body["metadata"] |= {"uid": "lu", "resourceVersion": str(self.version)}
-        grant = (body["spec"]["leaseTransitions"], body["spec"]["holderIdentity"])
+        spec = body.get("spec", {})
+        grant = (spec.get("leaseTransitions", 0), spec.get("holderIdentity", ""))
         if not self.grants or self.grants[-1] != grant:
             self.grants.append(grant)
         self.record = body
