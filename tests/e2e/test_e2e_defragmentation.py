@@ -16,6 +16,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODDISRUPTIONBUDGETS, PODGROUPS, PODS, KubeClient
 
+from ..policies import MOVING
 from ..waiting import until
 from .platform_world import Up, placed, queue, up
 from .test_e2e_policy_actions import pod
@@ -24,18 +25,14 @@ from .traced_jobs import node
 pytestmark = pytest.mark.e2e
 
 SPACE = "default"
-POLICY = """\
-actions: "allocate, backfill, consolidate"
-tiers:
-- plugins:
-  - {name: priority}
-  - {name: gang}
-  - {name: predicates}
-  - {name: binpack, arguments: {binpack.resources: nvidia.com/gpu, binpack.resources.nvidia.com/gpu: 10}}
+POLICY = (
+    MOVING
+    + """\
 configurations:
 - name: consolidate
   arguments: {%s}
 """
+)
 SINGLES = [f"s{n}{i}" for n in range(3) for i in range(2)]
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from hbox_common.kube import NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
+from ..policies import MOVING
 from ..waiting import until
 from .platform_world import Up, placed, queue, up
-from .test_e2e_policy_actions import MOVING, SPACE, pod
+from .test_e2e_policy_actions import SPACE, pod
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]

@@ -12,6 +12,7 @@ import pytest
 from hbox_common.kube import CRDS, NODE_METRICS, NODES, PODGROUPS, PODS, KubeClient, wait_established
 
 from ..node_metrics import NODE_METRICS_DEFINITION, measured
+from ..policies import MOVING
 from ..waiting import until
 from .platform_world import placed, queue, up
 from .traced_jobs import node
@@ -26,17 +27,6 @@ tiers:
   - {name: gang}
   - {name: predicates}
   - {name: tdm, arguments: {tdm.revocable-zone.night: "%s"}}
-"""
-
-
-MOVING = """\
-actions: "allocate, backfill, consolidate"
-tiers:
-- plugins:
-  - {name: priority}
-  - {name: gang}
-  - {name: predicates}
-  - {name: binpack, arguments: {binpack.resources: nvidia.com/gpu, binpack.resources.nvidia.com/gpu: 10}}
 """
 
 

@@ -6,19 +6,7 @@ from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 
-#: `volcano-scheduler.conf` of Volcano's chart (reference volcano §1): nobody is ever evicted by it.
-VOLCANO = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: conformance}]
-- plugins:
-  - {name: overcommit}
-  - {name: drf, enablePreemptable: false}
-  - {name: predicates}
-  - {name: proportion}
-  - {name: nodeorder}
-  - {name: binpack}
-"""
+from ...policies import volcano
 
 #: KAI's order of actions (reference peers §2), its deserved quota with reclaim between queues, preemption by priority within them, and packing; no
 #: reservation, no levels, no minimum run time (its default).
@@ -36,6 +24,5 @@ tiers:
 def policies() -> dict[str, Conf]:
     own = default_conf()
     tiers = tuple(tuple(plugin for plugin in tier if plugin.name != "levels") for tier in own.tiers)
-    return {"HBox": own, "HBox, no levels": replace(own, tiers=tiers)} | {
-        name: parse_conf(text, plugins=list(PLUGINS)) for name, text in (("Volcano", VOLCANO), ("KAI's rules", KAI))
-    }
+    kai = parse_conf(KAI, plugins=list(PLUGINS))
+    return {"HBox": own, "HBox, no levels": replace(own, tiers=tiers), "Volcano": volcano(), "KAI's rules": kai}

@@ -17,8 +17,10 @@ from hbox_common.bus import Delivery, Start
 from hbox_common.clock import wall_s
 from hbox_common.errors import NotFound
 from hbox_common.events import (
+    Bind,
     BindDecided,
     BindOutcome,
+    Evict,
     EvictKind,
     NodeAction,
     NodeDecided,
@@ -303,7 +305,7 @@ async def test_who_writes_a_checkpoint_on_notice_gets_the_time_that_it_asks_for_
 TOLD = ("hbox.io/eviction-deadline", "hbox.io/eviction-reason")
 
 
-def told(pod: Any) -> list[str]:
+def notice_on(pod: Any) -> list[str]:
     return [pod.metadata.annotations[name] for name in TOLD if name in pod.metadata.annotations]
 
 
@@ -317,34 +319,39 @@ async def test_who_is_evicted_reads_on_the_pod_until_when_and_for_whom(world: Bi
         before = time.time()
         await world.decide(evict)
         assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
-        deadline, reason = told(await world.seen("a"))
+        deadline, reason = notice_on(await world.seen("a"))
         left_s = datetime.fromisoformat(deadline).timestamp() - before
         assert 40 <= left_s <= 42 + (time.time() - before)
         assert reason == evict.reason
         await world.decide(evict)
         await until(lambda: len(world.said(evict)) == 2)
-        assert told(await world.seen("a")) == [deadline, reason], "it is told once"
+        assert notice_on(await world.seen("a")) == [deadline, reason], "it is told once"
 
 
-async def test_who_may_not_be_evicted_reads_of_no_deadline(world: BinderWorld) -> None:
-    pod = await world.pod("a")
-    bind, evict = a_bind(pod), an_evict(pod, taker="a-plan")
+async def blocked_by_a_budget(world: BinderWorld, bind: Bind, evict: Evict) -> None:
+    """Pod `a` runs, and its budget lets nobody go."""
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "keep", "namespace": NAMESPACE},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
     }
+    await world.decide(bind)
+    await world.settled(bind)
+    await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=READY, content_type=MERGE_PATCH)
+    await world.client.json("POST", PDBS, body=budget)
+    await world.decide(evict)
+    await until(lambda: world.said(evict) == [BindOutcome.UNKNOWN])
+
+
+async def test_who_may_not_be_evicted_reads_of_no_deadline(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    bind, evict = a_bind(pod), an_evict(pod, taker="a-plan")
     async with world.binder(patience_s=0.2):
-        await world.decide(bind)
-        await world.settled(bind)
-        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=READY, content_type=MERGE_PATCH)
-        await world.client.json("POST", PDBS, body=budget)
-        await world.decide(evict)
-        await until(lambda: world.said(evict) == [BindOutcome.UNKNOWN])
+        await blocked_by_a_budget(world, bind, evict)
 
         async def silent() -> bool:
-            return not told(await world.seen("a"))
+            return not notice_on(await world.seen("a"))
 
         await until(silent, "it is told of none", timeout_s=10)
 
@@ -361,7 +368,7 @@ async def test_an_annotation_of_an_eviction_that_was_taken_back_goes(world: Bind
         kept = an_evict(pod, kind=EvictKind.REVOKE)
         await world.decide(kept)
         await world.settled(kept)
-        assert not told(await world.seen("a"))
+        assert not notice_on(await world.seen("a"))
 
 
 async def test_an_eviction_that_a_disruption_budget_blocks_goes_on_when_it_may(world: BinderWorld) -> None:
@@ -428,19 +435,8 @@ async def test_an_eviction_that_a_budget_blocks_is_taken_back_by_a_later_revocat
     """S7: its beneficiary is gone. The pod is bound, and stays when the budget would let it go."""
     pod = await world.pod("a")
     bind, evict, kept = a_bind(pod), an_evict(pod), an_evict(pod, EvictKind.REVOKE, generation=3)
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "keep", "namespace": NAMESPACE},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
-    }
     async with world.binder(patience_s=0.2):
-        await world.decide(bind)
-        await world.settled(bind)
-        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=READY, content_type=MERGE_PATCH)
-        await world.client.json("POST", PDBS, body=budget)
-        await world.decide(evict)
-        await until(lambda: world.said(evict) == [BindOutcome.UNKNOWN])
+        await blocked_by_a_budget(world, bind, evict)
         said = next(outcome for outcome in world.outcomes if outcome.decision == evict.id)
         assert said.blocked
         assert "budget keep needs 1 healthy pods" in said.message

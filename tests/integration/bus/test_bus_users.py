@@ -1,6 +1,7 @@
 """A closed broker, by nats-server itself: who may say, hear and change what. What is granted is held against the message registry, pair by pair."""
 
 import asyncio
+import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Iterable
@@ -131,6 +132,32 @@ async def test_streams_and_the_consumers_of_others_are_nobodys_to_change(
     made = {"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.NAMES", "$JS.API.ACCOUNT.PURGE.HBOX", "$SYS.REQ.SERVER.PING"}
     forbidden = streams | others | acknowledged | names | made
     assert await not_said(closed, seeds / f"{user}.nk", forbidden) == forbidden
+
+
+async def test_what_a_service_may_read_is_not_pushed_to_where_it_may_not_speak(closed: EmbeddedServer, seeds: Path) -> None:
+    """JetStream would publish to any subject that a consumer names for its deliveries."""
+    config = {
+        "name": "x",
+        "deliver_subject": "hbox.v1.decision.evict.0",
+        "ack_policy": "none",
+        "filter_subject": "hbox.v1.queue.podgroups.*",
+    }
+    async with (
+        client_as(closed, seeds / f"{ADMIN}.nk") as (admin, _),
+        client_as(closed, seeds / "job-controller.nk") as (client, _),
+    ):
+        inbox = f"{inbox_of('job-controller')}.1"
+        answer = await client.subscribe(inbox)
+        body = json.dumps({"stream_name": Stream.STATE, "config": config}).encode()
+        await client.publish(f"$JS.API.CONSUMER.CREATE.{Stream.STATE}.x", body, reply=inbox)
+        assert b"error" not in (await answer.next_msg(5)).data
+        await client.publish("hbox.v1.queue.podgroups.0", b"in another's name")
+        await client.flush()
+        await asyncio.sleep(1)
+        stored = {
+            stream: (await admin.jetstream().stream_info(stream)).state.messages for stream in (Stream.STATE, Stream.DECISIONS)
+        }
+        assert stored == {Stream.STATE: 1, Stream.DECISIONS: 0}
 
 
 async def test_who_has_no_key_or_another_does_not_get_in(closed: EmbeddedServer, tmp_path: Path) -> None:

@@ -13,18 +13,16 @@ from hbox_common.yamltext import contents_of
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 
-POLICY = """\
-actions: "allocate, backfill, consolidate"
-tiers:
-- plugins:
-  - {name: priority}
-  - {name: gang}
-  - {name: predicates}
-  - {name: binpack, arguments: {binpack.resources: nvidia.com/gpu, binpack.resources.nvidia.com/gpu: 10}}
+from ...policies import MOVING
+
+POLICY = (
+    MOVING
+    + """\
 configurations:
 - name: consolidate
   arguments: {%s}
 """
+)
 NODE = """
 apiVersion: v1
 kind: Node

@@ -13,7 +13,7 @@ from .test_jobs import settle
 ZONE = (NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),)
 
 
-def told(jobs: Jobs) -> dict[str, list[tuple[int, list[str]]]]:
+def published(jobs: Jobs) -> dict[str, list[tuple[int, list[str]]]]:
     """By job: cards of each task, and its pods."""
     settle(jobs)
     return {
@@ -30,7 +30,7 @@ def test_those_that_have_nodes_are_told_by_what_they_ask_for_and_no_others() -> 
     jobs.pod(pod("ps", group="g", node="n1"), 0.0)
     jobs.pod(pod("waits", shape=CARD), 0.0)
     jobs.pod(pod("stranger", ours=False, shape=CARD, node="n1"), 0.0)
-    assert told(jobs) == {"g": [(0, ["ps"]), (1, ["w-0", "w-1"])]}
+    assert published(jobs) == {"g": [(0, ["ps"]), (1, ["w-0", "w-1"])]}
     [job] = jobs.placed()
     assert (job.id, job.gang, job.min_member, job.standing) == ("uid-g", True, 2, ())
 
@@ -40,7 +40,7 @@ def test_who_has_ended_or_leaves_is_not_told() -> None:
     jobs.pod(pod("done", shape=CARD, node="n1", status="Succeeded"), 0.0)
     jobs.pod(pod("leaves", shape=CARD, node="n1", status="Running", deleting=True), 0.0)
     jobs.pod(pod("runs", shape=CARD, node="n1", status="Running"), 0.0)
-    assert told(jobs) == {"runs": [(1, ["runs"])]}
+    assert published(jobs) == {"runs": [(1, ["runs"])]}
 
 
 def test_they_are_told_with_where_their_volumes_are_and_not_at_all_where_nobody_knows_that() -> None:
@@ -49,7 +49,7 @@ def test_they_are_told_with_where_their_volumes_are_and_not_at_all_where_nobody_
     jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True))
     jobs.pod(pod("here", node="n1", volumes=(VolumeUse("data"),)), 0.0)
     jobs.pod(pod("lost", node="n1", volumes=(VolumeUse("missing"),)), 0.0)
-    assert told(jobs) == {"here": [(0, ["here"])]}
+    assert published(jobs) == {"here": [(0, ["here"])]}
     [job] = jobs.placed()
     assert job.tasks[0].volumes == (ZONE,)
 

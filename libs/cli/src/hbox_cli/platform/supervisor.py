@@ -200,8 +200,8 @@ class Platform:
         await self._bring_definitions(tasks)
         if plan.nats_url is None:
             await self._until(BROKER, self._broker_ready)
-            await self._make_streams()
             self._tasks.append(tasks.create_task(self._keep_broker_writable(), name="writable"))
+        await self._make_streams()
         for kept in self._services():
             await self._keep(tasks, kept)
         await self._until_services_are_ready()

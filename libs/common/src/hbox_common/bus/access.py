@@ -20,10 +20,10 @@ class Access:
 
     def options(self) -> dict[str, Any]:
         """As nats-py's `connect` takes them. Raises InvalidRequest for files that cannot be used."""
-        from .keys import read_seed  # noqa: PLC0415  40 ms, which an open broker does not need
-
         found: dict[str, Any] = {}
         if self.seed is not None:
+            from .keys import read_seed  # noqa: PLC0415  40 ms, which an open broker does not need
+
             read_seed(self.seed)
             found["nkeys_seed"] = str(self.seed)
         if self.ca or self.certificate or self.key:

@@ -165,7 +165,7 @@ class Connection:
             self._end(
                 InvalidRequest(
                     f"the broker at {self._url} refuses us: {error}",
-                    hint="check HBOX_NATS_SEED, or user and password in HBOX_NATS_URL",
+                    hint="check HBOX_NATS_SEED (of `hbox up`: --nats-users), or user and password in HBOX_NATS_URL",
                 )
             )
         elif denied := _DENIED.search(str(error)):

@@ -42,6 +42,10 @@ DURABLES: Mapping[str, tuple[str, Stream]] = {
 }
 
 _CONSUMER = "$JS.API.CONSUMER"
+_CONSUMING = ("CREATE", "INFO", "DELETE", "MSG.NEXT")
+
+#: Of NATS' micro services: who is there.
+_VERBS = ("PING", "INFO", "STATS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,43 +97,44 @@ def authorization(keys: Mapping[str, str], others: Mapping[str, Permissions] | N
 def _of(user: str) -> Permissions:
     name = _IN_REGISTRY.get(user, user)
     types = list(REGISTRY.values())
-    said = [t.filter() for t in types if t.about.stream is not None and {name, "all"} & {*t.about.writers}]
-    asked = [t.subject() for t in types if _is_question(t) and name in t.about.writers]
-    answered = [t for t in types if _is_question(t) and name in t.about.readers]
-    askers = {asker for t in answered for asker in t.about.writers}
-    offers = f"{PREFIX}.{user}.>"
-    read = {
-        stream
-        for t in types
-        if (stream := t.about.stream) is not None
-        and ({name, *(("operators",) if user == OPERATOR else ())} & {*t.about.readers})
-    }
-    kept = {stream for t in types if (stream := t.about.stream) is not None and name in t.about.writers}
-    publish = [*said, *asked, "$JS.API.INFO"]
+    stored = [t for t in types if t.about.stream is not None]
+    questions = [t for t in types if _is_question(t)]
+    publish = [t.filter() for t in stored if {name, "all"} & {*t.about.writers}]
+    publish += [t.subject() for t in questions if name in t.about.writers]
+    subscribe = [f"{inbox_of(user)}.>"]
     if user == OPERATOR:
         publish += [f"{PREFIX}.>", "$SRV.>"]
     else:
-        publish += [f"{inbox_of(asker)}.>" for asker in {*(_user(asker) for asker in askers), OPERATOR, ADMIN}]
-        publish += [f"$JS.API.STREAM.CREATE.{stream}" for stream in Stream]
-    publish += [f"$JS.API.STREAM.INFO.{stream}" for stream in Stream]
-    publish += [f"$JS.API.DIRECT.GET.{stream}" for stream in read | kept]
-    read |= {stream for stream in kept if LIMITS[stream].last_value}  # who starts anew goes on from what it said last
-    for stream in read:
-        publish += [f"{_CONSUMER}.{verb}.{stream}.*" for verb in ("CREATE", "INFO", "DELETE", "MSG.NEXT")]
+        answered = [t for t in questions if name in t.about.readers]
+        askers = {OPERATOR, ADMIN, *(_user(asker) for t in answered for asker in t.about.writers)}
+        publish += [f"{inbox_of(asker)}.>" for asker in askers]
+        subscribe += [f"{PREFIX}.{user}.>", *(t.subject() for t in answered)]
+        subscribe += [f"$SRV.{verb}{of}" for verb in _VERBS for of in ("", f".hbox-{user}", f".hbox-{user}.*")]
+    readers = {name, "operators"} if user == OPERATOR else {name}
+    read = {t.about.stream for t in stored if t.about.stream is not None and readers & {*t.about.readers}}
+    written = {t.about.stream for t in stored if t.about.stream is not None and name in t.about.writers}
+    allowed, denied = _jetstream(user, read, written)
+    return Permissions(tuple(sorted({*publish, *allowed})), tuple(sorted(set(subscribe))), tuple(sorted(denied)))
+
+
+def _jetstream(user: str, read: set[Stream], written: set[Stream]) -> tuple[list[str], list[str]]:
+    """What a user may ask of JetStream's API, and what of that is denied all the same."""
+    allowed = [f"$JS.API.STREAM.INFO.{stream}" for stream in Stream]
+    if user != OPERATOR:
+        allowed += [f"$JS.API.STREAM.CREATE.{stream}" for stream in Stream]
+    allowed += [f"$JS.API.DIRECT.GET.{stream}" for stream in read | written]
+    consumed = read | {
+        stream for stream in written if LIMITS[stream].last_value
+    }  # who starts anew goes on from what it said last
+    allowed += [f"{_CONSUMER}.{verb}.{stream}.*" for stream in consumed for verb in _CONSUMING]
     denied: list[str] = []
     for durable, (owner, stream) in DURABLES.items():
         if owner == user:
-            publish += [f"{_CONSUMER}.DURABLE.CREATE.{stream}.{durable}", f"$JS.ACK.{stream}.{durable}.>"]
+            allowed += [f"{_CONSUMER}.DURABLE.CREATE.{stream}.{durable}", f"$JS.ACK.{stream}.{durable}.>"]
             denied += [f"{_CONSUMER}.DELETE.{stream}.{durable}"]
-        elif stream in read:
-            denied += [f"{_CONSUMER}.{verb}.{stream}.{durable}" for verb in ("CREATE", "INFO", "DELETE", "MSG.NEXT")]
-    subscribe = [f"{inbox_of(user)}.>"]
-    if user != OPERATOR:
-        subscribe += [t.subject() for t in answered] + [offers]
-        subscribe += [
-            f"$SRV.{verb}{of}" for verb in ("PING", "INFO", "STATS") for of in ("", f".hbox-{user}", f".hbox-{user}.*")
-        ]
-    return Permissions(tuple(sorted(set(publish))), tuple(sorted(set(subscribe))), tuple(sorted(denied)))
+        elif stream in consumed:
+            denied += [f"{_CONSUMER}.{verb}.{stream}.{durable}" for verb in _CONSUMING]
+    return allowed, denied
 
 
 def _is_question(type_: type[Event]) -> bool:

@@ -193,7 +193,7 @@ class FenceResult:
     resource_version: str = ""
     node: str = ""
     claim: str = ""  #: the pod's `hbox.io/claim`
-    told: bool = False  #: the pod has `hbox.io/eviction-deadline`, and does not end
+    notified: bool = False  #: the pod has `hbox.io/eviction-deadline`, and does not end
 
 
 async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, condition: str, value: str) -> FenceResult:
@@ -236,5 +236,5 @@ def _standing(pod: Pod, uid: str) -> FenceResult:
         return FenceResult(FenceOutcome.GONE, f"the pod of this name is another one (uid {meta.uid})")
     node = pod.spec.node_name
     outcome = FenceOutcome.BOUND if node else FenceOutcome.UNBOUND
-    told = EVICTION_DEADLINE in meta.annotations and meta.deletion_timestamp is None
-    return FenceResult(outcome, "", meta.resource_version, node, meta.annotations.get(CLAIM, ""), told)
+    notified = EVICTION_DEADLINE in meta.annotations and meta.deletion_timestamp is None
+    return FenceResult(outcome, "", meta.resource_version, node, meta.annotations.get(CLAIM, ""), notified)

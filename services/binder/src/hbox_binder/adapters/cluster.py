@@ -136,7 +136,7 @@ async def _fence(client: KubeClient, decision: Bind | Evict, *, look_first: bool
         value=fence_value(decision.claim, decision.generation),
     )
     if result.outcome is FenceOutcome.BOUND:
-        if isinstance(decision, Evict) and result.told:  # by an eviction that came to nothing
+        if isinstance(decision, Evict) and result.notified:  # by an eviction that came to nothing
             await announce(
                 client, namespace=decision.namespace, name=decision.pod, uid=decision.pod_uid, annotations=_WITHDRAWN
             )
