@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 REASON = "Revoked"
 
 #: Actions before which it runs: those that make room at somebody's cost.
-_MAKE_ROOM = frozenset({"reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate"})
+MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
 
 
 def place_in(actions: tuple[str, ...]) -> int:
     """Before which of a policy's actions it runs; after all where none makes room."""
-    return next((number for number, name in enumerate(actions) if name in _MAKE_ROOM), len(actions))
+    return next((number for number, name in enumerate(actions) if name in MAKE_ROOM), len(actions))
 
 
 def run(session: "Session") -> None:

@@ -82,9 +82,6 @@ from .running import RunningJobs, vector_of
 #: Actions of a policy that give free places.
 PLACE = ("allocate", BACKFILL)
 
-#: Actions that evict.
-MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", CONSOLIDATE)
-
 #: What is said of moves that are not made is said anew after so long, though they are the same ones, seconds.
 REWORD_S = 60.0
 
@@ -246,7 +243,7 @@ class SessionRunner:
         self.timed = bool(names & _TIMED)  #: whether whom it evicts changes with time alone
         conf = _as_the_ledger_judges(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
-        self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
+        self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in revoke.MAKE_ROOM))
         self._enqueue = replace(conf, actions=(ENQUEUE,))
         self.enqueues = ENQUEUE in conf.actions  #: whether PodGroups wait for admission
         self._rule = rule_of(Given(f"action {CONSOLIDATE}", conf.arguments.get(CONSOLIDATE, {})))
