@@ -175,6 +175,20 @@ def test_nodes_for_cards_alone_take_no_other_work_and_nobody_leaves_them_for_it(
     assert started(simulation, "cpu") == 4
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_who_waits_for_the_first_node_is_told_why_it_is_not_enough(ready: bool) -> None:
+    """Each of them, also where the node has nothing for them."""
+    simulation = world([])
+    assert run(simulation, "cpu", 3, memory_mib=64) == 0
+    simulation.put_nodes([node("gpu", cards=8, cpu=64, ready=ready, labels={"hbox.io/cards-only": "true"})])
+    simulation.run()
+    simulation.now += 60.0  # reasons are published at most every few seconds
+    simulation.run()
+    said = {simulation.verdicts[JobId(f"cpu{i}")] for i in range(3)}
+    assert len(said) == 1
+    assert said.pop().startswith("0/1 nodes are available: 1 Node")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

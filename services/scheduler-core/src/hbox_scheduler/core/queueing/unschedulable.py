@@ -80,6 +80,7 @@ class UnschedulableJobs:
         self._booked = columns.changes.end
         self._limited: set[EquivalenceKey] = set()  #: classes from whom room is kept for others
         self._retries = False
+        self._no_nodes = not columns.row_of  #: as of the last look
         self.behind = False  #: classes are left that the next call examines
 
     @property
@@ -112,8 +113,10 @@ class UnschedulableJobs:
         """Jobs that may be able to start since rows rose, or since the queues `freed`, and all below them, or the quotas of the namespaces `paid` allow more;
         they are unschedulable no more.
 
-        Of the queues `changed` and all below them every job leaves: where it cannot start, why it waits may be something else now.
+        Of the queues `changed` and all below them every job leaves: where it cannot start, why it waits may be something else now. So do all when a cluster
+        without nodes gets its first.
         """
+        first_nodes, self._no_nodes = self._no_nodes and bool(self._columns.row_of), not self._columns.row_of
         if not self._classes:
             self._risen, self._booked = self._columns.risen.end, self._columns.changes.end
             return []
@@ -129,14 +132,14 @@ class UnschedulableJobs:
             else None
         )
         self._booked = self._columns.changes.end
-        if hint is None and eased is None and not freed and not paid and not self._retries:
+        if hint is None and eased is None and not freed and not paid and not self._retries and not first_nodes:
             return []
         now = QueueingHint(self._columns, None) if self.behind else None
         is_changed, is_freed = self._among(changed), self._among(freed)
         woken: list[Entry] = []
         found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
         for key, group in list(self._classes.items()):
-            if changed and is_changed(key[0]):
+            if first_nodes or (changed and is_changed(key[0])):
                 woken.extend(self._first(key, group, entries, len(group.waiting)))
                 self._drop(key)
             elif (
