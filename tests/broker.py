@@ -27,5 +27,5 @@ async def admin_bus(running: Mapping[str, Any]) -> AsyncIterator[Bus]:
 async def client_of(running: Mapping[str, Any], user: str = ADMIN, **options: Any) -> Client:
     """A client of the library's own, not HBox's."""
     return await nats.connect(
-        running["nats_url"], nkeys_seed=str(seed_of(running, user)), inbox_prefix=inbox_of(user).encode(), **options
+        running["nats_url"].split(","), nkeys_seed=str(seed_of(running, user)), inbox_prefix=inbox_of(user).encode(), **options
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.e2e.platform_world import Up, up
 
 from hbox_cli.platform.assets import find_programs
+from hbox_cli.platform.brokers import BROKER
 
 from .campaign import campaign
 from .faults import Fault, kills, schedule
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=0, help="of all kinds, behind the kills")
     parser.add_argument("--real", action="store_true", help="on a real control plane: etcd and kube-apiserver are killed too")
     parser.add_argument("--standby", action="store_true", help="with a second process of four services")
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, 3), help="a cluster of so many")
     parser.add_argument("--seed", type=int, default=1, help="of faults, their order and length, and of the load")
     parser.add_argument(
         "--hold", type=float, nargs=2, default=(5.0, 30.0), metavar="S", help="shortest and longest of those that last"
@@ -45,7 +47,11 @@ def main() -> int:
     _be_able_to_mount()
     folder = Path(tempfile.mkdtemp(prefix="hbox-chaos-"))
     words = [*(["--api", "assets"] if arguments.real else []), *(["--standby"] if arguments.standby else [])]
-    with machine(folder) as one, up(one.state, *one.words, *words, env=one.env) as platform:
+    words += ["--brokers", str(arguments.brokers)]
+    with (
+        machine(folder, full_disks=("nats-server", "quota-ledger")[arguments.brokers > 1 :]) as one,
+        up(one.state, *one.words, *words, env=one.env) as platform,
+    ):
         for what in one.missing:
             print(what)
         report = asyncio.run(
@@ -106,7 +112,8 @@ def _faults(arguments: argparse.Namespace, on: Machine, platform: Up) -> Sequenc
     if not arguments.faults:
         return faults
     count = arguments.faults * (50 if only else 1)
-    others = schedule(count, arguments.seed, on, hold_s=tuple(arguments.hold), emulated=not arguments.real)
+    brokers = sorted(name for name in platform.pids() if name.startswith(BROKER))
+    others = schedule(count, arguments.seed, on, hold_s=tuple(arguments.hold), emulated=not arguments.real, brokers=brokers)
     return [*faults, *[f for f in others if only in f.name][: arguments.faults]]
 
 

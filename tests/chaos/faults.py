@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 from urllib.request import Request, urlopen
 
+from hbox_cli.platform.brokers import BROKER
 from hbox_cli.platform.supervisor import CLUSTER, WELL_S
 from hbox_common.kube import OLD_S
 
@@ -37,13 +38,14 @@ MODULES = {
     "health-monitor": "hbox_health",
 }
 SERVICES = tuple(MODULES)
-BROKER = "nats-server"
-
-#: Processes whose restart everybody has to wait for.
+#: Processes whose restart everybody has to wait for; brokers of a cluster have a number behind the name.
 HUBS = (BROKER, "etcd", "kube-apiserver")
 
 KILL_LIMIT_S = 3.0
 HEAL_LIMIT_S = 10.0
+
+#: Brokers that were all gone choose leaders anew, of themselves and of each stream.
+CLUSTER_LIMIT_S = 30.0
 
 #: Pods at once around a kill, and the time that takes: what dies then has work in its hands.
 BURST, BURST_S = 40, 0.4
@@ -167,7 +169,10 @@ def kill(*names: str, burst: int = 0, after_s: float = 0.0) -> Fault:
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
-    return Fault("kill " + " ".join(names), HEAL_LIMIT_S if set(names) & set(HUBS) else KILL_LIMIT_S, act, instant=True)
+    hubs = [name for name in names if name.startswith(HUBS)]
+    several = len([name for name in hubs if name.startswith(f"{BROKER}-")]) > 1
+    limit_s = CLUSTER_LIMIT_S if several else HEAL_LIMIT_S if hubs else KILL_LIMIT_S
+    return Fault("kill " + " ".join(names), limit_s, act, instant=True)
 
 
 def kill_in_commit() -> Fault:
@@ -215,7 +220,7 @@ def pause(name: str, hold_s: float) -> Fault:
         finally:
             _go_on(pid)
 
-    limit_s = HEAL_LIMIT_S if name in HUBS else KILL_LIMIT_S
+    limit_s = HEAL_LIMIT_S if name.startswith(HUBS) else KILL_LIMIT_S
     if name == EYES and hold_s > OLD_S - KILL_LIMIT_S:
         limit_s = SIGHT_LIMIT_S
     return Fault(f"pause {name} {hold_s:.0f} s", limit_s, act)
@@ -244,18 +249,45 @@ def rival(name: str, hold_s: float) -> Fault:
     return Fault(f"rival {name} {hold_s:.0f} s", HEAL_LIMIT_S, act)
 
 
-def wipe() -> Fault:
-    """The broker loses its disk: all streams and consumers."""
+def _store(target: Target, broker: str) -> Path:
+    return target.state / f"nats{broker.removeprefix(BROKER)}" / "store"
+
+
+def wipe(broker: str = BROKER) -> Fault:
+    """A broker loses its disk: all streams and consumers, where it is alone."""
 
     async def act(target: Target) -> None:
-        pid = await target.pid(BROKER)
+        pid = await target.pid(broker)
         os.kill(pid, signal.SIGSTOP)  # it must not write to the folder while that goes
         try:
-            shutil.rmtree(target.state / "nats" / "store")
+            shutil.rmtree(_store(target, broker))
         finally:
             os.kill(pid, signal.SIGKILL)
 
-    return Fault("wipe nats-server", HEAL_LIMIT_S, act)
+    return Fault(f"wipe {broker}", HEAL_LIMIT_S, act)
+
+
+def roll_back(broker: str, hold_s: float) -> Fault:
+    """A broker of a cluster gets the disk of some seconds ago, as from a backup."""
+
+    async def act(target: Target) -> None:
+        store, old = _store(target, broker), target.state / "old-store"
+        pid = await target.pid(broker)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.to_thread(shutil.copytree, store, old)
+        finally:
+            _go_on(pid)
+        await asyncio.sleep(hold_s)
+        pid = await target.pid(broker)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.to_thread(shutil.rmtree, store)
+            old.rename(store)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault(f"roll back {broker} {hold_s:.0f} s", HEAL_LIMIT_S, act)
 
 
 def api(kind: str, hold_s: float, seed: int) -> Fault:
@@ -430,15 +462,25 @@ def both(first: Fault, second: Fault, after_s: float) -> Fault:
     return Fault(f"{first.name} + {second.name}", HEAL_LIMIT_S, act)
 
 
-def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float], emulated: bool) -> list[Fault]:
-    """One of each kind that `machine` can have, in a random order; those that last do so for between `hold_s`."""
+def of_brokers(rng: Random, names: Sequence[str], *, hold_s: tuple[float, float]) -> list[Fault]:
+    """Of a cluster of brokers: one of each kind."""
+    faults = [kill(rng.choice(names)), kill(*names), wipe(rng.choice(names))]
+    faults += [pause(rng.choice(names), rng.uniform(*hold_s)), roll_back(rng.choice(names), rng.uniform(*hold_s))]
+    return faults
+
+
+def every_kind(
+    rng: Random, machine: Machine, *, hold_s: tuple[float, float], emulated: bool, brokers: Sequence[str] = (BROKER,)
+) -> list[Fault]:
+    """One of each kind that `machine` can have, in a random order; those that last do so for between `hold_s`. `brokers`: the names of those that run."""
 
     def hold() -> float:
         return rng.uniform(*hold_s)
 
-    faults = [kill(name) for name in (*SERVICES, BROKER)]
-    faults += [kill(*SERVICES), kill("quota-ledger", BROKER), kill_in_commit(), wipe()]
-    faults += [pause(name, hold()) for name in (*SERVICES, BROKER)]
+    faults = [kill(name) for name in SERVICES]
+    faults += [kill(*SERVICES), kill("quota-ledger", *brokers), kill_in_commit()]
+    faults += [pause(name, hold()) for name in SERVICES]
+    faults += [kill(BROKER), wipe(), pause(BROKER, hold())] if len(brokers) == 1 else of_brokers(rng, brokers, hold_s=hold_s)
     faults += [rival(name, hold()) for name in SERVICES]
     if emulated:
         faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API if kind not in BLIND]
@@ -478,15 +520,21 @@ def kills(rounds: int, seed: int, names: Iterable[str]) -> list[Fault]:
 
 
 def schedule(
-    count: int, seed: int, machine: Machine, *, hold_s: tuple[float, float] = (5.0, 30.0), emulated: bool = True
+    count: int,
+    seed: int,
+    machine: Machine,
+    *,
+    hold_s: tuple[float, float] = (5.0, 30.0),
+    emulated: bool = True,
+    brokers: Sequence[str] = (BROKER,),
 ) -> list[Fault]:
     """`count` faults: every kind as often as any other, one in five of them together with a kill."""
     rng = Random(seed)
     faults: list[Fault] = []
     while len(faults) < count:
-        for fault in every_kind(rng, machine, hold_s=hold_s, emulated=emulated):
+        for fault in every_kind(rng, machine, hold_s=hold_s, emulated=emulated, brokers=brokers):
             if fault.name.startswith(("pause", "rival", "api")) and rng.random() < 0.2:
-                faults.append(both(fault, kill(rng.choice((*SERVICES, BROKER))), rng.uniform(1.0, 4.0)))
+                faults.append(both(fault, kill(rng.choice((*SERVICES, *brokers))), rng.uniform(1.0, 4.0)))
             else:
                 faults.append(fault)
     return faults[:count]

@@ -8,7 +8,7 @@ import errno
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,8 +72,8 @@ class Machine:
 
 
 @contextmanager
-def machine(folder: Path) -> Iterator[Machine]:
-    """In `folder`, for the time of the block."""
+def machine(folder: Path, *, full_disks: Collection[str] = ("nats-server", "quota-ledger")) -> Iterator[Machine]:
+    """In `folder`, for the time of the block. `full_disks`: whose data is on a filesystem of its own."""
     state = folder / "state"
     places = {"nats-server": state / "nats", "quota-ledger": folder / "books"}
     words = ("--database", f"sqlite:///{places['quota-ledger'] / 'ledger.db'}")
@@ -82,6 +82,8 @@ def machine(folder: Path) -> Iterator[Machine]:
     with ExitStack() as held:
         for name, place in places.items():
             place.mkdir(parents=True)
+            if name not in full_disks:
+                continue
             if why := _mount(place):
                 missing.append(f"no full disk of {name}: {why}")
             else:

@@ -18,7 +18,7 @@ from hbox_common.bus import Bus, Start
 from hbox_common.errors import HBoxError
 from hbox_common.events import BindDecided, EvictDecided, NodeDecided, NodeStateChanged, PodsAsked
 from hbox_common.kube import KubeClient
-from hbox_common.runtime import Condition, Health
+from hbox_common.runtime import Condition, Health, connected
 
 from .adapters.epochs import Epochs, asking
 from .adapters.nodes import NodeWorker
@@ -49,7 +49,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
         KubeClient.connect(
             settings.kubeconfig, user_agent="hbox-binder", connections=settings.concurrency + AT_ONCE + 8
         ) as client,
-        Bus.connect(settings.nats_url, name="binder", instance=settings.instance, access=settings.nats_access) as bus,
+        connected(settings) as bus,
     ):
         epochs = Epochs(asking(bus, settings.instance))
         on_kube = health.condition("kube")

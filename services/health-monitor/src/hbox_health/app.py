@@ -12,7 +12,7 @@ from typing import NoReturn
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.events import HealthVerdict, NodeObserved, NodeOutcome, NodeStateChanged
-from hbox_common.runtime import Health
+from hbox_common.runtime import Health, connected
 
 from . import metrics
 from .adapters.outbox import Outbox
@@ -27,9 +27,7 @@ STARTING_S = 0.05
 
 async def run(settings: HealthSettings, health: Health) -> None:
     """The service, until cancelled."""
-    async with Bus.connect(
-        settings.nats_url, name="health-monitor", instance=settings.instance, access=settings.nats_access
-    ) as bus:
+    async with connected(settings) as bus:
         await HealthMonitor(settings, health, bus).run()
 
 

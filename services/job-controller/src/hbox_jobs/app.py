@@ -39,7 +39,7 @@ from hbox_common.kube import (
 )
 from hbox_common.model import JobId, PodUid, scheduler_names
 from hbox_common.pacing import TokenBucket
-from hbox_common.runtime import Condition, Health
+from hbox_common.runtime import Condition, Health, connected
 
 from . import metrics
 from .adapters.announcer import SHARD, Announcer, last_revision, pages
@@ -85,7 +85,7 @@ async def run(settings: JobControllerSettings, health: Health) -> None:
         health.condition(name)  # not good yet: connecting may take a while
     async with (
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-job-controller") as client,
-        Bus.connect(settings.nats_url, name="job-controller", instance=settings.instance, access=settings.nats_access) as bus,
+        connected(settings) as bus,
     ):
         await JobController(settings, health, client, bus).run()
 

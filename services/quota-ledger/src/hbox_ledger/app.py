@@ -32,7 +32,7 @@ from hbox_common.events import (
     UsageAsked,
 )
 from hbox_common.kube import OLD_S, KubeClient
-from hbox_common.runtime import Condition, Health
+from hbox_common.runtime import Condition, Health, connected
 from hbox_common.store import Store
 
 from . import metrics
@@ -90,7 +90,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
             exclusive=not settings.leader_election,  # a leader that hangs would keep its standby out; transactions are fenced by epoch and index
         ) as store,
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube,
-        Bus.connect(settings.nats_url, name="quota-ledger", instance=settings.instance, access=settings.nats_access) as bus,
+        connected(settings) as bus,
     ):
         relay = Relay(store, bus)
         position = await store.read(load.position)

@@ -1,6 +1,6 @@
 """Settings of the quota-ledger."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -8,6 +8,8 @@ from hbox_common.runtime import Settings as Base
 
 
 class LedgerSettings(Base):
+    service: ClassVar[str] = "quota-ledger"
+
     database_url: str = Field(
         "sqlite:///hbox-ledger.db",
         description="the ledger's database: sqlite:////path/ledger.db, or postgresql+psycopg://user:password@host/database",

@@ -11,7 +11,7 @@ from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Plan, PolicyFollowed
 from hbox_common.model import SchedulerId
-from hbox_common.runtime import Health
+from hbox_common.runtime import Health, connected
 from hbox_common.telemetry import record, recording
 
 from . import metrics
@@ -45,9 +45,7 @@ EMPTY_CYCLE_S = 0.001
 
 async def run(settings: SchedulerSettings, health: Health) -> None:
     """The service, until cancelled."""
-    async with Bus.connect(
-        settings.nats_url, name="scheduler-core", instance=settings.instance, access=settings.nats_access
-    ) as bus:
+    async with connected(settings) as bus:
         await SchedulerService(settings, health, bus).run()
 
 

@@ -14,7 +14,7 @@ from hbox_common.clock import wall_s
 from hbox_common.events import NodeStateChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
 from hbox_common.model import NodeName, NodeState
-from hbox_common.runtime import Condition, Health
+from hbox_common.runtime import Condition, Health, connected
 
 from . import metrics
 from .adapters.fabric import Fabric
@@ -41,9 +41,7 @@ async def run(settings: TopologySettings, health: Health) -> None:
         health.condition(name)  # not good yet: connecting may take a while
     async with (
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-topology-collector") as client,
-        Bus.connect(
-            settings.nats_url, name="topology-collector", instance=settings.instance, access=settings.nats_access
-        ) as bus,
+        connected(settings) as bus,
     ):
         await TopologyCollector(settings, health, client, bus).run()
 

@@ -79,6 +79,13 @@ POLICIES = ("binpack", "least-waste", "fgd")
 @click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
 @click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
 @click.option(
+    "--brokers",
+    type=click.Choice(["1", "3", "5"]),
+    default="1",
+    show_default=True,
+    help="NATS servers of our own, which keep each stream together: of three one may be lost.",
+)
+@click.option(
     "--nats-users",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="With --nats-url: the folder with the seeds of its users, as `hbox bus users` makes them [the broker is open].",
@@ -106,6 +113,7 @@ def command(
     database: str | None,
     nats_url: str | None,
     nats_users: Path | None,
+    brokers: str,
     time_scale: float,
     ready_s: float,
 ) -> int:
@@ -128,6 +136,8 @@ def command(
         raise click.UsageError("--nodes makes nodes in a cluster of our own, and --kubeconfig names one of yours")
     if nats_users is not None and nats_url is None:
         raise click.UsageError("--nats-users is for a broker of yours: --nats-url says which")
+    if nats_url is not None and brokers != "1":
+        raise click.UsageError("--brokers are our own, and --nats-url names yours")
     try:
         wanted = machines(nodes)
     except InvalidRequest as e:
@@ -151,6 +161,7 @@ def command(
         names,
         queues,
         shares or _shares(os.environ.get("HBOX_SCHEDULER_CONF", "")),
+        int(brokers),
     )
     platform: Platform | None = None
     began = time.monotonic()

@@ -29,10 +29,10 @@ from ..exits import leaf
 from ..services import PAIRED, SERVICES
 from . import child, logs, probe
 from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
+from .brokers import PORTS, Broker, brokers, commands
 from .forks import Forks
 from .layout import Layout, Running
 
-BROKER = "nats-server"
 CLUSTER = "kube-api"
 
 #: A service's own drain takes 10 s at most (hbox_common.runtime).
@@ -84,6 +84,7 @@ class Plan:
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)  #: whose pods are HBox's
     queues: str = "open"  #: who may use queues that nobody bound to namespaces (`HBOX_QUEUES`)
     shares: str = "deserved"  #: what queues may take back from others (`HBOX_SHARES`)
+    brokers: int = 1  #: nats-servers of our own, which keep each stream together
 
     @property
     def emulated(self) -> bool:
@@ -119,7 +120,7 @@ class Platform:
     plan: Plan
     say: Callable[[str], None]
     running: Running
-    _broker_health: int  #: port
+    _brokers: Sequence[Broker]  #: of our own; none where somebody else's is named
     _cluster_port: int
     _kept: dict[str, Kept] = field(default_factory=dict)
     _ready: bool = False
@@ -138,10 +139,11 @@ class Platform:
         """
         layout = Layout(plan.state.absolute())
         layout.prepare(say)
-        # Theirs are the services', the broker's, its health's and the cluster's.
-        with layout.locked(), reserved(len(plan.processes) + 3) as ports:
-            broker_health, cluster = ports[-2:]
-            platform = cls(layout, plan, say, _address(layout, plan, ports), broker_health, cluster)
+        own = 0 if plan.nats_url else plan.brokers
+        # Theirs are the services', the brokers' and the cluster's.
+        with layout.locked(), reserved(len(plan.processes) + PORTS * own + 1) as ports:
+            several = brokers(layout, own, ports[len(plan.processes) :]) if own else []
+            platform = cls(layout, plan, say, _address(layout, plan, ports, several), several, ports[-1])
             layout.forget()
             try:
                 async with platform._zygote(), asyncio.TaskGroup() as tasks:
@@ -187,8 +189,8 @@ class Platform:
             control_plane = ControlPlane.prepare(layout.kube, layout.kubeconfig, time_scale=plan.time_scale)
             for name in (ETCD, API_SERVER):
                 await self._keep(tasks, self._program(control_plane, name))
-        if plan.nats_url is None:
-            await self._keep(tasks, self._broker())
+        for name, argv in (commands(layout, self._brokers) if self._brokers else {}).items():
+            await self._keep(tasks, Kept(name, argv, dict(os.environ), layout.log(name), port=0))
         if plan.emulated:
             await self._until(CLUSTER, self._cluster_ready)
         elif control_plane is not None:
@@ -198,9 +200,10 @@ class Platform:
                 if name not in self._kept:
                     await self._keep(tasks, self._program(control_plane, name))
         await self._bring_definitions(tasks)
-        if plan.nats_url is None:
-            await self._until(BROKER, self._broker_ready)
-            self._tasks.append(tasks.create_task(self._keep_broker_writable(), name="writable"))
+        for broker in self._brokers:
+            await self._until(broker.name, lambda port=broker.port: probe.greets(port))  # type: ignore[misc]
+        if self._brokers:
+            self._tasks.append(tasks.create_task(self._keep_brokers_writable(), name="writable"))
         await self._make_streams()
         for kept in self._services():
             await self._keep(tasks, kept)
@@ -210,7 +213,8 @@ class Platform:
 
     async def _stop(self) -> None:
         self._stopping = True
-        for names in (tuple(self.plan.processes), (CLUSTER,), *((name,) for name in reversed(PROGRAMS)), (BROKER,)):
+        programs = [(name,) for name in reversed(PROGRAMS)]
+        for names in (tuple(self.plan.processes), (CLUSTER,), *programs, tuple(broker.name for broker in self._brokers)):
             kept = [self._kept[name] for name in names if name in self._kept]
             async with asyncio.TaskGroup() as stops:
                 for one in kept:
@@ -222,8 +226,10 @@ class Platform:
         from hbox_common.bus import Access, Bus  # noqa: PLC0415  a third of a second, while the broker starts
         from hbox_common.bus.users import ADMIN  # noqa: PLC0415
 
-        access = Access(seed=self.running.nats_seed(ADMIN))
-        async with Bus.connect(self.running.nats_url, name=ADMIN, instance=f"up-{os.getpid()}", access=access):
+        access, instance = Access(seed=self.running.nats_seed(ADMIN)), f"up-{os.getpid()}"
+        async with Bus.connect(
+            self.running.nats_url, name=ADMIN, instance=instance, access=access, replicas=max(1, len(self._brokers))
+        ):
             pass
 
     # --- processes
@@ -301,16 +307,6 @@ class Platform:
         kind = {WRONG_SETTINGS: InvalidRequest, 6: Unavailable}.get(returncode, HBoxError)
         raise kind(f"{kept.name} does not start: {said}", hint=f"{why.hint + '; ' if why.hint else ''}its log is {kept.log}")
 
-    def _broker(self) -> Kept:
-        from hbox_common.bus import find_binary, write_config  # noqa: PLC0415  a third of a second, while the cluster starts
-        from hbox_common.bus.keys import keep  # noqa: PLC0415
-        from hbox_common.bus.users import users  # noqa: PLC0415
-
-        port = int(self.running.nats_url.rsplit(":", 1)[1])
-        keys = keep(self.layout.nats_users, users())
-        config = write_config(self.layout.nats, host="127.0.0.1", port=port, health_port=self._broker_health, keys=keys)
-        return Kept(BROKER, [str(find_binary()), "--config", str(config)], dict(os.environ), self.layout.log(BROKER), port)
-
     def _cluster(self) -> Kept:
         port = self._cluster_port
         argv = [sys.executable, "-m", "hbox_sandbox", "--port", str(port), "--kubeconfig-out", str(self.layout.kubeconfig)]
@@ -338,6 +334,8 @@ class Platform:
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",
             }
+            if len(self._brokers) > 1:
+                env["HBOX_NATS_REPLICAS"] = str(len(self._brokers))
             if seed := self.running.nats_seed(service):
                 env["HBOX_NATS_SEED"] = str(seed)
             if self.plan.standby and service in PAIRED:
@@ -366,18 +364,16 @@ class Platform:
                 raise Unavailable(f"no broker answers at {url}", hint="start it, or leave --nats-url out for one of our own")
             await asyncio.sleep(0.2)
 
-    async def _broker_ready(self) -> bool:
-        return await probe.greets(self._kept[BROKER].port)
-
-    async def _keep_broker_writable(self) -> NoReturn:
+    async def _keep_brokers_writable(self) -> NoReturn:
         """A stream whose disk was full once takes nothing any more until nats-server starts anew, which is done as soon as there is room."""
         while True:
             await asyncio.sleep(WRITABLE_S)
-            wrong = await probe.write_error(self._broker_health)
-            process = self._kept[BROKER].process
-            if wrong and process is not None and shutil.disk_usage(self.layout.nats).free > ROOM_BYTES:
-                self.say(f"{BROKER} is started anew: {wrong}")
-                await child.stop(process, grace_s=GRACE_S)
+            for broker in self._brokers:
+                wrong = await probe.write_error(broker.health_port)
+                process = self._kept[broker.name].process
+                if wrong and process is not None and shutil.disk_usage(broker.folder).free > ROOM_BYTES:
+                    self.say(f"{broker.name} is started anew: {wrong}")
+                    await child.stop(process, grace_s=GRACE_S)
 
     async def _cluster_ready(self) -> bool:
         kept = self._kept[CLUSTER]
@@ -429,11 +425,11 @@ class Platform:
                 await asyncio.sleep(0.05)
 
 
-def _address(layout: Layout, plan: Plan, ports: Sequence[int]) -> Running:
-    """`ports`: of the services in their order, then the broker's."""
+def _address(layout: Layout, plan: Plan, ports: Sequence[int], several: Sequence[Broker]) -> Running:
+    """`ports`: of the services in their order, and others behind them."""
     return Running(
         pid=os.getpid(),
-        nats_url=plan.nats_url or f"nats://127.0.0.1:{ports[len(plan.processes)]}",
+        nats_url=plan.nats_url or ",".join(broker.url for broker in several),
         kubeconfig=str(plan.kubeconfig.absolute() if plan.kubeconfig else layout.kubeconfig),
         database_url=plan.database_url or f"sqlite:///{layout.database}",
         emulated=plan.emulated,
@@ -446,8 +442,8 @@ def _address(layout: Layout, plan: Plan, ports: Sequence[int]) -> Running:
 
 def _empty(layout: Layout, *, keep_broker: bool) -> None:
     """A new cluster of our own has nothing of a former one: books and messages about that would only be in the way."""
-    if not keep_broker:
-        shutil.rmtree(layout.nats, ignore_errors=True)
-        layout.nats.mkdir(exist_ok=True)  # it may be a filesystem of its own
+    for folder in () if keep_broker else (layout.nats, *layout.folder.glob(f"{layout.nats.name}-[0-9]")):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(exist_ok=True)  # it may be a filesystem of its own
     for file in layout.folder.glob(f"{layout.database.name}*"):
         file.unlink()

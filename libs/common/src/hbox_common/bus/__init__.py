@@ -11,7 +11,7 @@ from .client import Bus
 from .delivery import Delivery
 from .follower import Start
 from .micro import Endpoint
-from .server import EmbeddedServer, find_binary, write_config
+from .server import EmbeddedServer, Routes, find_binary, write_config
 
 __all__ = [
     "Access",
@@ -20,6 +20,7 @@ __all__ = [
     "EmbeddedServer",
     "Endpoint",
     "LeadEdgeBatcher",
+    "Routes",
     "Start",
     "find_binary",
     "write_config",

@@ -39,25 +39,30 @@ M = TypeVar("M", bound=BaseModel)
 class Bus:
     """Made by `connect`; one an event loop, shared by all of its tasks."""
 
-    def __init__(self, connection: Connection, *, ensure: bool) -> None:
-        self._connection, self._ensure = connection, ensure
+    def __init__(self, connection: Connection, *, ensure: bool, replicas: int) -> None:
+        self._connection, self._ensure, self._replicas = connection, ensure, replicas
         self._publisher = Publisher(connection, heal=self._heal)
         self._directory = Directory()
 
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, url: str, *, name: str, instance: str, access: Access = OPEN, ensure: bool = True
+        cls, url: str, *, name: str, instance: str, access: Access = OPEN, ensure: bool = True, replicas: int = 1
     ) -> AsyncIterator[Self]:
         """A bus, once the broker is there; kept up for ever, and drained at the end.
 
-        url: several servers are joined by commas. `ensure`: make streams that are missing, now and whenever one is found missing.
+        url: several servers are joined by commas. `ensure`: make streams that are missing, now and whenever one is found missing, with so many
+        `replicas`.
         Raises InvalidRequest for a bad address, user or certificate, or when our streams are refused. The block is cancelled, and Unavailable raised, when
         the broker ends the connection for good.
         """
-        prepare = _prepare if ensure else None
+
+        async def prepare(connection: Connection) -> None:
+            if ensure:
+                await _prepare(connection, replicas)
+
         async with Connection.open(url, name=name, instance=instance, access=access, prepare=prepare) as connection:
-            yield cls(connection, ensure=ensure)
+            yield cls(connection, ensure=ensure, replicas=replicas)
 
     @property
     def connected(self) -> bool:
@@ -223,18 +228,19 @@ class Bus:
         return await messages_since(self._connection, type_, type_.subject(*keys), since, timeout_s=timeout_s)
 
     async def ensure_streams(self, *, replicas: int | None = None) -> None:
-        """Make missing streams, once JetStream answers. Idempotent. `replicas`: of each stream; None: 1 of a new one. Raises InvalidRequest."""
-        await _prepare(self._connection, replicas)
+        """Make missing streams, once JetStream answers. Idempotent. `replicas`: of each stream; None: as `connect` was told of a new one, what there is of
+        others. Raises InvalidRequest."""
+        await _prepare(self._connection, replicas or self._replicas, change=replicas is not None)
 
     async def _heal(self) -> None:
         if self._ensure:
-            await ensure_streams(self._connection)
+            await ensure_streams(self._connection, self._replicas)
 
 
-async def _prepare(connection: Connection, replicas: int | None = None) -> None:
+async def _prepare(connection: Connection, replicas: int, *, change: bool = False) -> None:
     # JetStream starts a moment after the server.
     await insist(
-        lambda: ensure_streams(connection, replicas),
+        lambda: ensure_streams(connection, replicas, change=change),
         say=lambda e: log.info("the streams cannot be made now: %s", e),
         every_s=RETRY_S,
     )

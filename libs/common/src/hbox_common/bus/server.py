@@ -11,8 +11,9 @@ import secrets
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,8 +30,34 @@ STOP_S = 5.0
 #: A client that answers none of three of these is dropped, and what it pulled goes to another; a process that hangs keeps its socket open.
 PING_S = 2
 
+#: As whom the servers of a cluster come to each other.
+ROUTE_USER = "route"
+
 #: The largest body of any message, and its headers.
 MAX_PAYLOAD = 8 * MIB + HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """How one server of a cluster finds the others, on loopback: where it listens for them, where all of them do, and the password that lets them in."""
+
+    port: int
+    ports: Sequence[int]
+    password: str
+
+    def block(self) -> str:
+        """As nats-server's configuration has it. Clients hear of no other server than those that they were told of."""
+        others = [f"nats-route://{ROUTE_USER}:{self.password}@127.0.0.1:{port}" for port in self.ports if port != self.port]
+        return f"""\
+cluster {{
+  name: hbox
+  host: 127.0.0.1
+  port: {self.port}
+  no_advertise: true
+  authorization {{ user: {ROUTE_USER}, password: {json.dumps(self.password)} }}
+  routes: {json.dumps(others)}
+}}
+"""
 
 
 def find_binary() -> Path:
@@ -51,11 +78,13 @@ def write_config(
     health_port: int = 0,
     keys: Mapping[str, str] | None = None,
     readers: Mapping[str, Permissions] | None = None,
+    routes: Routes | None = None,
 ) -> Path:
     """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path.
 
     `name` is what the server calls itself. `health_port`: where it answers /healthz, on loopback alone; 0: nowhere. `keys`: public nkeys of the platform's
     users, who alone get in, each with its rights; None: whoever reaches it may do anything. `readers`: those among them that are not the platform's own.
+    `routes`: of a server in a cluster, whose `name` no other of them has.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "nats.conf"
@@ -74,14 +103,14 @@ jetstream {{
   max_file: {16 * GIB}
 }}
 feature_flags {{ js_ack_fc_v2: false }}
-{health}{authorization(keys, readers) if keys is not None else ""}""")
+{health}{routes.block() if routes is not None else ""}{authorization(keys, readers) if keys is not None else ""}""")
     return config
 
 
 class EmbeddedServer:
     """`async with EmbeddedServer(folder) as server`: runs while the block does; can be killed and started again within it, on the same port.
 
-    folder: holds the configuration, the log and the store; keys, readers: as in `write_config`.
+    folder: holds the configuration, the log and the store; keys, readers, routes: as in `write_config`.
     Raises Unavailable with the log's last line when it does not start.
     """
 
@@ -92,8 +121,9 @@ class EmbeddedServer:
         port: int = 0,
         keys: Mapping[str, str] | None = None,
         readers: Mapping[str, Permissions] | None = None,
+        routes: Routes | None = None,
     ) -> None:
-        self.folder, self.port, self._keys, self._readers = folder, port, keys, readers
+        self.folder, self.port, self._keys, self._readers, self._routes = folder, port, keys, readers, routes
         self._process: asyncio.subprocess.Process | None = None
         self._port_held = ExitStack()
         self._name = f"hbox-{secrets.token_hex(8)}"
@@ -129,7 +159,10 @@ class EmbeddedServer:
         """Return when it takes connections."""
         if not self.port:
             [self.port] = self._port_held.enter_context(reserved(1))
-        await self._run(write_config(self.folder, port=self.port, name=self._name, keys=self._keys, readers=self._readers))
+        config = write_config(
+            self.folder, port=self.port, name=self._name, keys=self._keys, readers=self._readers, routes=self._routes
+        )
+        await self._run(config)
 
     async def _run(self, config: Path) -> None:
         with (self.folder / "nats-server.log").open("ab") as log:

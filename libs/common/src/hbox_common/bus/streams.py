@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import REGISTRY, Event, Stream
 
 from .connection import Connection
-from .errors import STREAM_NAME_IN_USE, STREAM_NOT_FOUND, NotPermitted, StreamApiError
+from .errors import NO_PEERS, STREAM_NAME_IN_USE, STREAM_NOT_FOUND, NotPermitted, StreamApiError
 
 log = logging.getLogger(__name__)
 
@@ -97,25 +97,27 @@ def config_of(stream: Stream, replicas: int = 1) -> dict[str, Any]:
     }
 
 
-async def ensure_streams(connection: Connection, replicas: int | None = None) -> None:
+async def ensure_streams(connection: Connection, replicas: int = 1, *, change: bool = False) -> None:
     """Make the streams that are missing and put right those that differ in what we depend on. Idempotent, safe from many processes at once.
 
-    `replicas`: None: 1 of a stream that is made, and what there is of others. On a closed broker only its admin may change a stream: services go on with what
-    is there. Raises Unavailable when JetStream does not answer, InvalidRequest when it refuses a stream.
+    `replicas`: of a stream that is made; with `change` of those that are there too. On a closed broker only its admin may change a stream: services go on
+    with what is there. Raises Unavailable when JetStream does not answer or too few of its servers are there, InvalidRequest when it refuses a stream.
     """
     for stream in Stream:
         try:
-            await _ensure(connection, stream, replicas)
+            await _ensure(connection, stream, replicas, change=change)
         except NotPermitted as e:
             log.warning(
                 "stream %s is not as it should be, and stays so until the admin of the broker mends it: %s", stream.value, e
             )
         except StreamApiError as e:
+            if e.err_code == NO_PEERS:  # a cluster that is just starting
+                raise Unavailable(f"too few servers for {replicas} replicas of {stream.value}: {e}") from e
             raise InvalidRequest(f"stream {stream.value} cannot be made: {e}", hint="see the broker's JetStream limits") from e
 
 
-async def _ensure(connection: Connection, stream: Stream, replicas: int | None) -> None:
-    wanted = config_of(stream, replicas or 1)
+async def _ensure(connection: Connection, stream: Stream, replicas: int, *, change: bool) -> None:
+    wanted = config_of(stream, replicas)
     try:
         found: dict[str, Any] = (await connection.api(f"STREAM.INFO.{stream.value}"))["config"]
     except StreamApiError as e:
@@ -141,7 +143,7 @@ async def _ensure(connection: Connection, stream: Stream, replicas: int | None) 
         ours["allow_msg_ttl"] = True
     if 0 < found.get("max_msg_size", -1) < wanted["max_msg_size"]:
         ours["max_msg_size"] = wanted["max_msg_size"]
-    if replicas is not None:
+    if change:
         ours["num_replicas"] = replicas
     different = [key for key, value in ours.items() if ({**found, "subjects": known}).get(key) != value]
     if different:

@@ -1,9 +1,21 @@
 """How a service process is set up, watched and stopped."""
 
+from .bus import connected
 from .health import Condition, Health, HealthServer
 from .leading import led
 from .run import collect_seldom, main
 from .settings import Settings, load
 from .watchedfile import WatchedFile
 
-__all__ = ["Condition", "Health", "HealthServer", "Settings", "WatchedFile", "collect_seldom", "led", "load", "main"]
+__all__ = [
+    "Condition",
+    "Health",
+    "HealthServer",
+    "Settings",
+    "WatchedFile",
+    "collect_seldom",
+    "connected",
+    "led",
+    "load",
+    "main",
+]

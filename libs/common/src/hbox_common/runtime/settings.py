@@ -40,6 +40,9 @@ class Settings(BaseSettings):
     )
     nats_certificate: Path | None = Field(None, description="our own certificate, where the broker verifies its clients")
     nats_key: Path | None = Field(None, description="its key")
+    nats_replicas: int = Field(
+        1, ge=1, le=5, description="servers that keep each stream that we make where it is missing: 3 in a cluster of three"
+    )
     kubeconfig: str | None = Field(None, description="path of a kubeconfig; without one, the pod's service account")
     health_host: str = Field("127.0.0.1", description="where /healthz, /readyz and /metrics are served")
     health_port: int = Field(0, ge=0, le=65535, description="its port; 0 picks a free one and logs it")
