@@ -26,6 +26,10 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "own broker by a secret": ("nats.enabled=false", "nats.secret.name=bus"),
     "own broker that is closed": ("nats.enabled=false", "nats.externalUrl=nats://a:4222", "nats.usersPrefix=mine"),
     "open broker": ("nats.closed=false",),
+    "use of queues": (
+        "admission.use.required=true",
+        "admission.use.controllers={system:serviceaccount:volcano-system:volcano-controllers}",
+    ),
     "readers": ("nats.readers.slurm={batch}", "nats.readers.grafana={ml,vision}"),
     "another nats-server": ("nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
     "files": ("policy=actions: allocate", "pools=pools: []"),

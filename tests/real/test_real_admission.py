@@ -1,6 +1,5 @@
 """The chart's admission policies, on a real API server: what a tenant writes on its pods in HBox's name is refused, and a job stays in its queue."""
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -8,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.platform import crds
-from hbox_cli.platform.identities import cluster_of
-from hbox_common.errors import HBoxError, InvalidRequest
-from hbox_common.kube import MERGE_PATCH, PODGROUPS, PODS, KubeClient, Resource, apply
+from hbox_cli.platform.assets import ControlPlane
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube import MERGE_PATCH, PODGROUPS, PODS, KubeClient
 
-from ..chart.rendered import NAMESPACE, objects
-from ..waiting import until
+from ..chart.rendered import NAMESPACE
+from .admission_world import FAILURE, QUEUE, Audited, account, audited, grant, in_force, install, pod, service_account
 from .control_plane import control_plane
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -28,70 +26,28 @@ OURS = (
     "hbox.io/eviction-deadline",
     "hbox.io/eviction-reason",
 )
-ACCOUNTS = Resource("", "v1", "serviceaccounts", namespaced=True)
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with control_plane(tmp_path_factory.mktemp("admission"), programs=()) as plane:
-        yield plane.kubeconfig
+        yield plane
 
 
 @pytest.fixture
-async def accounts(kubeconfig: Path, tmp_path: Path) -> AsyncIterator[dict[str, KubeClient]]:
+async def accounts(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[dict[str, KubeClient]]:
     """Binder and a tenant, who have all rights here: what is refused is refused by the policies, which are in force."""
     async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(KubeClient.connect(str(kubeconfig), user_agent="test"))
-        await crds.bring(admin, lambda _: None)
-        for one in objects("default"):
-            if one["kind"].startswith("ValidatingAdmissionPolicy"):
-                await apply(admin, one, field_manager="test")
-        await apply(admin, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, field_manager="test")
+        admin = await stack.enter_async_context(KubeClient.connect(str(plane.kubeconfig), user_agent="test"))
+        await install(admin, "default", NAMESPACE)
         found = {}
         for space, name in ((NAMESPACE, "binder"), (SPACE, "tenant")):
-            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": space}}
-            await apply(admin, account, field_manager="test")
-            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-            subject = {"kind": "ServiceAccount", "name": name, "namespace": space}
-            binding = {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": f"test-{name}"},
-            }
-            await apply(admin, {**binding, "roleRef": role, "subjects": [subject]}, field_manager="test")
-            asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-            token = await admin.json("POST", ACCOUNTS.path(space, name, "token"), body=asked)
-            path = tmp_path / f"{name}.kubeconfig"
-            path.write_text(json.dumps(config_of(kubeconfig, token["status"]["token"])))
+            path = await account(admin, plane.kubeconfig, tmp_path, space, name)
+            await grant(admin, f"test-{name}", "cluster-admin", service_account(space, name))
             found[name] = await stack.enter_async_context(KubeClient.connect(str(path), user_agent=name))
-
-        async def refused() -> bool:
-            try:
-                await found["tenant"].json(
-                    "POST", PODS.path(SPACE), params={"dryRun": "All"}, body=pod("probe", {OURS[0]: "x"})
-                )
-            except HBoxError as e:
-                return "written by HBox alone" in str(e)
-            return False
-
-        await until(refused, "the policies are in force", timeout_s=60)
+        await in_force(found["tenant"], SPACE, pod("probe", {OURS[0]: "x"}), "written by HBox alone")
+        await in_force(found["tenant"], SPACE, pod("probe", nodeName="n"), "HBox chooses the node")
         yield found
-
-
-def config_of(kubeconfig: Path, token: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": cluster_of(kubeconfig)}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-
-
-def pod(name: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    spec = {"schedulerName": "hbox", "containers": [{"name": "main", "image": "pause"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}}, "spec": spec}
 
 
 @pytest.mark.parametrize("key", OURS)
@@ -141,15 +97,72 @@ async def test_a_job_stays_in_the_queue_that_it_was_made_in(accounts: dict[str, 
         await tenant.json("PATCH", PODGROUPS.path(SPACE, "g"), body={"spec": {"queue": "vision"}}, content_type=MERGE_PATCH)
     await tenant.json("PATCH", PODGROUPS.path(SPACE, "g"), body={"spec": {"minMember": 2}}, content_type=MERGE_PATCH)
 
-    note = "scheduling.volcano.sh/queue-name"
-    await tenant.json("POST", PODS.path(SPACE), body=pod("q", {note: "research"}))
-    for value in ("vision", None):
-        with pytest.raises(InvalidRequest, match="it is in queue research and stays there"):
-            await tenant.json(
-                "PATCH", PODS.path(SPACE, "q"), body={"metadata": {"annotations": {note: value}}}, content_type=MERGE_PATCH
-            )
+    by_annotation, by_label = pod("by-annotation", {QUEUE: "research"}), pod("by-label")
+    by_label["metadata"]["labels"] = {QUEUE: "research"}
+    for name, where, body in (("by-annotation", "annotations", by_annotation), ("by-label", "labels", by_label)):
+        await tenant.json("POST", PODS.path(SPACE), body=body)
+        for value in ("vision", None):
+            change = {"metadata": {where: {QUEUE: value}}}
+            for path in (PODS.path(SPACE, name), PODS.path(SPACE, name, "status")):
+                with pytest.raises(InvalidRequest, match="it is in queue research and stays there"):
+                    await tenant.json("PATCH", path, body=change, content_type=MERGE_PATCH)
+    # The annotation counts before the label.
+    change = {"metadata": {"annotations": {QUEUE: "vision"}}}
+    with pytest.raises(InvalidRequest, match="it is in queue research and stays there; make it anew in vision"):
+        await tenant.json("PATCH", PODS.path(SPACE, "by-label"), body=change, content_type=MERGE_PATCH)
 
     # What says no queue yet may be given one, as controllers do.
     await tenant.json("POST", PODS.path(SPACE), body=pod("none"))
-    given = {"metadata": {"annotations": {note: "research"}}}
+    given = {"metadata": {"annotations": {QUEUE: "research"}}}
     await tenant.json("PATCH", PODS.path(SPACE, "none"), body=given, content_type=MERGE_PATCH)
+
+
+async def test_a_tenant_chooses_no_node_for_a_pod_of_hboxs(accounts: dict[str, KubeClient]) -> None:
+    """It would have its cards without a queue that pays for them. Of other schedulers' pods that is theirs to say."""
+    tenant = accounts["tenant"]
+    with pytest.raises(InvalidRequest, match=r"HBox chooses the node of its pods; leave spec\.nodeName out"):
+        await tenant.json("POST", PODS.path(SPACE), body=pod("placed", nodeName="n"))
+    await tenant.json("POST", PODS.path(SPACE), body=pod("theirs", nodeName="n", schedulerName="default-scheduler"))
+
+
+async def test_a_tenant_says_no_priority_but_by_a_class(accounts: dict[str, KubeClient]) -> None:
+    """By Kubernetes' own admission; which classes a queue takes is the ledger's to judge (`hbox.io/priority-classes`)."""
+    with pytest.raises(InvalidRequest, match=r"the integer value of priority .* must not be provided in pod spec"):
+        await accounts["tenant"].json("POST", PODS.path(SPACE), body=pod("forged", priority=1_000_000))
+    with pytest.raises(InvalidRequest, match="no PriorityClass with name none-such was found"):
+        await accounts["tenant"].json("POST", PODS.path(SPACE), body=pod("forged", priorityClassName="none-such"))
+
+
+@pytest.mark.parametrize(
+    ("body", "policy"),
+    [
+        (pod("claimed", {"hbox.io/claim": "0"}), "hbox-allocations"),
+        (pod("placed", nodeName="n"), "hbox-nodes-of-pods"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_what_is_refused_is_in_the_audit_log(
+    accounts: dict[str, KubeClient], plane: ControlPlane, body: dict[str, Any], policy: str
+) -> None:
+    with pytest.raises(InvalidRequest):
+        await accounts["tenant"].json("POST", PODS.path(SPACE), body=body)
+    line = await audited(plane.audit_log, lambda one: one.code == 403 and policy in one.annotations.get(FAILURE, ""))
+    assert (line.user, line.verb, line.resource) == (f"system:serviceaccount:{SPACE}:tenant", "create", "pods")
+
+
+async def test_a_move_to_another_queue_is_in_the_audit_log(accounts: dict[str, KubeClient], plane: ControlPlane) -> None:
+    tenant = accounts["tenant"]
+    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "mover"}}
+    await tenant.json("POST", PODGROUPS.path(SPACE), body=head | {"spec": {"minMember": 1, "queue": "research"}})
+    await tenant.json("POST", PODS.path(SPACE), body=pod("mover", {QUEUE: "research"}))
+    for path, change, policy in (
+        (PODGROUPS.path(SPACE, "mover"), {"spec": {"queue": "vision"}}, "hbox-queues-of-podgroups"),
+        (PODS.path(SPACE, "mover"), {"metadata": {"annotations": {QUEUE: "vision"}}}, "hbox-queues-of-pods"),
+    ):
+        with pytest.raises(InvalidRequest):
+            await tenant.json("PATCH", path, body=change, content_type=MERGE_PATCH)
+
+        def is_it(one: Audited, policy: str = policy) -> bool:
+            return one.verb == "patch" and policy in one.annotations.get(FAILURE, "")
+
+        assert (await audited(plane.audit_log, is_it)).user == f"system:serviceaccount:{SPACE}:tenant"

@@ -130,7 +130,13 @@ def schema() -> dict[str, Any]:
         policy={"type": "string", "description": "a volcano-scheduler.conf"},
         pools={"type": "string", "description": "which nodes are of which pool, as YAML"},
         services=_closed(**{name: _service(name) for name in SETTINGS}),
-        admission=_closed(enabled=_BOOLEAN),
+        admission=_closed(
+            enabled=_BOOLEAN,
+            use=_closed(
+                required={**_BOOLEAN, "description": "who names a queue needs the verb use on it"},
+                controllers={"type": "array", "items": {"type": "string", "minLength": 1, "pattern": "^[^'\"\\\\]+$"}},
+            ),
+        ),
         pods=_closed(
             priorityClassName=_or_null(_NAME), nodeSelector=_STRINGS, tolerations=_LIST, annotations=_STRINGS, labels=_STRINGS
         ),
