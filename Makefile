@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run image test fuzz kube-assets test-real test-deploy check mutants chaos bench format lock docs clean
+.PHONY: help install run image test fuzz kube-assets promtool test-real test-deploy check mutants chaos bench format lock docs clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -62,6 +62,9 @@ fuzz: install ## the tests that search, with other examples each time; N=2000: h
 
 kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 minutes, once; or KUBEBUILDER_ASSETS=folder
 	@PYTHON=$(PYTHON) tests/real/assets/build $(CACHE)/kube-assets $(CACHE)
+
+promtool: ## Prometheus' promtool, from Go modules: some 10 minutes, once; tests of rules and metrics use it where it is
+	@PYTHON=$(PYTHON) tests/monitoring/assets/build $(CACHE)/promtool $(CACHE)
 
 test-real: install kube-assets ## the conformance suite and the platform on a real control plane, REAL_WORKERS=4 (2 a core) side by side
 	$(call side_by_side,$(REAL_WORKERS),-m real tests/conformance tests/real)

@@ -36,6 +36,10 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "all that is off": (
         "admission.enabled=false",
         "podMonitor.enabled=true",
+        "prometheusRule.enabled=true",
+        "prometheusRule.labels.release=prometheus",
+        "prometheusRule.runbooks=https://git.example.com/hbox/",
+        "prometheusRule.disabled={HBoxPendingOld,HBoxCycleSlow}",
         "networkPolicy.enabled=true",
         "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=monitoring",
         "networkPolicy.brokerFrom[0].podSelector.matchLabels.bus=reader",

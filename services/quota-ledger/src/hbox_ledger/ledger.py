@@ -50,6 +50,7 @@ from .adapters.journal import Head, Repeated
 from .caches import ChangedQueues, RecentIds
 from .core import arbitrate, budget, lifecycle, loans, recovery, usage
 from .core.chain import ASIDE, Record
+from .core.claimrecord import Decision
 from .core.fitting import fitting
 from .core.history import DECAY, Decay
 from .core.ledgerstate import LedgerState
@@ -116,6 +117,8 @@ class Ledger:
         self.released: str | None = None  #: with which word evictions were released last; None: nobody was heard of yet
         metrics.EPOCH.set(self.state.epoch)
         metrics.FROZEN.set(1)
+        for decision in (Decision.BIND, Decision.REVOKE, Decision.EVICT):
+            metrics.OLDEST_OPEN.labels(decision.value).set_function(partial(self._oldest_open_s, decision))
 
     @classmethod
     async def begin(
@@ -253,6 +256,11 @@ class Ledger:
         metrics.LIVE.set(len(self.state.live))
         metrics.OPEN.set(len(self.state.open))
         metrics.quotas(self.state.card_quotas)
+
+    def _oldest_open_s(self, decision: Decision) -> float:
+        """Asked when metrics are read."""
+        since = [r.changed_at for r in list(self.state.open.values()) if r.decision is decision and not r.blocked]
+        return max(0.0, self._clock() - min(since)) if since else 0.0
 
     def _overbookings(self) -> list[Record]:
         """Nodes that are over-booked since the last look, or are no more: logged, counted, and written down."""

@@ -8,6 +8,11 @@ CHANGES = counter("ledger_claim_changes", "Changes of claims, by the state that 
 JOBS = gauge("ledger_known_jobs", "Jobs with something to place that plans are held against")
 LIVE = gauge("ledger_live_claims", "Claims that hold something")
 OPEN = gauge("ledger_open_decisions", "Decisions without a result yet")
+OLDEST_OPEN = gauge(
+    "ledger_oldest_open_decision_seconds",
+    "How long the oldest decision without a result stands that no disruption budget holds up; 0: there is none",
+    ["decision"],
+)
 OUTBOX = gauge("ledger_outbox_messages", "Messages committed and not published yet")
 COMMIT = histogram("ledger_commit_seconds", "One turn of the ledger, from reading to being on disk")
 EVICTIONS_PAUSED = gauge(

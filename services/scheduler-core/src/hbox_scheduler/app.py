@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+from functools import partial
 from importlib.metadata import version
 from typing import NoReturn
 
@@ -26,6 +27,7 @@ from .core.plugins.fairshare import usage_weight
 from .core.policy.default import default_conf
 from .core.policy.registry import check_plugins
 from .core.protocol.limits import Limits, Proposals
+from .core.queueing.jobs import JobState
 from .core.simulate.record import Head
 from .core.simulate.replay import scheduler_of
 from .settings import SchedulerSettings
@@ -99,6 +101,8 @@ class SchedulerService:
         if self._recorder is not None:
             self._recorder.attach(self.scheduler, head)
         self._api = Api(self.scheduler.decisions.of, self._defragmentation, since=head.wall)
+        for state in set(JobState) - {JobState.SETTLED}:
+            metrics.OLDEST.labels(state.value).set_function(partial(self._oldest_s, state))
         self._measured: tuple[float, int] = (float("-inf"), -1)  #: when fragmentation was, and at which change of nodes
         self._previewed: tuple[float, DefragmentationAnswer] | None = None
         self._wake = asyncio.Event()
@@ -126,6 +130,11 @@ class SchedulerService:
         if self._previewed is None or now - self._previewed[0] >= PREVIEW_S:
             self._previewed = now, answer_of(self.scheduler.defragmentation(wall_s()))
         return self._previewed[1]
+
+    def _oldest_s(self, state: JobState) -> float:
+        """Asked when metrics are read."""
+        made = self.scheduler.oldest_job(state)
+        return 0.0 if made is None else max(0.0, wall_s() - made)
 
     def _measure(self) -> None:
         """Fragmentation, when nodes have changed."""

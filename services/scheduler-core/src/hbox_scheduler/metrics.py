@@ -12,6 +12,7 @@ ADMITTED = counter("scheduler_admitted", "PodGroups that `enqueue` admitted, as 
 SNAPSHOTS = counter("scheduler_snapshots", "States read whole: at the start, after a gap, in a new epoch", ["of"])
 FALSE = counter("scheduler_false_changes", "Changes of claims that go beyond what the ledger says, or do not add up: dropped")
 JOBS = gauge("scheduler_jobs", "Jobs with pods to place", ["state"])
+OLDEST = gauge("scheduler_oldest_job_seconds", "Age of the oldest job with pods to place; 0: there is none", ["state"])
 NODES = gauge("scheduler_nodes", "Nodes known")
 POLICY_REFUSED = gauge(
     "scheduler_policy_refused", "1 while the file of HBOX_SCHEDULER_CONF is wrong and the policy before it stays in force"

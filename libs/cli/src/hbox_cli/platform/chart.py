@@ -175,6 +175,12 @@ def schema() -> dict[str, Any]:
             egress=_LIST,
         ),
         podMonitor=_closed(enabled=_BOOLEAN, labels=_STRINGS, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}),
+        prometheusRule=_closed(
+            enabled=_or_null(_BOOLEAN),
+            labels=_STRINGS,
+            runbooks={"type": "string", "pattern": "^(https?://.+/)?$", "description": "before docs/runbooks in runbook_url"},
+            disabled={"type": "array", "items": {"type": "string", "pattern": "^HBox[A-Za-z]+$"}},
+        ),
         trial=_closed(
             queue=_NAME,
             members={"type": "integer", "minimum": 1, "maximum": 64},

@@ -17,7 +17,7 @@ from typing import NoReturn
 from hbox_common.errors import Unavailable
 from hbox_common.events import Stream
 
-from . import metrics
+from . import metrics, sizes
 from .connection import Connection
 from .errors import StreamApiError
 
@@ -71,6 +71,7 @@ class Continuity:
         info = await self._connection.api(f"STREAM.INFO.{self._stream.value}")
         if consumer != self._consumer or info["created"] != self._created:
             return ""
+        sizes.note(self._stream, info)
         first, self._last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
         missed = ""
         if first > self.complete + 1:

@@ -18,7 +18,7 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event
 
-from . import metrics
+from . import metrics, sizes
 from .connection import Connection
 from .continuity import Continuity
 from .dead_letters import DeadLetters
@@ -77,8 +77,8 @@ class Follower:
         `on_missed` raise but Unavailable."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                if not LIMITS[self._stream].last_value:
-                    tasks.create_task(self._continuity.run())
+                last_value = LIMITS[self._stream].last_value
+                tasks.create_task(sizes.watch(self._connection, self._stream) if last_value else self._continuity.run())
                 await self._follow()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None

@@ -1,6 +1,6 @@
 """What the bus counts."""
 
-from hbox_common.telemetry import counter, histogram
+from hbox_common.telemetry import counter, gauge, histogram
 
 PUBLISHED = counter("bus_published", "Messages that JetStream has stored", ["type"])
 PUBLISH_S = histogram("bus_publish_seconds", "From publish() to JetStream's acknowledgement, retries included")
@@ -14,3 +14,9 @@ UNREADABLE = counter(
 UNSENDABLE = counter("bus_unsendable", "Items that no message can carry, set aside by who would have sent them", ["type"])
 GAPS = counter("bus_gaps", "Times that a stream had dropped messages before a reader of ours had them", ["stream"])
 RECONNECTS = counter("bus_reconnects", "Connections to the broker made after the first")
+WAITING = gauge("bus_waiting_messages", "Messages that a durable consumer of ours has not been handed yet", ["durable"])
+BEHIND_S = gauge(
+    "bus_behind_seconds", "How long the oldest message of the last batch of a durable consumer had been stored", ["durable"]
+)
+STREAM_BYTES = gauge("bus_stream_bytes", "What a stream holds", ["stream"])
+STREAM_LIMIT = gauge("bus_stream_limit_bytes", "What a stream may hold; -1: as much as there is", ["stream"])

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from hbox_common.clock import monotonic_s
+from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Bug, InvalidRequest, Unavailable
 from hbox_common.events import Event, Stream
 from hbox_common.pacing import backoff_s
@@ -223,6 +223,8 @@ class Puller:
                 raws = await pull.take(batch, timeout_s=wait_s)
             started = monotonic_s()
             if raws:
+                metrics.WAITING.labels(self._name).set(raws[-1].pending)
+                metrics.BEHIND_S.labels(self._name).set(max(0.0, wall_s() - min(raw.stored_ns for raw in raws) / 1e9))
                 await self._accept(raws)
             if self._put_off and self._put_off[0].due <= monotonic_s():
                 due = heapq.heappop(self._put_off)

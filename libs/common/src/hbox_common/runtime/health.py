@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from hbox_common.redaction import redacted
-from hbox_common.telemetry import exposition
+from hbox_common.telemetry import exposition, gauge
+
+CONDITIONS = gauge(
+    "condition", "1 where a condition of readiness is good, 0 where it is not, as /readyz tells it", ["condition"]
+)
 
 
 @dataclass(slots=True)
@@ -80,4 +84,6 @@ class HealthServer:
         )
 
     async def _metrics(self, _: web.Request) -> web.Response:
+        for condition in self._health.conditions.values():
+            CONDITIONS.labels(condition.name).set(condition.good)
         return web.Response(body=exposition(), content_type="text/plain", charset="utf-8")

@@ -17,7 +17,8 @@ from .settings import Settings
 
 S = TypeVar("S", bound=Settings)
 
-LEADING = gauge("leading", "1 while this process holds its service's lease, 0 while it stands by")
+#: `component`, not `service`: the Prometheus operator's ServiceMonitors put a label of that name on everything.
+LEADING = gauge("leading", "1 while this process acts for its service, 0 while it stands by", ["component"])
 
 
 def led(service: str, run: Callable[[S, Health], Awaitable[None]]) -> Callable[[S, Health], Awaitable[None]]:
@@ -27,18 +28,20 @@ def led(service: str, run: Callable[[S, Health], Awaitable[None]]) -> Callable[[
     """
 
     async def run_as_leader(settings: S, health: Health) -> None:
+        leading = LEADING.labels(service)
         if not settings.leader_election:
+            leading.set(1)
             return await run(settings, health)
         from hbox_common.kube import KubeClient, Lease  # noqa: PLC0415  most processes of a small installation never need it
 
         condition = health.condition("leader")
         condition.ok("standing by")
-        LEADING.set(0)
+        leading.set(0)
         async with KubeClient.connect(settings.kubeconfig, user_agent=f"hbox-{service}") as client:
             lease = Lease(client, settings.lease_namespace, service, settings.instance, settings.lease_duration_s)
             async with lease.hold() as term:
                 condition.ok(f"leading, token {term.token}")
-                LEADING.set(1)
+                leading.set(1)
                 work = asyncio.ensure_future(run(settings, health))
                 lost = asyncio.ensure_future(term.lost.wait())
                 try:

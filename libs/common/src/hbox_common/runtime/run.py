@@ -12,10 +12,11 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from importlib.metadata import version
 from typing import NoReturn, TypeVar
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
-from hbox_common.telemetry import logs, tracing
+from hbox_common.telemetry import gauge, logs, tracing
 
 from .health import Health, HealthServer
 from .profile import profiled
@@ -24,6 +25,8 @@ from .settings import Settings, load
 S = TypeVar("S", bound=Settings)
 
 log = logging.getLogger(__name__)
+
+BUILD = gauge("build_info", "1; which service this process is, and of which version", ["component", "version"])
 
 DRAIN_S = 10.0
 
@@ -41,6 +44,7 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
         sys.exit(EXIT_SETTINGS)
     logs.setup(service, level=config.log_level, style=config.log_format)
     tracing.setup(service, config.instance)
+    BUILD.labels(service, version("hbox-common")).set(1)
     collect_seldom()
     gc.freeze()  # what was imported stays, and need not be walked again
     try:

@@ -707,6 +707,10 @@ class Scheduler:
     def jobs_by_state(self) -> dict[JobState, int]:
         return self._queue.by_state()
 
+    def oldest_job(self, state: JobState) -> float | None:
+        """When the oldest job in this state was made, in seconds since the epoch; None where there is none."""
+        return self._queue.oldest(state)
+
     def entry(self, job: JobId) -> Entry | None:
         return self._queue.entries.get(job)
 

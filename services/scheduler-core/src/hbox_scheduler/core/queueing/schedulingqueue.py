@@ -124,6 +124,10 @@ class SchedulingQueue:
             counts[entry.state] += 1
         return counts
 
+    def oldest(self, state: JobState) -> float | None:
+        """When the oldest job in this state was made, in seconds since the epoch; None where there is none."""
+        return min((entry.job.created_at for entry in self.entries.values() if entry.state is state), default=None)
+
     def note_withdrawn(self, job: JobId, revision: int) -> None:
         """The job has nothing left to place, as of this revision."""
         self._withdrawn[job] = revision

@@ -1,0 +1,38 @@
+"""The chart's PrometheusRule says what the plain file says."""
+
+from __future__ import annotations
+
+import subprocess
+
+import yaml
+
+from .rendered import CHART, NAMESPACE, helm, of
+
+PLAIN = yaml.safe_load((CHART / "files" / "monitoring" / "rules.yaml").read_text())
+WITH = ("--set", "podMonitor.enabled=true")
+
+
+def _rendered(*words: str) -> list[dict[str, object]]:
+    command = [helm(), "template", "hbox", str(CHART), "--namespace", NAMESPACE, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return [found for found in yaml.safe_load_all(done.stdout) if found and found["kind"] == "PrometheusRule"]
+
+
+def test_the_rules_are_there_where_the_services_are_scraped() -> None:
+    [rule] = _rendered(*WITH)
+    assert rule["spec"] == PLAIN
+    assert _rendered() == []
+    assert _rendered(*WITH, "--set", "prometheusRule.enabled=false") == []
+
+
+def test_alerts_can_be_left_out_and_pages_are_where_the_values_say() -> None:
+    [rule] = of("all that is off", "PrometheusRule")
+    rules = [r for group in rule["spec"]["groups"] for r in group["rules"]]
+    every = [r for group in PLAIN["groups"] for r in group["rules"]]
+    left_out = {"HBoxPendingOld", "HBoxCycleSlow"}
+    assert [r.get("alert") or r["record"] for r in rules] == [
+        r.get("alert") or r["record"] for r in every if r.get("alert") not in left_out
+    ]
+    pages = [r["annotations"]["runbook_url"] for r in rules if "alert" in r]
+    assert all(page.startswith("https://git.example.com/hbox/docs/runbooks/HBox") for page in pages)
+    assert rule["metadata"]["labels"]["release"] == "prometheus"

@@ -1,0 +1,65 @@
+"""What a running platform says on /metrics: well-formed, and all that rules and dashboards ask for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from urllib.request import urlopen
+
+import pytest
+
+from hbox_cli.services import PAIRED, SERVICES
+from hbox_common.kube import PODS, KubeClient
+
+from ..monitoring.exported import RULES, exported, metrics_of, of_exposition, recorded
+from ..monitoring.promtool import promtool
+from .platform_world import Up, until
+
+
+@pytest.fixture(scope="module")
+def metrics(platform: Up) -> Mapping[str, str]:
+    """By service, some seconds after the platform is ready: sizes of streams are looked at then."""
+    health = json.loads((platform.state / "platform.json").read_text())["health"]
+
+    def read() -> dict[str, str]:
+        found = {name: urlopen(f"{url}/metrics", timeout=10).read().decode() for name, url in health.items()}
+        return found if 'hbox_bus_stream_bytes{stream="HBOX_STATE"}' in found["scheduler-core"] else {}
+
+    found: dict[str, str] = until(read, timeout_s=20, what="sizes of streams")
+    return found
+
+
+def test_rules_read_what_the_processes_export(metrics: Mapping[str, str]) -> None:
+    there = frozenset[str]().union(*(of_exposition(text) for text in metrics.values()))
+    wanted = frozenset[str]().union(*(metrics_of(rule["expr"]) for group in RULES["groups"] for rule in group["rules"]))
+    assert wanted - recorded() <= there
+    assert {name for name in there if name.startswith("hbox_")} <= exported(), "the modules say less than the processes"
+
+
+def test_each_process_says_who_it_is_and_whether_it_acts(metrics: Mapping[str, str]) -> None:
+    assert metrics.keys() == SERVICES.keys()
+    for name, text in metrics.items():
+        assert f'hbox_build_info{{component="{name}",version=' in text
+        assert (f'hbox_leading{{component="{name}"}} 1.0' in text) == (name in PAIRED)
+        assert 'hbox_condition{condition="bus"} 1.0' in text
+        assert "process_resident_memory_bytes" in text
+
+
+async def test_the_age_of_a_job_that_finds_no_place_is_told(platform: Up, client: KubeClient) -> None:
+    limits = {"nvidia.com/gpu": "5000"}
+    container = {"name": "main", "image": "busybox:1.36", "resources": {"limits": limits}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "too-large"}}
+    await client.json("POST", PODS.path("default"), body={**pod, "spec": {"schedulerName": "hbox", "containers": [container]}})
+    url = json.loads((platform.state / "platform.json").read_text())["health"]["scheduler-core"]
+
+    def age() -> float:
+        said = urlopen(f"{url}/metrics", timeout=10).read().decode()
+        return float(said.partition('hbox_scheduler_oldest_job_seconds{state="unschedulable"} ')[2].split()[0])
+
+    assert 1 <= until(lambda: (found := age()) >= 1 and found, timeout_s=20, what="its age") < 120
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_promtool_finds_nothing_wrong_with_them(name: str, metrics: Mapping[str, str]) -> None:
+    done = promtool("check", "metrics", given=metrics[name].encode())
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")

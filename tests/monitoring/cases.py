@@ -1,0 +1,198 @@
+"""For each rule what makes it fire, or be so much, and what does not: series as promtool's tests have them, at one-minute steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+Series = dict[str, str]
+
+
+class Case(NamedTuple):
+    """`at`: minutes after the start. `labels`: of the alert that fires, beside its name and severity."""
+
+    fires: Series
+    quiet: Series
+    at: int = 15
+
+
+class Sum(NamedTuple):
+    """What a recording rule says at that minute."""
+
+    series: Series
+    value: float
+    labels: str = ""
+    at: int = 10
+
+
+def _bucket(name: str, *, fast: int, all_: int, le: str, steps: int = 400) -> Series:
+    """A histogram whose rates are these a minute."""
+    return {
+        f'{name}_bucket{{le="{le}"}}': f"0+{fast}x{steps}",
+        f'{name}_bucket{{le="+Inf"}}': f"0+{all_}x{steps}",
+        f"{name}_count": f"0+{all_}x{steps}",
+    }
+
+
+_SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
+
+
+def _builds(*services: str, instance: str = "a") -> Series:
+    return {f'hbox_build_info{{component="{s}",instance="{s}-{instance}",job="hbox"}}': "1x400" for s in services}
+
+
+_SLOW = _bucket("hbox_binder_decided_seconds", fast=50, all_=100, le="2.5")
+_QUICK = _bucket("hbox_binder_decided_seconds", fast=999, all_=1000, le="2.5")
+_STARTED = 'process_start_time_seconds{instance="binder-a",job="hbox"}'
+_TURN = 'hbox_scheduler_oldest_job_seconds{state="active"}'
+_IDLE = {"hbox_scheduler_placements_total": "7x60", "hbox_scheduler_verdicts_total": "3x60"}
+
+ALERTS: Mapping[str, Case] = {
+    "HBoxServiceMissing": Case(_builds(*_SERVICES[1:]), _builds(*_SERVICES)),
+    "HBoxServiceNotReady": Case(
+        {'hbox_condition{condition="bus",instance="a"}': "0x60"}, {'hbox_condition{condition="bus",instance="a"}': "0 0 1x60"}
+    ),
+    "HBoxServiceRestarts": Case(
+        {**_builds("binder"), _STARTED: "1 1 1 2 2 3 3 4x60"}, {**_builds("binder"), _STARTED: "1 1 1 2 2 2 3x60"}, at=10
+    ),
+    "HBoxNoLeader": Case(
+        {'hbox_leading{component="binder",instance="a"}': "0x60", 'hbox_leading{component="binder",instance="b"}': "0x60"},
+        {'hbox_leading{component="binder",instance="a"}': "0x60", 'hbox_leading{component="binder",instance="b"}': "1x60"},
+    ),
+    "HBoxStandbyMissing": Case(
+        {
+            **_builds("binder"),
+            'hbox_build_info{component="binder",instance="b"}': "1x99 stale",
+            'hbox_leading{component="binder"}': "1x400",
+        },
+        # A rollout has three for a moment; a service that never had two has lost none; one that does not stand by has no leader.
+        {
+            **_builds("binder", "health-monitor"),
+            'hbox_build_info{component="binder",instance="b"}': "_x90 1x4 stale",
+            'hbox_build_info{component="health-monitor",instance="b"}': "1x99 stale",
+            'hbox_leading{component="binder"}': "1x400",
+        },
+        at=115,
+    ),
+    "HBoxLeaderFlapping": Case(
+        {'hbox_leading{component="binder",instance="a"}': "0 1 0 1 0 1 0 1x60"},
+        {'hbox_leading{component="binder",instance="a"}': "0 1 0 1x60"},
+    ),
+    "HBoxLedgerFrozen": Case({"hbox_ledger_frozen": "1x60"}, {"hbox_ledger_frozen": "1 0x60"}),
+    "HBoxPodsUnseen": Case({"hbox_ledger_plans_held": "1x60"}, {"hbox_ledger_plans_held": "0x60"}),
+    "HBoxLedgerDrift": Case({"hbox_ledger_drift_total": "0 0 0 1x60"}, {"hbox_ledger_drift_total": "4x60"}),
+    "HBoxNodesOverbooked": Case({"hbox_ledger_overbooked_nodes": "1x60"}, {"hbox_ledger_overbooked_nodes": "1x10 0x50"}, at=20),
+    "HBoxClaimsSetAside": Case({"hbox_ledger_claims_set_aside": "3x60"}, {"hbox_ledger_claims_set_aside": "0x60"}),
+    "HBoxCommitSlow": Case(
+        _bucket("hbox_ledger_commit_seconds", fast=0, all_=100, le="0.25")
+        | {'hbox_ledger_commit_seconds_bucket{le="1.0"}': "0+100x400"},
+        _bucket("hbox_ledger_commit_seconds", fast=100, all_=100, le="0.25"),
+        at=20,
+    ),
+    "HBoxOutboxGrows": Case({"hbox_ledger_outbox_messages": "1500x60"}, {"hbox_ledger_outbox_messages": "1500x3 20x60"}),
+    "HBoxEvictionsPaused": Case({"hbox_ledger_evictions_paused": "1x60"}, {"hbox_ledger_evictions_paused": "0x60"}),
+    "HBoxEvictionsUnanswered": Case(
+        {'hbox_ledger_oldest_open_decision_seconds{decision="evict"}': "0+60x60"},
+        {'hbox_ledger_oldest_open_decision_seconds{decision="evict"}': "90x60"},
+    ),
+    "HBoxTimeToBindBurn": Case(_SLOW, _QUICK, at=90),
+    "HBoxBindErrors": Case(
+        {'hbox_binder_binds_total{outcome="rejected"}': "0+2x60", 'hbox_binder_binds_total{outcome="bound"}': "0+98x60"},
+        {'hbox_binder_binds_total{outcome="gone"}': "0+2x60", 'hbox_binder_binds_total{outcome="bound"}': "0+98x60"},
+        at=25,
+    ),
+    "HBoxBindingsUnanswered": Case(
+        {'hbox_ledger_oldest_open_decision_seconds{decision="bind"}': "0+60x60"},
+        {'hbox_ledger_oldest_open_decision_seconds{decision="bind"}': "3x60"},
+    ),
+    "HBoxNoDecisions": Case(
+        {_TURN: "0+60x60", **_IDLE}, {_TURN: "0+60x60", **_IDLE, "hbox_scheduler_verdicts_total": "0+1x60"}
+    ),
+    "HBoxPendingOld": Case(
+        {'hbox_scheduler_oldest_job_seconds{state="unschedulable"}': "90000x60"},
+        {'hbox_scheduler_oldest_job_seconds{state="unschedulable"}': "8000x60"},
+    ),
+    "HBoxCycleSlow": Case(
+        _bucket("hbox_scheduler_cycle_seconds", fast=0, all_=100, le="2.5")
+        | {'hbox_scheduler_cycle_seconds_bucket{le="5.0"}': "0+100x400"},
+        _bucket("hbox_scheduler_cycle_seconds", fast=100, all_=100, le="2.5"),
+        at=20,
+    ),
+    "HBoxPolicyRefused": Case({"hbox_scheduler_policy_refused": "1x60"}, {"hbox_scheduler_policy_refused": "0x60"}),
+    "HBoxBusBehind": Case(
+        {
+            'hbox_bus_behind_seconds{durable="binder-binds"}': "9x60",
+            'hbox_bus_waiting_messages{durable="binder-binds"}': "40x60",
+        },
+        {
+            'hbox_bus_behind_seconds{durable="binder-binds"}': "9x60",
+            'hbox_bus_waiting_messages{durable="binder-binds"}': "0x60",
+        },
+    ),
+    "HBoxStreamNearlyFull": Case(
+        {'hbox_bus_stream_bytes{stream="HBOX_STATE"}': "90x60", 'hbox_bus_stream_limit_bytes{stream="HBOX_STATE"}': "100x60"},
+        {'hbox_bus_stream_bytes{stream="HBOX_EVENTS"}': "90x60", 'hbox_bus_stream_limit_bytes{stream="HBOX_EVENTS"}': "100x60"},
+    ),
+    "HBoxDeadLetters": Case(
+        {'hbox_bus_dead_letters_total{consumer="binder-binds"}': "0 0 1x60"},
+        {'hbox_bus_dead_letters_total{consumer="binder-binds"}': "1x60"},
+    ),
+    "HBoxMessagesLost": Case(
+        {'hbox_bus_gaps_total{stream="HBOX_JOBS"}': "0 0 0 1x60"}, {'hbox_bus_gaps_total{stream="HBOX_JOBS"}': "1x60"}
+    ),
+    "HBoxCordonsHeldBack": Case({"hbox_health_cordons_held_back": "4x60"}, {"hbox_health_cordons_held_back": "4 0x60"}),
+    "HBoxEvictionBreakerOpen": Case(
+        {"hbox_binder_eviction_breaker_open": "1x60"}, {"hbox_binder_eviction_breaker_open": "0x60"}
+    ),
+    "HBoxNodesUnmeasured": Case(
+        {"hbox_topology_nodes_measured": "100x30 50x60", "hbox_topology_nodes": "100x90"},
+        {"hbox_topology_nodes_measured": "100x30 50x60", "hbox_topology_nodes": "100x30 50x60"},
+        at=45,
+    ),
+    "HBoxNodesUnreadable": Case({"hbox_topology_node_warnings": "1x60"}, {"hbox_topology_node_warnings": "1 1 0x60"}, at=20),
+}
+
+RECORDS: Mapping[str, Sum] = {
+    "hbox:time_to_bind_slow:ratio_rate5m": Sum(_SLOW, 0.5),
+    "hbox:time_to_bind_slow:ratio_rate30m": Sum(_SLOW, 0.5, at=40),
+    "hbox:time_to_bind_slow:ratio_rate1h": Sum(_SLOW, 0.5, at=70),
+    "hbox:time_to_bind_slow:ratio_rate6h": Sum(_SLOW, 0.5, at=370),
+    "hbox:time_to_bind_seconds:p99": Sum(_bucket("hbox_binder_decided_seconds", fast=100, all_=100, le="2.5"), 2.475),
+    "hbox:cycle_seconds:p99": Sum(_bucket("hbox_scheduler_cycle_seconds", fast=100, all_=100, le="0.1"), 0.099),
+    "hbox:ledger_commit_seconds:p99": Sum(_bucket("hbox_ledger_commit_seconds", fast=100, all_=100, le="0.1"), 0.099),
+    "hbox:pending_age_seconds:max": Sum(
+        {
+            'hbox_scheduler_oldest_job_seconds{state="active"}': "4x20",
+            'hbox_scheduler_oldest_job_seconds{state="unschedulable"}': "77x20",
+        },
+        77,
+    ),
+    "hbox:turn_age_seconds:max": Sum(
+        {
+            'hbox_scheduler_oldest_job_seconds{state="active"}': "4x20",
+            'hbox_scheduler_oldest_job_seconds{state="unschedulable"}': "77x20",
+        },
+        4,
+    ),
+    "hbox:bus_behind_seconds:max": Sum(
+        {
+            'hbox_bus_behind_seconds{durable="d",instance="a"}': "9x20",
+            'hbox_bus_waiting_messages{durable="d",instance="a"}': "40x20",
+        },
+        9,
+        '{durable="d"}',
+    ),
+    "hbox:stream_full:ratio": Sum(
+        {
+            'hbox_bus_stream_bytes{stream="S",instance="a"}': "25x20",
+            'hbox_bus_stream_limit_bytes{stream="S",instance="a"}': "100x20",
+        },
+        0.25,
+        '{stream="S"}',
+    ),
+    "hbox:bind_errors:ratio_rate15m": Sum(ALERTS["HBoxBindErrors"].fires, 0.02, at=20),
+    "hbox:leaders": Sum(ALERTS["HBoxNoLeader"].quiet, 1, '{component="binder"}'),
+    "hbox:processes": Sum(_builds("binder") | _builds("binder", instance="b"), 2, '{component="binder"}'),
+    "hbox:evictions_unanswered_seconds:max": Sum(ALERTS["HBoxEvictionsUnanswered"].quiet, 90),
+    "hbox:bindings_unanswered_seconds:max": Sum(ALERTS["HBoxBindingsUnanswered"].quiet, 3),
+}

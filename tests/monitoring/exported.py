@@ -1,0 +1,57 @@
+"""What the services export, and which metrics an expression of PromQL names."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hbox_cli.services import SERVICES
+from hbox_common.telemetry.metrics import REGISTRY
+
+ROOT = Path(__file__).parents[2]
+MONITORING = ROOT / "helm" / "hbox" / "files" / "monitoring"
+RULES: Mapping[str, Any] = yaml.safe_load((MONITORING / "rules.yaml").read_text())
+
+_SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
+#: Words of PromQL that stand where a metric could.
+_WORDS = frozenset({"and", "or", "unless", "bool", "offset", "inf", "nan", "by", "without", "on", "ignoring"})
+
+
+@cache
+def exported() -> frozenset[str]:
+    """Names of the series of all services, as their registry has them when their modules are loaded."""
+    importlib.import_module("hbox_common.bus.metrics")
+    importlib.import_module("hbox_common.runtime")
+    for module in SERVICES.values():
+        importlib.import_module(f"{module}.metrics")
+    return frozenset(family.name + suffix for family in REGISTRY.collect() for suffix in _SUFFIXES.get(family.type, ("",))) | {
+        "up"
+    }
+
+
+def of_exposition(text: str) -> frozenset[str]:
+    """The same, out of what /metrics of a process says: of metrics without a series yet, too."""
+    types = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M)
+    return frozenset(
+        name + ("" if kind == "counter" else suffix) for name, kind in types for suffix in _SUFFIXES.get(kind, ("",))
+    )
+
+
+def recorded() -> frozenset[str]:
+    """Names that recording rules make."""
+    return frozenset(rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule)
+
+
+def metrics_of(expression: str) -> frozenset[str]:
+    """The metrics that an expression reads."""
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', '""', expression)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", bare)
+    bare = re.sub(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", " ", bare)
+    names = re.findall(r"(?<![\w.:])([a-zA-Z_:][\w:]*)(?!\s*\(|[\w:])", bare)
+    return frozenset(names) - _WORDS
