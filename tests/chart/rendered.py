@@ -20,6 +20,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "default": (),
     "dev": ("profile=dev",),
     "production": ("profile=production",),
+    "production with one broker": ("profile=production", "nats.replicas=1"),
     "airgap": ("profile=airgap", "global.imageRegistry=registry.local:5000/mirror", "global.imagePullSecrets[0].name=pull"),
     "postgres": ("profile=production", "database.secret.name=pg", "database.secret.key=url"),
     "own broker": ("nats.enabled=false", "nats.externalUrl=nats://a:4222\\,nats://b:4222"),

@@ -223,13 +223,14 @@ def test_the_broker_is_set_as_the_embedded_one(tmp_path: Path) -> None:
     assert said(text) == said(ours)
 
 
-@pytest.mark.parametrize("name", ["default", "another nats-server", "readers", "open broker"])
+@pytest.mark.parametrize("name", ["default", "another nats-server", "readers", "open broker", "production"])
 def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) -> None:
     [text] = [c["data"]["nats.conf"] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
     config, public, seeds = tmp_path / "nats" / "nats.conf", tmp_path / "keys", tmp_path / "seeds"
-    for folder in (config.parent, public, tmp_path / "nats-users"):
+    for folder in (config.parent, public, tmp_path / "nats-users", tmp_path / "nats-routes"):
         folder.mkdir()
-    config.write_text(text.replace('"/data/store"', f'"{tmp_path}/store"'))
+    (tmp_path / "nats-routes" / "password").write_text("s3cret")
+    config.write_text(text.replace('"/data/', f'"{tmp_path}/'))
     for user, key in keep(seeds, (*users(), "grafana", "slurm")).items():
         (public / user).write_text(key)
     [statefulset] = of(name, "StatefulSet")
@@ -244,12 +245,29 @@ def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_several_brokers_find_each_other_by_name_and_password() -> None:
+    [statefulset], [job] = (
+        of("production", "StatefulSet"),
+        [j for j in of("production", "Job") if "bus" in j["metadata"]["name"]],
+    )
+    assert statefulset["spec"]["replicas"] == 3
+    [users] = statefulset["spec"]["template"]["spec"]["initContainers"]
+    servers = users["command"][users["command"].index("--servers") + 1].split(",")
+    assert servers == [f"hbox-nats-{i}.hbox-nats-headless.{NAMESPACE}.svc:6222" for i in range(3)]
+    assert "--cluster" in job["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert "hbox-bus-routes" in {s["metadata"]["name"] for s in of("production", "Secret")}
+    assert "hbox-bus-routes" not in {s["metadata"]["name"] for s in of("default", "Secret")}
+    [settings] = [c["data"]["hbox.yaml"] for c in of("production", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
+    assert yaml.safe_load(settings)["nats_replicas"] == 3
+
+
 def test_a_budget_where_there_are_two_and_none_where_there_is_one() -> None:
     assert of("default", "PodDisruptionBudget") == []
-    assert {b["metadata"]["name"] for b in of("postgres", "PodDisruptionBudget")} == {f"hbox-{s}" for s in PAIRED}
-    assert {b["metadata"]["name"] for b in of("production", "PodDisruptionBudget")} == {
-        f"hbox-{s}" for s in PAIRED if s != "quota-ledger"
-    }
+    every = {"hbox-nats", *(f"hbox-{s}" for s in PAIRED)}
+    assert {b["metadata"]["name"] for b in of("postgres", "PodDisruptionBudget")} == every
+    assert {b["metadata"]["name"] for b in of("production", "PodDisruptionBudget")} == every - {"hbox-quota-ledger"}
+    one = of("production with one broker", "PodDisruptionBudget")
+    assert {b["metadata"]["name"] for b in one} == every - {"hbox-quota-ledger", "hbox-nats"}
 
 
 def test_the_same_values_render_the_same_text() -> None:
@@ -272,6 +290,7 @@ def test_the_same_values_render_the_same_text() -> None:
         (("nats.enabled=false",), "nats.externalUrl or nats.secret.name says where the broker is"),
         (("nats.enabled=false", "nats.externalUrl=nats://user:pw@host"), "externalUrl"),
         (("nats.replicas=2",), "replicas"),
+        (("nats.replicas=3", "nats.closed=false"), "nats.closed has to be true"),
         (("services.biner.replicas=1",), "biner"),
     ],
 )

@@ -158,6 +158,22 @@ def test_an_upgrade_and_a_rollback_leave_jobs_running_and_place_new_ones(install
     assert sum(int(p["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) for p in third) == 2
 
 
+def test_three_brokers_go_on_without_one_of_them(installed: Installed) -> None:
+    """They begin with empty streams; books and jobs are what they were."""
+    cluster = installed.cluster
+    running = {name: _uids(_run_all(cluster, name, 2)) for name in ("first", "second", "third")}
+    cluster.helm("upgrade", RELEASE, str(CHART), *VALUES, "--set", "nats.replicas=3", *WAIT)
+    cluster.kubectl("delete", "pod", "-n", NAMESPACE, "hbox-nats-0", "--force", "--grace-period=0", "--wait=false")
+    cluster.apply(*gang("fourth", members=2, cards=0, image=IMAGE))
+    _run_all(cluster, "fourth", 2)
+    assert {name: _uids(_run_all(cluster, name, 2)) for name in running} == running
+    until(
+        lambda: cluster.get("statefulsets", "hbox-nats", "-n", NAMESPACE)["status"].get("readyReplicas") == 3,
+        timeout_s=120,
+        what=lambda: cluster.kubectl("describe", "pods", "-n", NAMESPACE, "hbox-nats-0")[-3000:],
+    )
+
+
 def test_uninstall_leaves_jobs_running_and_nothing_but_the_definitions(installed: Installed) -> None:
     cluster = installed.cluster
     running = _uids(_run_all(cluster, "first", 2))

@@ -20,12 +20,12 @@ app.kubernetes.io/component: {{ index . 1 }}
 
 {{/* What the profile says, as YAML: the chart's values outrank it. */}}
 {{- define "hbox.profile" -}}
-{{- $small := dict "paired" 1 "persistent" true "networkPolicy" true "priorityClassName" "" "cpu" "100m" "memory" "192Mi" "limit" "2Gi" -}}
+{{- $small := dict "paired" 1 "brokers" 1 "persistent" true "networkPolicy" true "priorityClassName" "" "cpu" "100m" "memory" "192Mi" "limit" "2Gi" -}}
 {{- $profiles := dict
   "small" $small
   "airgap" $small
   "dev" (mergeOverwrite (deepCopy $small) (dict "persistent" false "networkPolicy" false "cpu" "10m" "memory" "96Mi" "limit" "1Gi"))
-  "production" (mergeOverwrite (deepCopy $small) (dict "paired" 2 "priorityClassName" "system-cluster-critical" "cpu" "500m" "memory" "512Mi" "limit" "8Gi"))
+  "production" (mergeOverwrite (deepCopy $small) (dict "paired" 2 "brokers" 3 "priorityClassName" "system-cluster-critical" "cpu" "500m" "memory" "512Mi" "limit" "8Gi"))
 -}}
 {{- if not (hasKey $profiles .Values.profile) }}{{ fail (printf "profile: %q is none of dev, small, production, airgap" .Values.profile) }}{{ end -}}
 {{- if and (eq .Values.profile "airgap") (not .Values.global.imageRegistry) }}{{ fail "profile airgap: global.imageRegistry names the registry inside, such as registry.example.com/mirror" }}{{ end -}}
@@ -71,6 +71,14 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
+{{/* Servers that keep each stream: all of ours, or as many as nats.replicas says of a broker of somebody else's. */}}
+{{- define "hbox.brokers" -}}
+{{- $own := ternary (include "hbox.profile" . | fromYaml).brokers 1 .Values.nats.enabled -}}
+{{- $replicas := int (ternary $own .Values.nats.replicas (kindIs "invalid" .Values.nats.replicas)) -}}
+{{- if and .Values.nats.enabled (gt $replicas 1) (not .Values.nats.closed) }}{{ fail "nats.replicas: several brokers let each other in by a password that comes with the users' keys: nats.closed has to be true" }}{{ end -}}
+{{- $replicas -}}
+{{- end -}}
+
 {{/* Where the broker is; empty where the address stands in a Secret. */}}
 {{- define "hbox.natsUrl" -}}
 {{- if .Values.nats.enabled }}nats://{{ include "hbox.name" . }}-nats:4222
@@ -97,6 +105,7 @@ imagePullSecrets:
 {{- define "hbox.settings" -}}
 {{- $all := deepCopy .Values.settings -}}
 {{- with include "hbox.natsUrl" . }}{{ $_ := set $all "nats_url" . }}{{ end -}}
+{{- with int (include "hbox.brokers" .) }}{{ if gt . 1 }}{{ $_ := set $all "nats_replicas" . }}{{ end }}{{ end -}}
 {{- range $name, $service := .Values.services -}}
 {{- $own := deepCopy (default dict $service.settings) -}}
 {{- if eq $name "scheduler-core" }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -26,6 +26,8 @@ SOON_S = 60.0
 
 
 class Cluster(list[EmbeddedServer]):
+    routes: Sequence[str] = ()
+
     @property
     def url(self) -> str:
         return ",".join(server.url for server in self)
@@ -37,10 +39,12 @@ class Cluster(list[EmbeddedServer]):
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
-        ports = stack.enter_context(reserved(SERVERS))
+        routes = [f"127.0.0.1:{port}" for port in stack.enter_context(reserved(SERVERS))]
         servers = Cluster(
-            EmbeddedServer(tmp_path / f"nats-{port}", routes=Routes(port, ports, password="s3cret")) for port in ports
+            EmbeddedServer(tmp_path / f"nats-{n}", routes=Routes(listen, routes, password="s3cret"))
+            for n, listen in enumerate(routes)
         )
+        servers.routes = routes
         await asyncio.gather(*(stack.enter_async_context(server) for server in servers))
         yield servers
 
@@ -160,9 +164,9 @@ async def test_who_follows_a_stream_in_memory_hears_that_it_is_gone_when_all_thr
 
 async def test_a_stranger_is_no_server_of_it(cluster: Cluster, clustered: Bus, tmp_path: Path) -> None:
     """Not without the password; nor with fewer than a majority is anything stored."""
-    ports = [int(server.folder.name.rpartition("-")[2]) for server in cluster]
     with reserved(1) as [port]:
-        stranger = EmbeddedServer(tmp_path / "stranger", routes=Routes(port, [port, *ports], password="guessed"))
+        routes = Routes(f"127.0.0.1:{port}", cluster.routes, password="guessed")
+        stranger = EmbeddedServer(tmp_path / "stranger", routes=routes)
         async with stranger:
             await asyncio.sleep(2.0)
             log = (tmp_path / "stranger" / "nats-server.log").read_text()

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hbox_cli.__main__ import cli
-from hbox_cli.commands.bus import _fill
+from hbox_cli.commands.bus import _fill, _keep
 from hbox_common.bus.keys import public_key, read_seed
 from hbox_common.bus.users import users
 from hbox_common.errors import InvalidRequest
@@ -95,3 +95,8 @@ async def test_the_charts_job_fills_what_is_empty_and_leaves_what_is_there(tmp_p
             assert keys == {name: public_key(seed) for name, seed in seeds.items()}
             assert await _fill(client, "default", "b", ["binder", "admin"]) == 0
             assert await filled() == first
+            routes = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b-routes", "namespace": "default"}}
+            await client.json("POST", SECRETS.path("default"), body=routes)
+            made = iter(("first", "second"))
+            assert await _keep(client, "default", "b-routes", "password", lambda: next(made)) == ("first", True)
+            assert await _keep(client, "default", "b-routes", "password", lambda: next(made)) == ("first", False)

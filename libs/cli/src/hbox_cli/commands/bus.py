@@ -2,7 +2,8 @@
 
 import asyncio
 import base64
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 AUTHORIZATION = "authorization.conf"
 
+#: Of the Secret with the password by which servers of a cluster let each other in, after the prefix.
+ROUTES = "routes"
 
 _READER = click.option(
     "--reader",
@@ -91,10 +94,13 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], namespace: str | N
 )
 @_READER
 @click.option(
+    "--cluster", is_flag=True, help="Also a password into Secret PREFIX-routes, by which several brokers let each other in."
+)
+@click.option(
     "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Of the cluster [the pod's service account]."
 )
 @command_options
-def keys_(_: Context, *, namespace: str, prefix: str, readers: tuple[str, ...], kubeconfig: Path | None) -> None:
+def keys_(_: Context, *, namespace: str, prefix: str, readers: tuple[str, ...], cluster: bool, kubeconfig: Path | None) -> None:
     """Write a key into each Secret that has none yet, and the public keys of all into the ConfigMap: what the Helm chart's job does."""
     from hbox_common.bus.users import users  # noqa: PLC0415
     from hbox_common.kube import KubeClient  # noqa: PLC0415
@@ -103,6 +109,8 @@ def keys_(_: Context, *, namespace: str, prefix: str, readers: tuple[str, ...], 
 
     async def fill() -> int:
         async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox bus keys") as client:
+            if cluster:
+                await _keep(client, namespace, f"{prefix}-{ROUTES}", "password", secrets.token_urlsafe)
             return await _fill(client, namespace, prefix, names)
 
     made = run(fill)
@@ -112,22 +120,30 @@ def keys_(_: Context, *, namespace: str, prefix: str, readers: tuple[str, ...], 
 async def _fill(client: "KubeClient", namespace: str, prefix: str, names: Sequence[str]) -> int:
     """How many seeds were made. Raises InvalidRequest, Unavailable, Conflict."""
     from hbox_common.bus.keys import new_seed, public_key  # noqa: PLC0415
-    from hbox_common.kube import CONFIGMAPS, MERGE_PATCH, SECRETS  # noqa: PLC0415
+    from hbox_common.kube import CONFIGMAPS, MERGE_PATCH  # noqa: PLC0415
 
     public, made = {}, 0
     for name in names:
-        path = SECRETS.path(namespace, f"{prefix}-{name}")
-        secret = await client.json("GET", path)
-        seed = base64.b64decode((secret.get("data") or {}).get("seed", "")).decode("utf-8", "replace")
-        if not seed:
-            seed, made = new_seed(), made + 1
-            # Of the version that was read: two that fill at once do not both believe in their own.
-            version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
-            data = {"seed": base64.b64encode(seed.encode()).decode()}
-            await client.json("PATCH", path, body={"metadata": version, "data": data}, content_type=MERGE_PATCH)
-        public[name] = public_key(seed)
+        seed, new = await _keep(client, namespace, f"{prefix}-{name}", "seed", new_seed)
+        public[name], made = public_key(seed), made + new
     await client.json("PATCH", CONFIGMAPS.path(namespace, f"{prefix}-keys"), body={"data": public}, content_type=MERGE_PATCH)
     return made
+
+
+async def _keep(client: "KubeClient", namespace: str, name: str, key: str, make: Callable[[], str]) -> tuple[str, bool]:
+    """What stands in the Secret under `key`, and whether it was made now since nothing did."""
+    from hbox_common.kube import MERGE_PATCH, SECRETS  # noqa: PLC0415
+
+    path = SECRETS.path(namespace, name)
+    secret = await client.json("GET", path)
+    if found := base64.b64decode((secret.get("data") or {}).get(key, "")).decode("utf-8", "replace"):
+        return found, False
+    made = make()
+    # Of the version that was read: two that fill at once do not both believe in their own.
+    version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+    data = {key: base64.b64encode(made.encode()).decode()}
+    await client.json("PATCH", path, body={"metadata": version, "data": data}, content_type=MERGE_PATCH)
+    return made, True
 
 
 @command.command("authorization")
@@ -139,15 +155,32 @@ async def _fill(client: "KubeClient", namespace: str, prefix: str, names: Sequen
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file that nats.conf includes.")
 @_READER
+@click.option(
+    "--servers", metavar="HOST:PORT,...", help="Of a cluster: where its servers listen for each other; needs --password."
+)
+@click.option(
+    "--password", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The file with what lets them in."
+)
 @command_options
-def authorization_(_: Context, *, keys: Path, out: Path, readers: tuple[str, ...]) -> None:
-    """Write nats-server's authorization block from public keys, as the broker's pod does when it starts: rights are those of this version of HBox."""
+def authorization_(
+    _: Context, *, keys: Path, out: Path, readers: tuple[str, ...], servers: str | None, password: Path | None
+) -> None:
+    """Write nats-server's authorization block from public keys, as the broker's pod does when it starts: rights are those of this version of HBox. With
+    --servers also the block by which the servers of a cluster find each other."""
+    from hbox_common.bus import Routes  # noqa: PLC0415
     from hbox_common.bus.users import authorization, read_only, users  # noqa: PLC0415
 
+    if (servers is None) != (password is None):
+        raise click.UsageError("--servers and --password belong together")
     others = {name: read_only(name, queues) for name, queues in _readers(readers).items()}
     try:
         found = {name: (keys / name).read_text().strip() for name in (*users(), *others)}
-        out.write_text(authorization(found, others))
+        text = authorization(found, others)
+        if servers is not None and password is not None:
+            several = servers.split(",")
+            listen = f"0.0.0.0:{several[0].rpartition(':')[2]}"
+            text += Routes(listen, several, password.read_text().strip()).block()
+        out.write_text(text)
     except OSError as e:
         raise InvalidRequest(f"{e.filename}: {e.strerror}", hint="is there a file with the public key of each user?") from e
     say(f"{len(found)} users may say and hear what {out} names")

@@ -47,10 +47,10 @@ def commands(layout: Layout, several: Sequence[Broker]) -> dict[str, list[str]]:
     from hbox_common.bus.users import users  # noqa: PLC0415
 
     keys = keep(layout.nats_users, users())
-    password, ports = secrets.token_urlsafe(), [one.route_port for one in several]
+    password, servers = secrets.token_urlsafe(), [f"127.0.0.1:{one.route_port}" for one in several]
     found = {}
-    for one in several:
-        routes = Routes(one.route_port, ports, password) if len(several) > 1 else None
+    for one, listen in zip(several, servers, strict=True):
+        routes = Routes(listen, servers, password) if len(several) > 1 else None
         name = one.name if routes else "hbox"
         config = write_config(one.folder, port=one.port, name=name, health_port=one.health_port, keys=keys, routes=routes)
         found[one.name] = [str(find_binary()), "--config", os.fspath(config)]

@@ -33,6 +33,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
 DECIDED = frozenset(
     {
         "nats_url",
+        "nats_replicas",
         "nats_seed",
         "nats_ca",
         "nats_certificate",
@@ -143,6 +144,7 @@ def schema() -> dict[str, Any]:
         database=_closed(secret=_secret("its key holds the ledger's database_url"), storage=_storage()),
         nats=_closed(
             enabled=_BOOLEAN,
+            replicas=_or_null({"enum": [1, 3, 5]}),
             image=_closed(**_IMAGE),
             resources=_or_null(_MAP),
             storage=_storage(),

@@ -39,23 +39,23 @@ MAX_PAYLOAD = 8 * MIB + HEADER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """How one server of a cluster finds the others, on loopback: where it listens for them, where all of them do, and the password that lets them in."""
+    """How one server of a cluster finds the others: where it listens for them, where each of them does (itself among them, HOST:PORT), and the password that
+    lets them in."""
 
-    port: int
-    ports: Sequence[int]
+    listen: str
+    servers: Sequence[str]
     password: str
 
     def block(self) -> str:
         """As nats-server's configuration has it. Clients hear of no other server than those that they were told of."""
-        others = [f"nats-route://{ROUTE_USER}:{self.password}@127.0.0.1:{port}" for port in self.ports if port != self.port]
+        urls = [f"nats-route://{ROUTE_USER}:{self.password}@{server}" for server in self.servers]
         return f"""\
 cluster {{
   name: hbox
-  host: 127.0.0.1
-  port: {self.port}
+  listen: {json.dumps(self.listen)}
   no_advertise: true
   authorization {{ user: {ROUTE_USER}, password: {json.dumps(self.password)} }}
-  routes: {json.dumps(others)}
+  routes: {json.dumps(urls)}
 }}
 """
 
