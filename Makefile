@@ -79,6 +79,7 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox/values.schema.json
+	@$(BIN)/python -m hbox_cli.platform.dashboards --check helm/hbox/files/monitoring/dashboards
 	@$(BIN)/python -m tests.mutants --check
 
 mutants: install ## planted faults, and whether the tests nearest to them notice; J=2 side by side, SERVICE=binder, NAME=words of names
@@ -97,6 +98,7 @@ format: install ## rewrite the sources in our format
 docs: install ## the generated documents
 	@$(BIN)/python -m hbox_common.events.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox/values.schema.json
+	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards
 
 OWN := common sandbox cli topology scheduler ledger health binder jobs
 LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))

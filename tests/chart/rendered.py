@@ -37,6 +37,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "all that is off": (
         "admission.enabled=false",
         "podMonitor.enabled=true",
+        "dashboards.annotations.grafana_folder=HBox",
         "prometheusRule.enabled=true",
         "prometheusRule.labels.release=prometheus",
         "prometheusRule.runbooks=https://git.example.com/hbox/",

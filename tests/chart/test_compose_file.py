@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ import yaml
 
 from hbox_cli.services import SERVICES
 
+from ..monitoring.promtool import promtool
 from .rendered import CHART
 
 FILE = yaml.safe_load((CHART.parents[1] / "compose.yaml").read_text())
 CONTAINERS: dict[str, dict[str, Any]] = FILE["services"]
-OURS = sorted(CONTAINERS.keys() - {"postgres"})
+WATCHERS = ("otel-collector", "prometheus", "grafana")
+OURS = sorted(CONTAINERS.keys() - {"postgres", *WATCHERS})
 
 
 def test_every_service_is_there_with_its_own_key() -> None:
@@ -44,3 +47,46 @@ def test_what_is_published_is_on_loopback_and_images_are_versions() -> None:
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
     assert not [c["image"] for c in CONTAINERS.values() if c["image"].endswith(":latest") or ":" not in c["image"]]
+
+
+def test_who_watches_is_of_a_profile_of_its_own_and_may_do_little() -> None:
+    for name in WATCHERS:
+        container = CONTAINERS[name]
+        assert container["profiles"] == ["otel"]
+        assert (container["read_only"], container["init"], container["cap_drop"]) == (True, True, ["ALL"])
+        for one in container.get("configs", ()):
+            assert one["source"] in FILE["configs"]
+    assert all(CONTAINERS[name]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "${HBOX_OTLP:-}" for name in SERVICES)
+
+
+def test_prometheus_scrapes_every_service_and_reads_the_rules_that_the_chart_ships() -> None:
+    config = yaml.safe_load(FILE["configs"]["prometheus"]["content"])
+    [targets] = [one["static_configs"][0]["targets"] for one in config["scrape_configs"] if one["job_name"] == "hbox"]
+    port = CONTAINERS["binder"]["environment"]["HBOX_HEALTH_PORT"]
+    assert sorted(targets) == sorted(f"{name}:{port}" for name in SERVICES)
+    assert (CHART.parents[1] / FILE["configs"]["rules"]["file"]).samefile(CHART / "files" / "monitoring" / "rules.yaml")
+    mounted = {one["target"] for one in CONTAINERS["prometheus"]["configs"]}
+    assert set(config["rule_files"]) <= mounted
+
+
+def test_promtool_takes_prometheus_configuration(tmp_path: Path) -> None:
+    text = FILE["configs"]["prometheus"]["content"].replace("/etc/prometheus/rules.yaml", FILE["configs"]["rules"]["file"])
+    (tmp_path / "prometheus.yaml").write_text(text.replace("[helm/", f"[{CHART.parents[1]}/helm/"))
+    done = promtool("check", "config", tmp_path / "prometheus.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_grafana_finds_its_source_and_the_dashboards() -> None:
+    [source] = yaml.safe_load(FILE["configs"]["datasource"]["content"])["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    [provider] = yaml.safe_load(FILE["configs"]["dashboards"]["content"])["providers"]
+    [mount] = [v for v in CONTAINERS["grafana"]["volumes"] if v.startswith("./")]
+    assert mount == f"./helm/hbox/files/monitoring/dashboards:{provider['options']['path']}:ro"
+
+
+def test_the_collector_hands_spans_on() -> None:
+    config = yaml.safe_load(FILE["configs"]["collector"]["content"])
+    known = {name for kind in ("receivers", "connectors", "exporters") for name in config[kind]}
+    for pipeline in config["service"]["pipelines"].values():
+        assert {*pipeline["receivers"], *pipeline["exporters"]} <= known
+    assert config["receivers"]["otlp"]["protocols"]["http"]["endpoint"].endswith(":4318"), "the services' OTLP is HTTP"

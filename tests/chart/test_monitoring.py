@@ -1,10 +1,12 @@
-"""The chart's PrometheusRule says what the plain file says."""
+"""The chart ships the rules and dashboards that stand beside it."""
 
 from __future__ import annotations
 
 import subprocess
 
 import yaml
+
+from hbox_cli.platform import dashboards
 
 from .rendered import CHART, NAMESPACE, helm, of
 
@@ -23,6 +25,18 @@ def test_the_rules_are_there_where_the_services_are_scraped() -> None:
     assert rule["spec"] == PLAIN
     assert _rendered() == []
     assert _rendered(*WITH, "--set", "prometheusRule.enabled=false") == []
+
+
+def test_each_dashboard_is_a_config_map_that_the_sidecar_finds() -> None:
+    maps = [c for c in of("all that is off", "ConfigMap") if c["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    assert {name: text for c in maps for name, text in c["data"].items()} == dashboards.texts()
+    assert all(c["metadata"]["annotations"] == {"grafana_folder": "HBox"} for c in maps)
+    assert not [c for c in of("default", "ConfigMap") if "grafana_dashboard" in c["metadata"]["labels"]]
+
+
+def test_the_files_are_what_the_tables_say() -> None:
+    folder = CHART / "files" / "monitoring" / "dashboards"
+    assert {path.name: path.read_text() for path in folder.iterdir()} == dashboards.texts()
 
 
 def test_alerts_can_be_left_out_and_pages_are_where_the_values_say() -> None:

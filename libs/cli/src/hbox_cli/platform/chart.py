@@ -183,6 +183,7 @@ def schema() -> dict[str, Any]:
             runbooks={"type": "string", "pattern": "^(https?://.+/)?$", "description": "before docs/runbooks in runbook_url"},
             disabled={"type": "array", "items": {"type": "string", "pattern": "^HBox[A-Za-z]+$"}},
         ),
+        dashboards=_closed(enabled=_or_null(_BOOLEAN), labels=_STRINGS, annotations=_STRINGS),
         trial=_closed(
             queue=_NAME,
             members={"type": "integer", "minimum": 1, "maximum": 64},

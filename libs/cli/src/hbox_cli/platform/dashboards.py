@@ -1,0 +1,367 @@
+"""Grafana's dashboards, made from the tables below: `python -m hbox_cli.platform.dashboards --check|--write FOLDER`.
+
+A dashboard is rows of panels, a panel is what one looks at and why. As Grafana's JSON by hand it would be two thousand lines.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COLUMNS, HEIGHT = 24, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`queries`: PromQL by the legend of its lines, which may name labels ({{durable}}). `unit`: Grafana's name of one. `shows`: a number instead of lines."""
+
+    title: str
+    about: str
+    queries: Mapping[str, str]
+    unit: str = "short"
+    shows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    uid: str
+    title: str
+    rows: tuple[tuple[Panel, ...], ...]
+
+
+def _quantiles(metric: str, by: str = "") -> dict[str, str]:
+    """p50 and p99 of a histogram."""
+    labels, legend = (f", {by}", f" {{{{{by}}}}}") if by else ("", "")
+    return {
+        f"p{100 * q:.0f}{legend}": f"histogram_quantile({q}, sum by (le{labels}) (rate({metric}_bucket[$__rate_interval])))"
+        for q in (0.5, 0.99)
+    }
+
+
+def _rate(metric: str, by: str) -> dict[str, str]:
+    return {f"{{{{{by}}}}}": f"sum by ({by}) (rate({metric}[$__rate_interval]))"}
+
+
+#: Joins a metric of a process with which service it is.
+_OF = " * on (instance, job) group_left (component) hbox_build_info"
+
+DASHBOARDS = (
+    Dashboard(
+        "hbox-overview",
+        "HBox / Overview",
+        (
+            (
+                Panel(
+                    "Alerts",
+                    "Alerts of HBox that fire",
+                    {"": 'count(ALERTS{alertname=~"HBox.*",alertstate="firing"}) or vector(0)'},
+                    shows=True,
+                ),
+                Panel("Nodes", "Nodes in the inventory", {"": "max(hbox_topology_nodes)"}, shows=True),
+                Panel(
+                    "Cards",
+                    "Cards in the inventory that may be used",
+                    {"": 'max(hbox_topology_cards{healthy="true"})'},
+                    shows=True,
+                ),
+                Panel("Idle cards", "Parts of cards among them", {"": "max(hbox_scheduler_idle_cards)"}, shows=True),
+                Panel("Live claims", "Pods that hold something", {"": "max(hbox_ledger_live_claims)"}, shows=True),
+                Panel("Oldest job", "That waits for places", {"": "hbox:pending_age_seconds:max"}, "s", shows=True),
+            ),
+            (
+                Panel(
+                    "Jobs by state",
+                    "Jobs with pods to place, by what they wait for",
+                    {"{{state}}": "max by (state) (hbox_scheduler_jobs)"},
+                ),
+                Panel("Bindings a second", "By their outcome", _rate("hbox_binder_binds_total", "outcome"), "ops"),
+            ),
+            (
+                Panel(
+                    "From decision to binding", "SLO: 99 of 100 within 2.5 s", _quantiles("hbox_binder_decided_seconds"), "s"
+                ),
+                Panel(
+                    "Plans are accepted",
+                    "1 where the ledger is frozen or holds plans, or evictions pause",
+                    {
+                        "frozen": "max(hbox_ledger_frozen)",
+                        "held": "max(hbox_ledger_plans_held)",
+                        "evictions pause": "max(hbox_ledger_evictions_paused)",
+                    },
+                ),
+            ),
+        ),
+    ),
+    Dashboard(
+        "hbox-queues",
+        "HBox / Queues and fairness",
+        (
+            (
+                Panel(
+                    "Age of the oldest job",
+                    "By what it waits for",
+                    {"{{state}}": "max by (state) (hbox_scheduler_oldest_job_seconds)"},
+                    "s",
+                ),
+                Panel(
+                    "Plans by the ledger's answer",
+                    "What is not committed says why: limits, rights, fairness",
+                    _rate("hbox_ledger_plans_total", "result"),
+                    "ops",
+                ),
+            ),
+            (
+                Panel(
+                    "Evictions and revocations",
+                    "By kind and outcome",
+                    {"{{kind}} {{outcome}}": "sum by (kind, outcome) (rate(hbox_binder_evictions_total[$__rate_interval]))"},
+                    "ops",
+                ),
+                Panel(
+                    "Evictions without a result",
+                    "How long the oldest stands",
+                    {"oldest": "hbox:evictions_unanswered_seconds:max"},
+                    "s",
+                ),
+            ),
+            (
+                Panel(
+                    "Quotas of namespaces",
+                    "What pods hold of what a ResourceQuota allows of cards",
+                    {
+                        "{{namespace}} {{resource}}": "max by (namespace, resource) (hbox_ledger_card_quota_used)"
+                        " / (max by (namespace, resource) (hbox_ledger_card_quota_limit) > 0)"
+                    },
+                    "percentunit",
+                ),
+                Panel(
+                    "Admitted PodGroups",
+                    "By `enqueue`",
+                    {"admitted": "sum(rate(hbox_scheduler_admitted_total[$__rate_interval]))"},
+                    "ops",
+                ),
+            ),
+        ),
+    ),
+    Dashboard(
+        "hbox-scheduler",
+        "HBox / Scheduler",
+        (
+            (
+                Panel("Planning cycles", "Without sending their plans", _quantiles("hbox_scheduler_cycle_seconds"), "s"),
+                Panel(
+                    "Placements a second",
+                    "Pods in new plans",
+                    {"placed": "sum(rate(hbox_scheduler_placements_total[$__rate_interval]))"},
+                    "ops",
+                ),
+            ),
+            (
+                Panel(
+                    "The ledger's transactions", "SLO: 99 of 100 within 50 ms", _quantiles("hbox_ledger_commit_seconds"), "s"
+                ),
+                Panel(
+                    "Calls to the API server",
+                    "Of the binder, p99 by verb",
+                    {
+                        "{{verb}}": "histogram_quantile(0.99, sum by (le, verb) (rate(hbox_binder_call_seconds_bucket[$__rate_interval])))"
+                    },
+                    "s",
+                ),
+            ),
+            (
+                Panel("Answers", "Of the ledger to our plans", _rate("hbox_scheduler_answers_total", "result"), "ops"),
+                Panel(
+                    "Largest gang that would start",
+                    "Pods with so many whole cards each, by idle cards",
+                    {"{{cards}} cards": "max by (cards) (hbox_scheduler_largest_gang_pods)"},
+                ),
+            ),
+            (
+                Panel(
+                    "Fragmentation",
+                    "Idle cards that pods of today's mix cannot use (FGD's F), of all",
+                    {"of all cards": "max(hbox_scheduler_fragmentation)"},
+                    "percentunit",
+                ),
+                Panel(
+                    "Without an answer",
+                    "Plans sent; decisions that the binder holds",
+                    {"plans": "max(hbox_scheduler_unanswered_plans)", "decisions": "max(hbox_binder_decisions_waiting)"},
+                ),
+            ),
+        ),
+    ),
+    Dashboard(
+        "hbox-bus",
+        "HBox / Bus",
+        (
+            (
+                Panel("Messages stored", "A second, by type", _rate("hbox_bus_published_total", "type"), "ops"),
+                Panel(
+                    "From publishing to JetStream's acknowledgement",
+                    "Retries included",
+                    _quantiles("hbox_bus_publish_seconds"),
+                    "s",
+                ),
+            ),
+            (
+                Panel("Waiting", "For durable consumers", {"{{durable}}": "max by (durable) (hbox_bus_waiting_messages)"}),
+                Panel(
+                    "Behind",
+                    "Age of the oldest message of the last batch",
+                    {"{{durable}}": "max by (durable) (hbox_bus_behind_seconds)"},
+                    "s",
+                ),
+            ),
+            (
+                Panel(
+                    "Streams",
+                    "How full; HBOX_STATE refuses what is new when it is, the others drop their oldest",
+                    {"{{stream}}": "hbox:stream_full:ratio"},
+                    "percentunit",
+                ),
+                Panel(
+                    "The ledger's outbox", "Committed, and not published yet", {"messages": "max(hbox_ledger_outbox_messages)"}
+                ),
+            ),
+            (
+                Panel(
+                    "Set aside",
+                    "Dead letters an hour",
+                    {"{{consumer}}": "sum by (consumer) (increase(hbox_bus_dead_letters_total[1h]))"},
+                ),
+                Panel(
+                    "Connections made anew",
+                    "In an hour, and messages dropped unread",
+                    {
+                        "reconnects": "sum(increase(hbox_bus_reconnects_total[1h]))",
+                        "gaps {{stream}}": "sum by (stream) (increase(hbox_bus_gaps_total[1h]))",
+                    },
+                ),
+            ),
+        ),
+    ),
+    Dashboard(
+        "hbox-services",
+        "HBox / Services",
+        (
+            (
+                Panel("Processes", "Of each service", {"{{component}}": "hbox:processes"}),
+                Panel(
+                    "Conditions that are not good",
+                    "As /readyz tells them",
+                    {"{{instance}} {{condition}}": "hbox_condition == 0"},
+                ),
+            ),
+            (
+                Panel(
+                    "Memory",
+                    "Resident",
+                    {"{{component}} {{instance}}": "process_resident_memory_bytes" + _OF},
+                    "bytes",
+                ),
+                Panel(
+                    "Processor",
+                    "Cores in use",
+                    {"{{component}} {{instance}}": "rate(process_cpu_seconds_total[$__rate_interval])" + _OF},
+                ),
+            ),
+            (
+                Panel(
+                    "Uptime",
+                    "",
+                    {"{{component}} {{instance}}": "(time() - process_start_time_seconds)" + _OF},
+                    "s",
+                ),
+                Panel("Who acts", "1 while a process acts for its service", {"{{component}} {{instance}}": "hbox_leading"}),
+            ),
+            (
+                Panel(
+                    "Sick",
+                    "Nodes, and cards, by health-monitor; cordons that are held back",
+                    {
+                        "nodes": 'max(hbox_health_nodes{healthy="false"})',
+                        "cards": "max(hbox_health_bad_cards)",
+                        "held back": "max(hbox_health_cordons_held_back)",
+                    },
+                ),
+                Panel(
+                    "Writes to Kubernetes",
+                    "Of job-controller: conditions, statuses, Events",
+                    {"{{kind}} {{result}}": "sum by (kind, result) (rate(hbox_jobs_kube_writes_total[$__rate_interval]))"},
+                    "ops",
+                ),
+            ),
+        ),
+    ),
+)
+
+
+def document(dashboard: Dashboard) -> dict[str, Any]:
+    """As Grafana imports and provisions it."""
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for row in dashboard.rows:
+        width, height = COLUMNS // len(row), HEIGHT // 2 if all(panel.shows for panel in row) else HEIGHT
+        for column, panel in enumerate(row):
+            targets = [
+                {"refId": chr(ord("A") + i), "datasource": source, "expr": expr, "legendFormat": legend}
+                for i, (legend, expr) in enumerate(panel.queries.items())
+            ]
+            panels.append(
+                {
+                    "id": len(panels) + 1,
+                    "type": "stat" if panel.shows else "timeseries",
+                    "title": panel.title,
+                    "description": panel.about,
+                    "datasource": source,
+                    "gridPos": {"x": column * width, "y": y, "w": width, "h": height},
+                    "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+                    "targets": targets,
+                }
+            )
+        y += height
+    variable = {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+    links = [
+        {"type": "dashboards", "title": "HBox", "tags": ["hbox"], "asDropdown": True, "includeVars": True, "keepTime": True}
+    ]
+    return {
+        "uid": dashboard.uid,
+        "title": dashboard.title,
+        "tags": ["hbox"],
+        "schemaVersion": 39,
+        "editable": False,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [variable]},
+        "links": links,
+        "panels": panels,
+    }
+
+
+def texts() -> dict[str, str]:
+    """Content by file name."""
+    return {f"{one.uid}.json": json.dumps(document(one), indent=1, ensure_ascii=False) + "\n" for one in DASHBOARDS}
+
+
+def main() -> int:
+    match sys.argv[1:]:
+        case ["--write", folder]:
+            for name, text in texts().items():
+                (Path(folder) / name).write_text(text)
+        case ["--check", folder]:
+            if {path.name: path.read_text() for path in Path(folder).iterdir()} != texts():
+                print(f"{folder} is not what the tables say; `make docs` writes it anew", file=sys.stderr)
+                return 1
+        case _:
+            print("usage: python -m hbox_cli.platform.dashboards --check|--write FOLDER", file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
