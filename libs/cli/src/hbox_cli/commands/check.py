@@ -5,16 +5,22 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hbox_common.errors import HBoxError, Unavailable
+from hbox_common.model import SCHEDULER_NAME
+from hbox_common.visible import visible
 
 from ..aio import run
 from ..context import Context, command_options
-from ..exits import leaf
+from ..exits import Faulty, leaf
 from ..platform import probe
 from ..platform.layout import Layout, Running
+
+if TYPE_CHECKING:
+    from ..precheck import Install
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +32,53 @@ class Finding:
 
 
 @click.command("check")
+@click.option("--pre", is_flag=True, help="Before an install: whether a cluster, and a broker of yours, are fit for it.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --pre: of the cluster [the pod's service account].",
+)
+@click.option("-n", "--namespace", default="hbox-system", show_default=True, help="With --pre: of the release.")
+@click.option("--release", default="hbox", show_default=True, help="With --pre: its name.")
+@click.option(
+    "--scheduler-name", "names", multiple=True, metavar="NAME", help="With --pre: a name that HBox is to answer to [hbox]."
+)
+@click.option("--nats-url", metavar="URL", default="", help="With --pre: a broker of yours [the chart's].")
+@click.option("--nats-seed", type=click.Path(path_type=Path, dir_okay=False), help="With --pre: of its user admin.")
+@click.option("--nats-ca", type=click.Path(path_type=Path, dir_okay=False), help="With --pre: who signs its certificate.")
 @command_options
-def command(ctx: Context) -> None:
+def command(
+    ctx: Context,
+    *,
+    pre: bool,
+    kubeconfig: Path | None,
+    namespace: str,
+    release: str,
+    names: tuple[str, ...],
+    nats_url: str,
+    nats_seed: Path | None,
+    nats_ca: Path | None,
+) -> None:
     """Is everything reachable, and if not, what to do: broker, streams, Kubernetes API, definitions, database, every service.
 
-    Exit status 0 where all is well, else 6.
+    \b
+    hbox check
+    hbox check --pre --kubeconfig ~/.kube/config
+    hbox check --pre --kubeconfig ~/.kube/config --nats-url nats://nats:4222 --nats-seed admin.nk
+
+    Exit status 0 where all is well, else 6. With --pre 0 where nothing is a fault (warnings may be), 1 where something is, 6 where the API server does not
+    answer.
     """
+    if pre:
+        from hbox_common.bus import Access  # noqa: PLC0415  so that `hbox check --help` is quick
+
+        from ..precheck import Install  # noqa: PLC0415
+
+        access = Access(seed=nats_seed, ca=nats_ca)
+        _precheck(ctx, kubeconfig, Install(release, namespace, names or (SCHEDULER_NAME,), nats_url, access))
+        return
+    if kubeconfig or names or nats_url or nats_seed or nats_ca:
+        raise click.UsageError("--kubeconfig, --scheduler-name and --nats-... go with --pre")
     layout = Layout(ctx.state)
     running = layout.running()
     findings = run(lambda: _findings(layout, running))
@@ -45,6 +92,30 @@ def command(ctx: Context) -> None:
     bad = [f.name for f in findings if not f.good]
     if bad:
         raise Unavailable(f"not well: {', '.join(bad)}", hint="the fixes are listed above")
+
+
+def _precheck(ctx: Context, kubeconfig: Path | None, install: "Install") -> None:
+    from hbox_common.kube import KubeClient  # noqa: PLC0415
+
+    from ..precheck import Level, Line, lines  # noqa: PLC0415
+
+    async def look() -> list[Line]:
+        async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox check") as client:
+            return await lines(client, install)
+
+    found = run(look)
+    faults = [line.name for line in found if line.level is Level.FAULT]
+    if ctx.output.machine:
+        checks = [{"name": f.name, "level": f.level.value, "message": f.message, "fix": f.fix} for f in found]
+        ctx.output.document("Precheck", {"good": not faults, "checks": checks})
+    else:
+        colours = {Level.OK: "32", Level.WARNING: "33", Level.FAULT: "31"}
+        for f in found:
+            print(f"{ctx.output.coloured(f'{f.level.value:7}', colours[f.level])} {f.name:16} {visible(f.message)}")
+            if f.fix:
+                print(f"{'':24} do: {visible(f.fix)}")
+    if faults:
+        raise Faulty(f"not fit for an install: {', '.join(faults)}", hint="what to do is listed above; then check again")
 
 
 async def _findings(layout: Layout, running: Running) -> list[Finding]:

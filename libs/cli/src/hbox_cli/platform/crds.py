@@ -151,7 +151,7 @@ async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
     for manifest in ALL:
         name = manifest["metadata"]["name"]
         found = await _found(client, name)
-        if found is None or _ours(found):
+        if found is None or is_ours(found):
             await apply(client, manifest, field_manager=FIELD_MANAGER)
             say(f"applied CRD {name}")
         else:
@@ -218,7 +218,7 @@ async def _found(client: KubeClient, name: str) -> Mapping[str, Any] | None:
     return found
 
 
-def _ours(found: Mapping[str, Any]) -> bool:
+def is_ours(found: Mapping[str, Any]) -> bool:
     """Whether nobody but HBox has written it. Its label says nothing: it outlives that others apply their own definition over it."""
     fields = found["metadata"].get("managedFields") or ()
     writers = {entry.get("manager") for entry in fields if entry.get("subresource") != "status"}

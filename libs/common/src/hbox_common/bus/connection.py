@@ -241,6 +241,11 @@ class Connection:
         return lambda: self._watchers.discard(watcher)
 
     @property
+    def server_version(self) -> str:
+        """Of the broker that we are connected to, as it says."""
+        return str(self._client._server_info.get("version", "?"))
+
+    @property
     def max_payload(self) -> int:
         """Bytes of headers and body together that the broker takes."""
         return self._client.max_payload

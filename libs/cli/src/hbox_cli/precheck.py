@@ -1,0 +1,450 @@
+"""What `hbox check --pre` looks at before an install: the cluster, and the broker where it is one of the operator's own.
+
+Each look asks one party and judges what it says; what it cannot ask is a warning, never silence. A fault is what an install would fail on or be wrong with.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Any
+
+from hbox_common.bus import Access
+from hbox_common.bus.inspection import OLDEST, Broker, look
+from hbox_common.bus.users import ADMIN
+from hbox_common.clock import wall_s
+from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
+from hbox_common.kube import CRDS, LEASES, NODES, PODS, STORAGECLASSES, KubeClient, Resource
+from hbox_common.model import VENDORS
+
+from .platform import crds
+from .platform.identities import identities
+
+#: ValidatingAdmissionPolicy is v1 from 1.30 on.
+OLDEST_KUBERNETES, POLICIES_FROM = (1, 29), (1, 30)
+
+#: The API server's Date has whole seconds.
+RESOLUTION_S = 1.0
+#: Leases last 15 s, and a tenth of that is what a renewal may be late.
+SKEW_WARNS_S, SKEW_FAULTS_S = 2.0, 10.0
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", namespaced=True)
+CLUSTERROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+#: What the chart makes: group, resource, whether in a namespace.
+MADE: Sequence[tuple[str, str, bool]] = (
+    ("", "configmaps", True),
+    ("", "persistentvolumeclaims", True),
+    ("", "secrets", True),
+    ("", "serviceaccounts", True),
+    ("", "services", True),
+    ("apps", "deployments", True),
+    ("apps", "statefulsets", True),
+    ("batch", "jobs", True),
+    ("coordination.k8s.io", "leases", True),
+    ("networking.k8s.io", "networkpolicies", True),
+    ("policy", "poddisruptionbudgets", True),
+    ("rbac.authorization.k8s.io", "roles", True),
+    ("rbac.authorization.k8s.io", "rolebindings", True),
+    ("rbac.authorization.k8s.io", "clusterroles", False),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", False),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies", False),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", False),
+    ("apiextensions.k8s.io", "customresourcedefinitions", False),
+)
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`fix`: what to do about it, where it is not ok."""
+
+    name: str
+    level: Level
+    message: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """What is to be installed. `nats_url`: of a broker of the operator's own; empty: the chart's."""
+
+    release: str = "hbox"
+    namespace: str = "hbox-system"
+    scheduler_names: tuple[str, ...] = ("hbox",)
+    nats_url: str = ""
+    access: Access = Access()
+
+
+async def lines(client: KubeClient, install: Install) -> list[Line]:
+    """All of them, in a fixed order. Raises Unavailable where the API server cannot be reached at all."""
+    version = await client.json("GET", "/version")
+    looks: Sequence[tuple[str, Callable[[], Awaitable[Iterable[Line]]]]] = (
+        ("clock", lambda: _clock(client)),
+        ("rights", lambda: _rights(client, install.namespace)),
+        ("definitions", lambda: _definitions(client)),
+        ("release", lambda: _release(client, install)),
+        ("schedulers", lambda: _schedulers(client, install)),
+        ("webhooks", lambda: _webhooks(client)),
+        ("storage", lambda: _storage(client)),
+        ("nodes", lambda: _nodes(client)),
+        ("prometheus", lambda: _prometheus(client)),
+        ("broker", lambda: _broker(install)),
+    )
+    found = await asyncio.gather(*(_tried(name, asks) for name, asks in looks))
+    return [kubernetes(version), *(line for some in found for line in some)]
+
+
+async def _tried(name: str, asks: Callable[[], Awaitable[Iterable[Line]]]) -> Iterable[Line]:
+    try:
+        return list(await asks())
+    except HBoxError as e:
+        return [
+            Line(
+                name,
+                Level.WARNING,
+                f"cannot be asked: {e.message}",
+                e.hint or "give the user rights to read it, and check again",
+            )
+        ]
+
+
+# --- Kubernetes
+
+
+def kubernetes(version: Mapping[str, Any]) -> Line:
+    """`version`: what /version says."""
+    said = str(version.get("gitVersion", "?"))
+    numbers = re.match(r"v?(\d+)\.(\d+)", said)
+    if numbers is None:
+        return Line("kubernetes", Level.WARNING, f"says version {said!r}, which is none", "is this a Kubernetes API server?")
+    here = (int(numbers[1]), int(numbers[2]))
+    if here < OLDEST_KUBERNETES:
+        return Line("kubernetes", Level.FAULT, f"{said}: HBox needs 1.29 or newer", "upgrade the cluster")
+    if here < POLICIES_FROM:
+        fix = "upgrade the cluster, or install with admission.enabled=false: tenants can then forge what HBox writes on pods"
+        return Line("kubernetes", Level.FAULT, f"{said} has no ValidatingAdmissionPolicy, which the chart installs", fix)
+    return Line("kubernetes", Level.OK, said)
+
+
+def clock(*, theirs: float, ours: float) -> Line:
+    """Seconds since the epoch, by the API server's Date and here, in the middle of the question."""
+    skew = max(0.0, abs(ours - theirs) - RESOLUTION_S)
+    if skew < SKEW_WARNS_S:
+        return Line("clock", Level.OK, "agrees with the API server's to the second")
+    level = Level.FAULT if skew >= SKEW_FAULTS_S else Level.WARNING
+    message = f"is {'ahead of' if ours > theirs else 'behind'} the API server's by {skew:.0f} s: leases and deadlines go by it"
+    return Line("clock", level, message, "synchronise the clocks of this machine and of the control plane (NTP)")
+
+
+async def _clock(client: KubeClient) -> Iterable[Line]:
+    before = wall_s()
+    answer = await client.request("GET", "/version")
+    after = wall_s()
+    try:
+        theirs = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+    except ValueError:
+        return [Line("clock", Level.WARNING, "the API server says no time", "compare the clocks by hand")]
+    found = [clock(theirs=theirs, ours=(before + after) / 2 - 0.5)]
+    leases = (await client.json("GET", LEASES.path("kube-node-lease"), params={"limit": "500"}))["items"]
+    ahead = sorted(
+        f"{lease['metadata']['name']} by {late:.0f} s"
+        for lease in leases
+        if (late := _renewed(lease) - theirs - RESOLUTION_S) >= SKEW_WARNS_S
+    )
+    if ahead:
+        said = f"nodes are ahead of the API server: {_some(ahead)}"
+        found.append(Line("node-clocks", Level.WARNING, said, "synchronise their clocks (NTP): services run there"))
+    return found
+
+
+def _renewed(lease: Mapping[str, Any]) -> float:
+    try:
+        return datetime.fromisoformat(str((lease.get("spec") or {})["renewTime"])).timestamp()
+    except (KeyError, ValueError):
+        return 0.0
+
+
+async def _rights(client: KubeClient, namespace: str) -> Iterable[Line]:
+    async def may(group: str, resource: str, verb: str, where: str) -> bool:
+        asked = {"group": group, "resource": resource, "verb": verb, **({"namespace": where} if where else {})}
+        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        answer = await client.json("POST", _REVIEWS, body={**kind, "spec": {"resourceAttributes": asked}})
+        return bool(answer["status"]["allowed"])
+
+    asked = [(g, r, verb, namespace if inside else "") for g, r, inside in MADE for verb in ("create", "patch", "delete")]
+    try:
+        answers = await asyncio.gather(*(may(*one) for one in asked))
+        roles = await may("rbac.authorization.k8s.io", "clusterroles", "escalate", "") or await may("*", "*", "*", "")
+    except NotFound:
+        fix = "a real API server has it; an emulated one lets everybody do everything"
+        return [Line("rights", Level.WARNING, "the API server does not review access", fix)]
+    lacking = [f"{verb} {r}{'.' * bool(g)}{g}" for (g, r, verb, _), yes in zip(asked, answers, strict=True) if not yes]
+    if lacking:
+        fix = "install as a cluster administrator, or ask one to"
+        return [Line("rights", Level.FAULT, f"whoever asks here may not {_some(lacking)}", fix)]
+    if not roles:
+        said = "may make roles, and give in them only rights that they have themselves"
+        return [
+            Line(
+                "rights",
+                Level.WARNING,
+                f"whoever asks here {said}",
+                "the install fails where a service needs more: be cluster-admin",
+            )
+        ]
+    return [
+        Line("rights", Level.OK, f"all {len(MADE)} kinds that the chart makes may be made, changed and deleted in {namespace}")
+    ]
+
+
+# --- others in the cluster
+
+
+def owner(found: Mapping[str, Any]) -> str:
+    """Whose an object is, as it says."""
+    head = found["metadata"]
+    notes, labels = head.get("annotations") or {}, head.get("labels") or {}
+    if release := notes.get("meta.helm.sh/release-name"):
+        return f"Helm release {notes.get('meta.helm.sh/release-namespace', '?')}/{release}"
+    managers = sorted(
+        {e.get("manager", "") for e in head.get("managedFields") or () if e.get("subresource") != "status"} - {""}
+    )
+    if managers:
+        return f"written by {', '.join(managers)}"
+    return str(labels.get("app.kubernetes.io/managed-by") or labels.get("app.kubernetes.io/part-of") or "nobody that it names")
+
+
+async def _definitions(client: KubeClient) -> Iterable[Line]:
+    found: list[Line] = []
+    missing: list[str] = []
+    for ours in crds.ALL:
+        name = ours["metadata"]["name"]
+        try:
+            theirs = await client.json("GET", CRDS.path(name=name))
+        except NotFound:
+            missing.append(name)
+            continue
+        title, whose = f"crd/{ours['spec']['names']['plural']}", owner(theirs)
+        versions = ", ".join(v["name"] for v in theirs["spec"]["versions"] if v.get("served"))
+        try:
+            lacks = crds.lacks(theirs, ours)
+        except InvalidRequest:
+            wanted = ours["spec"]["versions"][0]["name"]
+            said = f"{name} serves {versions or 'nothing'}, and HBox reads {wanted}; {whose}"
+            found.append(Line(title, Level.FAULT, said, f"upgrade whoever installed it to one that serves {wanted}"))
+            continue
+        if crds.is_ours(theirs):
+            found.append(Line(title, Level.OK, f"HBox's own, {versions}"))
+        elif lacks:
+            said = f"{name} ({versions}; {whose}) does not keep {', '.join(lacks)}"
+            found.append(Line(title, Level.WARNING, said, "HBox works without these fields; a newer Volcano has them"))
+        else:
+            said = f"{name} ({versions}) is used as it is; {whose}"
+            found.append(Line(title, Level.OK, f"{said}: whoever takes that away deletes all queues and PodGroups"))
+    if missing:
+        found.append(Line("crds", Level.OK, f"the install brings {', '.join(missing)}"))
+    return found
+
+
+async def _release(client: KubeClient, install: Install) -> Iterable[Line]:
+    """Names that the chart gives cluster-wide are always the same: there is one HBox a cluster."""
+    ours = f"Helm release {install.namespace}/{install.release}"
+    found = []
+    for role in (m["metadata"]["name"] for i in identities() for m in i.manifests if m["kind"] == "ClusterRole"):
+        try:
+            there = await client.json("GET", CLUSTERROLES.path(name=role))
+        except NotFound:
+            continue
+        if (whose := owner(there)) != ours:
+            found.append(f"{role} ({whose})")
+    if found:
+        said = f"ClusterRoles of HBox are there, and not of {ours}: {_some(found)}"
+        return [Line("release", Level.FAULT, said, "uninstall the other one, or name it with --release and --namespace")]
+    return [Line("release", Level.OK, f"no other HBox than {install.namespace}/{install.release}")]
+
+
+def answers_to(deployment: Mapping[str, Any]) -> set[str]:
+    """Names of schedulers that the words of a Deployment's containers give it, and `hbox` of an HBox."""
+    pod = deployment["spec"]["template"]
+    named = set()
+    for container in pod["spec"].get("containers") or ():
+        words = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
+        for i, word in enumerate(words):
+            flag, sign, value = word.partition("=")
+            if flag.lstrip("-") == "scheduler-name":
+                named.add(value if sign else next(iter(words[i + 1 : i + 2]), ""))
+        if "vc-scheduler" in str(container.get("image", "")) and not named:
+            named.add("volcano")
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    if labels.get("app.kubernetes.io/name") == "hbox" and labels.get("app.kubernetes.io/component") == "scheduler-core":
+        named.add("hbox")
+    return named - {""}
+
+
+async def _schedulers(client: KubeClient, install: Install) -> Iterable[Line]:
+    rivals, beside = [], []
+    for one in (await client.json("GET", DEPLOYMENTS.path()))["items"]:
+        where = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+        labels = one["spec"]["template"].get("metadata", {}).get("labels") or {}
+        ours = one["metadata"]["namespace"] == install.namespace and labels.get("app.kubernetes.io/instance") == install.release
+        for name in sorted(answers_to(one)):
+            if name in install.scheduler_names and not ours and one["spec"].get("replicas", 1):
+                rivals.append(f"{where} ({name})")
+            elif not ours:
+                beside.append(f"{where} ({name})")
+    if rivals:
+        said = f"another scheduler answers to a name of ours: {_some(rivals)}; both would place the same pods"
+        return [Line("schedulers", Level.FAULT, said, "scale it to 0, or give HBox other names (settings.scheduler_names)")]
+    names = ", ".join(install.scheduler_names)
+    others = f"; beside it: {_some(beside)}" if beside else ""
+    waiting = await client.json("GET", PODS.path(), params={"fieldSelector": "status.phase=Pending", "limit": "500"})
+    count = sum(pod["spec"].get("schedulerName") in install.scheduler_names for pod in waiting["items"])
+    pods = f"; {count} pods wait for it already" if count else ""
+    return [Line("schedulers", Level.OK, f"nobody else answers to {names}{others}{pods}")]
+
+
+async def _webhooks(client: KubeClient) -> Iterable[Line]:
+    strict = []
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        for one in (await client.json("GET", f"{_ADMISSION}/{kind}"))["items"]:
+            for hook in one.get("webhooks") or ():
+                resources = {r for rule in hook.get("rules") or () for r in rule.get("resources") or ()}
+                selective = hook.get("namespaceSelector") or hook.get("objectSelector")
+                if (
+                    hook.get("failurePolicy", "Fail") == "Fail"
+                    and resources & {"pods", "pods/binding", "*", "*/*"}
+                    and not selective
+                ):
+                    strict.append(f"{hook['name']} of {one['metadata']['name']}")
+    if strict:
+        said = f"these have to answer before any pod is made or bound: {_some(strict)}; HBox's own pods wait for them too"
+        return [
+            Line(
+                "webhooks",
+                Level.WARNING,
+                said,
+                "exclude namespaces that they are not for, or set their failurePolicy to Ignore",
+            )
+        ]
+    return [Line("webhooks", Level.OK, "none stands in the way of all pods")]
+
+
+# --- what it runs on
+
+
+async def _storage(client: KubeClient) -> Iterable[Line]:
+    classes = (await client.json("GET", STORAGECLASSES.path()))["items"]
+    key = "storageclass.kubernetes.io/is-default-class"
+    default = [c["metadata"]["name"] for c in classes if (c["metadata"].get("annotations") or {}).get(key) == "true"]
+    if len(default) == 1:
+        return [Line("storage", Level.OK, f"the default class is {default[0]}")]
+    if default:
+        said = f"{len(default)} classes say that they are the default: {', '.join(sorted(default))}; the newest is taken"
+        return [Line("storage", Level.WARNING, said, "leave the annotation on one of them")]
+    names = ", ".join(sorted(c["metadata"]["name"] for c in classes)) or "none at all"
+    said = f"there is no default storage class (there are: {names}): volumes of broker and ledger stay Pending"
+    return [
+        Line(
+            "storage", Level.FAULT, said, "name one with database.storage.className and nats.storage.className, or profile=dev"
+        )
+    ]
+
+
+async def _nodes(client: KubeClient) -> Iterable[Line]:
+    cards, ready, total = dict[str, int](), 0, 0
+    more = ""
+    names = VENDORS.cards
+    while True:
+        page = await client.json("GET", NODES.path(), params={"limit": "500", **({"continue": more} if more else {})})
+        for node in page["items"]:
+            status = node.get("status") or {}
+            total += 1
+            ready += any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+            for name in names:
+                amount = str((status.get("allocatable") or {}).get(name, "0"))
+                cards[name] = cards.get(name, 0) + (int(amount) if amount.isdigit() else 0)
+        if not (more := page["metadata"].get("continue", "")):
+            break
+    said = f"{ready} of {total} nodes are ready"
+    have = {name: count for name, count in cards.items() if count}
+    if not ready:
+        return [Line("nodes", Level.FAULT, said, "the services need a node to run on")]
+    if not have:
+        return [
+            Line(
+                "nodes",
+                Level.WARNING,
+                f"{said}, and none has cards ({', '.join(names)})",
+                "install the device plugin; HBox itself can be first",
+            )
+        ]
+    return [Line("nodes", Level.OK, f"{said}; allocatable: {', '.join(f'{count} {name}' for name, count in have.items())}")]
+
+
+async def _prometheus(client: KubeClient) -> Iterable[Line]:
+    missing = []
+    for name in ("podmonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com"):
+        try:
+            await client.json("GET", CRDS.path(name=name))
+        except NotFound:
+            missing.append(name)
+    if missing:
+        return [
+            Line("prometheus", Level.OK, "the Prometheus operator's definitions are not there: leave podMonitor.enabled off")
+        ]
+    return [
+        Line(
+            "prometheus",
+            Level.OK,
+            "the Prometheus operator's definitions are there: podMonitor.enabled=true scrapes and alerts",
+        )
+    ]
+
+
+# --- the broker
+
+
+async def _broker(install: Install) -> Iterable[Line]:
+    if not install.nats_url:
+        return [Line("broker", Level.OK, "the chart's own")]
+    try:
+        found = await look(install.nats_url, user=ADMIN, access=install.access, try_room=True)
+    except (Unavailable, InvalidRequest) as e:
+        return [Line("broker", Level.FAULT, e.message, e.hint or "is it running, and is the address right?")]
+    return broker(found)
+
+
+def broker(found: Broker) -> list[Line]:
+    """What a broker of the operator's own has to be able to keep."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", found.version)[:2])
+    if numbers < OLDEST:
+        return [Line("broker", Level.FAULT, f"nats-server {found.version}: HBox needs 2.11 or newer", "upgrade it")]
+    lines = [Line("broker", Level.OK, f"nats-server {found.version} with JetStream")]
+    if found.max_payload < 8 * 2**20:
+        said = f"takes messages of {found.max_payload / 2**20:.3g} MiB at most; a gang of thousands needs 8"
+        lines.append(Line("broker-payload", Level.WARNING, said, "max_payload: 8MB in nats.conf"))
+    if found.account is None:
+        lines.append(
+            Line("broker-limits", Level.WARNING, "its limits cannot be asked by this user", "use the seed of the user admin")
+        )
+        return lines
+    for storage, why in found.refused.items():
+        fix = f"raise max_{'memory_store' if storage == 'memory' else 'file_store'} of the server, or the limits of the account"
+        lines.append(Line(f"broker-{storage}", Level.FAULT, f"{why}; HBox's streams may come to hold that", fix))
+    return lines
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
