@@ -17,6 +17,7 @@ ASKED_FOR = (
     "size",
     "scale",
     "large",
+    "flood",
 )  #: take minutes, and the first programs that are not everywhere
 
 

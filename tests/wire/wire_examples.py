@@ -324,7 +324,10 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     EpochAsked(asker="binder-1"),
     EpochSaid(epoch=Epoch(7)),
-    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, terms=True, demand=True, gatekeeper=SchedulerId("s1"), placed=True),
+    JobsAsked(
+        asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, terms=True, demand=True, gatekeeper=SchedulerId("s1"), placed=True,
+        held=True,
+    ),
     JobsPage(
         complete=True,
         groups=(_group,),

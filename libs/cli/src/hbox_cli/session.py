@@ -79,7 +79,7 @@ async def jobs_of(bus: Bus) -> tuple[list[Job], list[PodFact], dict[JobId, str]]
 
 async def job_pages(bus: Bus) -> list[JobsPage]:
     """All that job-controller tells of jobs."""
-    return await bus.ask(JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True), JobsPage, timeout_s=ASK_S)
+    return await bus.ask(JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True, held=True), JobsPage, timeout_s=ASK_S)
 
 
 async def usage_of(bus: Bus, by: Sequence[UsageKey], *, since: int, until: int) -> tuple[list[Usage], list[Budget]]:

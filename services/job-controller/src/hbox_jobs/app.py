@@ -95,7 +95,7 @@ class JobController:
 
     def __init__(self, settings: JobControllerSettings, health: Health, client: KubeClient, bus: Bus) -> None:
         self._settings, self._health, self._bus = settings, health, bus
-        self.jobs = Jobs(tell_after_s=settings.condition_delay_s, trace=trace_of)
+        self.jobs = Jobs(tell_after_s=settings.condition_delay_s, trace=trace_of, most_pending=settings.pending_per_namespace)
         self._traces = JobTraces()
         self.feedback = Feedback(self.jobs)
         schedulers = scheduler_names(settings.scheduler_names)
@@ -447,6 +447,7 @@ class JobController:
             counts = self.jobs.counts()
             metrics.JOBS.set(counts["jobs"])
             metrics.PODS.set(counts["pods"])
+            metrics.HELD.set(counts["held"])
             metrics.BACKLOG.set(self.feedback.waiting() + len(self.jobs.phases))
             await asyncio.sleep(HEALTH_S if self._health.ready else STARTING_S)
 

@@ -11,5 +11,6 @@ PUBLISH = histogram("jobs_publish_seconds", "From taking a batch of changes to t
 WRITES = counter("jobs_kube_writes", "Conditions, statuses and Events written", ["kind", "result"])
 MALFORMED = counter("jobs_malformed_annotations", "Card annotations on pods that could not be read")
 STRANGERS = counter("jobs_bound_by_others", "Pods of ours that somebody else gave a node")
+HELD = gauge("jobs_held", "Jobs that are held back, since their namespace has too many that wait")
 BACKLOG = gauge("jobs_feedback_backlog", "Writes to Kubernetes and phases that wait for their turn")
 PHASES = counter("jobs_phases", "Phase messages for integrators", ["phase"])

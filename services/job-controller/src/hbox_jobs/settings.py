@@ -16,6 +16,11 @@ class JobControllerSettings(Settings):
     events_per_s: float = Field(100.0, gt=0, description="at most so many Kubernetes Events a second")
     phases_per_s: float = Field(200.0, gt=0, description="at most so many job.phase messages a second")
     condition_delay_s: float = Field(1.0, ge=0, description="seconds that a reason to wait has to stand before pods are told")
+    pending_per_namespace: int = Field(
+        20_000,
+        ge=0,
+        description="of one namespace, jobs that scheduler and ledger are told of while they wait for places; others are held back, and told so; 0 = all",
+    )
     scheduler_names: str = Field(
         SCHEDULER_NAME, description="pods whose schedulerName is one of these are HBox's, joined by commas: hbox,volcano"
     )

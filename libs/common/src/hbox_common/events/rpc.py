@@ -133,7 +133,8 @@ class UsagePage(Event):
 class JobsAsked(Event):
     """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately;
     `terms`: of jobs with something to place, no more than what they are entitled to, or (`demand`) that and what they wait for. `gatekeeper`: the scheduler
-    that asks; from the answer on nobody else's word lets PodGroups in. `placed`: also what pods ask for that have nodes."""
+    that asks; from the answer on nobody else's word lets PodGroups in. `placed`: also what pods ask for that have nodes. `held`: also jobs that are held back
+    since their namespace has too many that wait: for people, not for who places them."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
@@ -145,6 +146,7 @@ class JobsAsked(Event):
     demand: bool = False
     gatekeeper: SchedulerId = SchedulerId("")
     placed: bool = False
+    held: bool = False
 
 
 @register

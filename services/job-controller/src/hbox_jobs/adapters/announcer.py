@@ -77,12 +77,13 @@ class Announcer:
     async def run(self) -> None:
         """Until cancelled. Nobody who waits for a node waits for facts, or for what is withdrawn, to be said."""
         said: asyncio.Task[None] | None = None
+        others, until = False, 0.0  # until: the crowd's next turn
         await self._publish(JobsPending(jobs=(), anew=True))
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._something_due()
                 started, wall = monotonic_s(), wall_s()
-                batch = self._jobs.take(started, wall)
+                batch = self._jobs.take(started, wall, others=others)
                 for record in batch.settled:
                     self._feedback.settled(record, started)
                 self._behind.set()
@@ -103,8 +104,24 @@ class Announcer:
                     metrics.PUBLISH.observe(monotonic_s() - started)
                 self._traces.announced(batch.pending, batch.settled, wall, wall_s())
                 self._busy.count(sum(fact.phase is PodPhase.BOUND for fact in batch.facts), started)
-                if batch.settled:
-                    await asyncio.sleep(started + self.window_s(len(batch.pending)) - monotonic_s())
+                if not others:
+                    until = started + (self.window_s(len(batch.pending)) if batch.settled else 0.0)
+                others = await self._rest(until)
+
+    async def _rest(self, until: float) -> bool:
+        """Until that time; returns sooner, and true, where a namespace that is none of the crowd has something: it does not wait for the crowd's company,
+        but WINDOW_UNDER_BACKLOG_S."""
+        await asyncio.sleep(min(until - monotonic_s(), WINDOW_UNDER_BACKLOG_S))
+        if monotonic_s() >= until:
+            return False
+        while not self._jobs.others_wait:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(until - monotonic_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                return False
+        return monotonic_s() < until
 
     async def _something_due(self) -> None:
         while True:
@@ -169,6 +186,8 @@ def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Ite
     wanted: list[JobsPage] = []
     if synced and asked.jobs:
         found = list(jobs.jobs())
+        if asked.held:
+            found += jobs.held()
         chunks = _chunks(found, [max(1, j.members - j.bound) for j in found])
         wanted += [page(jobs=tuple(chunk)) for chunk in chunks]
     if synced and asked.placed:

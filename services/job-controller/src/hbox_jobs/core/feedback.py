@@ -109,12 +109,14 @@ class Feedback:
         if new.node:
             self._decided.pop(new.uid, None)
             if new.volumes and self._jobs.volumes.unselected(new.namespace, new.volumes):
-                self._selections.put(new.uid, new.uid, now)
+                self._selections.put(new.uid, new.uid, now, new.namespace)
         if old is not None and not old.node and new.node and not new.group:
             note = f"Successfully assigned {new.namespace}/{new.name} to {new.node}"
-            self._successes.put(new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now)
+            self._successes.put(
+                new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now, new.namespace
+            )
         if new.placeable and (record := self._jobs.record(new.key)) is not None and record.reason and new.told != record.reason:
-            self._conditions.put(new.uid, new.uid, max(now, record.published_from))
+            self._conditions.put(new.uid, new.uid, max(now, record.published_from), new.namespace)
 
     def decided(self, pods: Iterable[PodUid], now: float) -> None:
         """These pods are being bound."""
@@ -136,12 +138,12 @@ class Feedback:
         said = f"{receipt.message} (rule {receipt.rule}); {kept}; it may come back {receipt.returns}"[:MAX_NOTE]
         for one in receipt.pods:
             write = EventWrite(Kind.POD, one.pod_uid, receipt.namespace, one.pod, PREEMPTED, said)
-            self._successes.put(f"{one.pod_uid}/{PREEMPTED}", write, now)
+            self._successes.put(f"{one.pod_uid}/{PREEMPTED}", write, now, receipt.namespace)
         record = self._jobs.known(receipt.job)
         if record is not None and (group := record.group) is not None:
             note = f"{pods} of its pods leave: {said}"[:MAX_NOTE]
             write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, PREEMPTED, note)
-            self._successes.put(f"{group.uid}/{PREEMPTED}", write, now)
+            self._successes.put(f"{group.uid}/{PREEMPTED}", write, now, group.namespace)
 
     def settled(self, record: Record, now: float) -> None:
         """A job was worked out anew, or why it waits changed."""
@@ -154,20 +156,21 @@ class Feedback:
             due = max(now, record.published_from)
             for pod in record.pods.values():
                 if pod.placeable and pod.told != record.reason:
-                    self._conditions.put(pod.uid, pod.uid, due)
+                    self._conditions.put(pod.uid, pod.uid, due, pod.namespace)
             if self._noted.get(key) != record.reason:
-                self._failures.put(key, key, due)
+                self._failures.put(key, key, due, record.namespace)
         if record.group is None or record.foreign:
             return
         # Pods are placed, and made, when it is written: whoever only waits for other reasons comes behind.
-        self._statuses.put(key, key, float("-inf") if self._jobs.admission.entering(record) else now)
+        self._statuses.put(key, key, float("-inf") if self._jobs.admission.entering(record) else now, record.namespace)
         tally = record.tally()
         started = tally.bound + tally.succeeded >= record.min_member
         if started and self._started.get(key) is False:
             self._noted.pop(key, None)
             note = f"{tally.bound + tally.succeeded} of {tally.live + tally.succeeded} pods have nodes, {record.min_member} were needed"
             group = record.group
-            self._successes.put(key, EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, SCHEDULED, note), now)
+            write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, SCHEDULED, note)
+            self._successes.put(key, write, now, group.namespace)
         self._started[key] = started
 
     # --- what to write now
@@ -198,7 +201,7 @@ class Feedback:
                 continue
             not_before = max(record.published_from, self._decided.get(uid, 0.0))
             if now < not_before:
-                self._conditions.put(uid, uid, not_before)
+                self._conditions.put(uid, uid, not_before, pod.namespace)
                 continue
             message = record.reason[:MAX_CONDITION_MESSAGE]
             # A version that was written on is history, whether that succeeded or met a newer one: the watch brings the next.
@@ -223,7 +226,7 @@ class Feedback:
                 record, record.tally(), now=wall, say_why=say_why, passed=self._jobs.admission.may_enqueue(record)
             )
             if record.reason and not say_why:
-                self._statuses.put(key, key, record.published_from)
+                self._statuses.put(key, key, record.published_from, record.namespace)
             if status != group.status:
                 writes.append(StatusWrite(key, group.uid, group.namespace, group.name, status))
         return writes
@@ -237,7 +240,7 @@ class Feedback:
         for key in self._failures.take(now, limit - len(writes)):
             record = self._jobs.record(key)
             if record is not None and now < record.published_from:
-                self._failures.put(key, key, record.published_from)
+                self._failures.put(key, key, record.published_from, record.namespace)
             elif record is not None and (write := self._failure(record)) is not None:
                 self._noted[key] = record.reason
                 writes.append(write)
@@ -253,18 +256,18 @@ class Feedback:
         return writes
 
     def again_selection(self, write: SelectionWrite, now: float) -> None:
-        self._selections.put(write.uid, write.uid, now)
+        self._selections.put(write.uid, write.uid, now, write.namespace)
 
     def again_condition(self, write: ConditionWrite, now: float) -> None:
         """The write failed and may succeed later."""
         self._written.pop(write.uid, None)
-        self._conditions.put(write.uid, write.uid, now)
+        self._conditions.put(write.uid, write.uid, now, write.namespace)
 
     def again_status(self, write: StatusWrite, now: float) -> None:
-        self._statuses.put(write.key, write.key, now)
+        self._statuses.put(write.key, write.key, now, write.namespace)
 
     def again_event(self, write: EventWrite, now: float) -> None:
-        self._successes.put(f"{write.uid}/{write.reason}", write, now)
+        self._successes.put(f"{write.uid}/{write.reason}", write, now, write.namespace)
 
     def _waits(self, record: Record) -> bool:
         """Whether there is anything that waits: pods to be placed, held back by gates, or kept from leaving, or the PodGroup itself."""

@@ -64,6 +64,7 @@ class Record:
     stuck_text: str = ""  #: what its user is told of them
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
     published_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
+    held: str = ""  #: why it is not told of yet: its namespace has too many that wait
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
     offered: int = 0  #: of `pods`, those that others may take from whatever their queue says: counted, or each pod of a gang would ask all others
 
@@ -107,6 +108,8 @@ class Record:
         """Why it waits, in words; empty where nobody said so."""
         if self.job is not None and self.job.problem:
             return self.job.problem
+        if self.held:
+            return self.held
         if self.stuck:
             return "; ".join(filter(None, (self.stuck_text, self.verdict.message if self.verdict is not None else "")))
         outside = self.group is not None and not self.group.status.phase.is_enqueued

@@ -12,7 +12,7 @@ Revisions rise over all jobs and over restarts: previous + 1, at least the wall 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
@@ -21,6 +21,7 @@ from hbox_common.model import VENDORS, Job, JobId, PodFact, PodPhase, PodUid, Qu
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
 from .budgets import Budgets, BudgetView
+from .intake import Intake, Turns, held_text
 from .job import Record, Tally, class_of, gang_part, gated_of, job_of, placed_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
 from .phases import phase_of
@@ -36,6 +37,10 @@ CONFIRMED_S = 0.25
 #: When a lazy one is due, those due so soon after it come along: each message costs every service behind us.
 COMPANY_S = 0.8 * LAZY_S
 MAX_ITEMS = 512
+#: A namespace with more jobs than this in one batch is one of the crowd: what it does next may wait for its company, what others do may not.
+CROWD = 4
+#: Where the others have more than these together there is no crowd: a message for each of them would cost every service more than it brings.
+MOST_OTHERS = 16
 #: A PodRef takes about 110 bytes of a message that may have 8 MiB.
 MAX_PODS = 20_000
 #: Phases that wait for the bus; beyond, the oldest are dropped before a long outage fills the memory.
@@ -54,8 +59,10 @@ class Jobs:
         lazy_s: float = LAZY_S,
         tell_after_s: float = TELL_AFTER_S,
         trace: Callable[[JobId], str] = traceparent_of,
+        most_pending: int = 0,
     ) -> None:
-        """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told."""
+        """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told. `most_pending`: of one namespace, that are told of while they
+        wait; 0 = all."""
         self._lazy_s, self._tell_after_s, self._trace = lazy_s, tell_after_s, trace
         self._pods: dict[PodUid, PodView] = {}
         self._records: dict[str, Record] = {}
@@ -69,7 +76,13 @@ class Jobs:
         self.budgets = Budgets()
         self._strangers: dict[str, dict[PodUid, None]] = {}  #: pods of other schedulers by the PodGroup that they name
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
-        self._urgent: dict[str, None] = {}
+        self._urgent: Turns[str] = Turns()
+        self._most_pending = most_pending
+        self._intake = Intake(most_pending)
+        self._doubtful: set[str] = set()  #: jobs that an earlier process may have told of
+        self.crowd: frozenset[str] = (
+            frozenset()
+        )  #: namespaces with more than a few jobs in what was taken last, where the others had few
         self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
         self._facts: dict[PodUid, PodFact] = {}
         self._ended: deque[tuple[float, PodFact]] = deque(maxlen=MAX_ENDED)  #: GONE facts of the last minute, with when
@@ -83,6 +96,17 @@ class Jobs:
     def resume(self, revision: int) -> None:
         """Revisions up to this one were said by earlier processes: the clock may have gone back since."""
         self._revision = max(self._revision, revision)
+        if self._most_pending:
+            self._doubtful = set(self._records)
+            oldest = sorted(self._urgent, key=self._age)  # who comes in is the same after each start
+            for key in oldest:
+                self._urgent.discard(key)
+            for key in oldest:
+                self._mark(key, 0.0, urgent=True)
+
+    def _age(self, key: str) -> float:
+        record = self._records.get(key)
+        return min((pod.created_at for pod in record.pods.values()), default=0.0) if record is not None else 0.0
 
     # --- what Kubernetes says
 
@@ -209,6 +233,9 @@ class Jobs:
         if record is None:
             self.disown(verdict.job)
             return None
+        if record.held:
+            self.disown(verdict.job)  # told of by an earlier process
+            return None
         if record.job is None or record.verdict == verdict or not (record.job.tasks or self.admission.waits(record)):
             return None
         before = record.reason
@@ -323,8 +350,16 @@ class Jobs:
         return {record.id for record in self._records.values()}
 
     def jobs(self) -> Iterator[Job]:
-        """All jobs with a live pod, as they were last worked out: marked ones are said right after."""
-        return (r.job for r in self._records.values() if r.job is not None and r.job.members > 0 and not r.unpublishable)
+        """All jobs with a live pod, as they were last worked out: marked ones are said right after. Without those that are held back."""
+        return (
+            r.job
+            for r in self._records.values()
+            if r.job is not None and r.job.members > 0 and not r.unpublishable and not r.held
+        )
+
+    def held(self) -> Iterator[Job]:
+        """Jobs that are held back."""
+        return (r.job for r in self._records.values() if r.job is not None and r.held)
 
     def placed(self) -> Iterator[Job]:
         """Jobs with pods that have a node, and these as their tasks."""
@@ -353,7 +388,12 @@ class Jobs:
                 yield JobVerdict(job=record.job.id, message=record.reason)
 
     def counts(self) -> Mapping[str, int]:
-        return {"jobs": len(self._records), "pods": len(self._pods), "marked": len(self._urgent) + len(self._lazy)}
+        return {
+            "jobs": len(self._records),
+            "pods": len(self._pods),
+            "marked": len(self._urgent) + len(self._lazy),
+            "held": self._intake.counts(),
+        }
 
     # --- what is said
 
@@ -371,8 +411,14 @@ class Jobs:
     def _facts_due(self) -> float:
         return self._facts_said + (FACTS_S if self._facts_awaited else CONFIRMED_S)
 
-    def take(self, now: float, wall: float) -> Batch:
-        """What is to be said, at most MAX_ITEMS of each kind. The caller says it, for as long as it takes."""
+    @property
+    def others_wait(self) -> bool:
+        """Whether a namespace that is none of the crowd has something urgent."""
+        return bool(self.crowd) and self._urgent.others(self.crowd)
+
+    def take(self, now: float, wall: float, *, others: bool = False) -> Batch:
+        """What is to be said, at most MAX_ITEMS of each kind, of namespaces in turns. The caller says it, for as long as it takes. `others`: only what is
+        urgent of namespaces that are none of the crowd."""
         pending: list[Job] = []
         withdrawn: list[tuple[JobId, int]] = [(job, self._next_revision(wall)) for job in self._disowned]
         self._disowned.clear()
@@ -380,7 +426,13 @@ class Jobs:
         pods = 0
         first_lazy = next(iter(self._lazy.values()), None)
         until = now + COMPANY_S if first_lazy is not None and first_lazy <= now else now
-        while len(settled) < MAX_ITEMS and pods < MAX_PODS and (key := self._next_key(until)) is not None:
+        if others:
+            until = float("-inf")
+        taken: dict[str, int] = {}
+        while len(settled) < MAX_ITEMS and pods < MAX_PODS:
+            key = self._next_key(until, self.crowd if others else ())
+            if key is None:
+                break
             record = self._records.get(key)
             if record is None:
                 continue
@@ -389,6 +441,11 @@ class Jobs:
             if job is not None:
                 pending.append(job)
                 pods += sum(len(task.pods) for task in job.tasks)
+                taken[record.namespace] = taken.get(record.namespace, 0) + 1
+        if not others:
+            self.crowd = frozenset(name for name, count in taken.items() if count > CROWD)
+            if sum(count for name, count in taken.items() if name not in self.crowd) > MOST_OTHERS:
+                self.crowd = frozenset()  # all of them make a burst together
         facts: list[PodFact] = []
         if self._facts and now >= self._facts_due:
             facts = [self._facts.pop(uid) for uid in list(self._facts)[:MAX_ITEMS]]
@@ -425,9 +482,12 @@ class Jobs:
         old, tally = record.job, record.tally()
         if not record.pods and record.group is None:
             del self._records[record.key]
+            self._leave_intake(record, now)
             if old is not None:
                 self._end(record, old, withdrawn, tally, wall)
             return None
+        doubtful = record.key in self._doubtful
+        self._doubtful.discard(record.key)
         record.strangers = len(self._strangers.get(record.key, ()))
         revision = old.revision if old is not None else 0
         new = job_of(record, tally, self._classes, self.volumes, self._trace, never=self._never, revision=revision)
@@ -435,7 +495,14 @@ class Jobs:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
         self._by_id[new.id] = record.key
-        self.admission.settle(record, new, tally, lambda: self._next_revision(wall))
+        held = record.held
+        record.held = self._hold(record, new, tally, now)
+        if record.held != held:
+            self._tell_later(record, now)
+        if record.held:
+            self.admission.gone(new.id, lambda: self._next_revision(wall))
+        else:
+            self.admission.settle(record, new, tally, lambda: self._next_revision(wall))
         if not new.tasks and not self.admission.waits(record):
             record.verdict = None
         gated, record.gated = record.gated, gated_of(record, tally)
@@ -455,8 +522,8 @@ class Jobs:
         if phase is not record.phase:
             self._enter(record, phase, tally, record.reason if phase is JobPhase.WAITING else "", wall)
         again, record.again = record.again, False
-        if record.unpublishable:
-            if record.announced:
+        if record.unpublishable or record.held:
+            if record.announced or (record.held and doubtful):
                 record.announced = False
                 withdrawn.append((new.id, self._next_revision(wall)))
             return None
@@ -469,6 +536,24 @@ class Jobs:
             record.announced = False
             withdrawn.append((new.id, self._next_revision(wall)))
         return None
+
+    def _hold(self, record: Record, new: Job, tally: Tally, now: float) -> str:
+        """Why the job is not told of yet, empty where it is: one that waits for places, and has none, comes in as its namespace has room."""
+        if not self._most_pending:
+            return ""
+        group = record.group
+        asks = bool(new.tasks) or (group is not None and bool(group.min_resources) and not tally.live and not record.foreign)
+        if not asks or tally.bound:
+            self._leave_intake(record, now)
+            return ""
+        inside, out = self._intake.enter(record.key, record.namespace, priority=new.priority, created_at=new.created_at)
+        if out is not None:
+            self._mark(out, now, urgent=True)
+        return "" if inside else held_text(record.namespace, self._most_pending)
+
+    def _leave_intake(self, record: Record, now: float) -> None:
+        if (found := self._intake.leave(record.key, record.namespace)) is not None:
+            self._mark(found, now, urgent=True)
 
     def _end(self, record: Record, old: Job, withdrawn: list[tuple[JobId, int]], tally: Tally, wall: float) -> None:
         """The job of that id is no more."""
@@ -496,12 +581,10 @@ class Jobs:
             )
         )
 
-    def _next_key(self, until: float) -> str | None:
-        if self._urgent:
-            key = next(iter(self._urgent))
-            del self._urgent[key]
-            return key
-        key, due = next(iter(self._lazy.items()), ("", until + 1))
+    def _next_key(self, until: float, skip: Collection[str]) -> str | None:
+        if (found := self._urgent.pop(skip)) is not None:
+            return found
+        key, due = next(iter(self._lazy.items()), ("", float("inf")))
         if due > until:
             return None
         del self._lazy[key]
@@ -572,7 +655,8 @@ class Jobs:
 
     def _mark(self, key: str, now: float, *, urgent: bool) -> None:
         if urgent:
-            self._urgent[key] = None
+            record = self._records.get(key)
+            self._urgent.add(key, record.namespace if record is not None else "")
             self._lazy.pop(key, None)
         elif key not in self._urgent and key not in self._lazy:
             self._lazy[key] = now + self._lazy_s
@@ -612,4 +696,5 @@ class Jobs:
             if record.job is not None:
                 assert self._by_id.get(record.job.id) == key
         assert list(self._lazy.values()) == sorted(self._lazy.values())
-        assert not self._urgent.keys() & self._lazy.keys()
+        assert not set(self._urgent) & self._lazy.keys()
+        self._intake.validate()

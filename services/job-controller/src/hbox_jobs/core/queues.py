@@ -1,8 +1,11 @@
-"""Work that waits its turn: keyed, so that a newer piece replaces an older one of its key, and paced, so that the API server is spared."""
+"""Work that waits its turn: keyed, so that a newer piece replaces an older one of its key, and paced, so that the API server is spared. What is due is taken
+from one namespace after the other, so that a hundred thousand pods of one do not stand before the one of another."""
 
 import heapq
 from math import exp
 from typing import Generic, TypeVar
+
+from .intake import Turns
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -15,42 +18,56 @@ class DueQueue(Generic[K, V]):
     """
 
     def __init__(self) -> None:
-        self._values: dict[K, tuple[float, V]] = {}
-        self._order: list[tuple[float, int, K]] = []
+        self._values: dict[K, tuple[float, V, str]] = {}
+        self._order: list[tuple[float, int, K]] = []  #: of what is not due yet
+        self._first: Turns[K] = Turns()  #: due since ever: before all that is due
+        self._due: Turns[K] = Turns()
         self._count = 0
 
     def __len__(self) -> int:
         return len(self._values)
 
-    def put(self, key: K, value: V, due: float) -> None:
+    def put(self, key: K, value: V, due: float, namespace: str = "") -> None:
+        """`due` minus infinity: before everything else."""
         known = self._values.get(key)
         if known is not None and known[0] <= due:
-            self._values[key] = (known[0], value)
+            self._values[key] = (known[0], value, known[2])
             return
-        self._values[key] = (due, value)
+        self._values[key] = (due, value, namespace)
         self._count += 1
         heapq.heappush(self._order, (due, self._count, key))
 
     def take(self, now: float, limit: int) -> list[V]:
-        """At most `limit` values that are due, earliest first."""
-        taken: list[V] = []
-        while self._order and len(taken) < limit and self._order[0][0] <= now:
+        """At most `limit` values that are due, of one namespace after the other, of each the earliest first."""
+        while self._order and self._order[0][0] <= now:
             due, _, key = heapq.heappop(self._order)
             known = self._values.get(key)
-            if known is not None and known[0] == due:  # else it was put anew, to be done earlier
-                del self._values[key]
-                taken.append(known[1])
+            if known is None or known[0] != due:
+                continue  # it was put anew, to be done earlier
+            if due == float("-inf"):
+                self._due.discard(key)
+                self._first.add(key, known[2])
+            else:
+                self._due.add(key, known[2])
+        taken: list[V] = []
+        for turns in (self._first, self._due):
+            while len(taken) < limit and (found := turns.pop()) is not None:
+                taken.append(self._values.pop(found)[1])
         return taken
 
     def next_due(self) -> float | None:
         """When the earliest value is due; None where nothing waits."""
+        if self._first:
+            return float("-inf")
+        dues = [self._values[key][0] for key in self._due.heads()]
         while self._order:
             due, _, key = self._order[0]
             known = self._values.get(key)
-            if known is not None and known[0] == due:
-                return due
+            if known is not None and known[0] == due and key not in self._due:
+                dues.append(due)
+                break
             heapq.heappop(self._order)
-        return None
+        return min(dues, default=None)
 
 
 class Meter:

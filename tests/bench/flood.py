@@ -1,0 +1,198 @@
+"""100,000 pending pods of one namespace beside five pods a second of another: what the flood costs the other, and how much memory every service takes.
+
+Run it as `python -m tests.bench flood`; `HBOX_BENCH_FLOOD` is how many pods (100,000), `HBOX_BENCH_FLOOD_KIND` what they wait for: `large` (more cards than
+any node has), `shapes` (the same, in 500 shapes), or `quota` (their queue's capability is used up). Three waits are measured from a pod's creation
+until its node is seen: before the flood, while it comes, and while it stands. The API server and this program take their part of the cores while it comes,
+as they would without HBox: so a flood for another scheduler's pods is measured beside it, which HBox reads and leaves alone.
+"""
+
+import asyncio
+import json
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hbox_common.kube import NAMESPACES, PODS, QUEUES, Delta, Informer, KubeClient, Pod
+
+from .platform import HBOX, cpu_s, rss_mib
+from .scheduler import report
+
+FLOOD = int(os.environ.get("HBOX_BENCH_FLOOD", "100000"))
+KIND = os.environ.get("HBOX_BENCH_FLOOD_KIND", "large")
+NODES = 100
+SHAPES = 500
+#: Of the other namespace.
+PER_S, PODS_MEASURED = 5.0, 200
+#: How fast the flood comes, at most; so many requests at a time.
+FLOOD_PER_S, CONCURRENCY = 400.0, 16
+TIMES_P99 = 2.0
+#: What every service may take with 100,000 pods pending, and what it takes by each thousand more (docs/guides/install.md).
+MEMORY_MIB = {
+    "job-controller": 1000.0, "scheduler-core": 1000.0, "quota-ledger": 400.0, "binder": 300.0, "topology-collector": 200.0,
+    "health-monitor": 200.0, "nats-server": 700.0,
+}  # fmt: skip
+QUIET_S = 5.0
+PATIENCE_S = 900.0
+
+
+def _pod(name: str, cards: int, *, cpu_milli: int = 1000, scheduler: str = "hbox", queue: str = "") -> dict[str, Any]:
+    asked = {"cpu": f"{cpu_milli}m", "memory": "1Gi"}
+    resources = {"requests": asked, "limits": {**asked, "nvidia.com/gpu": str(cards)}}
+    annotations = {"scheduling.volcano.sh/queue-name": queue} if queue else {}
+    spec = {"schedulerName": scheduler, "containers": [{"name": "main", "image": "pause", "resources": resources}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+class Neighbour:
+    """Pods of one card, one after the other; each leaves when it has its node, so that there is room for the next."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._created: dict[str, float] = {}
+        self._bound: dict[str, float] = {}
+        self._count = 0
+        self._changed = asyncio.Event()
+
+    async def watch(self, informer: Informer[Pod]) -> None:
+        await informer.run(self._on_pods)
+
+    async def _on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
+        now = time.monotonic()
+        for delta in deltas:
+            if delta.new is not None and delta.new.spec.node_name:
+                self._bound.setdefault(delta.new.metadata.name, now)
+        self._changed.set()
+
+    async def waits_ms(self, until: Callable[[int], bool]) -> list[float]:
+        """Of pods made until it says so, by how many there were; ascending. A pod without a node after PATIENCE_S has waited for so long."""
+        mine: list[str] = []
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            while not until(len(mine)):
+                await asyncio.sleep(max(0.0, began + len(mine) / PER_S - time.monotonic()))
+                self._count += 1
+                mine.append(name := f"one-{self._count}")
+                self._created[name] = time.monotonic()
+                group.create_task(self._client.json("POST", PODS.path("other"), body=_pod(name, 1), timeout_s=60))
+        deadline = time.monotonic() + PATIENCE_S
+        while any(name not in self._bound for name in mine) and time.monotonic() < deadline:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 1.0)
+        await self._client.json("DELETE", PODS.path("other"), params={"gracePeriodSeconds": "0"}, timeout_s=120)
+        late = time.monotonic()
+        return sorted(1000 * (self._bound.get(name, late) - self._created[name]) for name in mine)
+
+
+def at(waits: Sequence[float], share: float) -> float:
+    return waits[max(0, math.ceil(share * len(waits)) - 1)]
+
+
+async def _flood(client: KubeClient, count: int, scheduler: str) -> None:
+    """So many pods, not faster than FLOOD_PER_S."""
+    left = iter(range(count))
+    began = time.monotonic()
+
+    async def work() -> None:
+        for i in left:
+            await asyncio.sleep(began + i / FLOOD_PER_S - time.monotonic())
+            shape = 1000 + i % SHAPES if KIND == "shapes" else 1000
+            body = _pod(f"{scheduler}-{i}", 1 if KIND == "quota" else 9, cpu_milli=shape, scheduler=scheduler, queue="flood")
+            await client.json("POST", PODS.path("flood"), body=body, timeout_s=120)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONCURRENCY):
+            group.create_task(work())
+
+
+async def _beside(neighbour: Neighbour, work: Awaitable[None]) -> tuple[list[float], float]:
+    """The neighbour's waits while `work` is done, and for how long that was, in seconds."""
+    began = time.monotonic()
+    task = asyncio.ensure_future(work)
+    waits = await neighbour.waits_ms(lambda made: task.done() and made >= 20)
+    await task
+    return waits, time.monotonic() - began
+
+
+async def _measure(state: Path, pids: dict[str, int]) -> None:
+    config = str(state / "kubeconfig")
+    async with (
+        KubeClient.connect(config, user_agent="bench") as client,
+        KubeClient.connect(config, user_agent="flood", connections=CONCURRENCY + 2) as flooding,
+        asyncio.TaskGroup() as group,
+    ):
+        for name in ("other", "flood"):
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            await client.json("POST", NAMESPACES.path(), body=body)
+        spec = {"capability": {"nvidia.com/gpu": 1 if KIND == "quota" else 10 * FLOOD}}
+        queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "flood"}, "spec": spec}
+        await client.json("POST", QUEUES.path(), body=queue)
+        neighbour = Neighbour(client)
+        informer = Informer(client, PODS, Pod, namespace="other")
+        watching = group.create_task(neighbour.watch(informer))
+        await informer.synced.wait()
+        await neighbour.waits_ms(lambda made: made >= 10)  # the first pay for connections
+
+        def said(what: str, waits: Sequence[float]) -> None:
+            print(
+                f"{what:58} p50 {at(waits, 0.5):7.0f}  p99 {at(waits, 0.99):7.0f}  longest {waits[-1]:7.0f} ms  ({len(waits)} pods)",
+                flush=True,
+            )
+
+        alone = await neighbour.waits_ms(lambda made: made >= PODS_MEASURED)
+        said("alone", alone)
+        control, _ = await _beside(neighbour, _flood(flooding, min(FLOOD, 20_000), "nobody"))
+        said("while as many of another scheduler's come", control)
+        await client.json("DELETE", PODS.path("flood"), params={"gracePeriodSeconds": "0"}, timeout_s=300)
+        await asyncio.sleep(QUIET_S)
+        before = {name: cpu_s(pid) for name, pid in pids.items()}
+        coming, took_s = await _beside(neighbour, _flood(flooding, FLOOD, "hbox"))
+        said(f"while {FLOOD:,} come ({FLOOD / took_s:.0f}/s)", coming)
+        used = {name: cpu_s(pid) - before[name] for name, pid in pids.items()}
+        print(f"{'':4}processor time while they come, s: {', '.join(f'{n} {s:.1f}' for n, s in used.items())}", flush=True)
+        await asyncio.sleep(QUIET_S)
+        before, began = {name: cpu_s(pid) for name, pid in pids.items()}, time.monotonic()
+        standing = await neighbour.waits_ms(lambda made: made >= PODS_MEASURED)
+        said(f"while {FLOOD:,} stand", standing)
+        spent = time.monotonic() - began
+        used = {name: (cpu_s(pid) - before[name]) / spent for name, pid in pids.items()}
+        print(f"{'':4}cores while they stand: {', '.join(f'{n} {s:.2f}' for n, s in used.items())}", flush=True)
+        report(
+            "p99 while they come, of that beside another scheduler's",
+            at(coming, 0.99) / at(control, 0.99),
+            "times",
+            TIMES_P99,
+            least=False,
+        )
+        report("p99 while they stand, of that alone", at(standing, 0.99) / at(alone, 0.99), "times", TIMES_P99, least=False)
+        for name, most in MEMORY_MIB.items():
+            if name in pids:
+                report(f"{FLOOD:,} pending: {name}", rss_mib(pids[name]), "MiB", most, least=False)
+        watching.cancel()
+
+
+def main() -> None:
+    print(f"{FLOOD:,} pods that wait ({KIND}) of one namespace; {PER_S:g} pods a second of another; {NODES} nodes of 8 cards")
+    state = Path(tempfile.mkdtemp(prefix="hbox-bench-"))
+    errors = (state / "up.err").open("wb")
+    up = subprocess.Popen(
+        [HBOX, "up", "--state", state, "--nodes", f"{NODES}x8"], stdout=subprocess.PIPE, stderr=errors, text=True
+    )
+    try:
+        assert up.stdout is not None
+        if not any(line.startswith("ready") for line in up.stdout):
+            raise SystemExit(f"hbox up did not get ready; see {state}/logs")
+        asyncio.run(_measure(state, json.loads((state / "pids.json").read_text())))
+    finally:
+        up.terminate()
+        up.wait(60)
+        errors.close()
+        if not os.environ.get("HBOX_BENCH_KEEP"):
+            shutil.rmtree(state, ignore_errors=True)
