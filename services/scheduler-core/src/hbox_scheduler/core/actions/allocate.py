@@ -139,7 +139,9 @@ class Serving:
     def _note_fitting(self, statement: Statement, gang: Gang) -> None:
         """How many members found places, and why the next one found none beside them."""
         outcome = self._session.outcome
-        outcome.fitting[gang.id] = sum(done.kind is OperationKind.ALLOCATE for done in statement.operations)
+        outcome.fitting[gang.id] = sum(
+            len(done.members) for done in statement.operations if done.kind is OperationKind.ALLOCATE
+        )
         if outcome.fitting[gang.id] and (left := next((one for one in gang.of(Status.PENDING) if not one.best_effort), None)):
             outcome.next_ones[gang.id] = self._placing.reasons(left)
 

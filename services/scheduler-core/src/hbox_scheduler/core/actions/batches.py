@@ -81,7 +81,7 @@ class Batches:
         keys = None if cards is None else session.card_keys(member.task, columns, distinct)
         batch = pick(columns, distinct, np.array([*counts.values()], dtype=np.int64), self._placing.task(member), keys)
         order: Sequence[int] = range(len(rows))
-        if len(counts) > 1:
+        if len(counts) < len(rows):
             place = {row: number for number, row in enumerate(counts)}
             order = sorted(order, key=[place[row] for row in rows].__getitem__)
         return batch, slices_of(columns, batch, cards.count if cards is not None else 0), order

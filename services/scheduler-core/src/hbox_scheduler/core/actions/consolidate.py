@@ -184,7 +184,10 @@ class Consolidation:
     def _terms(self, gang: Gang, statement: Statement, moved: list[Member]) -> MoveTerms:
         session, rule = self._session, self._rule
         placed = [
-            done.member for done in statement.operations if done.kind is not OperationKind.EVICT and done.member.gang is gang
+            member
+            for done in statement.operations
+            if done.kind is not OperationKind.EVICT and done.member.gang is gang
+            for member in done.members
         ]
         restarted = {id(member): member for member in moved}
         for other in {id(member.gang): member.gang for member in moved}.values():

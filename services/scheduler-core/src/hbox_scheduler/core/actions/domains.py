@@ -48,7 +48,7 @@ class Domains:
         for wanted in self._servings(pending):
             statement = session.statement()
             if self._as_promised(statement, gang, wanted) or self._attempt(statement, gang, wanted):
-                pending.drop(done.member for done in statement.operations)
+                pending.drop(member for done in statement.operations for member in done.members)
                 if session.ready(gang):
                     self._remember(gang)
                     statement.commit()

@@ -5,7 +5,7 @@ A pod has one booking at most. The columns are the sum of the bookings; where a 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hbox_common.model import (
@@ -56,7 +56,7 @@ class Booking:
     preemptable: bool = True
     claim: ClaimId = ClaimId("")
     held: Claim | None = None  #: the ledger's claim, once there is one
-    models: Resources = field(default_factory=dict)  #: cards by model, while queues name models
+    models: Resources | None = None  #: cards by model, while queues name models
     pool: str = ""  #: in which it counts
 
     @property
@@ -117,7 +117,7 @@ class Bookings:
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._of: dict[PodUid, Booking] = {}
-        self._on: dict[NodeName, dict[PodUid, Booking]] = {}
+        self._on: dict[NodeName, list[PodUid]] = {}  #: whose bookings are on a node
         self.queue_used: dict[QueueName, Resources] = {}  #: of each queue's own pods
         self.queues = QueueTree(self.queue_used)
         self.card_quotas = CardQuotas()  #: of namespaces, with what is held there
@@ -153,9 +153,9 @@ class Bookings:
             pod = booking.pod
             of[pod] = booking
             if (there := on.get(booking.node)) is None:
-                on[booking.node] = {pod: booking}
+                on[booking.node] = [pod]
             else:
-                there[pod] = booking
+                there.append(pod)
         assert len(of) == after, "a pod was placed that has a place"
         self.changed.note([booking.pod for booking in bookings])
         first = bookings[0]
@@ -209,14 +209,14 @@ class Bookings:
         row = self._columns.row_of.get(booking.node)
         return self._columns.pool_of(row) if row is not None else ""
 
-    def _models(self, booking: Booking) -> Resources:
+    def _models(self, booking: Booking) -> Resources | None:
         """Cards by model: as the ledger's claim says, where there is one, else by the inventory."""
         if not self._by_model or not booking.slices:
-            return {}
+            return None
         if booking.held is not None:
-            return booking.held.models
+            return booking.held.models or None
         row = self._columns.row_of.get(booking.node)
-        return cards_by_model(self._columns.states[row], booking.slices) if row is not None else {}
+        return cards_by_model(self._columns.states[row], booking.slices) or None if row is not None else None
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
         """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
@@ -239,7 +239,7 @@ class Bookings:
                 self._leave(old)
                 self._enter(booking)
             else:
-                self._of[booking.pod] = self._on[booking.node][booking.pod] = booking
+                self._of[booking.pod] = booking
                 self._protect(booking)
             return
         if old is not None:
@@ -273,7 +273,8 @@ class Bookings:
         row = self._columns.row_of[node]
         self.moved(node)
         self._columns.clear_usage(row)
-        for booking in self._on.get(node, {}).values():
+        for pod in self._on.get(node, ()):
+            booking = self._of[pod]
             self._columns.book(row, booking.requests, booking.slices)
 
     def moved(self, node: NodeName) -> None:
@@ -282,7 +283,7 @@ class Bookings:
 
     def _enter(self, booking: Booking) -> None:
         self._of[booking.pod] = booking
-        self._on.setdefault(booking.node, {})[booking.pod] = booking
+        self._on.setdefault(booking.node, []).append(booking.pod)
         self._use(booking, 1)
         self._protect(booking)
         self.card_quotas.book(booking.namespace, booking.requests, booking.slices)
@@ -293,7 +294,7 @@ class Bookings:
         del self._of[booking.pod]
         self._protected.pop(booking.pod, None)
         on = self._on[booking.node]
-        del on[booking.pod]
+        on.remove(booking.pod)
         if not on:
             del self._on[booking.node]
         self._use(booking, -1)

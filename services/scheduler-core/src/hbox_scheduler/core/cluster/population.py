@@ -42,7 +42,7 @@ class Population:
     _by_term: dict[str, dict[tuple[PodTerm, str, int], TermCounts]] = field(default_factory=dict)
 
     _beginning: "Callable[[], Population] | None" = None  #: until somebody asks: the members that were there before
-    _since: list[tuple[Member, int]] = field(default_factory=list)  #: those that came to a row, or left (-1), until then
+    _since: list[tuple[Sequence[Member], bool]] = field(default_factory=list)  #: who came to their rows, or left, until then
     _constraining: bool = True  #: whether anybody may want something of others, of those before; then, of all
 
     @classmethod
@@ -61,15 +61,15 @@ class Population:
         if self._beginning is not None:
             before, since, self._beginning, self._since = self._beginning(), self._since, None, []
             self._members, self._constrained = dict(before._members), dict(before._constrained)
-            for member, row in since:
-                if row >= 0:
-                    self.put(member, row)
+            for members, came in since:
+                if came:
+                    self.put_all(members)
                 else:
-                    self.take(member)
+                    self.take_all(members)
 
     def put(self, member: Member, row: int) -> None:
         if self._beginning is not None:
-            self._since.append((member, row))
+            self._since.append(((member,), True))
             self._constraining = self._constraining or bool(member.constraints)
             return
         self._members[id(member)] = (member, row)
@@ -81,7 +81,7 @@ class Population:
         """Each where it is now."""
         constrained = (not members[:1] or not members[0].gang.kinds) and any(member.constraints for member in members)
         if self._beginning is not None:
-            self._since += [(member, member.row) for member in members]
+            self._since.append((members, True))
             self._constraining = self._constraining or constrained
         elif self._matching or constrained:
             for member in members:
@@ -92,7 +92,7 @@ class Population:
 
     def take(self, member: Member) -> None:
         if self._beginning is not None:
-            self._since.append((member, -1))
+            self._since.append(((member,), False))
             return
         found = self._members.pop(id(member), None)
         if found is not None:
@@ -101,7 +101,7 @@ class Population:
 
     def take_all(self, members: Sequence[Member]) -> None:
         if self._beginning is not None:
-            self._since += [(member, -1) for member in members]
+            self._since.append((members, False))
         elif self._matching or any(member.constraints for member in members):
             for member in members:
                 self.take(member)

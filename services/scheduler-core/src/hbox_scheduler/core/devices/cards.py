@@ -231,5 +231,7 @@ def slices_of(columns: Columns, batch: Batch, cards: int) -> list[tuple[CardSlic
     indexes = columns.card_index[batch.card_rows, batch.card_positions]
     cells = np.stack((indexes, batch.memory_mib), axis=1).tobytes()
     width = 16 * cards
-    cores = batch.cores
+    cores, pods = batch.cores, len(cells) // width
+    if cells == cells[:width] * pods:
+        return [_slices(cells[:width], cores)] * pods
     return [_slices(cells[start : start + width], cores) for start in range(0, len(cells), width)]

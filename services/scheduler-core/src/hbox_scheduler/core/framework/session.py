@@ -131,7 +131,9 @@ class Outcome:
 
     def take(self, operations: Sequence[Operation]) -> None:
         allocate, pipeline, evict = OperationKind.ALLOCATE, OperationKind.PIPELINE, OperationKind.EVICT
-        self.bindings += [done.member for done in operations if done.kind is allocate]
+        for done in operations:
+            if done.kind is allocate:
+                self.bindings += done.members
         self.nominations += [done.member for done in operations if done.kind is pipeline]
         self.evictions += [
             Eviction(done.member, done.row, done.preemptor, done.reason, done.slices)
@@ -355,9 +357,12 @@ class Session:
 
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
         """As sorted by `member_key`, for many: by the last part of it first. Most parts are equal for all members of a gang, and cost no sorting."""
-        ordered = sorted(members, key=_by_rank)
-        if len(ordered) == 1 or (ordered and ordered[0].gang.kinds and not ordered[0].gang.annotations):
-            return ordered  # no plugin can tell them apart
+        ordered = list(members)
+        if ordered and ordered[0].gang.kinds and not ordered[0].gang.annotations:
+            return ordered  # no plugin can tell them apart, and they were made in this order
+        ordered.sort(key=_by_rank)
+        if len(ordered) == 1:
+            return ordered
         parts: list[Callable[[Member], Key]] = [
             *(plugin.member_key for plugin in self._all(MemberOrder)),
             lambda member: -member.priority,

@@ -28,7 +28,7 @@ class OperationKind(Enum):
 
 @dataclass(slots=True)  # not frozen: those take three times as long to make, and large gangs make thousands
 class Operation:
-    """What was done to a member, and what it was before. Not changed after it was made."""
+    """What was done to a member, or to `alike` ones at once, and what it was before. Not changed after it was made."""
 
     kind: OperationKind
     member: Member
@@ -39,6 +39,11 @@ class Operation:
     reason: str = ""
     models: Asked = ()
     pool: str = ""
+    alike: Sequence[Member] = ()  #: the first is `member`
+
+    @property
+    def members(self) -> Sequence[Member]:
+        return self.alike or (self.member,)
 
 
 class Statement:
@@ -61,15 +66,15 @@ class Statement:
         self._count_models(member)
         self._session.placed(member, row)
 
-    def allocate_all(self, members: Sequence[Member], batch: Batch, slices: Sequence[Sequence[CardSlice]]) -> None:
+    def allocate_all(self, members: Sequence[Member], batch: Batch, slices: Sequence[tuple[CardSlice, ...]]) -> None:
         """As `allocate`, for equal pending members of one gang, along the batch, which is booked at once."""
         session = self._session
         session.columns.apply(batch)
         rows: list[int] = batch.rows.repeat(batch.counts).tolist()
-        allocate, allocated = OperationKind.ALLOCATE, Status.ALLOCATED
-        self.operations += [Operation(allocate, member, member.status, member.row, member.slices) for member in members]
+        first, allocated = members[0], Status.ALLOCATED
+        self.operations.append(Operation(OperationKind.ALLOCATE, first, first.status, first.row, first.slices, alike=members))
         for member, row, own in zip(members, rows, slices, strict=True):
-            member.status, member.row, member.slices = allocated, row, tuple(own)
+            member.status, member.row, member.slices = allocated, row, own
         members[0].gang.moved_alike(members, Status.PENDING)
         session.namespace_quotas.book(members)
         for member in members if session.models or session.pools else ():
@@ -149,39 +154,41 @@ class Statement:
 
     def rollback(self, mark: int = 0) -> None:
         """Take back all operations after the mark, newest first."""
-        columns = self._session.columns
         while len(self.operations) > mark:
             done = self.operations.pop()
-            member, row = done.member, done.member.row
-            if done.kind is not OperationKind.EVICT:
-                self._session.namespace_quotas.book((member,), -1)
-            if self._session.models:
-                self._uncount_models(done)
-            match done.kind:
-                case OperationKind.ALLOCATE:
-                    columns.undo(member.row, member.task.requests, member.slices)
-                    member.row, member.slices = done.row, done.slices
-                    self._turn(member, done.status)
-                    self._session.displaced(member, row)
-                    member.models, member.pool = done.models, done.pool
-                case OperationKind.PIPELINE:
-                    self._session.promises -= 1
-                    columns.depart(member.row, member.task.requests, member.slices)
-                    member.row, member.slices = done.row, done.slices
-                    self._turn(member, done.status)
-                    self._session.displaced(member, row)
-                    member.models, member.pool = done.models, done.pool
-                case OperationKind.EVICT:
-                    if member.row >= 0:
-                        columns.depart(member.row, member.task.requests, member.slices, -1)
-                    self._turn(member, done.status)
-                    self._session.placed(member, row)
+            for member in reversed(done.members):
+                self._take_back(done, member)
 
-    def _uncount_models(self, done: Operation) -> None:
-        if done.kind is OperationKind.EVICT:
-            self._session.models.evicted(done.member, -1)
+    def _take_back(self, done: Operation, member: Member) -> None:
+        """Undo what was done to one of its members."""
+        session, row = self._session, member.row
+        columns = session.columns
+        if done.kind is not OperationKind.EVICT:
+            session.namespace_quotas.book((member,), -1)
+        if session.models:
+            self._uncount_models(done.kind, member)
+        match done.kind:
+            case OperationKind.ALLOCATE:
+                columns.undo(row, member.task.requests, member.slices)
+            case OperationKind.PIPELINE:
+                session.promises -= 1
+                columns.depart(row, member.task.requests, member.slices)
+            case OperationKind.EVICT:
+                if row >= 0:
+                    columns.depart(row, member.task.requests, member.slices, -1)
+                self._turn(member, done.status)
+                session.placed(member, row)
+                return
+        member.row, member.slices = done.row, done.slices
+        self._turn(member, done.status)
+        session.displaced(member, row)
+        member.models, member.pool = done.models, done.pool
+
+    def _uncount_models(self, kind: OperationKind, member: Member) -> None:
+        if kind is OperationKind.EVICT:
+            self._session.models.evicted(member, -1)
         else:
-            self._session.models.book(done.member, -1)
+            self._session.models.book(member, -1)
 
     def discard(self) -> None:
         self.rollback()

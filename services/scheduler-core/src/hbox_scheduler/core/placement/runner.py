@@ -706,15 +706,15 @@ class SessionRunner:
                 self._columns.depart(member.row, member.task.requests, member.slices)
             self._columns.depart(eviction.row, member.task.requests, eviction.slices, -1)
             self._running.mark_changed((eviction.member.uid,))
-        kept = {*map(id, given), *(id(eviction.member) for eviction in session.outcome.evictions)}
+        kept = {*given, *(eviction.member for eviction in session.outcome.evictions)}
         for gang, entry in gangs.items():
             if gang.kinds and not gang.holding and not gang.waiting:
                 continue  # as it was
             entry.gang = None
-            if gang.kinds and gang.holding == len(gang.members) and id(gang.members[0]) in kept:
+            if gang.kinds and gang.holding == len(gang.members) and gang.members[0] in kept:
                 continue
             for member in gang.members:
-                if id(member) in kept:
+                if member in kept:
                     continue
                 if member.status is Status.PIPELINED:
                     self._columns.depart(member.row, member.task.requests, member.slices)

@@ -172,7 +172,7 @@ class RunningJobs:
             movable=booking.task is not None and booking.pool != OFFLINE and booking.job not in self._bookings.in_domains,
             row=self._columns.row_of[booking.node],
             slices=booking.slices,
-            models=self._models_of(booking) if booking.models else (),
+            models=self._models_of(booking),
             pool=booking.pool,
             preemptable=claim is not None and claim.preemptable,
             protected_until=claim.protected_until if claim is not None else 0.0,
@@ -185,6 +185,8 @@ class RunningJobs:
 
     def _models_of(self, booking: Booking) -> Asked:
         """Cards by model, by column: equal ones are one object."""
+        if not booking.models:
+            return ()
         models = tuple(booking.models.items())
         found = self._models.get(models)
         if found is None:

@@ -51,8 +51,11 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
 
     def open(self, session: "Session") -> None:
         self._session = session
-        self._tree: Tree = session.tree
         self._sizes: dict[int, Ints] = {}
+
+    @property
+    def _tree(self) -> Tree:
+        return self._session.tree
 
     @property
     def sees_plain_pods(self) -> bool:
