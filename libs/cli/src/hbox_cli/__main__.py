@@ -21,6 +21,7 @@ COMMANDS = {
     "up": ("up", "Run the platform: broker, services, and an emulated cluster or yours."),
     "replay": ("replay", "Replay a trace through the platform; report and audit."),
     "check": ("check", "Is everything reachable, and if not, what to do."),
+    "diag": ("diag", "One archive for whoever has to find out what is wrong; without secrets."),
     "audit": ("audit", "Prove from outside that no card is over-booked and no gang partial."),
     "jobs": ("jobs", "Jobs with their state and the reason why they wait."),
     "why": ("why", "Why a job does not start, or why it is where it is."),

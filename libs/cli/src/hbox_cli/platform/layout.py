@@ -147,9 +147,25 @@ class Layout:
     def write_pids(self, pids: Mapping[str, int]) -> None:
         _replace(self.folder / "pids.json", dict(pids))
 
+    def write_settings(self, environments: Mapping[str, Mapping[str, str]]) -> None:
+        """What each service is started with, for `hbox diag`: its variables of ours. Passwords among them, as in platform.json."""
+        ours = ("HBOX_", "OTEL_")
+        _replace(
+            self.folder / "settings.json",
+            {name: {k: v for k, v in sorted(env.items()) if k.startswith(ours)} for name, env in environments.items()},
+        )
+
+    def settings(self) -> dict[str, dict[str, str]]:
+        """What `write_settings` wrote; empty where it cannot be read."""
+        try:
+            found = json.loads((self.folder / "settings.json").read_text())
+            return {str(name): {str(k): str(v) for k, v in env.items()} for name, env in found.items()}
+        except (OSError, ValueError, AttributeError):
+            return {}
+
     def forget(self) -> None:
-        """Takes back what `write_running` and `write_pids` wrote: nothing runs here any more."""
-        for name in ("platform.json", "pids.json"):
+        """Takes back what `write_running`, `write_pids` and `write_settings` wrote: nothing runs here any more."""
+        for name in ("platform.json", "pids.json", "settings.json"):
             (self.folder / name).unlink(missing_ok=True)
 
     def running(self) -> Running:

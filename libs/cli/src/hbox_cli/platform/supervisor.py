@@ -346,6 +346,7 @@ class Platform:
                 if service in self._kubeconfigs:
                     env["HBOX_KUBECONFIG"] = self._kubeconfigs[service]
             kept.append(Kept(name, [sys.executable, "-m", module], env, self.layout.log(name), port, module=module))
+        self.layout.write_settings({one.name: one.env for one in kept})
         return kept
 
     # --- readiness
