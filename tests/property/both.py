@@ -112,14 +112,19 @@ class Both:
         for eviction in step.evictions:
             claim = self.books.live[eviction.claim].claim
             gone = PodFact(claim.pod_uid, claim.namespace, claim.pod, PodPhase.GONE, claim.node, claim.job, claim.queue, 0, {})
-            self.scheduler.on_withdrawn([claim.job], [1 << 60])
+            self.withdraw(claim.job)
             lifecycle.observed(self.books, step, gone)
+
+    def withdraw(self, job: JobId) -> None:
+        """job-controller says that it waits for nothing any more."""
+        self.scheduler.on_withdrawn([job], [1 << 60])
+        self.books.records.withdraw([job], [1 << 60])
 
     def ends(self, pod: PodUid) -> None:
         """It has run."""
         step, first = self.books.step(self.now), self.books.index
         claim = self.books.live[self.books.by_pod[pod]].claim
-        self.scheduler.on_withdrawn([claim.job], [1 << 60])
+        self.withdraw(claim.job)
         gone = PodFact(pod, claim.namespace, claim.pod, PodPhase.GONE, claim.node, claim.job, claim.queue, 0, {})
         lifecycle.observed(self.books, step, gone)
         claims = [change.claim for change in step.changes]

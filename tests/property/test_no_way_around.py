@@ -13,7 +13,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import PUBLIC, Claim, Job, Queue, QueueName
+from hbox_common.model import PUBLIC, CardQuota, Claim, Job, PodUid, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL, POOLED, is_exclusive
 from hbox_scheduler.core.simulate import job, node
@@ -332,3 +332,47 @@ def test_a_gang_of_one_model_takes_no_more_from_its_relatives_than_they_may_give
     world.bring(*(Work(job(f"v{i}", cards=1, queue="vision", created_at=float(i))) for i in range(8)))
     world.bring(Work(job("gang", pods=2, cards=1, queue="chat", created_at=100.0)))
     assert (world.held("chat"), world.held("asr")) == (2, 4)
+
+
+def test_who_gives_nothing_back_has_the_model_that_nobody_is_guaranteed() -> None:
+    """It names no model: that the H100 are guaranteed keeps it from these, and from no A100."""
+    owner = Queue(QueueName("owner"), guarantee={f"{GPU}.H100": 4})
+    nodes = [node("n0", cards=4, cpu=64, model="H100"), node("n1", cards=4, cpu=64, model="A100")]
+    world = Mix(nodes, [owner, Queue(QueueName("keeps"), reclaimable=False)]).world()
+    world.bring(Work(job("gang", pods=4, cards=1, queue="keeps", created_at=0.0)))
+    assert [claim.node for claim in world.claims()] == ["n1"] * 4
+
+
+def test_who_gives_nothing_back_has_the_pool_of_which_nobody_is_guaranteed_anything() -> None:
+    owner = Queue(QueueName("owner"), guarantee={GPU: 4})
+    nodes = [node("n0", cards=4, cpu=64), node("p0", cards=4, cpu=64, labels={POOL: PUBLIC})]
+    world = Mix(nodes, [owner, Queue(QueueName("keeps"), reclaimable=False)]).world()
+    world.bring(Work(job("gang", pods=4, cards=1, queue="keeps", created_at=0.0)))
+    assert [claim.node for claim in world.claims()] == ["p0"] * 4
+
+
+def test_in_a_queue_that_gives_nothing_back_one_job_makes_room_for_another() -> None:
+    """What is guaranteed to others leaves the queue 2 cards, and the one that leaves gives as many back as the one that comes takes."""
+    tops = [Queue(QueueName("owner"), guarantee={GPU: 2}), Queue(QueueName("keeps"), reclaimable=False)]
+    world = Mix([node("n0", cards=4, cpu=64)], tops).world()
+    low, high = (
+        replace(job(name, pods=2, cards=1, queue="keeps", created_at=at), priority=rank)
+        for name, at, rank in (("low", 0.0, 0), ("high", 1.0, 1))
+    )
+    world.bring(Work(low))
+    world.bring(Work(high))
+    assert {claim.job for claim in world.claims()} == {high.id}
+
+
+def test_who_waited_for_a_quota_takes_back_what_is_its_own_once_the_quota_leaves_it_room() -> None:
+    """What ends is of another queue, and somebody else has the card that it leaves: for the owner nothing changes but what its namespace may have."""
+    tops = [Queue(QueueName("owner"), deserved={GPU: 2}), Queue(QueueName("lends"), deserved={GPU: 0})]
+    quota = CardQuota("small", "cards", {GPU: 2})
+    world = Mix([node("n0", cards=2, cpu=64)], tops, quotas=[quota]).world()
+    world.bring(Work(replace(job("held", cards=1, queue="lends", created_at=0.0), namespace="small")))
+    world.bring(Work(job("other", cards=1, queue="lends", created_at=1.0)))
+    world.bring(Work(replace(job("gang", pods=2, cards=1, queue="owner", created_at=2.0), namespace="small")))
+    world.bring(Work(job("next", cards=1, queue="lends", created_at=3.0)))
+    world.ends(PodUid("held-0"))
+    world.rest()
+    assert world.held("owner") == 2

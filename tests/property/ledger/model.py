@@ -157,7 +157,8 @@ class Model:
         asked = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements if p.node in NODES)
         if not asked:
             return True
-        non_preemptible = lent.non_preemptible(self.rows.live())
+        gone = self._leaving(plan)
+        non_preemptible = lent.non_preemptible(c for c in self.rows.live() if c.id not in gone)
         non_preemptible += [
             (p.queue, p.node, p.requests.get(GPU, 0)) for p in self._places(plan) if lent.stands_firm(p.queue, preemptable=True)
         ]

@@ -124,16 +124,28 @@ class Lending:
             below = {name: sums.owed(name) - units for name, units in before.items()}
 
     @contextmanager
-    def beside(self, others: Collection[Held]) -> Iterator[None]:
-        """As if these pods had what they are promised."""
-        self._fresh()
-        for held in others:
-            self.book(held)
+    def uneased(self) -> Iterator[None]:
+        """What is booked meanwhile is an attempt, by which there is no more than before for anybody who waits."""
+        eased = self.eased
         try:
             yield
         finally:
-            for held in others:
-                self.book(held, -1)
+            self.eased = eased
+
+    @contextmanager
+    def beside(self, others: Collection[Held], *, leaving: Collection[Held] = ()) -> Iterator[None]:
+        """As if these pods had what they are promised, and those that leave had left."""
+        changes = [*((held, 1) for held in others), *((held, -1) for held in leaving)]
+        if changes:
+            self._fresh()
+        with self.uneased():
+            for held, times in changes:
+                self.book(held, times)
+            try:
+                yield
+            finally:
+                for held, times in changes:
+                    self.book(held, -times)
 
     def headroom(self, queue: QueueName, each: Mapping[str, int]) -> Headroom:
         """How many times non-preemptible work of the queue that asks for `each`, by the names of the pools where it goes, may still start (None = no limit),

@@ -23,13 +23,16 @@ from .ledgerstate import LedgerState
 
 def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
     """Why a queue that gives nothing back would hold with the plan what others are guaranteed. With victims it is judged beside what was promised to
-    others."""
+    others, and as if all that leave were gone: of its own jobs one may make room for another."""
     lending = state.lending
     if not lending.is_non_preemptible(plan.queue, preemptable=True) or is_offline(state.records.class_of(plan.job)):
         return None
     asked = _asked(state, plan)
-    promised = [Held(p.queue, p.node, p.amounts, preemptable=True) for p in state.evicting.places()] if plan.victims else []
-    with lending.beside(promised):
+    promised, leaving = list[Held](), list[Held]()
+    if plan.victims:
+        promised = [Held(p.queue, p.node, p.amounts, preemptable=True) for p in state.evicting.places()]
+        leaving = state.held_by({*state.evicting.claims(), *(victim.claim for victim in plan.victims if not victim.to)})
+    with lending.beside(promised, leaving=leaving):
         headroom = lending.headroom(plan.queue, asked)
     return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {headroom.message}") if headroom.times == 0 else None
 

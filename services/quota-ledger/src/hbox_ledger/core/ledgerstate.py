@@ -182,6 +182,10 @@ class LedgerState:
         """An empty step at the books' present index."""
         return Step(now, self.index)
 
+    def held_by(self, claims: Iterable[ClaimId]) -> list[Held]:
+        """What those of them that live hold."""
+        return [_held(record.claim) for claim in claims if (record := self.live.get(claim)) is not None]
+
     def know(self, node: NodeName, state: NodeState | None = None, verdict: Verdict | None = None) -> None:
         """What is said of a node, from now on; None: what was said before."""
         if state is not None:

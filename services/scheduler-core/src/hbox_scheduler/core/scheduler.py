@@ -516,13 +516,13 @@ class Scheduler:
             self._placer.activate_waiting(self.index, now)
             self._queue.reroute(changed)
             self._queue.requota(self._quotas_changed)
-            self._queue.activate_unschedulable(freed, changed, self.bookings.namespaces_freed)
-            self._quotas_changed, self.bookings.namespaces_freed = set(), set()
+            paid, self._quotas_changed, self.bookings.namespaces_freed = self.bookings.namespaces_freed, set(), set()
+            self._queue.activate_unschedulable(freed, changed, paid)
             out.admitted, out.repeated = self.admission.run(now)
             self._plan(out, now)
             out.more |= self._unschedulable.behind and self._flights.placements < self.limits.outstanding
             self._verdicts.put_all(self._placer.changed_verdicts(now), now)
-            self._preemptor.add_all(freed, rules_changed=bool(changed))
+            self._preemptor.add_all(freed, paid, rules_changed=bool(changed))
             out.plans += self._preemptor.run(self.index, now, wall)
             out.more |= self._preemptor.activated
             out.plans += self._shuffling.run(now)

@@ -125,6 +125,9 @@ class Bookings:
         self._priorities: defaultdict[QueueName, Counter[int]] = defaultdict(Counter)
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
         self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
+        self.limited_by_guarantees: set[QueueName] = (
+            set()
+        )  #: queues whose non-preemptible work waits because of what others are guaranteed; the reader empties it
         self._by_model = False
         self._in_pools: defaultdict[str, Counter[QueueName]] = defaultdict(
             Counter
@@ -217,6 +220,10 @@ class Bookings:
             return booking.held.models or None
         row = self._columns.row_of.get(booking.node)
         return cards_by_model(self._columns.states[row], booking.slices) or None if row is not None else None
+
+    def held(self, pods: Iterable[PodUid]) -> list[Held]:
+        """What those of them that have bookings hold."""
+        return [_held(booking) for pod in pods if (booking := self._of.get(pod)) is not None]
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
         """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""

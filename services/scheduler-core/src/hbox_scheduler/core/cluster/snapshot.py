@@ -8,6 +8,7 @@ from hbox_common.model import (
     CardQuotas,
     CardRequest,
     HyperNode,
+    Lending,
     NodeUsage,
     PodUid,
     QueueName,
@@ -45,6 +46,10 @@ class Cluster:
     quotas: Sequence[ResourceQuota] = ()
     card_quotas: Sequence[CardQuota] = ()  #: what quotas say of cards
     card_books: CardQuotas | None = None  #: in place of them: with what is held, by members and others
+    lending: Lending | None = None  #: what of guarantees is lent; None: nobody looks
+    limited_by_guarantees: set[QueueName] = field(
+        default_factory=set
+    )  #: queues that give nothing back, and may not have all that they like of what others are guaranteed: sessions add them
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have

@@ -24,6 +24,7 @@ from ..cluster.running import Kind, RunningGangs
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task
 from ..quotas.models import concerned, limit_message, within_limits, without_models
+from .guarantees import Guarantees
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,17 @@ class Variant:
 class Models:
     """False where no queue names a model: then it has no say, and costs nothing."""
 
-    def __init__(self, columns: Columns, cluster: Cluster, running: RunningGangs, fresh: Sequence[Gang]) -> None:
+    def __init__(
+        self, columns: Columns, cluster: Cluster, running: RunningGangs, fresh: Sequence[Gang], guarantees: Guarantees
+    ) -> None:
+        """`guarantees`: what the models may not be taken of, where others are guaranteed them."""
         amounts = {
             name for queue in cluster.queues for of in (queue.capability, queue.deserved, queue.guarantee) for name in of
         }
         named = named_models(amounts)
         self._named = bool(named)
         self._columns = columns
+        self._guarantees = guarantees
         #: column -> the model's resource; of all models that there are, or that are named
         self.names: dict[int, str] = {}
         if not named:
@@ -143,9 +148,11 @@ class Models:
 
     def left(self, queue: QueueName, *, later: bool, pool: str = "") -> Resources:
         """Cards more that the queue may have of each limited model, in this pool. `later`: once all that leaves has left."""
-        return of_pool(
-            pool, remaining(self._limits_of(queue, self._leaving if later else {}), lambda name: by_pool(name)[1] == pool)
-        )
+        limits = self._limits_of(queue, self._leaving if later else {})
+        left = of_pool(pool, remaining(limits, lambda name: by_pool(name)[1] == pool))
+        for model, more in self._guarantees.left_of_models(queue, pool).items() if self._guarantees else ():
+            left[model] = min(left.get(model, more), more)
+        return left
 
     def _limits_of(self, queue: QueueName, freed: Mapping[QueueName, Resources]) -> Iterator[Limit[QueueName, str]]:
         for above in self._paths.get(queue, ()):
@@ -169,12 +176,12 @@ class Models:
 
     def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]], *, later: bool) -> bool:
         """Whether the queue may have all of these cards. places: rows and slices."""
-        left = remaining(self._limits_of(queue, self._leaving if later else {}), lambda _: True)
-        for row, slices in places if left else ():
+        left, held = remaining(self._limits_of(queue, self._leaving if later else {}), lambda _: True), list(places)
+        for row, slices in held if left else ():
             for model, cards in cards_by_model(self._columns.states[row], slices).items():
                 if (name := in_pool(model, self._columns.pool_of(row))) in left:
                     left[name] -= cards
-        return all(more >= 0 for more in left.values())
+        return all(more >= 0 for more in left.values()) and (not self._guarantees or self._guarantees.admits(queue, held))
 
     def limit_message(self, member: Member, nodes: int) -> str:
         """Which limits keep it from so many nodes, in words."""

@@ -36,6 +36,7 @@ from ..explain.reasons import Reasons
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .external import Ask, nobody
+from .guarantees import Guarantees
 from .hooks import (
     Allocatable,
     BestNode,
@@ -175,7 +176,9 @@ class Session:
         self.running = cluster.running or RunningGangs(columns)  #: gangs that were here before, and have nothing to place
         self.running.tell()
         self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
-        self.models = Models(columns, cluster, self.running, self.fresh)
+        self.guarantees = Guarantees(columns, cluster)
+        self._lends = bool(self.guarantees)
+        self.models = Models(columns, cluster, self.running, self.fresh, self.guarantees)
         self.pools = Pools(columns, self.queues, self.running, self.fresh)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
         self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()
@@ -235,6 +238,7 @@ class Session:
         self._hooks.clear()
         self._flat.clear()
         self._passes = None
+        self.guarantees.close()
         del self.ranking
 
     # What plugins and actions ask about the cluster.
@@ -287,6 +291,8 @@ class Session:
 
     def placed(self, member: Member, row: int) -> None:
         self.population.put(member, row)
+        if self._lends:
+            self.guarantees.book(member, row)
         self.ranking.touch(member.gang.queue)
         for plugin in self._events:
             plugin.placed(member, row)
@@ -294,12 +300,16 @@ class Session:
     def placed_all(self, members: Sequence[Member]) -> None:
         """As `placed`, for equal members of one gang, each where it is now."""
         self.population.put_all(members)
+        for member in members if self._lends else ():
+            self.guarantees.book(member, member.row)
         self.ranking.touch(members[0].gang.queue)
         for plugin in self._events:
             plugin.placed_alike(members)
 
     def displaced(self, member: Member, row: int) -> None:
         self.population.take(member)
+        if self._lends:
+            self.guarantees.book(member, row, -1)
         self.departures.append((member,))
         self.ranking.touch(member.gang.queue)
         for plugin in self._events:
@@ -310,6 +320,8 @@ class Session:
         self.population.take_all(members)
         self.departures.append(members)
         for member in members:
+            if self._lends:
+                self.guarantees.book(member, member.row, -1)
             self.ranking.touch(member.gang.queue)
         for plugin in self._events:
             for member in members:
@@ -440,6 +452,8 @@ class Session:
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
         """Whether the queue may take this member on top of what it has."""
+        if self._lends and not self.guarantees.room(member, 1):
+            return False
         return all(plugin.room(queue, member, 1) > 0 for plugin in self._all(Allocatable))
 
     def room(self, queue: QueueInfo, member: Member, most: int) -> int:
@@ -447,7 +461,7 @@ class Session:
         for plugin in self._all(Allocatable):
             if most > 0:
                 most = plugin.room(queue, member, most)
-        return most
+        return self.guarantees.room(member, most) if self._lends else most
 
     def withheld_reason(self, members: Sequence[Member]) -> str:
         """Why the queue of these members of one gang gets nothing more for all of them together now: label and words; "" = no plugin says so, of some pool."""
@@ -462,7 +476,8 @@ class Session:
             for plugin in self._all(Overused)
             if plugin.overused(queue) and not members[0].best_effort and not members[0].task.offline
         )
-        return next((why for why in (*said, *over) if why), "")
+        kept = (self.guarantees.withheld_reason(members),) if self._lends else ()
+        return next((why for why in (*said, *over, *kept) if why), "")
 
     def pools_withheld(self, members: Sequence[Member], pool: str) -> str:
         """As `withheld_reason`, of one pool."""

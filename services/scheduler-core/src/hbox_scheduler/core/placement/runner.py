@@ -536,12 +536,6 @@ class SessionRunner:
             found.append((kind, count))
         return found
 
-    def take_back(self, found: Placed, members: Sequence[Member]) -> None:
-        """The places of these are not wanted: they are free again."""
-        for member in members:
-            self._columns.undo(member.row, member.task.requests, member.slices)
-        found.entry.gang = None
-
     def shuffle(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, slow: bool) -> list[Booking]:
         """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs. `slow`: also by plugins
         that judge by what is measured, which lags behind what was done."""
@@ -613,7 +607,7 @@ class SessionRunner:
         named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.alike()}
         facts = self._facts
         known = self._queue_infos.of(queues, named, facts.recent_cards)
-        with self._gone(gone):
+        with self._gone(gone, preempting=whole):
             session = Session(
                 columns=self._columns,
                 cluster=Cluster(
@@ -623,6 +617,8 @@ class SessionRunner:
                     quotas=facts.quotas,
                     namespace_labels=facts.namespace_labels,
                     card_books=self._bookings.card_quotas,
+                    lending=self._bookings.lending,
+                    limited_by_guarantees=self._bookings.limited_by_guarantees,
                     priority_classes=facts.priority_classes,
                     images=facts.images,
                     usage=facts.usage,
@@ -659,13 +655,15 @@ class SessionRunner:
                 session.close()
 
     @contextmanager
-    def _gone(self, members: Sequence[Member]) -> Iterator[None]:
-        """Their places count as left."""
+    def _gone(self, members: Sequence[Member], *, preempting: bool) -> Iterator[None]:
+        """Their places count as left; `preempting`: also where others are guaranteed what they hold."""
         for member in members:
             member.status = Status.RELEASING
             self._columns.depart(member.row, member.task.requests, member.slices)
+        leaving = self._bookings.held(member.uid for member in members) if preempting else ()
         try:
-            yield
+            with self._bookings.lending.beside((), leaving=leaving):
+                yield
         finally:
             for member in members:
                 self._columns.depart(member.row, member.task.requests, member.slices, -1)

@@ -5,8 +5,7 @@ from enum import StrEnum
 from math import log2
 from typing import TypeAlias
 
-from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName, Resources, is_offline
-from hbox_common.model.resources import add
+from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName, is_offline
 
 from ..cluster import Bookings
 from ..cluster.entities import Gang
@@ -83,15 +82,6 @@ class Entry:
         self.need = max(self.job.min_member - self.job.bound - self.held, 0)
         if self.gang is not None and self.pending != before:
             self.gang = None
-
-    def least(self) -> Resources:
-        """What of its pods the first that have to start together ask for, or the first one: the least that it can begin with, where all ask for the same."""
-        amounts: Resources = {}
-        left = max(self.need, 1)
-        for task, pods in self.pending:
-            add(amounts, task.requests, min(left, len(pods)))
-            left -= min(left, len(pods))
-        return amounts
 
     def equivalence_key(self) -> EquivalenceKey:
         """What it waits for, as of the last `update_pending`."""

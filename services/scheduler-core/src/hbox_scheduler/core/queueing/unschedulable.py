@@ -213,18 +213,24 @@ class UnschedulableJobs:
         return woken
 
     def still_waiting(
-        self, entries: dict[JobId, Entry], freed: set[QueueName], wanted: Callable[[QueueName, int], bool]
+        self,
+        entries: dict[JobId, Entry],
+        freed: set[QueueName],
+        paid: set[str],
+        wanted: Callable[[QueueName, int], bool],
     ) -> Iterator[Iterator[Entry]]:
-        """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`. `wanted`: whether jobs of the
-        queue with this priority, or less, are; asked once for each."""
+        """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`, or their namespace among `paid`.
+        `wanted`: whether jobs of the queue with this priority, or less, are; asked once for each."""
         among = self._among(freed)
         known: dict[tuple[QueueName, int], bool] = {}
         for key, group in self._classes.items():
             if not group.waiting:
                 continue
+            if not among(key[0]) and not (paid and any(task.namespace in paid for task in key[1])):
+                continue
             rank = key[0], -group.waiting[0][0]
             if (found := known.get(rank)) is None:
-                found = known[rank] = among(key[0]) and wanted(*rank)
+                found = known[rank] = wanted(*rank)
             if found:
                 yield (entries[order[-1]] for order in islice(group.waiting, SHOWN) if self._here(order, key, entries))
 

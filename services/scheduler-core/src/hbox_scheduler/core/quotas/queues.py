@@ -47,9 +47,6 @@ class Queues:
     def __init__(self, bookings: Bookings) -> None:
         self._tree = bookings.queues
         self._lending = bookings.lending
-        self._limited_by_guarantees: set[QueueName] = (
-            set()
-        )  #: queues whose non-preemptible work waits because of what others are guaranteed
         self._bookings = bookings
 
     def put(self, queue: Queue) -> bool:
@@ -105,7 +102,7 @@ class Queues:
             return Allowance(None)
         headroom = self._lending.headroom(name, each)
         if headroom.times is not None:
-            self._limited_by_guarantees.add(name)
+            self._bookings.limited_by_guarantees.add(name)
         return Allowance(headroom.times, f"{Label.QUEUE_GUARANTEES}: {headroom.message}" if headroom.message else "")
 
     def eased(self) -> set[QueueName]:
@@ -113,12 +110,9 @@ class Queues:
         if not self._lending.eased:
             return set()
         self._lending.eased = False
-        eased, self._limited_by_guarantees = self._limited_by_guarantees, set()
+        eased = set(self._bookings.limited_by_guarantees)
+        self._bookings.limited_by_guarantees.clear()
         return eased
-
-    def gives_back(self, name: QueueName) -> bool:
-        """Whether work of the queue can be taken back for what others are guaranteed: then nothing is kept from it."""
-        return not self._lending.is_non_preemptible(name, preemptable=True)
 
     def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
         """How many cards more of each model work of the queue may have in the pool: under the capability of the queue and of all above it and, where nobody

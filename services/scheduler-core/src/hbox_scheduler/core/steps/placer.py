@@ -6,11 +6,11 @@ at a pace that slows while that is in vain: those whose pods have constraints ab
 more, all of them. Of jobs that no rule tells apart the first represent the others (`queueing.equivalence`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from hbox_common.events import JobVerdict, Plan
-from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName, Resources
+from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName
 
 from ..placement.plans import verdict_of
 from ..placement.runner import Placed, Unplaced, Untried
@@ -64,7 +64,6 @@ class Placer:
         self._tried_at: tuple[Index, int] = (Index(0), 0)
         self._changes = 0  #: count of changes so far
         self._refusals: dict[tuple[QueueName, bool], str] = {}  #: by the rules of queues, which do not change within a session
-        self._gives_back: dict[QueueName, bool] = {}
 
     def update_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
         """Take the present state of pods with constraints about other pods."""
@@ -132,7 +131,6 @@ class Placer:
             taken, outside = self._queue.take(self._limits.session_jobs)
         attempt = Attempt()
         self._refusals.clear()
-        self._gives_back.clear()
         entries = [entry for entry in taken if self._is_tried(attempt, entry)]
         represented = self._classes.represented(entries)
         found = (
@@ -170,21 +168,12 @@ class Placer:
             self._wait(attempt, entry, verdict_of(entry, None, why), lacks_room=True)
         elif (verdict := self._classes.verdict_of_equal(entry)) is not None:
             self._wait(attempt, entry, verdict)
-        elif why := self._limited_by_guarantees(entry, entry.least):
-            self._wait(attempt, entry, verdict_of(entry, None, why))
         else:
             return True
         return False
 
     def _book(self, attempt: Attempt, found: Placed) -> None:
         entry = found.entry
-        if why := self._limited_by_guarantees(entry, found.amounts):
-            fewer = self._beside_guarantees(found)
-            self._runner.take_back(found, found.members[fewer:])
-            if not fewer:
-                self._wait(attempt, entry, verdict_of(entry, None, why))
-                return
-            found = replace(found, members=found.members[:fewer])
         self.remove(entry.job.id)
         attempt.proposed.append(entry)
         attempt.plans += self._plans.placed(entry, found.members)
@@ -196,33 +185,6 @@ class Placer:
         if key not in self._refusals:
             self._refusals[key] = self._queues.refusal(key[0], cards=key[1])
         return self._refusals[key]
-
-    def _limited_by_guarantees(self, entry: Entry, amounts: Callable[[], Resources]) -> str:
-        """Why so much for the job would leave others without what they are guaranteed. Sessions do not check that."""
-        queue = entry.job.queue
-        if entry.offline:
-            return ""
-        if queue not in self._gives_back:
-            self._gives_back[queue] = self._queues.gives_back(queue)
-        if self._gives_back[queue]:
-            return ""
-        kept = self._queues.kept_for_others(queue, amounts())
-        return kept.message if kept.pods == 0 else ""
-
-    def _beside_guarantees(self, found: Placed) -> int:
-        """How many of its first members leave others what they are guaranteed: of an elastic gang fewer than have places, of any other all or none."""
-        entry = found.entry
-        fits, least = 0, max(entry.need, 1)
-        if entry.job.together or len(entry.pending) > 1:
-            return 0
-        most = len(found.members)  # they have too much
-        while max(fits + 1, least) < most:
-            middle = max((fits + most) // 2, least)
-            if self._limited_by_guarantees(entry, replace(found, members=found.members[:middle]).amounts):
-                most = middle
-            else:
-                fits = middle
-        return fits
 
     def _wait(self, attempt: Attempt, entry: Entry, verdict: JobVerdict, *, lacks_room: bool = False) -> None:
         attempt.failed.append((entry, verdict))

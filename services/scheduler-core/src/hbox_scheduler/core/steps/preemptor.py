@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 
 from hbox_common.events import GivenUp, HeldNomination, Plan
-from hbox_common.model import ClaimId, Index, JobId, PlanId, PodUid, QueueName, Resources
+from hbox_common.model import ClaimId, Index, JobId, PlanId, PodUid, QueueName
 
 from ..cluster import Booking
 from ..placement.runner import JobPlacement, PodPlacement
@@ -57,12 +57,12 @@ class Preemptor:
                 self._candidates.update(dict.fromkeys(equals))
             self._candidates[entry.job.id] = None
 
-    def add_all(self, freed: set[QueueName], *, rules_changed: bool) -> None:
-        """Unschedulable jobs whose queues hold less than before, which are `freed`. `rules_changed`: the rules of queues changed, so that a session may find
-        more."""
+    def add_all(self, freed: set[QueueName], paid: set[str], *, rules_changed: bool) -> None:
+        """Unschedulable jobs whose queues hold less than before, which are `freed`, or whose namespaces do, so that their quotas leave more: `paid`.
+        `rules_changed`: the rules of queues changed, so that a session may find more."""
         queues = self._queues.all()
         entitled = partial(self._runner.may_preempt_at_all, queues=queues)
-        for jobs in self._unschedulable.still_waiting(self._queue.entries, freed, entitled):
+        for jobs in self._unschedulable.still_waiting(self._queue.entries, freed, paid, entitled):
             if (first := next(jobs, None)) is not None and self._runner.may_preempt(first, queues):
                 self._candidates[first.job.id] = None
                 self._candidates.update((entry.job.id, None) for entry in jobs)
@@ -182,20 +182,12 @@ class Preemptor:
         entries: list[Entry] = []
         for entry in unschedulable:
             entry.update_pending(self._bookings)
-            if (
-                not entry.problem()
-                and self._runner.may_preempt(entry, queues)
-                and self._beside_guarantees(entry, entry.least())
-            ):
+            if not entry.problem() and self._runner.may_preempt(entry, queues):
                 entries.append(entry)
                 if len(entries) == self._limits.session_jobs:
                     break
         placements = self._runner.preempt(entries, queues, self.nominations) if entries else []
-        plans = [
-            self._nominate(placement, now)
-            for placement in placements
-            if self._beside_guarantees(placement.entry, placement.amounts())
-        ]
+        plans = [self._nominate(placement, now) for placement in placements]
         self._tried_at = (index, len(self._candidates))
         soonest = self._bookings.next_unprotected(wall) if self._candidates else None
         self._unprotected_at = None if soonest is None else now + soonest - wall
@@ -268,10 +260,6 @@ class Preemptor:
         entry = self._queue.entries.get(nomination.job)
         if entry is not None and entry.state is JobState.NOMINATED:
             self._queue.activate(entry)
-
-    def _beside_guarantees(self, entry: Entry, amounts: Resources) -> bool:
-        """Whether the job may have so much where others are guaranteed something. Sessions do not check that."""
-        return self._queues.kept_for_others(entry.job.queue, amounts).pods != 0
 
     def _changed_since(self, index: Index) -> bool:
         """Whether anything changed since the last session that could change its result."""
