@@ -13,7 +13,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import PUBLIC, CardQuota, Claim, Job, PodUid, Queue, QueueName
+from hbox_common.model import PUBLIC, CardQuota, CardRequest, Claim, Job, PodUid, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL, POOLED, is_exclusive
 from hbox_scheduler.core.simulate import job, node
@@ -376,3 +376,28 @@ def test_who_waited_for_a_quota_takes_back_what_is_its_own_once_the_quota_leaves
     world.ends(PodUid("held-0"))
     world.rest()
     assert world.held("owner") == 2
+
+
+def test_an_owner_that_names_models_has_back_what_it_lends() -> None:
+    """The lab's amounts are of a model; a stranger has its cards."""
+    h100 = f"{GPU}.H100"
+    lab = Queue(QueueName("lab"), pools=("lab",), lent_pools=("lab",), deserved={h100: 4})
+    nodes = [node("own", cards=4, cpu=64, model="H100", labels={POOL: "lab"}), node("n0", cards=4, cpu=64, model="H100")]
+    world = Mix(nodes, [lab, Queue(QueueName("stranger"))]).world()
+    world.bring(*(Work(job(f"s{i}", cards=1, queue="stranger", created_at=float(i))) for i in range(8)))
+    assert world.used(QueueName("stranger"), f"{h100}@lab") == 4
+    world.bring(Work(job("ours", pods=4, cards=1, queue="lab", created_at=10.0)))
+    assert world.used(QueueName("lab"), f"{h100}@lab") == 4
+
+
+def test_a_gang_that_crosses_the_line_of_its_queue_goes_after_those_who_can_be_spared_one_by_one() -> None:
+    """The borrower deserves 2 and has 5: all 4 H100 and one A100. Its gang goes last, or its single pod could not go; the owner's gang needs the 4."""
+    tops = [Queue(QueueName("owner"), deserved={GPU: 6}), Queue(QueueName("borrower"), deserved={GPU: 2})]
+    nodes = [node("n0", cards=4, cpu=64, model="H100"), node("n1", cards=4, cpu=64, model="A100")]
+    world = Mix(nodes, [*tops, Queue(QueueName("named"), deserved={f"{GPU}.H100": 0})]).world()
+    h100, a100 = (CardRequest(1, models=(model,)) for model in ("H100", "A100"))
+    world.bring(Work(job("single", cards=h100, queue="borrower", created_at=0.0)))
+    world.bring(Work(job("gang", pods=3, min_member=2, cards=h100, queue="borrower", created_at=1.0)))
+    world.bring(Work(job("away", cards=a100, queue="borrower", created_at=2.0)))
+    world.bring(Work(job("ours", pods=4, cards=h100, queue="owner", created_at=10.0)))
+    assert world.held("owner") == 4

@@ -79,10 +79,12 @@ class Models:
     def __bool__(self) -> bool:
         return self._named
 
-    def cards(self) -> dict[int, int]:
-        """How many cards the cluster has of each model, by column."""
+    def cards(self, pool: str | None = None) -> dict[int, int]:
+        """How many cards the pool has of each model, by column; None: the cluster."""
         columns = self._columns
         there = (columns.card_index >= 0) & columns.alive[:, None]
+        if pool is not None:
+            there = there & columns.in_pool(pool, slice(0, len(columns.alive)))[:, None]
         by_code = np.bincount(columns.card_model[there], minlength=len(columns.model_codes)).tolist()
         found = dict.fromkeys(self.names, 0)
         for code, name in enumerate(columns.model_resources):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,6 +65,7 @@ class PreemptionRequest:
     may: Callable[[Member], bool] | None
     rightful: Callable[[Gang, Statement], bool] | None  #: whether it may, all in all
     giving: Giving | None
+    gangs_last: bool = False  #: as in `Search`
 
 
 class PreemptionRequests:
@@ -106,6 +107,10 @@ class PreemptionRequests:
             return False
         request = PreemptionRequest(gang, members, legal, may, rightful, giving)
         search, enough = self._search(request, eligible)
+        if not enough and search.broke:  # a gang that crosses its queue's line may go last, and nobody after it
+            search.discard()
+            request = replace(request, gangs_last=True)
+            search, enough = self._search(request, eligible)
         if not enough:
             search.discard()
             self._failed.add(key)
@@ -155,6 +160,7 @@ class PreemptionRequests:
             moves=self._moves,
             resolve=self._resolve,
             within=within,
+            gangs_last=request.gangs_last,
         )
         left, all_served = len(request.members), True
         for member in request.members:

@@ -100,12 +100,16 @@ class Search:
         moves: int | None = None,
         resolve: bool = True,
         within: Bools | None = None,
+        gangs_last: bool = False,
     ) -> None:
         """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. giving: of which queues anybody may be taken, where that
         is known. moves: whoever leaves has to get another place,
         and no more than so many may have to; None = they need not. resolve: also have members leave that a filter objects to, not only for room.
-        within: `[N]`, nodes that may be used; None = all."""
+        within: `[N]`, nodes that may be used; None = all. gangs_last: no gang is broken for a member while others can be taken one by one."""
         self._session = session
+        self._gangs_last = gangs_last
+        self._breaks = True  #: whether gangs may be broken now
+        self.broke = False  #: whether any was, be it in vain
         self.statement = statement
         self._gang = gang
         self._queue: QueueInfo = session.queues[gang.queue]
@@ -130,6 +134,17 @@ class Search:
 
     def serve(self, member: Member) -> bool:
         """Find a place for a pending member, evicting whom it takes. Whether it has one."""
+        if self._gangs_last:
+            self._breaks = False
+            served, self._breaks = self._serve_anywhere(member), True
+            if served:
+                return True
+            self._forget()
+            for kind in self._kinds.values():
+                kind.failed = False
+        return self._serve_anywhere(member)
+
+    def _serve_anywhere(self, member: Member) -> bool:
         pools = self._session.pools
         choices = pools.choices(member) if pools else ()
         for pool in choices:
@@ -534,6 +549,8 @@ class Search:
                 chosen.remove(one)
                 for column, units in own:
                     sums[column] -= units
+        if len(chosen) > 1 and not self._breaks:
+            return None
         return chosen if len(self._legal(member, chosen)) == len(chosen) else None
 
     def _one_by_one(self, member: Member, kind: MemberClass, row: int, members: Sequence[Member]) -> list[list[Member]] | None:
@@ -556,9 +573,10 @@ class Search:
                     put_off.add(id(one))
                     in_turn.append(one)
                     continue
-                bundle = self._pool.of(one.gang)
+                bundle = self._pool.of(one.gang) if self._breaks else []
                 if len(bundle) < 2 or len(self._legal(member, bundle)) < len(bundle):
                     continue
+                self.broke = True
             self._evict_all(bundle)
             bundles.append(bundle)
             fits = self._fits(member, kind, row) is not None

@@ -200,8 +200,12 @@ class QueueAccounts:
             for column in self.percent - {there for of in self._pools.values() for there in of.values()}:
                 total[column] = ALL_CORES * self._cards((column,))
         if self.models:
-            for column, cards in session.models.cards().items():
+            for column, cards in session.models.cards("" if session.pools else None).items():
                 total[column] = cards
+            for pool, of in self._pools.items() if session.pools else ():
+                there = session.models.cards(pool) if pool != OFFLINE else {}
+                for column in there.keys() & of.keys():
+                    total[of[column]] = there[column]
         return total, card_mib
 
     def _total(self, session: "Session") -> Ints:
