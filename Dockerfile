@@ -5,7 +5,7 @@ ARG BASE=python:3.11-slim
 FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ONLY_BINARY=:all: PIP_ROOT_USER_ACTION=ignore PATH=/tools/bin:$PATH
 RUN python3 -m venv /tools && python3 -m venv --without-pip /opt/hbox
-COPY image /src/image
+COPY image/requirements.lock image/build.lock /src/image/
 RUN /tools/bin/pip --python /opt/hbox/bin/python install --quiet --require-hashes -r /src/image/requirements.lock \
  && /tools/bin/pip install --quiet --require-hashes -r /src/image/build.lock
 COPY helm /src/helm
@@ -14,6 +14,8 @@ COPY services /src/services
 # Bytecode is checked by no file's date, and its own does not depend on the day: two builds of one commit have the same files.
 RUN PIP_ONLY_BINARY= /tools/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir /wheels /src/libs/* /src/services/* \
  && /tools/bin/pip --python /opt/hbox/bin/python install --quiet --no-deps --no-index /wheels/*.whl \
+ && mkdir /opt/hbox/share \
+ && /tools/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/hbox/share/sbom.cdx.json /opt/hbox/bin/python \
  && /opt/hbox/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/hbox/lib \
  && find /opt/hbox -exec touch --no-dereference --date=@0 {} +
 

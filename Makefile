@@ -15,16 +15,16 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run image test fuzz kube-assets promtool test-real test-deploy check mutants chaos bench format lock docs clean
+.PHONY: help install run image test fuzz kube-assets promtool test-real test-deploy check mutants chaos bench format lock docs audit clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(UV):
+$(UV): requirements-uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "HBox needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "==> uv, into .uv/"
 	@$(PYTHON) -m venv .uv || { echo "Could not make a virtual environment. On Debian: apt-get install python3-venv"; rm -rf .uv; exit 1; }
-	@.uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
+	@.uv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-uv.lock
 
 .venv/.installed: $(UV) requirements.lock pyproject.toml $(addsuffix /pyproject.toml,$(PACKAGES))
 	@echo "==> environment, into .venv/"
@@ -103,10 +103,17 @@ docs: install ## the generated documents
 OWN := common sandbox cli topology scheduler ledger health binder jobs
 LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))
 
-lock: $(UV) ## requirements.lock and image/*.lock anew, from all pyproject.toml files
+lock: $(UV) ## requirements*.lock and image/*.lock anew, from all pyproject.toml files
 	@$(UV) $(LOCK) --group dev $(addsuffix /pyproject.toml,$(PACKAGES)) pyproject.toml --output-file requirements.lock
 	@$(UV) $(LOCK) --constraint requirements.lock $(addsuffix /pyproject.toml,$(PACKAGES)) --output-file image/requirements.lock
-	@echo 'uv-build>=0.9' | $(UV) $(LOCK) - --output-file image/build.lock
+	@printf 'uv-build>=0.9\ncyclonedx-bom\n' | $(UV) $(LOCK) --no-build - --output-file image/build.lock
+	@echo 'pip-audit' | $(UV) $(LOCK) --no-build - --output-file image/audit.lock
+	@echo 'uv>=0.9,<1' | $(UV) $(LOCK) - --output-file requirements-uv.lock
+
+audit: $(UV) ## known vulnerabilities of what is in the image, by the advisories of PyPI; asks the network
+	@test -x .audit/bin/pip-audit || $(UV) venv --quiet --clear --python $(PYTHON) .audit
+	@$(UV) pip sync --quiet --python .audit/bin/python --require-hashes image/audit.lock
+	@.audit/bin/pip-audit --requirement image/requirements.lock --disable-pip --require-hashes --strict
 
 clean: ## all that the targets made, but not the tools
-	@rm -rf .venv .hbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .audit .hbox .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -53,6 +53,10 @@ class PostgresServer:
         """Of a database, as SQLAlchemy has it."""
         return f"postgresql+psycopg://{user}:{password}@/{database}?host={self._folder}"
 
+    def url_with(self, other: "PostgresServer") -> str:
+        """Of the database on whichever of both takes what is written."""
+        return f"{self.url()}&host={other._folder}&target_session_attrs=read-write"
+
     def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
         return psycopg.connect(host=str(self._folder), user=USER, password=PASSWORD, dbname=database, autocommit=True)
 
@@ -65,6 +69,48 @@ class PostgresServer:
             connection.execute("CREATE SCHEMA public")
             connection.execute("GRANT USAGE ON SCHEMA public TO PUBLIC")
         return self.url()
+
+    def follow(self, primary: "PostgresServer", *, synchronous: bool) -> None:
+        """Begin anew as a replica of the other, which runs, and return when it streams. `synchronous`: what the other acknowledges from then on is here too."""
+        shutil.rmtree(self._data, ignore_errors=True)
+        argv = [
+            str(self._binaries / "pg_basebackup"),
+            "-D",
+            str(self._data),
+            "-h",
+            str(primary._folder),
+            "-U",
+            USER,
+            "-R",
+            "--no-sync",
+        ]
+        done = subprocess.run(
+            [*argv, "--checkpoint=fast"],
+            env=os.environ | {"PGPASSWORD": PASSWORD},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+            **self._as,
+        )
+        if done.returncode != 0:
+            raise NoPostgres(f"pg_basebackup: {done.stderr.strip()[-300:]}")
+        self.start()
+        until = time.monotonic() + DEADLINE_S
+        with primary.connect() as connection:
+            connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{'*' if synchronous else ''}'")
+            connection.execute("SELECT pg_reload_conf()")
+            while (connection.execute("SELECT state FROM pg_stat_replication").fetchone() or ("",))[0] != "streaming":
+                if time.monotonic() > until:
+                    raise NoPostgres(f"the replica does not follow; {(self._folder / 'log').read_text()[-300:]}")
+                time.sleep(0.05)
+
+    def promote(self) -> None:
+        """A replica is nobody's any more, and takes what is written; it waits for no replica of its own."""
+        with self.connect() as connection:
+            connection.execute("SELECT pg_promote()")
+            connection.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            connection.execute("SELECT pg_reload_conf()")
 
     def initialise(self) -> None:
         secret = self._folder / "password"
@@ -147,15 +193,16 @@ def _reachable(binaries: Path, folder: Path, identity: dict[str, Any]) -> Path:
 
 
 @contextmanager
-def postgres_server(*, fsync: bool = False) -> Iterator[PostgresServer]:
-    """A running server, in a folder whose path is short enough for a socket. Raises NoPostgres."""
+def postgres_server(*, fsync: bool = False, empty: bool = False) -> Iterator[PostgresServer]:
+    """A running server, in a folder whose path is short enough for a socket; with `empty` one that is to follow another. Raises NoPostgres."""
     folder = Path(tempfile.mkdtemp(prefix="hbox-pg-"))
     try:
         identity = _nobody(folder) if os.geteuid() == 0 else {}
         server = PostgresServer(folder, _reachable(programs(), folder, identity), identity, fsync=fsync)
         try:
-            server.initialise()
-            server.start()
+            if not empty:
+                server.initialise()
+                server.start()
             yield server
         finally:
             server.stop()
