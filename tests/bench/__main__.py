@@ -11,6 +11,7 @@ import time
 
 BENCHES = ("cli", "scheduler", "shares", "victims", "topology", "ledger", "platform", "day")
 ASKED_FOR = (
+    "waits",
     "reclaim",
     "real",
     "cost",

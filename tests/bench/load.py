@@ -128,6 +128,11 @@ class Load:
                 group.create_task(self._create(_pod(f"{prefix}-{i}", scheduler, 1)))
         return await self._all_bound(count)
 
+    def times(self, offset: float) -> tuple[dict[str, float], dict[str, float]]:
+        """When each pod of the last measurement was created, and when its node was seen, by this clock plus `offset`."""
+        created, bound = ({name: at + offset for name, at in some.items()} for some in (self._created, self._bound))
+        return created, bound
+
     async def settled(self, count: int, *, nodes: int, scheduler: str, cards: int = 1) -> None:
         """So many pods that have their nodes already, one after the other."""
         prefix = self._begin()

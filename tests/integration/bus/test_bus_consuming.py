@@ -54,6 +54,27 @@ async def test_a_backlog_is_handed_over_in_batches_of_the_size_asked_for(bus: Bu
     assert max(reader.batches) <= 20 < 50
 
 
+async def test_no_message_waits_behind_one_in_hand_while_another_reader_has_nothing_to_do(bus: Bus) -> None:
+    others = asyncio.Event()
+    done: list[str] = []
+
+    async def handle(deliveries: Sequence[Delivery]) -> None:
+        [name] = [name_of(delivery.event) for delivery in deliveries]
+        if name == "slow":
+            await others.wait()
+        done.append(name)
+
+    both = (bus.consume("reader", [JobsWithdrawn], handle, batch=1) for _ in range(2))
+    async with running(next(both)), running(next(both)):
+        for name in ("slow", *map(str, range(6))):
+            await bus.publish(job(name), "0")
+        await until(lambda: len(done) == 6)
+        others.set()
+        await until(lambda: len(done) == 7)
+    assert sorted(done[:6]) == [str(i) for i in range(6)]
+    assert done[6] == "slow"
+
+
 async def test_the_puller_goes_on_within_two_seconds_of_a_restart(bus: Bus, server: EmbeddedServer) -> None:
     reader = Reader()
     async with running(bus.consume("reader", [JobsWithdrawn], reader)):

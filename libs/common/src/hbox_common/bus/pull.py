@@ -2,7 +2,8 @@
 
 PullSubscription.fetch stalls for seconds after an empty fetch, and one in flight is never asked again after a reconnect (nats.py #986; reference
 reliability M4, ecosystem §2.4). Here pulls overlap: a new one is sent while up to a batch of the former is still to come, so that the broker
-always has somewhere to deliver to, at once. At most two batches, and two times MAX_BYTES, are under way or waiting to be taken.
+always has somewhere to deliver to, at once. At most two batches, and two times MAX_BYTES, are under way or waiting to be taken. Who asks for single messages
+asks for none before it takes one: what came would wait behind the one in hand, while other readers of the consumer have nothing to do.
 
 A pull subscription lives as long as the connection that it was made on. After that, or when its consumer is gone, or when the broker is
 silent for longer than its heartbeats allow, `take` raises Broken: the owner looks at the stream and makes a new one.
@@ -114,12 +115,12 @@ class Pull:
             except TimeoutError:
                 pass  # to look at the clock
         taken = [self._buffer.popleft() for _ in range(min(count, len(self._buffer)))]
-        if not self.broken:
+        if not self.broken and self._batch > 1:
             await self._ask()
         return taken
 
     async def _ask(self) -> None:
-        if self._asked + len(self._buffer) > self._batch:
+        if self._asked + len(self._buffer) > (self._batch if self._batch > 1 else 0):
             return
         if not self._asked:
             self._heard = monotonic_s()
