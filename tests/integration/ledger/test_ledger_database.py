@@ -325,8 +325,8 @@ async def test_a_commit_that_only_seemed_to_fail_is_found_and_told_once(
         await published(running)
         write = running.store.write
 
-        async def commits_and_fails(fn: Callable[[Connection], object]) -> None:
-            await write(fn)
+        async def commits_and_fails(fn: Callable[[Connection], object], *, brief: bool = False) -> None:
+            await write(fn, brief=brief)
             raise Unavailable("the connection broke", outcome_unknown=True)
 
         monkeypatch.setattr(running.store, "write", commits_and_fails)

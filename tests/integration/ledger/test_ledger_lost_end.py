@@ -49,7 +49,7 @@ async def test_by_the_next_reading_after_a_commit_that_failed(
         await running.propose(kit.plan("lost", ("lost", "n0", ())))
         write = running.store.write
 
-        async def gone(_: object) -> None:
+        async def gone(_: object, *, brief: bool) -> None:
             raise Unavailable("database: the server is away", outcome_unknown=True)
 
         monkeypatch.setattr(running.store, "write", gone)

@@ -127,7 +127,7 @@ async def test_a_commit_that_fails_leaves_no_nomination(kit: Kit, database_url: 
         await nominate(kit, running)
         before = running.ledger.state.nominations.all()
 
-        async def fails(*_: object) -> None:
+        async def fails(*_: object, brief: bool) -> None:
             raise OSError("the disk is full")
 
         with monkeypatch.context() as patch:

@@ -100,8 +100,8 @@ async def test_a_commit_that_only_seemed_to_fail_is_not_counted_twice(
         running.clock[0] += 10
         write = running.store.write
 
-        async def commits_and_fails(fn: Callable[[Connection], object]) -> None:
-            await write(fn)
+        async def commits_and_fails(fn: Callable[[Connection], object], *, brief: bool = False) -> None:
+            await write(fn, brief=brief)
             raise Unavailable("the connection broke", outcome_unknown=True)
 
         monkeypatch.setattr(running.store, "write", commits_and_fails)

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from sqlalchemy import (
 )
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, Unavailable
-from hbox_common.store import Batch, Inbox, Letter, Outbox, Store
+from hbox_common.store import Batch, Inbox, Letter, Outbox, Store, writer
 from hbox_common.store.engine import CHECKPOINT_ROWS, IDLE_TIMEOUT_MS, LOCK_TIMEOUT_MS, engine, parse, schema_lock
 from hbox_common.store.schema import migrate
 
@@ -59,6 +60,80 @@ async def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     async with opened(url) as store:
         await store.write(adds(1))
         assert await store.look(lambda c: c.execute(select(numbers.c.n)).scalars().all()) == [1]
+
+
+def threads_of(ran: list[int], n: int, took_s: float = 0.0) -> Callable[[Connection], object]:
+    """Adds `n`, and its thread to `ran`."""
+
+    def write(connection: Connection) -> None:
+        ran.append(threading.get_ident())
+        time.sleep(took_s)
+        adds(n)(connection)
+
+    return write
+
+
+async def test_a_brief_write_runs_at_once_on_the_loop_and_is_on_disk_then(tmp_path: Path) -> None:
+    ran: list[int] = []
+    async with opened(f"sqlite:///{tmp_path}/x.db") as store:
+        await store.write(threads_of(ran, 1), brief=True)
+        with closing(sqlite3.connect(tmp_path / "x.db")) as other:
+            assert other.execute("SELECT n FROM numbers").fetchall() == [(1,)]
+    assert ran == [threading.get_ident()]
+
+
+async def test_a_brief_write_waits_for_those_before_it_and_the_loop_goes_on(tmp_path: Path) -> None:
+    ran: list[int] = []
+    began, end = threading.Event(), threading.Event()
+
+    def slowly(connection: Connection) -> None:
+        began.set()
+        assert end.wait(30)
+        adds(1)(connection)
+
+    async with opened(f"sqlite:///{tmp_path}/x.db") as store:
+        first = asyncio.create_task(store.write(slowly))
+        assert await asyncio.to_thread(began.wait, 30)
+        brief = asyncio.create_task(store.write(threads_of(ran, 2), brief=True))
+        await asyncio.sleep(0.05)
+        assert not ran
+        end.set()
+        await asyncio.gather(first, brief)
+        assert await count(store) == 2
+    assert ran != [threading.get_ident()]
+
+
+async def test_a_slow_disk_gets_no_brief_writes_on_the_loop_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[int] = []
+    monkeypatch.setattr(writer, "SPARED_S", 0.5)
+    async with opened(f"sqlite:///{tmp_path}/x.db") as store:
+        await store.write(threads_of(ran, 1, 2 * writer.SLOW_S), brief=True)
+        await store.write(threads_of(ran, 2), brief=True)
+        await asyncio.sleep(0.6)
+        await store.write(threads_of(ran, 3), brief=True)
+    here = threading.get_ident()
+    assert [one == here for one in ran] == [True, False, True]
+
+
+async def test_what_a_constraint_forbids_a_brief_write_leaves_no_trace(database_url: str) -> None:
+    def both(connection: Connection) -> None:
+        adds(1)(connection)
+        adds(-1)(connection)
+
+    async with opened(database_url) as store:
+        with pytest.raises(Bug, match="constraint"):
+            await store.write(both, brief=True)
+        await store.write(adds(2), brief=True)
+        assert await store.look(lambda c: c.execute(select(numbers.c.n)).scalars().all()) == [2]
+
+
+async def test_a_server_is_never_waited_for_on_the_loop(postgres: PostgresServer) -> None:
+    ran: list[int] = []
+    async with opened(postgres.empty_database()) as store:
+        await store.write(threads_of(ran, 1), brief=True)
+    assert ran != [threading.get_ident()]
 
 
 async def test_a_long_look_sees_one_moment_and_keeps_nobody_from_writing(database_url: str) -> None:

@@ -81,9 +81,9 @@ def failing(store: Store, *, after: bool) -> Iterator[None]:
     """Every commit fails: before it reaches the disk, or after."""
     write = store.write
 
-    async def fails(fn: Callable[[Connection], T]) -> T:
+    async def fails(fn: Callable[[Connection], T], *, brief: bool = False) -> T:
         if after:
-            await write(fn)
+            await write(fn, brief=brief)
         raise Unavailable("the connection broke", outcome_unknown=True)
 
     store.write = fails  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from hbox_common.clock import Clock
 from hbox_common.errors import Bug, Conflict, Unavailable
-from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodAsked, PodRead, PodsObserved, encode
+from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodAsked, PodRead, PodsObserved, Stream, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
     ROOT_QUEUE,
@@ -87,6 +87,9 @@ class Numbered:
 
 #: What a database, or its driver, says to values that it does not hold.
 _REFUSED = (Conflict, OverflowError, ValueError)
+
+#: Changes of claims in a turn that is written at once, without the store's thread: a plan of one pod, or of a few.
+BRIEF = 8
 
 #: A clock that goes back by more is told of.
 BEHIND_S = 120.0
@@ -620,7 +623,7 @@ class Ledger:
                         return journal.write(batch, step, epoch=epoch, index=index, letters=letters, notes=notes)
 
                 try:
-                    head = await self._store.write(write)
+                    head = await self._store.write(write, brief=len(step.changes) <= BRIEF)
                 except Conflict as e:
                     try:
                         await self._fresh()  # says so where the database lost its end
@@ -660,7 +663,7 @@ class Ledger:
         return out
 
     def _tell(self, step: Step, outgoing: list[Outgoing]) -> None:
-        for message in outgoing:
+        for message in sorted(outgoing, key=_waited_for):
             self._relay.send(message)
         if step.queues:
             self.touched.add(name for queue in step.queues for name in self.state.queues.path(queue))
@@ -704,3 +707,8 @@ class Ledger:
         self.state, self._journal, self.gone, self._stale = state, loaded.journal, loaded.gone, False
         self._relay.restore(letters)
         log.warning("the books were read anew: %d live claims", len(state.live))
+
+
+def _waited_for(message: Outgoing) -> bool:
+    """Sorts decisions first: somebody waits for what they do. Streams are published side by side, each in its order."""
+    return message.event.about.stream is not Stream.DECISIONS

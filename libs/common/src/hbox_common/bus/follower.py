@@ -226,5 +226,5 @@ class Follower:
                 return
             else:
                 for _, delivery in pairs:
-                    metrics.CONSUMED.labels("", type(delivery.event).__name__).inc()
+                    metrics.consumed("", type(delivery.event)).inc()
                 return

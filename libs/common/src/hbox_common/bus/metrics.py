@@ -1,5 +1,9 @@
 """What the bus counts."""
 
+from functools import cache
+
+from prometheus_client import Counter
+
 from hbox_common.telemetry import counter, gauge, histogram
 
 PUBLISHED = counter("bus_published", "Messages that JetStream has stored", ["type"])
@@ -20,3 +24,15 @@ BEHIND_S = gauge(
 )
 STREAM_BYTES = gauge("bus_stream_bytes", "What a stream holds", ["stream"])
 STREAM_LIMIT = gauge("bus_stream_limit_bytes", "What a stream may hold; -1: as much as there is", ["stream"])
+
+
+@cache
+def published(type_: type) -> Counter:
+    """PUBLISHED of one type of message: looked up once, not for each message."""
+    return PUBLISHED.labels(type_.__name__)
+
+
+@cache
+def consumed(durable: str, type_: type) -> Counter:
+    """CONSUMED of one type of message and durable consumer, as `published`."""
+    return CONSUMED.labels(durable, type_.__name__)

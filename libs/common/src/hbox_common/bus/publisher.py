@@ -70,7 +70,7 @@ class Publisher:
         if closes:
             header["Nats-TTL"] = f"{CLOSED_S}s"
         await self._until_stored(subject, body, header, timeout_s)
-        metrics.PUBLISHED.labels(type_.__name__).inc()
+        metrics.published(type_).inc()
         metrics.PUBLISH_S.observe(monotonic_s() - started)
 
     async def _until_stored(self, subject: str, body: bytes, header: dict[str, str], timeout_s: float) -> None:

@@ -63,7 +63,7 @@ class Pull:
     async def __aenter__(self) -> "Pull":
         self._unwatch = self._connection.watch(self._wake.set)
         try:
-            self._subscription = await self._connection.subscribe(self._inbox, self._on_message)
+            self._subscription = await self._connection.listen(self._inbox, self._on_message)
             await self._ask()
             # What is asked of a consumer that is gone stays without an answer; one that is there now had been there for the question.
             await self._connection.api(f"CONSUMER.INFO.{self._consumer}")
@@ -127,7 +127,7 @@ class Pull:
         self._asked += self._batch
         await self._connection.send(self._where, self._request, reply=self._inbox)
 
-    async def _on_message(self, message: Msg) -> None:
+    def _on_message(self, message: Msg) -> None:
         self._heard = monotonic_s()
         raw = Raw.of(message)
         if raw is not None:

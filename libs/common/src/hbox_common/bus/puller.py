@@ -292,7 +292,7 @@ class Puller:
                 await self._hand_over([item], attempt)
         else:
             for item in items:
-                metrics.CONSUMED.labels(self._name, type(item.delivery.event).__name__).inc()
+                metrics.consumed(self._name, type(item.delivery.event)).inc()
                 await self._settle(item.raw, ACK)
 
     async def _failed(self, item: _Item, error: Exception) -> None:

@@ -11,6 +11,7 @@ times as much, and more than to find the places. Who receives it validates it as
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, TypeVar
 from zlib import crc32
@@ -99,6 +100,7 @@ class Event(BaseModel):
         return False
 
     @classmethod
+    @cache
     def ce_type(cls) -> str:
         return "io." + ".".join(token for token in cls.about.subject.split(".") if not token.startswith("{"))
 
