@@ -85,8 +85,8 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 mutants: install ## planted faults, and whether the tests nearest to them notice; J=2 side by side, SERVICE=binder, NAME=words of names
 	@$(BIN)/python -m tests.mutants $(if $(J),-j $(J)) $(addprefix --service ,$(SERVICE)) $(NAME)
 
-chaos: install ## every process killed N=100 times under load; FAULTS=100: as many faults of all kinds; REAL=1: on a real control plane; BROKERS=3: a cluster of them; SEED=1
-	@$(BIN)/python -m tests.chaos --kills $(or $(N),$(if $(FAULTS),0,100)) --faults $(or $(FAULTS),0) --seed $(or $(SEED),1) $(if $(REAL),--real) --brokers $(or $(BROKERS),1)
+chaos: install ## every process killed N=100 times under load; FAULTS=100: as many faults of all kinds; REAL=1: on a real control plane; BROKERS=3: a cluster of them; OLDER=COMMIT: upgrades; SEED=1
+	@$(BIN)/python -m tests.chaos --kills $(or $(N),$(if $(FAULTS)$(OLDER),0,100)) --faults $(or $(FAULTS),0) --seed $(or $(SEED),1) $(if $(REAL),--real) --brokers $(or $(BROKERS),1) $(addprefix --older ,$(OLDER))
 
 bench: install ## speed and memory, with the limit beside each figure; REAL=1: beside kube-scheduler on a real API server
 	@$(BIN)/python -m tests.bench $(if $(REAL),real)

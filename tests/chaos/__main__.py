@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from tests.e2e.platform_world import Up, up
@@ -18,9 +19,12 @@ from hbox_cli.platform.brokers import BROKER
 from .campaign import campaign
 from .faults import Fault, kills, schedule
 from .machine import Machine, machine
+from .versions import checkout, each_in_turn
 
 #: About once in a round of kills.
 AUDIT_EVERY = 8
+#: For so long a service of another version acts.
+OLDER_S = 10.0
 ROOMY_NODES, FULL_NODES = 150, 40
 
 
@@ -30,6 +34,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=0, help="of all kinds, behind the kills")
     parser.add_argument("--real", action="store_true", help="on a real control plane: etcd and kube-apiserver are killed too")
     parser.add_argument("--standby", action="store_true", help="with a second process of four services")
+    parser.add_argument("--older", metavar="COMMIT", default="", help="each service in turn is one of that commit for a while")
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3), help="a cluster of so many")
     parser.add_argument("--seed", type=int, default=1, help="of faults, their order and length, and of the load")
     parser.add_argument(
@@ -46,9 +51,10 @@ def main() -> int:
     arguments = parser.parse_args()
     _be_able_to_mount()
     folder = Path(tempfile.mkdtemp(prefix="hbox-chaos-"))
-    words = [*(["--api", "assets"] if arguments.real else []), *(["--standby"] if arguments.standby else [])]
+    words = [*(["--api", "assets"] if arguments.real else []), *(["--standby"] if arguments.standby or arguments.older else [])]
     words += ["--brokers", str(arguments.brokers)]
     with (
+        checkout(arguments.older) if arguments.older else nullcontext() as older,
         machine(folder, full_disks=("nats-server", "quota-ledger")[arguments.brokers > 1 :]) as one,
         up(one.state, *one.words, *words, env=one.env) as platform,
     ):
@@ -57,7 +63,7 @@ def main() -> int:
         report = asyncio.run(
             campaign(
                 one,
-                _faults(arguments, one, platform),
+                [*_faults(arguments, one, platform), *(each_in_turn(older, OLDER_S) if older else [])],
                 seed=arguments.seed,
                 rate=arguments.rate,
                 slack=arguments.slack,
@@ -71,7 +77,7 @@ def main() -> int:
         platform.stop()
         if report.violations:  # the ledger's own disk goes with the machine
             shutil.copytree(folder / "books", folder / "evidence")
-    if arguments.faults:
+    if arguments.faults or arguments.older:
         print(report.table())
     print(report.summary())
     if report.violations:

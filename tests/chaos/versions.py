@@ -1,0 +1,94 @@
+"""Services of an older version in the place of ours, beside ours of all others, and ours back: an upgrade under load and its rollback, one by one."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hbox_cli.services import PAIRED
+from hbox_common.clock import monotonic_s
+from hbox_common.kube import LEASES, KubeClient
+
+from .faults import HEAL_LIMIT_S, MODULES, SERVICES, START_S, Fault, Target
+
+ROOT = Path(__file__).parents[2]
+NAMESPACE = "hbox-system"
+HOLDER = "older"
+
+
+@contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """The sources of a commit, in a folder that is gone afterwards. Raises CalledProcessError."""
+    with tempfile.TemporaryDirectory(prefix="hbox-older-") as folder:
+        sources = Path(folder) / "sources"
+        subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", sources, commit], check=True)
+        try:
+            yield sources
+        finally:
+            subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", sources], check=True)
+
+
+def older(name: str, sources: Path, hold_s: float) -> Fault:
+    """One service is rolled back, acts for a while, and is upgraded again; by leases where it may run twice, else ours is stopped meanwhile."""
+
+    async def act(target: Target) -> None:
+        env = os.environ | target.env(name) | {"PYTHONPATH": _path(sources), "HBOX_INSTANCE": f"{HOLDER}-{name}"}
+        env |= {"HBOX_LEADER_ELECTION": "true"} if name in PAIRED else {}
+        with (target.state / "logs" / f"older-{name}.log").open("ab") as log:
+            other = await asyncio.create_subprocess_exec(sys.executable, "-m", MODULES[name], env=env, stdout=log, stderr=log)
+        try:
+            await asyncio.sleep(START_S / 3)  # it stands by, as a new pod does before an old one goes
+            if name in PAIRED:
+                await _hand_over(target, name, other)
+                await asyncio.sleep(hold_s)
+            else:
+                await _instead(target, name, hold_s)
+        finally:
+            assert other.returncode is None, f"{name} of the older version ended: {other.returncode}; see its log"
+            other.terminate()
+            async with asyncio.timeout(START_S):
+                await other.wait()
+
+    return Fault(f"older {name}", HEAL_LIMIT_S, act)
+
+
+def each_in_turn(sources: Path, hold_s: float) -> list[Fault]:
+    return [older(name, sources, hold_s) for name in SERVICES]
+
+
+async def _hand_over(target: Target, name: str, other: asyncio.subprocess.Process) -> None:
+    """Ours are asked to end until the other one leads."""
+    until = monotonic_s() + 4 * START_S
+    async with KubeClient.connect(target.running["kubeconfig"], user_agent="chaos", timeout_s=10) as client:
+        while not await _leads(client, name):
+            assert monotonic_s() < until, f"{name} of the older version does not come to lead"
+            assert other.returncode is None, f"{name} of the older version ended: {other.returncode}; see its log"
+            for process in (f"{name}-standby", name):
+                with suppress(ProcessLookupError):
+                    os.kill(await target.pid(process), signal.SIGTERM)
+            await asyncio.sleep(1.0)
+
+
+async def _leads(client: KubeClient, name: str) -> bool:
+    lease = await client.json("GET", LEASES.path(NAMESPACE, name))
+    return str(lease["spec"].get("holderIdentity") or "").startswith(HOLDER)
+
+
+async def _instead(target: Target, name: str, hold_s: float) -> None:
+    pid = await target.pid(name)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(hold_s)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _path(sources: Path) -> str:
+    """Before the sources that are installed."""
+    return os.pathsep.join(str(folder) for folder in sorted(sources.glob("*/*/src")))
