@@ -270,6 +270,17 @@ def test_a_budget_where_there_are_two_and_none_where_there_is_one() -> None:
     assert {b["metadata"]["name"] for b in one} == every - {"hbox-quota-ledger", "hbox-nats"}
 
 
+def test_the_pod_of_the_restore_guide_has_the_volume_and_the_address_of_the_ledger() -> None:
+    spec = yaml.safe_load((ROOT / "docs" / "guides" / "restore.yaml").read_text())["spec"]
+    [ledger] = [pod for who, _, pod in pods("default") if who == "Deployment/hbox-quota-ledger"]
+    [own], [restoring] = ledger["containers"], spec["containers"]
+    assert [v for v in spec["volumes"] if v["name"] == "data"] == [v for v in ledger["volumes"] if v["name"] == "data"]
+    assert restoring["image"] == own["image"]
+    assert restoring["env"] == [e for e in own["env"] if e["name"] == "HBOX_DATABASE_URL"]
+    assert restoring["securityContext"] == own["securityContext"]
+    assert spec["securityContext"].items() <= ledger["securityContext"].items()
+
+
 def test_the_same_values_render_the_same_text() -> None:
     assert template(*MATRIX["production"]).stdout == template(*MATRIX["production"]).stdout
 

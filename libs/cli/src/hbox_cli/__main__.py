@@ -22,6 +22,8 @@ COMMANDS = {
     "replay": ("replay", "Replay a trace through the platform; report and audit."),
     "check": ("check", "Is everything reachable, and if not, what to do."),
     "diag": ("diag", "One archive for whoever has to find out what is wrong; without secrets."),
+    "backup": ("backup", "A backup of what only the ledger knows, also while it runs."),
+    "restore": ("restore", "Put a backup of the ledger back."),
     "audit": ("audit", "Prove from outside that no card is over-booked and no gang partial."),
     "jobs": ("jobs", "Jobs with their state and the reason why they wait."),
     "why": ("why", "Why a job does not start, or why it is where it is."),

@@ -64,9 +64,7 @@ def _ledger(ctx: Context, database: str | None, head: str | None) -> None:
     from hbox_ledger.adapters.proof import prove  # noqa: PLC0415  SQLAlchemy, for those who ask for it
     from hbox_ledger.core.chain import Mark  # noqa: PLC0415
 
-    layout = Layout(ctx.state)
-    url = database or (layout.running().database_url if layout.busy else f"sqlite:///{layout.database}")
-    proof = prove(url, through=Mark.parse(head) if head else None)
+    proof = prove(database or Layout(ctx.state).database_url(), through=Mark.parse(head) if head else None)
     if ctx.output.machine:
         content = {
             "records": proof.records,

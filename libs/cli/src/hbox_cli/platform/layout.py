@@ -168,6 +168,10 @@ class Layout:
         for name in ("platform.json", "pids.json", "settings.json"):
             (self.folder / name).unlink(missing_ok=True)
 
+    def database_url(self) -> str:
+        """Of the platform that runs here, else of the one that ran here last: SQLite in this folder."""
+        return self.running().database_url if self.busy else f"sqlite:///{self.database}"
+
     def running(self) -> Running:
         """The platform that runs here. Raises NotFound where none does, InvalidRequest where its file cannot be read."""
         none = NotFound(f"no platform runs in {self.folder}", hint="start one with `hbox up`, or name its folder with --state")

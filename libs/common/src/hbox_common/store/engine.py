@@ -202,6 +202,15 @@ def end_others(connection: Connection) -> None:
     connection.execute(text(others), {"name": _NAME})
 
 
+def writers(connection: Connection) -> int:
+    """How many sessions of services there are in this PostgreSQL database beside ours."""
+    others = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name "
+        "AND pid <> pg_backend_pid()"
+    )
+    return int(connection.execute(text(others), {"name": _NAME}).scalar_one())
+
+
 @contextmanager
 def schema_lock(connection: Connection) -> Iterator[None]:
     """Only one session at a time looks at the schema and changes it; on SQLite the transaction sees to that."""

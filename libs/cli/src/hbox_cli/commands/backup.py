@@ -1,0 +1,60 @@
+"""`hbox backup`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..context import Context, command_options
+from ..exits import Faulty
+from ..output import put
+from ..platform.layout import Layout
+
+if TYPE_CHECKING:
+    from hbox_ledger.adapters.proof import Proof
+
+MIB = 2**20
+
+
+@click.command("backup")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--database",
+    metavar="URL",
+    envvar="HBOX_DATABASE_URL",
+    help="sqlite:////path/ledger.db or postgresql+psycopg://user:password@host/database [the state folder's].",
+)
+@command_options
+def command(ctx: Context, file: Path, database: str | None) -> None:
+    """Write all that only the ledger knows to FILE: claims, accounts, usage, audit, what waits in its outbox. Also while it runs, at one moment.
+
+    \b
+    hbox backup ledger-2026-11-23.db
+    hbox backup /backup/ledger.db --database postgresql+psycopg://hbox:PASSWORD@postgres/hbox
+
+    FILE is one SQLite database, whichever kind it comes from, and `hbox restore` puts it into either. It is proven before it counts: exit status 1 where its
+    history does not add up. It holds the key by which claims on pods are known: only its owner can read it.
+    """
+    from hbox_ledger.adapters.backup import backup  # noqa: PLC0415  SQLAlchemy, for those who ask for it
+
+    proof = backup(database or Layout(ctx.state).database_url(), file)
+    told = {"file": str(file), "bytes": file.stat().st_size, **summary(proof)}
+    if ctx.output.machine:
+        ctx.output.document("Backup", told)
+    else:
+        for fault in proof.faults:
+            put(f"fault: {fault}")
+        put(
+            f"{file}: {file.stat().st_size / MIB:.1f} MiB, {proof.records} records, {proof.checks} checks, {len(proof.faults)} faults"
+        )
+        if proof.head is not None and not proof.faults:
+            put(f"head: {proof.head}")
+    if proof.faults:
+        raise Faulty(
+            f"the ledger's database has {len(proof.faults)} faults, and so has its backup", hint="keep it, and an earlier one"
+        )
+
+
+def summary(proof: "Proof") -> dict[str, object]:
+    head = proof.head and str(proof.head)
+    return {"records": proof.records, "head": head, "checks": proof.checks, "faults": proof.faults}

@@ -1,0 +1,45 @@
+"""`hbox restore`."""
+
+from pathlib import Path
+
+import click
+
+from ..context import Context, command_options
+from ..output import put
+from ..platform.layout import Layout
+from .backup import summary
+
+
+@click.command("restore")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--database",
+    metavar="URL",
+    envvar="HBOX_DATABASE_URL",
+    help="sqlite:////path/ledger.db or postgresql+psycopg://user:password@host/database [the state folder's].",
+)
+@click.option(
+    "--overwrite", is_flag=True, help="Give up what PostgreSQL holds of a ledger; SQLite's file is kept beside the new one."
+)
+@command_options
+def command(ctx: Context, file: Path, database: str | None, overwrite: bool) -> None:
+    """Put FILE, a backup of the ledger, in the place of its database. The ledger has to be stopped; nothing else has to.
+
+    \b
+    hbox restore ledger-2026-11-23.db
+    hbox restore /backup/ledger.db --database postgresql+psycopg://hbox:PASSWORD@postgres/hbox --overwrite
+
+    When the ledger starts again it begins an epoch above all that were, takes in what was bound since the backup, and goes on; pods that run are not touched.
+    Lost are the audit and the accounts between the backup and now.
+    """
+    from hbox_ledger.adapters.backup import restore  # noqa: PLC0415  SQLAlchemy, for those who ask for it
+
+    done = restore(file, database or Layout(ctx.state).database_url(), overwrite=overwrite)
+    if ctx.output.machine:
+        ctx.output.document("Restore", {"kept": done.kept and str(done.kept), **summary(done.proof)})
+        return
+    if done.kept is not None:
+        put(f"what was there before is in {done.kept}")
+    put(
+        f"restored: {done.proof.records} records, {done.proof.checks} checks; start the quota-ledger, and look at it with `hbox audit`"
+    )

@@ -1,0 +1,263 @@
+"""Backups of the ledger's database, and putting one back.
+
+A backup is one SQLite file of the ledger's schema, whichever database it comes from, and goes back into either kind: from SQLite by its online backup (all
+pages of one moment, while the ledger writes on), from PostgreSQL row by row, read by one transaction at one moment. It is proven before it counts: the
+audit's chain is followed, and the books are what their history adds up to. It holds the key by which claims on pods are known: 0600, and to be kept so.
+
+Restoring needs the ledger to be stopped, and nothing else: what was said after the backup is had again from the streams and from Kubernetes when it starts
+(`core.recovery`). What was there before is kept beside it (SQLite), or has to be given up by name (PostgreSQL).
+"""
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, create_engine, insert, inspect, select, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from hbox_common.errors import InvalidRequest, NotFound, Unavailable
+from hbox_common.store import reading
+from hbox_common.store.engine import FileLock, engine, keep_private, parse, refused, schema_lock, writers
+from hbox_common.store.schema import migrate, newest
+
+from . import tables as t
+from .proof import Proof, prove
+
+ROWS = 5_000
+
+_HEADER = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """`proof`: of what was put there. `kept`: where what was there before is; None where nothing was."""
+
+    proof: Proof
+    kept: Path | None
+
+
+def backup(url: str, file: Path) -> Proof:
+    """Write a backup of the database at `url` to `file`, which stands there once it is whole. What the proof finds wrong was so before.
+
+    Raises NotFound, Unavailable, InvalidRequest (no ledger's, of another version, `file` cannot be written).
+    """
+    parsed = parse(url)
+    draft = file.with_name(f"{file.name}.part")
+    try:
+        _make(draft)
+        if parsed.get_backend_name() == "sqlite":
+            _copy_pages(Path(parsed.database or ""), draft)
+        else:
+            _copy_rows(url, draft)
+        proof = prove(f"sqlite:///{draft.absolute()}")
+        _sync(draft)
+        draft.replace(file)
+        _sync(file.absolute().parent)
+    except OSError as e:
+        raise InvalidRequest(f"{file} cannot be written: {e.strerror or e}", hint="name another file") from e
+    finally:
+        for path in (draft, *(draft.with_name(draft.name + end) for end in ("-wal", "-shm", "-journal"))):
+            path.unlink(missing_ok=True)
+    return proof
+
+
+def restore(file: Path, url: str, *, overwrite: bool = False) -> Restored:
+    """Put the backup `file` in the place of the database at `url`. `overwrite`: what PostgreSQL holds of a ledger is given up.
+
+    Raises NotFound, InvalidRequest (no backup, a damaged one, of a newer version; PostgreSQL holds a ledger), Unavailable (a ledger runs).
+    """
+    parsed = parse(url)
+    if not file.is_file():
+        raise NotFound(f"{file}: there is no such file")
+    database = Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None
+    work = (
+        database.with_name(f"{database.name}.restoring") if database is not None else file.with_name(f"{file.name}.restoring")
+    )
+    try:
+        _make(work)
+        shutil.copyfile(file, work)
+        proof = _sound(file, work)
+        kept = None
+        if database is not None:
+            kept = _into_sqlite(work, database)
+        else:
+            _into_postgres(work, url, overwrite=overwrite)
+    except OSError as e:
+        raise InvalidRequest(f"{e.filename or work}: {e.strerror or e}", hint="is there room, and may you write there?") from e
+    finally:
+        for path in (work, *(work.with_name(work.name + end) for end in ("-wal", "-shm", "-journal"))):
+            path.unlink(missing_ok=True)
+    return Restored(proof, kept)
+
+
+# --- backup
+
+
+def _make(draft: Path) -> None:
+    """An empty file, ours alone; whatever an earlier attempt left is gone."""
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _copy_pages(database: Path, draft: Path) -> None:
+    """All of one moment. In one step: page by page a busy ledger would make it begin anew for ever."""
+    if not database.is_file():
+        raise NotFound(f"database {database}: there is no such file")
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{database.absolute()}?mode=ro", uri=True, timeout=10)) as source,
+            closing(sqlite3.connect(draft)) as target,
+        ):
+            source.backup(target)
+            target.execute("PRAGMA journal_mode=DELETE").fetchall()  # one file, whole in itself
+    except sqlite3.DatabaseError as e:
+        raise Unavailable(f"database {database}: {e}", hint="is it a ledger's database, and can it be read?") from e
+
+
+def _copy_rows(url: str, draft: Path) -> None:
+    with reading(url, versions=t.VERSIONS) as source, _writing(draft) as target:
+        _copy(source, target)
+
+
+def _copy(source: Connection, target: Connection) -> None:
+    """Every row of every table, in the order of its key: the chains refuse what is older than what they have."""
+    for table in t.metadata.sorted_tables:
+        rows = source.execution_options(yield_per=ROWS).execute(select(table).order_by(*table.primary_key.columns))
+        for batch in rows.mappings().partitions(ROWS):
+            target.execute(insert(table), [dict(row) for row in batch])
+    target.commit()
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[Connection]:
+    """A SQLite file with the newest schema."""
+    made = engine(parse(f"sqlite:///{file.absolute()}"))
+    try:
+        with made.connect() as connection:
+            migrate(connection, t.metadata, t.VERSIONS)
+            yield connection
+        _one_file(file)
+    finally:
+        made.dispose()
+
+
+def _one_file(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+
+
+def _sync(path: Path) -> None:
+    """On the disk when this returns; `path`: a file or a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- restore
+
+
+def _sound(file: Path, work: Path) -> Proof:
+    """The copy `work`, brought to this version's schema and proven. Raises InvalidRequest where it is no backup, or a damaged one."""
+    with file.open("rb") as opened:
+        if opened.read(len(_HEADER)) != _HEADER:
+            raise InvalidRequest(f"{file} is no backup of a ledger", hint="`hbox backup FILE` makes one")
+    try:
+        with closing(sqlite3.connect(work)) as connection:
+            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if verdict != "ok":
+                raise InvalidRequest(f"{file} is damaged: {verdict}", hint="take an earlier one")
+            found = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not {"alembic_version", "ledger", "claims", "audit"} <= found:
+                raise InvalidRequest(f"{file} is no backup of a ledger", hint="`hbox backup FILE` makes one")
+            (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.DatabaseError as e:
+        raise InvalidRequest(f"{file} is damaged: {e}", hint="take an earlier one") from e
+    if version > newest(t.VERSIONS):
+        hint = "use the version of HBox that made it, or a newer one"
+        raise InvalidRequest(f"{file} has schema {version}, this version knows {newest(t.VERSIONS)}", hint=hint)
+    with _writing(work):
+        pass
+    proof = prove(f"sqlite:///{work.absolute()}")
+    if proof.faults:
+        said = f"{file} does not prove itself: {proof.faults[0]}" + (
+            f" and {len(proof.faults) - 1} more" if proof.faults[1:] else ""
+        )
+        raise InvalidRequest(said, hint="take an earlier one; `hbox audit --ledger --database sqlite:///FILE` lists all of it")
+    return proof
+
+
+def _into_sqlite(work: Path, database: Path) -> Path | None:
+    """What was there moves aside, also where it cannot be read any more."""
+    with FileLock(database):
+        _nobody_has(database)
+        kept = None
+        if database.stat().st_size:
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+            kept = database.with_name(f"{database.name}.before-restore-{stamp}")
+            database.replace(kept)
+        for end in ("-wal", "-shm"):
+            beside = database.with_name(database.name + end)
+            if kept is not None and beside.exists():
+                beside.replace(kept.with_name(kept.name + end))
+            beside.unlink(missing_ok=True)
+        _sync(work)
+        work.replace(database)
+        keep_private(database)
+        _sync(database.parent)
+    return kept
+
+
+def _nobody_has(database: Path) -> None:
+    """Raises Unavailable while another process has it open: only alone may one leave WAL. A ledger with leader election holds no lock on the file."""
+    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(database, timeout=2)) as connection:
+        try:
+            connection.execute("PRAGMA journal_mode=DELETE").fetchall()
+        except sqlite3.OperationalError as e:
+            if "locked" in str(e) or "busy" in str(e):
+                raise Unavailable(f"database: another process has {database} open", hint="stop the quota-ledger first") from e
+            raise
+
+
+def _into_postgres(work: Path, url: str, *, overwrite: bool) -> None:
+    """Tables are made anew and filled in one transaction: until that is committed there is an empty ledger, which starts as on a backup of nothing."""
+    made = engine(parse(url))
+    where = f"database {parse(url).render_as_string(hide_password=True)}"
+    source = create_engine(f"sqlite:///{work.absolute()}", poolclass=NullPool)
+    try:
+        with made.connect() as target, schema_lock(target):
+            if writers(target):
+                raise Unavailable(f"{where}: a quota-ledger is connected to it", hint="stop the quota-ledger first")
+            there = _tables(target)
+            if "ledger" in there and target.execute(select(t.ledger.c.epoch)).first() is not None and not overwrite:
+                hint = "back it up first, then say --overwrite: what is there is given up"
+                raise InvalidRequest(f"{where} holds a ledger", hint=hint)
+            target.commit()
+            if "alembic_version" in there:
+                _drop(target)
+            migrate(target, t.metadata, t.VERSIONS)
+            with source.connect() as rows:
+                _copy(rows, target)
+    except SQLAlchemyError as e:
+        raise refused(e, where) from e
+    finally:
+        made.dispose()
+        source.dispose()
+
+
+def _tables(connection: Connection) -> Sequence[str]:
+    return inspect(connection).get_table_names()
+
+
+def _drop(connection: Connection) -> None:
+    t.metadata.drop_all(connection)
+    connection.execute(text("DROP TABLE alembic_version"))
+    connection.execute(text("DROP FUNCTION IF EXISTS refuse_rewriting() CASCADE"))
+    connection.commit()

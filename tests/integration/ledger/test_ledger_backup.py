@@ -1,0 +1,246 @@
+"""Backups of the ledger: from either kind of database into either, while it writes; and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, select, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
+from hbox_common.model import PodPhase
+from hbox_ledger.adapters import tables as t
+from hbox_ledger.adapters.backup import backup, restore
+from hbox_ledger.adapters.proof import prove
+
+from ...postgres_server import PostgresServer
+from .conftest import Kit
+from .test_ledger_proof import tamper
+
+pytestmark = pytest.mark.timeout(180)
+
+
+async def history(kit: Kit, url: str) -> None:
+    async with kit.started(url) as running:
+        await running.open()
+        await running.propose(*(kit.plan(f"p{i}", (f"pod{i}", "n0", (kit.whole(i),))) for i in range(3)))
+        await running.see("x", kit.fact("pod0", "n0", PodPhase.SUCCEEDED), kit.fact("found", "n1", slices=(kit.whole(0),)))
+
+
+def rows(url: str) -> dict[str, list[tuple[object, ...]]]:
+    """All of a database, table by table."""
+    made = create_engine(url)
+    with made.connect() as connection:
+        found = {
+            table.name: [
+                tuple(bytes(v) if isinstance(v, memoryview) else v for v in row)
+                for row in connection.execute(select(table).order_by(*table.primary_key.columns))
+            ]
+            for table in t.metadata.sorted_tables
+        }
+    made.dispose()
+    return found
+
+
+def _beside(file: Path) -> list[Path]:
+    """What an attempt left, that stopped in the middle."""
+    return [path for path in file.parent.iterdir() if path.name.startswith(file.name) and path != file]
+
+
+def address(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+@pytest.mark.parametrize("into", ["sqlite", "postgresql"])
+async def test_all_of_it_goes_from_either_kind_into_either_and_the_ledger_goes_on(
+    kit: Kit, database_url: str, into: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    await history(kit, database_url)
+    before, file = rows(database_url), tmp_path / "backup.db"
+    made = backup(database_url, file)
+    assert (made.faults, made.records, file.stat().st_mode & 0o777) == ([], 7, 0o600)
+    assert _beside(file) == []
+    target = address(tmp_path / "new.db")
+    if into == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        target = server.empty_database()
+    assert restore(file, target).proof.head == made.head
+    after = rows(target)
+    assert after == before
+    assert len(after["claims"]) == 4
+    assert len(after["outbox"]) > 0, "what was not said yet is said after it"
+    assert prove(target).faults == []
+    async with kit.started(target) as running:
+        await running.open(kit.fact("found", "n1", slices=(kit.whole(0),)))
+        await running.propose(kit.plan("next", ("next", "n0", (kit.whole(3),))))
+        assert running.states()["next"] == "pending"
+    assert prove(target, through=made.head).faults == []
+    made_anew = create_engine(target, poolclass=NullPool)
+    with pytest.raises(DBAPIError, match=r"append-only"), made_anew.begin() as connection:
+        connection.execute(text("DELETE FROM audit"))
+    made_anew.dispose()
+
+
+async def test_a_backup_beside_a_ledger_that_writes_is_of_one_moment(kit: Kit, database_url: str, tmp_path: Path) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        done = asyncio.Event()
+
+        async def work() -> int:
+            count = 0
+            while not done.is_set():
+                await running.propose(kit.plan(f"p{count}", (f"pod{count}", "n0", ())))
+                count += 1
+            return count
+
+        writing = asyncio.create_task(work())
+        proofs = [await asyncio.to_thread(backup, database_url, tmp_path / f"b{i}.db") for i in range(3)]
+        done.set()
+        assert await writing > 3
+    assert [proof.faults for proof in proofs] == [[], [], []]
+    assert [proof.records for proof in proofs] == sorted(proof.records for proof in proofs), "each is of a later moment"
+
+
+async def test_nothing_is_restored_under_a_ledger_that_runs(kit: Kit, database_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "backup.db"
+    async with kit.started(database_url) as running:
+        await running.open()
+        await asyncio.to_thread(backup, database_url, file)
+        await running.propose(kit.plan("p", ("pod", "n0", ())))
+        with pytest.raises(Unavailable, match=r"another process|a quota-ledger is connected"):
+            await asyncio.to_thread(restore, file, database_url, overwrite=True)
+        assert running.states() == {"pod": "pending"}
+    assert prove(database_url).faults == []
+
+
+def test_a_file_that_somebody_has_open_without_our_lock_is_left_alone(kit: Kit, tmp_path: Path) -> None:
+    """A ledger with leader election holds no lock on its file."""
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    asyncio.run(history(kit, address(database)))
+    backup(address(database), file)
+    with closing(sqlite3.connect(database)) as other:
+        other.execute("SELECT count(*) FROM claims").fetchone()
+        with pytest.raises(Unavailable, match=r"has .* open"):
+            restore(file, address(database))
+    assert restore(file, address(database)).kept is not None
+
+
+async def test_what_was_there_is_kept_also_where_it_is_broken(kit: Kit, tmp_path: Path) -> None:
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    await history(kit, address(database))
+    backup(address(database), file)
+    kept = restore(file, address(database)).kept
+    assert kept is not None
+    assert prove(address(kept)).records == 7
+    kept.unlink()
+    database.write_bytes(b"broken" * 1000)
+    kept = restore(file, address(database)).kept
+    assert kept is not None
+    assert kept.read_bytes().startswith(b"broken")
+    assert database.stat().st_mode & 0o777 == 0o600
+    kept.unlink()
+    database.unlink()
+    assert restore(file, address(database)).kept is None
+    assert prove(address(database)).faults == []
+
+
+async def test_postgresql_gives_up_a_ledger_by_name_alone(kit: Kit, postgres: PostgresServer, tmp_path: Path) -> None:
+    url, file = postgres.empty_database(), tmp_path / "backup.db"
+    await history(kit, url)
+    backup(url, file)
+    with pytest.raises(InvalidRequest, match="holds a ledger"):
+        restore(file, url)
+    before = rows(url)
+    assert restore(file, url, overwrite=True).kept is None
+    assert rows(url) == before
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _scribbled(file: Path) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2 : len(raw) // 2 + 4096] = b"x" * 4096
+    file.write_bytes(raw)
+
+
+def _forged(file: Path) -> None:
+    tamper(address(file), "UPDATE accounts SET posted = posted + 1")
+
+
+def _edited(file: Path) -> None:
+    tamper(address(file), "UPDATE audit SET actor = 'somebody' WHERE seq = 3")
+
+
+def _newer(file: Path) -> None:
+    tamper(address(file), "UPDATE alembic_version SET version_num = '9999'")
+
+
+def _text(file: Path) -> None:
+    file.write_text("-- PostgreSQL database dump\n")
+
+
+def _another(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (_cut, "damaged"),
+        (_scribbled, "damaged"),
+        (_forged, "does not prove itself"),
+        (_edited, "does not prove itself: .*record 3"),
+        (_newer, "has schema 9999"),
+        (_text, "is no backup"),
+        (_another, "is no backup"),
+        (Path.unlink, "no such file"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+async def test_a_backup_that_is_none_changes_nothing(kit: Kit, tmp_path: Path, harm: Callable[[Path], None], says: str) -> None:
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    await history(kit, address(database))
+    backup(address(database), file)
+    harm(file)
+    before = database.read_bytes()
+    with pytest.raises((InvalidRequest, NotFound), match=says):
+        restore(file, address(database))
+    assert database.read_bytes() == before
+    assert not [path for path in _beside(database) if "restoring" in path.name]
+
+
+async def test_a_backup_of_an_older_schema_is_brought_to_ours(kit: Kit, tmp_path: Path) -> None:
+    """Schema 9 has no ranks."""
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    await history(kit, address(database))
+    backup(address(database), file)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("ALTER TABLE claims DROP COLUMN rank")
+        connection.execute("UPDATE alembic_version SET version_num = '0009'")
+    assert restore(file, address(database)).proof.faults == []
+    assert len(rows(address(database))["claims"]) == 4
+
+
+async def test_a_database_that_is_none_of_ours_gives_no_backup(tmp_path: Path, kit: Kit) -> None:
+    file = tmp_path / "backup.db"
+    for url in (address(tmp_path / "none.db"), "mysql://a/b"):
+        with pytest.raises(HBoxError):
+            backup(url, file)
+    _another(tmp_path / "mine.db")
+    with pytest.raises(InvalidRequest):
+        backup(address(tmp_path / "mine.db"), file)
+    await history(kit, address(tmp_path / "ledger.db"))
+    with pytest.raises(InvalidRequest, match="cannot be written"):
+        backup(address(tmp_path / "ledger.db"), tmp_path / "none" / "backup.db")
+    assert not file.exists()
+    assert _beside(file) == []
