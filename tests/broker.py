@@ -9,7 +9,8 @@ import nats
 from nats.aio.client import Client
 
 from hbox_common.bus import Access, Bus
-from hbox_common.bus.users import ADMIN, inbox_of
+from hbox_common.bus.micro import inbox_of
+from hbox_common.bus.users import ADMIN
 
 
 def seed_of(running: Mapping[str, Any], user: str = ADMIN) -> Path:

@@ -59,15 +59,23 @@ class Neighbour:
         self._bound: dict[str, float] = {}
         self._count = 0
         self._changed = asyncio.Event()
+        self._leaving: asyncio.Queue[str] = asyncio.Queue()
 
     async def watch(self, informer: Informer[Pod]) -> None:
         await informer.run(self._on_pods)
 
+    async def leave(self) -> None:
+        """Until cancelled."""
+        while True:
+            path = PODS.path("other", await self._leaving.get())
+            await self._client.json("DELETE", path, params={"gracePeriodSeconds": "0"}, timeout_s=120)
+
     async def _on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
         now = time.monotonic()
         for delta in deltas:
-            if delta.new is not None and delta.new.spec.node_name:
-                self._bound.setdefault(delta.new.metadata.name, now)
+            if delta.new is not None and delta.new.spec.node_name and delta.new.metadata.name not in self._bound:
+                self._bound[delta.new.metadata.name] = now
+                self._leaving.put_nowait(delta.new.metadata.name)
         self._changed.set()
 
     async def waits_ms(self, until: Callable[[int], bool]) -> list[float]:
@@ -86,7 +94,6 @@ class Neighbour:
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 1.0)
-        await self._client.json("DELETE", PODS.path("other"), params={"gracePeriodSeconds": "0"}, timeout_s=120)
         late = time.monotonic()
         return sorted(1000 * (self._bound.get(name, late) - self._created[name]) for name in mine)
 
@@ -136,7 +143,7 @@ async def _measure(state: Path, pids: dict[str, int]) -> None:
         await client.json("POST", QUEUES.path(), body=queue)
         neighbour = Neighbour(client)
         informer = Informer(client, PODS, Pod, namespace="other")
-        watching = group.create_task(neighbour.watch(informer))
+        watching = [group.create_task(neighbour.watch(informer)), group.create_task(neighbour.leave())]
         await informer.synced.wait()
         await neighbour.waits_ms(lambda made: made >= 10)  # the first pay for connections
 
@@ -175,7 +182,8 @@ async def _measure(state: Path, pids: dict[str, int]) -> None:
         for name, most in MEMORY_MIB.items():
             if name in pids:
                 report(f"{FLOOD:,} pending: {name}", rss_mib(pids[name]), "MiB", most, least=False)
-        watching.cancel()
+        for task in watching:
+            task.cancel()
 
 
 def main() -> None:

@@ -17,7 +17,8 @@ from nats.aio.client import Client
 from hbox_common.bus import Access, Bus, EmbeddedServer
 from hbox_common.bus.errors import NotPermitted
 from hbox_common.bus.keys import keep, new_seed, public_key, read_seed, signature
-from hbox_common.bus.users import ADMIN, DURABLES, OPERATOR, SERVICES, authorization, inbox_of, read_only, users
+from hbox_common.bus.micro import inbox_of
+from hbox_common.bus.users import ADMIN, DURABLES, OPERATOR, SERVICES, authorization, read_only, users
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import REGISTRY, Event, JobsAsked, PlansProposed, Stream
 from hbox_common.model import Epoch, Index, SchedulerId

@@ -51,6 +51,7 @@ from .adapters.rivals import Rivals
 from .adapters.traces import JobTraces, trace_of
 from .adapters.volumes import VolumeWatch
 from .adapters.writes import KubeWriter
+from .api import Api
 from .core.feedback import Feedback
 from .core.jobs import Jobs
 from .core.phases import is_news
@@ -141,7 +142,13 @@ class JobController:
             self._volumes.start(group)
             group.create_task(self._watch_health())
             group.create_task(self._bus.serve(JobsAsked, self._answer))
-            group.create_task(self._bus.offer(version=version("hbox-jobs"), about="Jobs: what waits, and what runs where"))
+            group.create_task(
+                self._bus.offer(
+                    Api(self.jobs, lambda: self.synced).endpoints(),
+                    version=version("hbox-jobs"),
+                    about="Jobs: what waits, and what runs where",
+                )
+            )
             resumed = group.create_task(self._resume())
             for informer in self._informers.values():
                 await informer.synced.wait()

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from hbox_common.clock import wall_s
-from hbox_common.events import Budget, HeldNomination, Usage, UsageKey
+from hbox_common.events import Budget, HeldNomination, Usage, UsageKey, token_of
 from hbox_common.model import (
     DEFAULT_QUEUE,
     CardQuota,
@@ -110,6 +110,15 @@ class Views:
             models = self._ledger.models
             views = [_view(state, name, None, models) for name in names or sorted({*state.queues, DEFAULT_QUEUE})]
             return QueuesView(state.epoch, state.index, state.frozen, views)
+
+    def names(self) -> list[QueueName]:
+        """Of all queues."""
+        return sorted({*self._ledger.state.queues, DEFAULT_QUEUE})
+
+    def subtree(self, token: str) -> list[QueueName]:
+        """The queue that a subject names so (`token_of`), and all below it; empty where there is none."""
+        found = next((name for name in self.names() if token_of(name) == token), None)
+        return [found, *self._ledger.state.queues.below(found)] if found is not None else []
 
     def budgets(self) -> list[Budget]:
         """The budgets of all queues that have one, as of the last accrual."""

@@ -4,6 +4,10 @@
 subjects: a JSON object comes in, a JSON object goes out, or nothing with the headers `Nats-Service-Error-Code` (400, 413, 500, 503) and
 `Nats-Service-Error`. Questions between services, in msgpack pages (`rpc`), are listed and counted beside them.
 
+A reader of single queues asks on a subject of its own, `<endpoint>.of.<queue>.<reader>`: the broker lets it publish there and nowhere else
+(`users.read_only`), so that the subject says who asks for what, and nothing in the message has to be believed. The answer is about that queue alone, and goes
+to that reader's inbox or nowhere: another reply would have us say something to somebody in our own name.
+
 nats-py's own `nats.micro` puts every endpoint into a queue group, in which a leader that hangs swallows half of the questions of its successor
 (see `rpc`), and answers one request after the other; the words of any exception go to whoever asked. So it is the protocol's other side in the tests alone.
 """
@@ -22,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 from hbox_common.clock import new_id
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.events import token_of
 
 from .connection import Connection
 
@@ -30,6 +35,7 @@ log = logging.getLogger(__name__)
 ERROR, ERROR_CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
 TYPE = "io.nats.micro.v1"
 PREFIX = "hbox.v1.api"
+OF = "of"  #: before a reader's queue and its name, in the subject that it asks on
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -49,6 +55,8 @@ class Endpoint:
     answer: Callable[
         [Any], Awaitable[BaseModel]
     ]  #: what it raises is told: InvalidRequest and Unavailable as they are, anything else as a failure
+    of_queue: Callable[[Any, str], Awaitable[BaseModel]] | None = None
+    #: The same for a reader of one queue, by `token_of` its name: what is about others is not in the answer. None: readers are not answered.
 
     def metadata(self) -> dict[str, str]:
         """As `nats micro info` shows it. Values are texts, so that schemas are JSON in them."""
@@ -107,6 +115,7 @@ class _Asked:
     endpoint: Endpoint
     listed: Listed
     message: Msg
+    queue: str = ""  #: the reader's, as a token; empty: who asks may see all
 
 
 class MicroServer:
@@ -129,6 +138,8 @@ class MicroServer:
                 subject = f"{PREFIX}.{self._connection.name}.{endpoint.name}"
                 listed = self._directory.enter(endpoint.name, subject, endpoint.metadata())
                 subscriptions.append(await self._connection.subscribe(subject, self._take(endpoint, listed)))
+                if endpoint.of_queue is not None:
+                    subscriptions.append(await self._connection.subscribe(f"{subject}.{OF}.*.*", self._take(endpoint, listed)))
             for verb, tell in {"PING": dict, "INFO": self._info, "STATS": self._stats}.items():
                 say = self._say(verb, tell)
                 for subject in (verb, f"{verb}.{self._name}", f"{verb}.{self._name}.{self._directory.id}"):
@@ -167,13 +178,15 @@ class MicroServer:
 
     def _take(self, endpoint: Endpoint, listed: Listed) -> Callable[[Msg], Awaitable[None]]:
         async def take(message: Msg) -> None:
-            if not message.reply:
+            queue, reader = _reader_of(message.subject, listed.subject)
+            if not message.reply or (reader and not message.reply.startswith(f"{inbox_of(reader)}.")):
                 return
             listed.requests += 1
+            asked = _Asked(endpoint, listed, message, queue)
             try:
-                self._asked.put_nowait(_Asked(endpoint, listed, message))
+                self._asked.put_nowait(asked)
             except asyncio.QueueFull:
-                await self._refuse(_Asked(endpoint, listed, message), "503", "too many requests at once; ask again")
+                await self._refuse(asked, "503", "too many requests at once; ask again")
 
         return take
 
@@ -189,7 +202,10 @@ class MicroServer:
         try:
             request = _read(asked.endpoint, asked.message.data)
             async with asyncio.timeout(ANSWER_S):
-                answer = await asked.endpoint.answer(request)
+                if asked.queue and asked.endpoint.of_queue is not None:
+                    answer = await asked.endpoint.of_queue(request, asked.queue)
+                else:
+                    answer = await asked.endpoint.answer(request)
             body = answer.model_dump_json().encode()
         except InvalidRequest as e:
             return await self._refuse(asked, "400", f"{name}: {e}")
@@ -214,6 +230,24 @@ class MicroServer:
             await self._connection.send(reply, body, headers=headers)
         except HBoxError as e:  # who asked asks again
             log.info("an answer was lost: %s", e)
+
+
+def inbox_of(user: str) -> str:
+    """Where the answers to a user of the broker come, as a prefix. `token_of` leaves a token as it is."""
+    return f"_INBOX_{token_of(user)}"
+
+
+def reader_subject(service: str, endpoint: str, queue: str, reader: str) -> str:
+    """Where a reader of that queue asks."""
+    return f"{PREFIX}.{service}.{endpoint}.{OF}.{token_of(queue)}.{token_of(reader)}"
+
+
+def _reader_of(subject: str, endpoint: str) -> tuple[str, str]:
+    """The queue's token and the reader, of whom such a subject is; empty where it is the endpoint's own."""
+    if subject == endpoint:
+        return "", ""
+    _, queue, reader = subject.removeprefix(f"{endpoint}.").split(".")
+    return queue, reader
 
 
 async def call(

@@ -11,11 +11,11 @@ What a service names as the source of a message is checked by readers (`Delivery
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hbox_common.events import REGISTRY, Event, Stream, token_of
 
-from .micro import PREFIX
+from .micro import OF, PREFIX, inbox_of
 from .streams import LIMITS
 
 #: The services' names, as the registry has them among writers and readers.
@@ -24,6 +24,9 @@ SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-led
 #: The commands of `hbox`, for whoever operates the platform: hears and asks everything, and says nothing but
 #: what it could not read.
 OPERATOR = "hbox-cli"
+
+#: Who offers endpoints to readers of single queues.
+ANSWERS_READERS = ("quota-ledger", "job-controller")
 
 #: Makes and mends streams.
 ADMIN = "admin"
@@ -62,19 +65,18 @@ class Permissions:
         return json.dumps({"publish": publish, "subscribe": {"allow": self.subscribe} if self.subscribe else {"deny": [">"]}})
 
 
-def users() -> dict[str, Permissions]:
-    """All users of a platform, by name."""
+def users(readers: Iterable[str] = ()) -> dict[str, Permissions]:
+    """All users of a platform, by name. `readers`: others, who may be answered by `ANSWERS_READERS`."""
     every = {user: _of(user) for user in (*SERVICES, OPERATOR)}
+    inboxes = tuple(f"{inbox_of(reader)}.>" for reader in sorted(readers))
+    for user in ANSWERS_READERS:
+        every[user] = replace(every[user], publish=(*every[user].publish, *inboxes))
     return every | {ADMIN: Permissions((">",), (">",))}
 
 
-def inbox_of(user: str) -> str:
-    """Where its answers come, as a prefix."""
-    return f"_INBOX_{token_of(user)}"
-
-
 def read_only(name: str, queues: Iterable[str]) -> Permissions:
-    """Of somebody else's program: hears what happens to these queues, as it happens, and no more. Streams keep all queues together, so it reads none."""
+    """Of somebody else's program: hears what happens to these queues, as it happens, and asks micro services about them, on subjects that name the queue and
+    the reader, which nobody else may publish on. Streams keep all queues together, so it reads none."""
     tokens = [token_of(queue) for queue in sorted(set(queues))]
     told = [
         ".".join(
@@ -84,12 +86,13 @@ def read_only(name: str, queues: Iterable[str]) -> Permissions:
         if "integrators" in type_.about.readers and "{queue}" in type_.about.subject
         for queue in tokens
     ]
-    return Permissions(publish=(), subscribe=(*sorted(told), f"{inbox_of(name)}.>"))
+    asked = [f"{PREFIX}.*.*.{OF}.{queue}.{token_of(name)}" for queue in tokens]
+    return Permissions(publish=tuple(asked), subscribe=(*sorted(told), f"{inbox_of(name)}.>"))
 
 
 def authorization(keys: Mapping[str, str], others: Mapping[str, Permissions] | None = None) -> str:
     """nats-server's `authorization` block: who is not in it gets in no more. `keys`: public nkeys by user; `others`: users beside the platform's own."""
-    every = users() | dict(others or {})
+    every = users(others or ()) | dict(others or {})
     lines = "\n".join(f"    {{ nkey: {keys[user]}, permissions: {every[user].block()} }} # {user}" for user in sorted(keys))
     return f"authorization {{\n  users: [\n{lines}\n  ]\n}}\n"
 

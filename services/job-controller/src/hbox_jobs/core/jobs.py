@@ -345,6 +345,10 @@ class Jobs:
         """The newest version of a pod."""
         return self._pods.get(uid)
 
+    def records(self) -> Iterable[Record]:
+        """All that there are now."""
+        return self._records.values()
+
     def ids(self) -> set[JobId]:
         """Of all jobs that there are now."""
         return {record.id for record in self._records.values()}
