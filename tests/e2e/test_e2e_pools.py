@@ -117,3 +117,20 @@ async def test_pools_count_apart_own_nodes_come_first_and_what_is_lent_comes_bac
     assert (used["vision"][GPU], used["vision"][f"{GPU}@lab"], used["speech"][f"{GPU}@public"]) == (4, 8, 8)
     assert platform.json("audit", "--ledger")["faults"] == []
     assert platform.json("audit")["faults"] == []
+
+
+async def test_an_owner_whose_amounts_are_by_model_has_back_what_it_lends(platform: Up, client: KubeClient) -> None:
+    """Its session tries models one at a time, and a pool once had no card of any: what was lent never came back."""
+    body = node("bio-0")
+    body["metadata"]["labels"] |= {"hbox.io/pool": "bio", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    await client.json("POST", NODES.path(), body=body)
+    amounts = ("--deserved", f"{GPU}.NVIDIA-H100-80GB-HBM3=8", "--pools", "bio", "--lent-pools", "bio")
+    queue(platform, "create", "biology", *amounts)
+    queue(platform, "create", "guests")
+    await submit(client, "guests", 8)
+    speech, vision = {"n0": 4, "open-0": 8}, {"lab-0": 8, "n0": 4}
+    await come_to_be(client, speech=speech, vision=vision | {"bio-0": 2}, guests={"bio-0": 6})  # two of vision waited
+    await submit(client, "biology", 8)
+    took = await come_to_be(client, speech=speech, vision=vision, biology={"bio-0": 8})
+    assert took < BACK_S, f"its own node was back after {took:.1f} s"
+    assert platform.json("audit", "--ledger")["faults"] == []

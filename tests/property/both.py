@@ -84,13 +84,15 @@ class Both:
             self.before_cycle()
             out = self.scheduler.cycle(self.now)
             self.verdicts.update((verdict.job, verdict.message) for verdict in out.verdicts)
-            if not out.plans:
+            if not out.plans and not out.given_up:
                 return
             step = self.books.step(self.now)
             first = self.books.index
-            plans = PlansProposed(scheduler=SchedulerId("s"), epoch=Epoch(1), seen=first, plans=tuple(out.plans))
+            plans = PlansProposed(
+                scheduler=SchedulerId("s"), epoch=Epoch(1), seen=first, plans=tuple(out.plans), given_up=tuple(out.given_up)
+            )
             arbitrate.propose(self.books, step, plans, {})
-            answers = list(step.answers[SchedulerId("s")].values())
+            answers = list(step.answers.get(SchedulerId("s"), {}).values())
             refused = [f"{answer.plan}: {answer.message}" for answer in answers if not answer.committed]
             assert self.by_weight or not refused, refused  # what was taken counts as asked for by the ledger alone for a while
             self.obey(step)

@@ -229,9 +229,8 @@ class World(Both):
 
 
 @st.composite
-def mixes(draw: st.DrawFn, plain: bool = False) -> Mix:
-    """plain: queues, gangs and classes alone."""
-    pools, models, by_weight, levels, budgets, quotas = (not plain and draw(st.integers(0, 2)) == 2 for _ in range(6))
+def mixes(draw: st.DrawFn) -> Mix:
+    pools, models, by_weight, levels, budgets, quotas = (draw(st.booleans()) for _ in range(6))
     models = models and not by_weight  # shares by weight know no models
     nodes = []
     for number in range(NODES):

@@ -15,8 +15,8 @@ from hbox_ledger.core.ledgerstate import LedgerState
 
 from .ledger.bugs import BUGS, WEIGHT_BUGS, Bug
 from .ledger.cluster import SCARCE
-from .ledger.machine import LedgerMachine, WeightsMachine
-from .ledger.paths import PATHS, Path, two_halves_of_four_for_a_queue_that_has_only_its_weight
+from .ledger.machine import LedgerMachine, PoolsMachine, WeightsMachine
+from .ledger.paths import PATHS, POOL_PATHS, Path, two_halves_of_four_for_a_queue_that_has_only_its_weight
 
 FOUND = (AssertionError, HBoxError, KeyError)
 EXAMPLES = int(os.environ.get("HBOX_LEDGER_EXAMPLES", "0"))
@@ -49,6 +49,11 @@ def test_it_keeps_them_where_queues_have_shares_by_weight(monkeypatch: pytest.Mo
     run_state_machine_as_test(WeightsMachine, settings=search)
 
 
+@pytest.mark.hypothesis
+def test_it_keeps_them_where_there_are_pools() -> None:
+    run_state_machine_as_test(PoolsMachine, settings=search)
+
+
 def by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demand, "GRACE_S", 0.0)  # the model does not remember what was taken
     monkeypatch.setattr(LedgerState, "total", lambda _: dict(SCARCE))
@@ -79,6 +84,14 @@ def test_the_machine_finds_a_bug_that_was_planted_on_its_path(bug: Bug, path: Pa
     bug(monkeypatch)
     with pytest.raises(FOUND):
         walk(path)
+
+
+@pytest.mark.parametrize(("bug", "path"), POOL_PATHS.items(), ids=name)
+def test_the_machine_finds_a_bug_of_pools_on_its_path(bug: Bug, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk(path, PoolsMachine())
+    bug(monkeypatch)
+    with pytest.raises(FOUND):
+        walk(path, PoolsMachine())
 
 
 def walk(path: Path, machine: LedgerMachine | None = None) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +21,8 @@ from hbox_scheduler.core.simulate import job, node
 
 from .mixes import TOTAL, Kind, Mix, Work, World, mixes, work
 
-#: HBOX_MIXES=300: so many mixes of all rules. It still finds faults; without it 100 of queues, gangs and classes alone are tried.
-EXAMPLES = int(os.environ.get("HBOX_MIXES", "0"))
+#: So many mixes: the same at every run, others each time with `--hypothesis-profile=random`.
+EXAMPLES = int(os.environ.get("HBOX_MIXES", "600"))
 
 #: How a level's jobs may preempt: whom each may have leave.
 PREEMPTS = {"high": {"low", ""}, "medium": set(), "low": set(), "": {"low", ""}}
@@ -239,8 +240,9 @@ def lent_for_good(world: World) -> Counter[str]:
     return found
 
 
-@settings(max_examples=EXAMPLES or 100, deadline=None)
-@given(mixes(plain=not EXAMPLES), st.data())
+@pytest.mark.timeout(120 + EXAMPLES)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(mixes(), st.data())
 def test_nobody_waits_for_what_it_could_have(mix: Mix, data: st.DataObject) -> None:
     world = mix.world()
     before = lent_for_good(world)

@@ -448,3 +448,28 @@ BUGS: list[Bug] = [
 
 #: Where queues have shares by weight.
 WEIGHT_BUGS: list[Bug] = [weights_do_not_count, what_waits_is_not_asked_for]
+
+
+def what_is_guaranteed_is_looked_for_in_one_pool(patch: pytest.MonkeyPatch) -> None:  # S4
+    patch.setattr(LedgerState, "pool_of", lambda *_: "")
+
+
+def a_gang_of_two_counts_as_one_beside_guarantees(patch: pytest.MonkeyPatch) -> None:  # S4
+    asked = guarantees._asked
+
+    def of_the_first(state: LedgerState, plan: Plan) -> Resources:
+        return asked(state, plan.model_copy(update={"placements": plan.placements[:1]}))
+
+    patch.setattr(guarantees, "_asked", of_the_first)
+
+
+def what_is_lent_does_not_come_back(patch: pytest.MonkeyPatch) -> None:  # S8
+    patch.setattr(preemption, "_to_the_owner", lambda *_: set())
+
+
+def queues_go_where_they_like(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(arbitrate, "_pools", lambda *_: None)
+
+
+def who_leaves_counts_beside_guarantees(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LedgerState, "held_by", lambda *_: [])

@@ -7,7 +7,7 @@ fenced against that claim.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hbox_common.events import (
     CONTENT_TYPE,
@@ -26,6 +26,7 @@ from hbox_common.events import (
     decode,
 )
 from hbox_common.model import (
+    PUBLIC,
     Card,
     CardQuota,
     CardSlice,
@@ -42,8 +43,10 @@ from hbox_common.model import (
     Queue,
     QueueName,
     Resources,
+    by_pool,
 )
 from hbox_common.model.devices.nvidia import GPU_MEMORY
+from hbox_common.model.pools import POOL
 from hbox_ledger.core.recovery import BEGINNING, Position, StreamHistory
 from hbox_ledger.ledger import Numbered
 
@@ -61,12 +64,16 @@ NODES = {
     )
     for name in (NodeName("a"), NodeName("b"))
 }
+#: Of which pool nodes are; the others are `pooled`. `LAB` owns its own, and lends them to everybody.
+OWN, OPEN = NodeName("own"), NodeName("open")
+POOL_OF = {OWN: "lab", OPEN: PUBLIC}
+NODES |= {name: replace(NODES[NodeName("a")], name=name, uid=name, labels={POOL: pool}) for name, pool in POOL_OF.items()}
 
 GPU = "nvidia.com/gpu"
 #: What is divided by weight: less than nodes lend out in parts, so that there is something to give back.
 SCARCE: Resources = {"cpu": 12_000, "nvidia.com/gpu": 4}
 RARE = f"{GPU}.rare"
-DEPARTMENT, RED, BLUE, LONE, GREEN = map(QueueName, ("department", "red", "blue", "lone", "green"))
+DEPARTMENT, RED, BLUE, LONE, GREEN, LAB, MATE = map(QueueName, ("department", "red", "blue", "lone", "green", "lab", "mate"))
 QUEUES = {
     DEPARTMENT: Queue(DEPARTMENT, weight=2, capability={"cpu": 12_000, GPU: 3}, deserved={GPU: 3}),
     RED: Queue(
@@ -75,7 +82,31 @@ QUEUES = {
     BLUE: Queue(BLUE, parent=DEPARTMENT, deserved={GPU: 1}, guarantee={GPU: 1}, non_preemptible_classes=("*",)),
     LONE: Queue(LONE, weight=4, deserved={GPU: 1, RARE: 1}, non_preemptible_classes=("*",)),
     GREEN: Queue(GREEN, weight=8, reclaimable=False),
+    LAB: Queue(LAB, pools=("lab",), lent_pools=("lab",), deserved={GPU: 2}, guarantee={GPU: 1}),
+    MATE: Queue(MATE, pools=("lab",), reclaimable=False),  # shares the lab's nodes, and gives nothing back
 }
+#: Of which pool the amounts in their objects are; of the others `pooled`.
+HOMES = {LAB: "lab", MATE: "lab"}
+
+
+def owns(queue: str, node: str) -> bool:
+    """Whether the node is of an exclusive pool, and the queue an owner of it."""
+    return node == OWN and queue in HOMES
+
+
+def borrows(queue: str, node: str) -> bool:
+    return node == OWN and queue not in HOMES
+
+
+def at_home(queue: str, amounts: Resources) -> Resources:
+    """Amounts of its object, by pool."""
+    pool = HOMES.get(QueueName(queue), "")
+    return {f"{name}@{pool}" if pool else name: units for name, units in amounts.items()}
+
+
+def without_pods(amounts: Resources) -> list[str]:
+    """Names of amounts that are about rights: all but the count of pods."""
+    return [name for name in amounts if by_pool(name)[0] != "pods"]
 
 
 #: One namespace has a quota: a card and a half of memory.
@@ -83,13 +114,14 @@ NARROW = "narrow"
 QUOTA = CardQuota(NARROW, "cards", {GPU_MEMORY: 150})
 
 
-def counted(requests: Resources, slices: Iterable[CardSlice]) -> Resources:
-    """What counts against queues: what is asked for, and the given cards by model."""
+def counted(requests: Resources, slices: Iterable[CardSlice], node: str) -> Resources:
+    """What counts against queues: what is asked for, and the given cards by model, in the pool of the node."""
     found = dict(requests)
     for s in slices:
         if s.index < CARDS:
             found[f"{GPU}.{MODELS[s.index]}"] = found.get(f"{GPU}.{MODELS[s.index]}", 0) + 1
-    return found
+    pool = POOL_OF.get(NodeName(node), "")
+    return {f"{name}@{pool}": units for name, units in found.items()} if pool else found
 
 
 def path(queue: str) -> tuple[QueueName, ...]:
@@ -121,6 +153,13 @@ JOBS = [
     Job(JobId("i"), LONE, 5, 1, preemptable=False),
     Job(JobId("k"), LONE, 0, 2),
     Job(JobId("h"), LONE, 0, 1),
+]
+#: Where there are other pools than `pooled`.
+LAB_JOBS = [
+    Job(JobId("l"), LAB, 0, 1),
+    Job(JobId("m"), LAB, 5, 2),
+    Job(JobId("o"), MATE, 0, 1),
+    Job(JobId("q"), MATE, 5, 2),
 ]
 
 

@@ -56,7 +56,7 @@ from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.ledger import Ledger, Numbered
 
 from ...jobterms import revisions, terms
-from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
+from .cluster import CARDS, GPU, JOBS, LAB_JOBS, OPEN, OWN, QUEUES, Cluster, Job, Pod, Streams
 from .model import Model, nominated_by, nominated_in
 from .process import Process, empty, failing, started
 from .proof import Proof, evictions, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
@@ -78,15 +78,17 @@ _HALF = [_cards((i, 50, 50)) for i in range(CARDS)]
 _OTHER = [_cards((0, 30, 10)), _cards((1, 0, 60)), _cards((0, 50, 50), (1, 50, 50)), _cards((0, 100, 100), (1, 100, 100))]
 _WRONG = [_cards((CARDS, 100, 100)), _cards((0, 30, 10), (0, 30, 10)), _cards((0, 30, 101))]
 slices = st.sampled_from([()] * 8 + [*_WHOLE, *_HALF] * 4 + _OTHER * 2 + _WRONG)
-nodes = st.sampled_from([*NODES] * 20 + [NodeName("nowhere")])
+nodes = st.runner().flatmap(lambda machine: st.sampled_from(machine.all_nodes))
 placed = st.tuples(nodes, slices)
 wheres = st.lists(placed, min_size=1, max_size=4)
-jobs = st.sampled_from(JOBS)
+jobs = st.runner().flatmap(lambda machine: st.sampled_from(machine.all_jobs))
 anything = st.integers(0, 2**16)
 
 
 class LedgerMachine(RuleBasedStateMachine):
     by_weight = False  #: whether queues have shares by weight
+    all_jobs: Sequence[Job] = JOBS
+    all_nodes: Sequence[NodeName] = [NodeName("a"), NodeName("b")] * 20 + [NodeName("nowhere")]
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +199,7 @@ class LedgerMachine(RuleBasedStateMachine):
             for p in plan.placements:
                 self.waits[p.pod_uid] = plan.queue, dict(plan.requests[p.requests])
         found: list[JobTerms] = []
-        for job in JOBS:
+        for job in self.all_jobs:
             pods = {uid: asks for uid, (_, asks) in self.waits.items() if self.cluster.pods[uid].job is job}
             tasks = tuple(TaskDemand(asks, (PodRef(uid, uid, "1"),)) for uid, asks in pods.items())
             own = known.get(job.id)
@@ -275,7 +277,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def take_from_others(self, job: int, which: list[int], elsewhere: list[Where]) -> None:
         posted = [c for c in self.rows.live() if c.state == "posted"]
         victims = list({c.id: c for c in (posted[n % len(posted)] for n in which)}.values())
-        able = [one for one in JOBS if one.priority >= victims[0].priority] or JOBS
+        able = [one for one in self.all_jobs if one.priority >= victims[0].priority] or self.all_jobs
         self.take(victims, able[job % len(able)], elsewhere)
 
     def take(self, victims: Sequence[ClaimRow], job: Job, elsewhere: Sequence[Where] = (), pods: Sequence[Pod] = ()) -> None:
@@ -466,7 +468,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.cluster.change(waiting[which % len(waiting)], PodPhase.GONE)
 
     @precondition(lambda self: sum(p.job is None for p in self.cluster.pods.values()) < 2)
-    @rule(node=st.sampled_from(list(NODES)), card=st.integers(0, CARDS - 1))
+    @rule(node=st.runner().flatmap(lambda machine: st.sampled_from(machine.all_nodes[:-1])), card=st.integers(0, CARDS - 1))
     def another_scheduler_binds(self, node: NodeName, card: int) -> None:
         self.cluster.foreign(node, (CardSlice(card, 100, 100),))
 
@@ -581,3 +583,12 @@ class WeightsMachine(LedgerMachine):
     """And queues have shares by weight, of what there is among those that ask for it."""
 
     by_weight = True
+
+
+class PoolsMachine(LedgerMachine):
+    """And there are pools: own nodes that their owner lends, that two queues share, of which one gives nothing back; and public ones."""
+
+    all_jobs = [*LAB_JOBS, *LAB_JOBS, *JOBS]
+    all_nodes = [NodeName("a"), NodeName("b"), OWN, OWN, OPEN, NodeName("a"), NodeName("b"), OWN, OWN] * 3 + [
+        NodeName("nowhere")
+    ]

@@ -9,7 +9,26 @@ from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
 from hbox_common.model.devices.nvidia import GPU_MEMORY
 
 from . import lent
-from .cluster import CARDS, GPU, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SCARCE, SHARES, counted, path
+from .cluster import (
+    CARDS,
+    GPU,
+    HOMES,
+    JOBS,
+    LAB_JOBS,
+    MEMORY_MIB,
+    NODES,
+    POOL_OF,
+    QUOTA,
+    ROOM,
+    SCARCE,
+    SHARES,
+    at_home,
+    borrows,
+    counted,
+    owns,
+    path,
+    without_pods,
+)  # fmt: skip
 from .rows import ClaimRow, Rows
 
 
@@ -55,13 +74,18 @@ class Model:
         if len(set(pods)) < len(pods) or {c.pod for c in live} & set(pods) or set(self.gone) & set(pods):
             return False
         return (
-            self._within_capability(plan)
+            self._may_be_there(plan)
+            and self._within_capability(plan)
             and self._paid_for(plan)
             and self._recallable(plan)
             and self._whole(plan)
             and self._rights(plan)
             and self._fits(plan)
         )
+
+    def _may_be_there(self, plan: Plan) -> bool:
+        """Queues of the lab have its nodes and public ones; to the others it lends its nodes."""
+        return plan.queue not in HOMES or all(p.node in POOL_OF for p in plan.placements if p.node in NODES)
 
     def after(self, plan: Plan) -> Rows:
         """The rows when this plan was committed, as far as later plans are judged by them."""
@@ -82,7 +106,7 @@ class Model:
     def _asked(self, plan: Plan) -> Resources:
         asked: Resources = {}
         for placement in plan.placements:
-            for name, units in counted(plan.requests[placement.requests], placement.slices).items():
+            for name, units in counted(plan.requests[placement.requests], placement.slices, placement.node).items():
                 asked[name] = asked.get(name, 0) + units
         return asked
 
@@ -99,7 +123,7 @@ class Model:
         """By the queue and all below it, when those who leave are gone and those who are nominated have their places."""
         used = self._used(queue, self._leaving(plan))
         for place in self._places(plan):
-            for name, units in counted(place.requests, place.slices).items() if queue in path(place.queue) else ():
+            for name, units in counted(place.requests, place.slices, place.node).items() if queue in path(place.queue) else ():
                 used[name] = used.get(name, 0) + units
         return used
 
@@ -121,7 +145,10 @@ class Model:
         asked = self._asked(plan)
         for queue in path(plan.queue):
             used = self._to_be_used(queue, plan)
-            if any(asked.get(n, 0) and used.get(n, 0) + asked[n] > most for n, most in self.queues[queue].capability.items()):
+            if any(
+                asked.get(n, 0) and used.get(n, 0) + asked[n] > most
+                for n, most in at_home(queue, self.queues[queue].capability).items()
+            ):
                 return False
         return True
 
@@ -130,7 +157,7 @@ class Model:
         asked = sum(s.memory_mib for p in plan.placements for s in p.slices)
         if plan.namespace != QUOTA.namespace or not any(p.slices for p in plan.placements) or not asked:
             return True
-        jobs = {job.id for job in JOBS if job.namespace == QUOTA.namespace}
+        jobs = {job.id for job in (*JOBS, *LAB_JOBS) if job.namespace == QUOTA.namespace}
         used = sum(s.memory_mib for c in self.rows.live() if c.job in jobs for s in c.slices)
         used += sum(s.memory_mib for p in self._places(plan) if p.job in jobs for s in p.slices)
         return used + asked <= QUOTA.limits[GPU_MEMORY]
@@ -143,28 +170,34 @@ class Model:
         """What nobody may take is of a class that is listed, within what its queue and all above it deserve, and leaves what others are guaranteed."""
         if plan.preemptable or not any(self.queues[queue].non_preemptible_classes for queue in path(plan.queue)):
             return False
-        asked = {n: units for n, units in self._asked(plan).items() if n != "pods"}
-        for queue in path(plan.queue):
-            due = self.queues[queue].deserved
-            due = due | {n: max(units, due.get(n, 0)) for n, units in self._guarantee(queue).items()}
-            named = _judged(asked, due)
-            protected = self._used(queue, {c.id for c in self.rows.live() if c.preemptable})
-            if not named or any(protected.get(n, 0) + asked[n] > due[n] for n in named):
-                return False
+        if any(borrows(plan.queue, p.node) for p in plan.placements):
+            return False  # its owners have it back whenever they ask
+        everything = self._asked(plan)
+        for pool in {n.partition("@")[2] for n in everything}:
+            asked = {n: everything[n] for n in without_pods(everything) if n.partition("@")[2] == pool}
+            for queue in path(plan.queue):
+                due = at_home(queue, self.queues[queue].deserved)
+                due = due | {n: max(units, due.get(n, 0)) for n, units in self._guarantee(queue).items()}
+                named = _judged(asked, due)
+                protected = self._used(queue, {c.id for c in self.rows.live() if c.preemptable})
+                if not named or any(protected.get(n, 0) + asked[n] > due[n] for n in named):
+                    return False
         return self._leaves_guarantees(plan)
 
     def _leaves_guarantees(self, plan: Plan) -> bool:
-        asked = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements if p.node in NODES)
-        if not asked:
-            return True
         gone = self._leaving(plan)
         non_preemptible = lent.non_preemptible(c for c in self.rows.live() if c.id not in gone)
         non_preemptible += [
             (p.queue, p.node, p.requests.get(GPU, 0)) for p in self._places(plan) if lent.stands_firm(p.queue, preemptable=True)
         ]
-        everything = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements)
-        relief = lent.owed(non_preemptible) - lent.owed([*non_preemptible, (plan.queue, "", everything)])
-        return asked - relief <= max(lent.room(non_preemptible) - lent.owed(non_preemptible), 0)
+        fresh = [(plan.queue, p.node, plan.requests[p.requests].get(GPU, 0)) for p in plan.placements]
+        for pool in lent.POOLS:
+            asked = sum(cards for _, node, cards in fresh if lent.pool_of(node) == pool)
+            relief = lent.owed(non_preemptible, pool) - lent.owed([*non_preemptible, *fresh], pool)
+            slack = max(lent.room(non_preemptible, pool) - lent.owed(non_preemptible, pool), 0)
+            if asked and asked - relief > slack:
+                return False
+        return True
 
     def _whole(self, plan: Plan) -> bool:
         """S6: a gang starts with its minimum, and one that is being unwound takes nothing, unless all that stays of it may not be evicted."""
@@ -180,16 +213,21 @@ class Model:
     def _rights(self, plan: Plan) -> bool:
         """S8: lower priority gives within a queue. Between queues, where their branches part, the one with more than it deserves gives to the one with
         less, and whatever stands on its branch keeps its guarantee."""
-        asked = {n: units for n, units in self._asked(plan).items() if n != "pods"}
+        asked = {n: units for n, units in self._asked(plan).items() if n in without_pods({n: units})}
         gone = {c.id for c in self.rows.live() if evicted(c)}
         takers = set()
         shares = self._shares()
         given: list[ClaimRow] = []
+        returned = self._to_the_owner(plan, gone)
         for victim in plan.victims:
             claim = self.rows.claims.get(victim.claim)
-            if claim is None or claim.pod != victim.pod_uid or claim.state != "posted" or not claim.preemptable:
+            if claim is None or claim.pod != victim.pod_uid or claim.state != "posted":
                 return False
             if claim.intent == "revoke":  # its eviction is being taken back
+                return False
+            if claim.id in returned:
+                continue
+            if not claim.preemptable:
                 return False
             if self.now < claim.protected_until:  # S9: it was evicted a short time ago, and has its place again
                 return False
@@ -209,12 +247,13 @@ class Model:
                 given.append(claim)
         for loss in self._losses(given, gone):
             theirs = [q for q in path(loss[0].queue) if q not in path(plan.queue)]
-            has, deserved = self._used(theirs[-1], gone), _larger(self.queues[theirs[-1]].deserved, shares.get(theirs[-1], {}))
+            has = self._used(theirs[-1], gone)
+            deserved = _larger(at_home(theirs[-1], self.queues[theirs[-1]].deserved), shares.get(theirs[-1], {}))
             amounts = {n: sum(c.amounts.get(n, 0) for c in loss) for c in loss for n in c.amounts}
             gives = [n for n, units in amounts.items() if units > 0 and asked.get(n, 0) > 0]
             named = _judged(amounts, deserved)
             shared = [n for n in named if n in gives or n.startswith(f"{GPU}.")] or named
-            if not gives or (shared and all(has[n] <= deserved[n] for n in shared)):
+            if not gives or (shared and all(has.get(n, 0) <= deserved[n] for n in shared)):
                 return False
             gone |= {claim.id for claim in loss}
             for queue in theirs:
@@ -222,13 +261,26 @@ class Model:
                 if any(amounts.get(n, 0) > 0 and left.get(n, 0) < kept for n, kept in self._guarantee(queue).items()):
                     return False
         for taker in takers:
-            due, used = self.queues[taker].deserved, self._to_be_used(taker, plan)
+            due, used = at_home(taker, self.queues[taker].deserved), self._to_be_used(taker, plan)
             due = due | {n: max(units, due.get(n, 0)) for n, units in self._guarantee(taker).items()}
             due = _larger(due, shares.get(taker, {}))
             named = _judged(asked, due)
             if not named or any(used.get(n, 0) + asked[n] > due[n] for n in named):
                 return False
         return True
+
+    def _to_the_owner(self, plan: Plan, gone: Collection[str]) -> set[str]:
+        """Victims that leave own nodes of which an owner asks for a place; and what they leave of a gang that breaks by it."""
+        if not any(owns(plan.queue, p.node) for p in plan.placements):
+            return set()
+        named = {v.claim for v in plan.victims} & self.rows.claims.keys()
+        victims = [self.rows.claims[id] for id in named]
+        found = {c.id for c in victims if borrows(c.queue, c.node)}
+        for job in {self.rows.claims[id].job for id in found}:
+            stays = [c for c in self.rows.live() if c.job == job and c.id not in gone]
+            if stays and sum(c.id not in found for c in stays) < max(c.min_member for c in stays):
+                found |= {c.id for c in victims if c.job == job}
+        return found
 
     def _shares(self) -> dict[QueueName, Resources]:
         """By weight: what there is goes round by round to those who ask for more, as fractions."""
@@ -293,7 +345,7 @@ class Model:
         for child in self.queues.values():
             for name, units in self._guarantee(child.name).items() if child.parent == queue else ():
                 below[name] = below.get(name, 0) + units
-        return below | {n: max(units, below.get(n, 0)) for n, units in self.queues[queue].guarantee.items()}
+        return below | {n: max(units, below.get(n, 0)) for n, units in at_home(queue, self.queues[queue].guarantee).items()}
 
     def _fits(self, plan: Plan) -> bool:
         """S1, S2: every placement beside what is held, where the victims are gone."""
@@ -315,8 +367,11 @@ def _larger(one: Resources, other: Resources) -> Resources:
 def _judged(amounts: Resources, named: Resources) -> list[str]:
     """What both name; without the sum of all cards where the models of all of them are named."""
     found = [n for n, units in amounts.items() if units > 0 and n in named]
-    models = sum(units for n, units in amounts.items() if n.startswith(f"{GPU}.") and n in named)
-    return [n for n in found if n != GPU or models < amounts[GPU]]
+    for total in [n for n in found if n.partition("@")[0] == GPU]:
+        models = [n for n in found if n.startswith(f"{GPU}.") and n.partition("@")[2] == total.partition("@")[2]]
+        if sum(amounts[n] for n in models) >= amounts[total]:
+            found.remove(total)
+    return found
 
 
 def _beside(held: Sequence[tuple[str, Resources, tuple[CardSlice, ...]]], placement: Placement, requests: Resources) -> bool:

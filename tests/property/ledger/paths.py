@@ -7,7 +7,7 @@ from hbox_common.events import EvictDecided
 from hbox_common.model import CardSlice, NodeName, PodPhase
 
 from . import bugs
-from .cluster import JOBS, MEMORY_MIB, Job
+from .cluster import JOBS, LAB_JOBS, MEMORY_MIB, Job
 from .machine import LedgerMachine, Where
 from .rows import ClaimRow
 
@@ -15,6 +15,7 @@ Path: TypeAlias = Callable[[LedgerMachine], None]
 
 RED_LOW, RED_PAIR, BLUE_LOW, BLUE_HIGH = (next(job for job in JOBS if job.id == id) for id in ("a", "b", "c", "f"))
 LONE_FIRM, LONE_PAIR, LONE_LOW = (next(job for job in JOBS if job.id == id) for id in ("i", "k", "h"))
+LAB_LOW, LAB_PAIR, MATE_LOW, MATE_PAIR = LAB_JOBS
 GREEN = next(job for job in JOBS if job.id == "e")
 
 
@@ -322,3 +323,39 @@ def two_halves_of_four_for_a_queue_that_has_only_its_weight(machine: LedgerMachi
     victims = [claim for claim in machine.rows.live() if claim.slices[0].index == 0]
     machine.take(victims, GREEN)
     assert all(machine.rows.claims[claim.id].intent == "evict" for claim in victims)
+
+
+def a_second_card_of_the_lab_for_a_mate_that_gives_nothing_back(machine: LedgerMachine) -> None:
+    """One of its two is guaranteed to the lab, and what is free in another pool is none of the lab's."""
+    for card in (0, 1):
+        machine.propose_a_plan(MATE_LOW, at("own", card), twice=False, works=False)
+
+
+def a_gang_of_two_for_a_mate_that_gives_nothing_back(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(MATE_PAIR, at("own", 0) + at("own", 1), twice=False, works=False)
+
+
+def a_card_that_was_lent_to_a_queue_that_gives_nothing_back(machine: LedgerMachine) -> None:
+    machine.take([bound(machine, GREEN, at("own", 0))], LAB_LOW)
+    assert any(claim.intent == "evict" for claim in machine.rows.live())
+
+
+def a_pooled_card_for_the_lab(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(LAB_LOW, at("a", 0), twice=False, works=False)
+
+
+def one_of_a_mate_for_another(machine: LedgerMachine) -> None:
+    """It has all that the lab's guarantee leaves, and its own job of a higher priority takes the place."""
+    machine.take([bound(machine, MATE_LOW, at("own", 0))], MATE_PAIR, [(NodeName("open"), ())])
+    assert any(claim.intent == "evict" for claim in machine.rows.live())
+
+
+#: Where there are pools.
+POOL_PATHS: dict[bugs.Bug, Path] = {
+    bugs.guarantees_are_lent_for_good: a_second_card_of_the_lab_for_a_mate_that_gives_nothing_back,
+    bugs.what_is_guaranteed_is_looked_for_in_one_pool: a_second_card_of_the_lab_for_a_mate_that_gives_nothing_back,
+    bugs.a_gang_of_two_counts_as_one_beside_guarantees: a_gang_of_two_for_a_mate_that_gives_nothing_back,
+    bugs.what_is_lent_does_not_come_back: a_card_that_was_lent_to_a_queue_that_gives_nothing_back,
+    bugs.queues_go_where_they_like: a_pooled_card_for_the_lab,
+    bugs.who_leaves_counts_beside_guarantees: one_of_a_mate_for_another,
+}

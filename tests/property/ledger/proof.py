@@ -15,13 +15,13 @@ from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.chain import GENESIS, Record, chained
 
 from . import lent
-from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams, path
+from .cluster import JOBS, LAB_JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams, at_home, path
 from .rows import AuditRow, ClaimRow, Rows
 
 FORWARD = {"none": 0, "pending": 1, "posted": 2, "void": 3}
 BUCKETS = ("pending", "posted", "borrowed")
 OUTSIDE = ("free", "pool")
-_JOBS = {job.id: job for job in JOBS}
+_JOBS = {job.id: job for job in (*JOBS, *LAB_JOBS)}
 
 
 class Proof:
@@ -89,9 +89,11 @@ class Proof:
         by_plan = [c for c in live if c.id not in self.claims and not c.forced]
         were, are = lent.short(lent.non_preemptible(c for c in before if c.live)), lent.short(lent.non_preemptible(live))
         found = any(c.forced for c in (*before, *live))
-        assert are <= were or (found and not lent.non_preemptible(by_plan)), (
-            f"S4: {are} cards are lent to those who give nothing back"
-        )
+        for pool, cards in are.items():
+            made = [one for one in lent.non_preemptible(by_plan) if lent.pool_of(one[1]) == pool]
+            assert cards <= were[pool] or (found and not made), (
+                f"S4: {cards} cards of {pool or 'pooled'} are lent to those who give nothing back"
+            )
 
     def s5_every_debit_has_its_credit(self, rows: Rows) -> None:
         self._replay(rows)
@@ -100,7 +102,7 @@ class Proof:
             for resource, units in claim.amounts.items() if claim.queue else ():
                 used[claim.queue, resource, claim.state] += units
         for queue, resource in {key[:2] for key in used}:
-            deserved = rows.deserved.get(queue, {})
+            deserved = at_home(queue, rows.deserved.get(queue, {}))
             if resource in deserved or resource == GPU:
                 has = used[queue, resource, "pending"] + used[queue, resource, "posted"]
                 used[queue, resource, "borrowed"] = max(0, has - deserved.get(resource, 0))

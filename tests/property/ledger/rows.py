@@ -40,7 +40,7 @@ class ClaimRow:
     @property
     def amounts(self) -> Resources:
         """What it counts against its queue. Of a binding that restored books have lost nobody knows the models, until its pod is found."""
-        return self.requests if self.forced and self.state == "pending" else counted(self.requests, self.slices)
+        return self.requests if self.forced and self.state == "pending" else counted(self.requests, self.slices, self.node)
 
 
 class GangRow(NamedTuple):

@@ -111,3 +111,14 @@ def test_pools_count_apart_and_what_is_lent_comes_back_as_in_the_running_platfor
     taken = "".join(_of_pool("speech", number, "n0" if number < 4 else "lab") for number in range(8))
     row = outcome_of("f", objects_of(contents_of((POOLS + taken + waiting).encode())), Wish())
     assert Counter(one["node"] for one in row["evictions"]) == {"lab": 4, "n0": 2}
+
+
+def test_an_owner_whose_amounts_are_by_model_has_back_what_it_lends_as_in_the_running_platform() -> None:
+    by_model = POOLS.replace("{deserved: {nvidia.com/gpu: 2}}", "{deserved: {nvidia.com/gpu.H100: 4}}")
+    by_model = by_model.replace('"lab, pooled"', "lab").replace(
+        "labels: {hbox.io/pool: lab}", "labels: {hbox.io/pool: lab, nvidia.com/gpu.product: H100}"
+    )
+    waiting = "".join(_of_pool("vision", number) for number in range(4))
+    taken = "".join(_of_pool("speech", number, "n0" if number < 4 else "lab") for number in range(8))
+    row = outcome_of("f", objects_of(contents_of((by_model + taken + waiting).encode())), Wish())
+    assert Counter(one["node"] for one in row["evictions"]) == {"lab": 4}
