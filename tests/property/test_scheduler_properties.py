@@ -193,7 +193,7 @@ def test_a_view_kept_change_by_change_equals_one_read_whole(
     task = Tasks(ours).of(batch[0].tasks[0])
     incremental = simulation.scheduler.views.of(simulation.scheduler.tasks.of(batch[0].tasks[0]))
     anew = View(ours, simulation.scheduler.policy, task, RowStates(ours))
-    anew.refresh()
+    anew.refresh(simulation.scheduler.policy.version)
     assert np.array_equal(incremental.capacity, anew.capacity)
     assert np.array_equal(incremental.rank, anew.rank)
 

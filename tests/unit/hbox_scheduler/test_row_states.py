@@ -55,6 +55,6 @@ def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int, labelled: boo
             scheduler.columns.reserve(np.array([rng.random() < 0.2 for _ in range(nodes)], dtype=np.int64))
         for task in {entry.tasks[0] for entry in scheduler._queue.entries.values()}:
             kept, anew = scheduler.views.of(task), View(scheduler.columns, scheduler.policy, task, RowStates(scheduler.columns))
-            anew.refresh()
+            anew.refresh(scheduler.policy.version)
             assert np.array_equal(kept.capacity, anew.capacity)
             assert np.array_equal(kept.rank, anew.rank)

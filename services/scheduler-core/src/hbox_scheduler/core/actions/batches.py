@@ -73,10 +73,10 @@ class Batches:
         """The batch to be booked for members like this one that go to these rows, one after the other; the slices of each, and whose they are: its place
         among `rows`."""
         session, columns, cards = self._session, self._session.columns, member.task.cards
-        counts = Counter(rows)
-        if len(counts) == 1:
+        if rows.count(rows[0]) == len(rows):
             batch, slices = self._on_one_row(member, rows[0], len(rows))
             return batch, slices, range(len(rows))
+        counts = Counter(rows)
         distinct = np.array([*counts], dtype=np.int64)
         keys = None if cards is None else session.card_keys(member.task, columns, distinct)
         batch = pick(columns, distinct, np.array([*counts.values()], dtype=np.int64), self._placing.task(member), keys)
@@ -93,7 +93,7 @@ class Batches:
         states, at, counts = session.views.states, np.array([row], dtype=np.int64), np.array([count], dtype=np.int64)
         if task.cards is None:
             return pick(columns, at, counts, task), [()] * count
-        key = task, states.of((row,))[0], count
+        key = task, states.of((row,))[0] if session.orders_cards else states.cards_of(row), count
         if (known := states.cards.get(key)) is None:
             batch = pick(columns, at, counts, task, session.card_keys(member.task, columns, at))
             slices = slices_of(columns, batch, task.cards.count)

@@ -288,10 +288,14 @@ class Columns:
         self.described.add(row)
         self.risen.add(row)
 
-    def state(self, row: int) -> bytes:
-        """What the row has and what is booked there, resources and cards: equal for nodes that are equal in these. Ports, labels and taints are not in it."""
-        cards = [getattr(self, field)[row].tobytes() for field in _CARD_STATE]
-        return b"".join((self.allocatable[:, row].tobytes(), self.used[:, row].tobytes(), *cards))
+    def kind(self, row: int) -> bytes:
+        """What the row has, resources and cards: equal for nodes that are equal in these. Ports, labels and taints are not in it."""
+        return b"".join((self.allocatable[:, row].tobytes(), *(getattr(self, field)[row].tobytes() for field in _CARD_KIND)))
+
+    def booked(self, row: int) -> tuple[bytes, bytes]:
+        """What is booked on the row: of resources, and on its cards. Nodes of one kind are equal that are equal in these."""
+        cards = (self.card_cores_used[row].tobytes(), self.card_memory_used[row].tobytes(), self.card_pods[row].tobytes())
+        return self.used[:, row].tobytes(), b"".join(cards)
 
     # Bookings.
 
@@ -478,7 +482,5 @@ class Columns:
 _CARD_BOOKS = (
     "card_cores_used", "card_memory_used", "card_pods", "card_cores_leaving", "card_memory_leaving", "card_pods_leaving",
 )  # fmt: skip
-_CARD_STATE = (
-    "card_index", "card_memory", "card_shares", "card_model", "card_ok", "card_cores_used", "card_memory_used", "card_pods",
-)  # fmt: skip
-_CARD_FIELDS = ("card_index", "card_memory", "card_shares", "card_model", "card_ok", *_CARD_BOOKS)
+_CARD_KIND = ("card_index", "card_memory", "card_shares", "card_model", "card_ok")
+_CARD_FIELDS = (*_CARD_KIND, *_CARD_BOOKS)

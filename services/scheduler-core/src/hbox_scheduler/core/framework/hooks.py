@@ -194,7 +194,7 @@ class ShapeRoom(ByShape):
         """`[n]`: pods of this shape that the node takes, 0 or less for none. Pods of the shape itself lower it by one each."""
 
     def room_by_amounts(self, columns: Columns) -> bool:  # noqa: ARG002  # the hook's signature
-        """Whether nodes that are equal in amounts and cards (`Columns.state`) have equal room, as nodes are described now."""
+        """Whether nodes that are equal in amounts and cards (`Columns.kind`, `Columns.booked`) have equal room, as nodes are described now."""
         return False
 
 
@@ -227,7 +227,7 @@ class ShapeScore(ByShape):
     """A score by shape: see above."""
 
     by_amounts: ClassVar[bool] = False
-    """Whether it reads nothing of a row but its amounts and cards (`Columns.state`): rows that are equal in these have equal scores."""
+    """Whether it reads nothing of a row but its amounts and cards (`Columns.kind`, `Columns.booked`): rows that are equal in these have equal scores."""
 
     @property
     @abstractmethod
@@ -270,7 +270,7 @@ class BestNode(Plugin):
 
 
 class CardOrder(Plugin):
-    """Reads nothing of a row but its amounts and cards (`Columns.state`)."""
+    """Reads nothing of a row but its amounts and cards (`Columns.kind`, `Columns.booked`)."""
 
     @abstractmethod
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:

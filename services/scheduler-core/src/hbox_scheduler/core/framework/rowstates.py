@@ -2,7 +2,7 @@
 that many states were met before; then a lookup takes the place of some forty array operations on a row or two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from hbox_common.model import CardSlice
@@ -22,15 +22,18 @@ _MOST = 65_536
 
 
 class RowStates:
-    """Of one policy's columns. States are numbers, equal for rows that are equal in all amounts and cards (`Columns.state`).
+    """Of one policy's columns. States are numbers, equal for rows that are equal in all amounts and cards; and, beside them, for rows that are equal in their
+    cards (`Columns.kind`, `Columns.booked`).
 
-    `cards`: by task, state and number of pods."""
+    `cards`: by task, number and count of pods."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._at = -1  #: the end of `columns.changes` as of which `_of` is right
-        self._of: dict[int, int] = {}
-        self._numbers: dict[bytes, int] = {}
+        self._kinds: dict[int, int] = {}  #: by row, as of the last description
+        self._of: dict[int, int] = {}  #: by row
+        self._cards_of: dict[int, int] = {}  #: by row, of those in `_of`
+        self._numbers: dict[object, int] = {}
         self._epoch = (-1, -1)
         self._ranks: dict[Task, dict[int, Rank]] = {}
         self._kept = 0
@@ -45,7 +48,7 @@ class RowStates:
 
     def clear(self) -> None:
         self._at, self._kept = -1, 0
-        for kept in (self._of, self._numbers, self._ranks, self.cards):
+        for kept in (self._kinds, self._of, self._cards_of, self._numbers, self._ranks, self.cards):
             kept.clear()
 
     def ranks(self, task: Task) -> dict[int, Rank]:
@@ -56,7 +59,7 @@ class RowStates:
         self._ranks[task].update(ranks)
         self._kept += len(ranks)
 
-    def of(self, rows: Sequence[int]) -> list[int]:
+    def of(self, rows: Iterable[int]) -> list[int]:
         """The states of these rows."""
         columns, states = self._columns, self._of
         if self._at != columns.changes.end:
@@ -67,7 +70,21 @@ class RowStates:
             else:
                 for row in changed:
                     states.pop(row, None)
-        for row in rows:
-            if row not in states:
-                states[row] = self._numbers.setdefault(columns.state(row), len(self._numbers))
-        return [states[row] for row in rows]
+        return [states[row] if row in states else self._read(row) for row in rows]
+
+    def cards_of(self, row: int) -> int:
+        """The number of what the row's cards are."""
+        self.of((row,))
+        return self._cards_of[row]
+
+    def _read(self, row: int) -> int:
+        kind = self._kinds.get(row)
+        if kind is None:
+            kind = self._kinds[row] = self._number(self._columns.kind(row))
+        amounts, cards = self._columns.booked(row)
+        on_cards = self._cards_of[row] = self._number((kind, cards))
+        found = self._of[row] = self._number((on_cards, amounts))
+        return found
+
+    def _number(self, what: object) -> int:
+        return self._numbers.setdefault(what, len(self._numbers))

@@ -611,6 +611,11 @@ class Session:
                 return int(row)
         return None
 
+    @cached_property
+    def orders_cards(self) -> bool:
+        """Whether a plugin may say which of a node's cards a pod takes."""
+        return bool(self._all(CardOrder))
+
     def card_keys(self, task: Task, cluster: Columns, rows: Ints) -> Floats | None:
         """`[n, D]`, the lowest first; None = nobody has an opinion."""
         for plugin in self._all(CardOrder):

@@ -52,7 +52,7 @@ class Shapes(Protocol):
         ...
 
     def by_amounts(self, columns: Columns, task: Task) -> bool:
-        """Whether rows of equal state (`Columns.state`) have equal capacity and score."""
+        """Whether rows of equal state (`Columns.kind`, `Columns.booked`) have equal capacity and score."""
         ...
 
 
@@ -70,32 +70,35 @@ class View:
         self._changes = self._described = -1
         self._version = -1
         self._by_amounts = False
+        self._limited = policy.limits(task)
         self._returned = -1
 
-    def refresh(self) -> None:
+    def refresh(self, version: int) -> None:
         """Look again at the rows that changed since the last time; at all of them when that is unknown or the policy learned. Where nothing was taken back
-        since, full rows are still full, unless others who came leave such pods more room."""
+        since, full rows are still full, unless others who came leave such pods more room. `version`: the policy's."""
         columns = self._columns
         if len(self.capacity) < columns.size:
             self.allowed = grown(self.allowed, 0, columns.size)
             self.capacity = grown(self.capacity, 0, columns.size)
             self.rank = grown(self.rank, 0, columns.size)
         if self._described != columns.described.end:
-            self._refresh_rows(columns.described.since(self._described), described=True)
+            self._describe(columns.described.since(self._described))
             self._described = columns.described.end
             self._by_amounts = self._policy.by_amounts(columns, self.task)
-        if self._version != self._policy.version:
-            self._version, self._changes = self._policy.version, -1
-        if self._changes != columns.changes.end:
+        if self._version != version:
+            self._version, self._changes = version, -1
+        end = columns.changes.end
+        if self._changes == end:
+            return
+        still_full = self._returned == columns.returned and not self._limited
+        few = self._by_amounts and end - self._changes <= _FEW
+        if few and (tail := columns.changes.tail(self._changes)) is not None:
+            rows = dict.fromkeys(tail)
+            self._refresh_by_state([row for row in rows if self.capacity[row]] if still_full else [*rows])
+        else:
             changed = columns.changes.since(self._changes)
-            if changed is not None and self._returned == columns.returned and not self._policy.limits(self.task):
-                changed = changed[self.capacity[changed] > 0]
-            self._returned = columns.returned
-            if changed is not None and len(changed) <= _FEW and self._by_amounts:
-                self._refresh_by_state(changed.tolist())
-            else:
-                self._refresh_rows(changed, described=False)
-            self._changes = columns.changes.end
+            self._refresh_rows(changed[self.capacity[changed] > 0] if changed is not None and still_full else changed)
+        self._changes, self._returned = end, columns.returned
 
     def _refresh_by_state(self, rows: list[int]) -> None:
         """As `_refresh_rows`, looking at those alone whose states were not met before."""
@@ -107,27 +110,33 @@ class View:
             fits = self._policy.capacity(self._columns, new, self.task)
             found = zip(fits.tolist(), self._rank(new, fits).tolist(), strict=True)
             self._states.keep(self.task, dict(zip(unknown, found, strict=True)))
-        may = self.allowed[rows].tolist()
-        known = [ranks[state] if allowed else _FULL for state, allowed in zip(states, may, strict=True)]
-        self.capacity[rows], self.rank[rows] = zip(*known, strict=True)
+        capacity, rank, allowed = self.capacity, self.rank, self.allowed
+        for row, state in zip(rows, states, strict=True):  # of so few rows in less time than arrays take
+            capacity[row], rank[row] = ranks[state] if allowed[row] else _FULL
 
-    def _refresh_rows(self, changed: Ints | None, *, described: bool) -> None:
-        columns = self._columns
-        rows: Rows = slice(0, columns.size) if changed is None or 3 * len(changed) > columns.size else changed
-        if described:
-            self.allowed[rows] = self._policy.allowed(columns, rows, self.task)
-            return
-        fits = self._policy.capacity(columns, rows, self.task)
+    def _describe(self, changed: Ints | None) -> None:
+        rows = self._at(changed)
+        self.allowed[rows] = self._policy.allowed(self._columns, rows, self.task)
+
+    def _refresh_rows(self, changed: Ints | None) -> None:
+        rows = self._at(changed)
+        fits = self._policy.capacity(self._columns, rows, self.task)
         fits[~self.allowed[rows]] = 0
         self.capacity[rows] = fits
         self.rank[rows] = self._rank(rows, fits)
+
+    def _at(self, changed: Ints | None) -> Rows:
+        """All rows, where those that changed are not known, or so many that a few more make no difference."""
+        size = self._columns.size
+        return slice(0, size) if changed is None or 3 * len(changed) > size else changed
 
     def _rank(self, rows: Rows, fits: Ints) -> Floats:
         """`[n]`: the score where any fits, else -inf; asked for where that saves something only for rows with room, which often are few."""
         open_rows = np.flatnonzero(fits)
         if 2 * len(open_rows) >= len(fits):
             score = self._policy.score(self._columns, rows, self.task)
-            score[fits == 0] = -np.inf
+            if len(open_rows) < len(fits):
+                score[fits == 0] = -np.inf
             return score
         score = np.full(len(fits), -np.inf)
         if len(open_rows):
@@ -284,7 +293,8 @@ class Views:
 
     def of(self, task: Task) -> View:
         """The task's view, up to date."""
-        self.states.begin(self._policy.version)
+        version = self._policy.version
+        self.states.begin(version)
         view = self._views.get(id(task))
         if view is None:
             view = self._views[id(task)] = View(self._columns, self._policy, task, self.states)
@@ -292,5 +302,5 @@ class Views:
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(id(task))
-        view.refresh()
+        view.refresh(version)
         return view

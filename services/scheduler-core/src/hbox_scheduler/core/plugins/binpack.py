@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cluster import Columns
-from ..cluster.arrays import Floats, Rows, rows_of
+from ..cluster.arrays import Floats, Rows, cells_of, rows_of
 from ..cluster.task import Task
 from ..devices import ALL, free_percent
 from ..framework.hooks import ShapeScore
@@ -60,16 +60,24 @@ class Binpack(ShapeScore):
             total = np.asarray(-self._idle_cards * idle)
         else:
             total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
-        weights = self._idle_cards
-        enough = np.ones(total.shape, dtype=np.bool_)
-        for name, units in task.requests.items():
-            weight = self._weights.get(name, 0.0)
-            if units > 0 and weight:
-                column = columns.resource(name)
-                allocatable = columns.allocatable[column][rows]
-                used = columns.used[column][rows] + units
-                there = allocatable > 0
-                total += weight * np.where(there, used / np.maximum(allocatable, 1), 0.0)
-                enough &= (used <= allocatable) | ~there
-                weights += weight
-        return np.asarray(np.where(enough, total, 0.0) * (100.0 * self._weight / weights)) if weights else total
+        weighed = [
+            (columns.resource(name), units, weight)
+            for name, units in task.requests.items()
+            if units > 0 and (weight := self._weights.get(name, 0.0))
+        ]
+        weights = self._idle_cards + sum(weight for _, _, weight in weighed)
+        if not weights:
+            return total
+        if weighed:
+            lines, units, shares = (np.array(one)[:, None] for one in zip(*weighed, strict=True))
+            has = cells_of(columns.allocatable, lines[:, 0], rows)
+            used = cells_of(columns.used, lines[:, 0], rows) + units
+            lacking = used > has
+            parts = shares * (used / np.maximum(has, 1))
+            if not (there := has > 0).all():
+                lacking &= there
+                parts[~there] = 0.0
+            for part in parts:
+                total += part
+            total[np.logical_or.reduce(lacking, axis=0)] = 0.0
+        return total * (100.0 * self._weight / weights)

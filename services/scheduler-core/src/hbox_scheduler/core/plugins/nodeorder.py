@@ -1,15 +1,16 @@
 """nodeorder: kube-scheduler's scores, weighted (reference volcano §4). Each is 0 to 100 before its weight."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model import Resources, TaintEffect
+from hbox_common.model import TaintEffect
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, MEMORY, MIB
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats, Rows
+from ..cluster.arrays import Bools, Floats, Ints, Rows, cells_of
 from ..cluster.entities import Member
 from ..cluster.task import Task
 from ..framework.hooks import CandidateScore, PodScore, ShapeScore
@@ -42,6 +43,10 @@ _NON_ZERO = {CPU: 100, MEMORY: 200 * MIB}
 _IMAGE_LEAST, _IMAGE_MOST = 23 * 2**20, 1000 * 2**20
 
 
+#: Tasks of which the amounts are kept.
+_TASKS = 4096
+
+
 class NodeOrder(ShapeScore, PodScore, CandidateScore):
     """`<name>.weight` sets a weight; 0 switches a score off."""
 
@@ -55,6 +60,7 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
         self._weights = {name: arguments.number(f"{name}.weight", weight, least=0) for name, weight in WEIGHTS.items()}
         arguments.done()
         self._session: Session | None = None
+        self._asked: dict[Task, _Asked] = {}
 
     def open(self, session: "Session") -> None:
         self._session = session
@@ -94,16 +100,25 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
 
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """How full a node is, and how evenly."""
-        total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
-        weights = self._weights
-        if weights["leastrequested"] or weights["mostrequested"]:
-            fractions, there = _fractions(columns, rows, _asked_at_least(task))
-            if weights["leastrequested"]:
-                total += weights["leastrequested"] * 100.0 * np.where(there, 1.0 - fractions, 0.0).mean(axis=0)
-            if weights["mostrequested"]:
-                total += weights["mostrequested"] * 100.0 * np.where(there, fractions, 0.0).mean(axis=0)
+        weights, asked = self._weights, self._asked.get(task)
+        if asked is None:
+            if len(self._asked) >= _TASKS:
+                self._asked.clear()
+            asked = self._asked[task] = _asked(columns, task)
+        has = cells_of(columns.allocatable, asked.columns, rows)
+        fractions = (cells_of(columns.used, asked.columns, rows) + asked.units) / np.maximum(has, 1)
+        np.minimum(fractions, 1.0, out=fractions)
+        there = has > 0
+        if not there.all():
+            fractions[~there] = 0.0
+        total = np.zeros(has.shape[1], dtype=np.float64)
+        if weights["leastrequested"]:
+            free = np.where(there[:_REQUESTED], 1.0 - fractions[:_REQUESTED], 0.0)
+            total += weights["leastrequested"] * 100.0 * (np.add.reduce(free, axis=0) / _REQUESTED)
+        if weights["mostrequested"]:
+            total += weights["mostrequested"] * 100.0 * (np.add.reduce(fractions[:_REQUESTED], axis=0) / _REQUESTED)
         if weights["balancedresource"]:
-            total += weights["balancedresource"] * 100.0 * _balance(columns, rows, task)
+            total += weights["balancedresource"] * 100.0 * _balance(fractions[asked.balanced], there[asked.balanced])
         return total
 
     def score(self, member: Member, cluster: Columns) -> Floats | None:
@@ -146,28 +161,42 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
         return known
 
 
-def _asked_at_least(task: Task) -> Resources:
-    return {name: task.requests.get(name, 0) or least for name, least in _NON_ZERO.items()}
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The amounts by which a pod is scored, K of them: columns `[K]` and units `[K, 1]`. First what counts as requested, cpu and memory; `balanced`: those that
+    are to be used evenly."""
+
+    columns: Ints
+    units: Ints
+    balanced: Ints
 
 
-def _fractions(columns: Columns, rows: Rows, asked: Resources) -> tuple[Floats, Bools]:
-    """`[K, n]`: use of each resource that is asked for with the pod in place, 1 at most; and `[K, n]`, nodes that have it at all."""
-    which = [columns.resource(name) for name in asked]
-    has = np.array([columns.allocatable[column][rows] for column in which])
-    used = np.array([columns.used[column][rows] + units for column, units in zip(which, asked.values(), strict=True)])
-    return np.minimum(used / np.maximum(has, 1), 1.0), has > 0
+#: How many amounts count as requested.
+_REQUESTED = len(_NON_ZERO)
 
 
-def _balance(columns: Columns, rows: Rows, task: Task) -> Floats:
-    """`[n]`: 1 less the standard deviation of how full the node is in cpu, memory and, for pods that ask for cards, cards (so Volcano has it; kube-scheduler
-    by default leaves cards out)."""
+def _asked(columns: Columns, task: Task) -> _Asked:
     requests = task.requests
-    asked = {CPU: requests.get(CPU, 0), MEMORY: requests.get(MEMORY, 0)}
-    asked |= {cards: requests[cards] for cards in VENDORS.cards if requests.get(cards)}
-    fractions, there = _fractions(columns, rows, asked)
-    count = np.maximum(there.sum(axis=0), 1)
-    mean = np.where(there, fractions, 0.0).sum(axis=0) / count
-    return np.asarray(1.0 - np.sqrt(np.where(there, (fractions - mean) ** 2, 0.0).sum(axis=0) / count))
+    amounts = [(name, requests.get(name, 0) or least) for name, least in _NON_ZERO.items()]
+    even = [(name, requests.get(name, 0)) for name in (CPU, MEMORY)]
+    even += [(cards, requests[cards]) for cards in VENDORS.cards if requests.get(cards)]
+    amounts += [one for one in even if one not in amounts]
+    return _Asked(
+        np.array([columns.resource(name) for name, _ in amounts], dtype=np.int64),
+        np.array([[units] for _, units in amounts], dtype=np.int64),
+        np.array([amounts.index(one) for one in even], dtype=np.int64),
+    )
+
+
+def _balance(fractions: Floats, there: Bools) -> Floats:
+    """`[n]`: 1 less the standard deviation of how full the node is in cpu, memory and, for pods that ask for cards, cards (so Volcano has it; kube-scheduler
+    by default leaves cards out). fractions: `[K, n]`, 0 where the node does not have the resource; there: `[K, n]`."""
+    count = np.maximum(np.add.reduce(there, axis=0), 1)
+    mean = np.add.reduce(fractions, axis=0) / count
+    off = fractions - mean
+    np.multiply(off, off, out=off)
+    off[~there] = 0.0
+    return np.asarray(1.0 - np.sqrt(np.add.reduce(off, axis=0) / count))
 
 
 def _node_affinity(member: Member, cluster: Columns, candidates: Bools) -> Floats:

@@ -92,14 +92,14 @@ class Policy:
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats:
         """`[n]`: the sum."""
-        total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
+        total: Floats | None = None
         for plugin in self.scores:
             if (score := plugin.shape_score(columns, rows, task)) is not None:
-                total += score
-        return total
+                total = score.copy() if total is None else np.add(total, score, out=total)
+        return np.zeros(columns.alive[rows].shape, dtype=np.float64) if total is None else total
 
     def by_amounts(self, columns: Columns, task: Task) -> bool:
-        """Whether rows that are equal in amounts and cards (`Columns.state`) are equal to all fits, scores, and what keeps room for others."""
+        """Whether rows that are equal in amounts and cards (`Columns.kind`, `Columns.booked`) are equal to all fits, scores, and what keeps room for others."""
         nowhere = slice(0, 0)
         return (
             not task.ports
