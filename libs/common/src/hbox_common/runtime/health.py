@@ -1,9 +1,17 @@
-"""Health of a process, for kubelets and people: /healthz (the event loop turns), /readyz (every condition is good), /metrics."""
+"""Health of a process, for kubelets and people: /healthz (the event loop turns), /readyz (every condition is good), /metrics.
 
+It is asked by whoever reaches the port, and a service's work is done on the same event loop. So what a connection may cost is bounded before HTTP begins
+(`_Guarded`): how many there are, how long each lives, how many bytes it says in all. aiohttp bounds lines, and nothing else of these: it waits for a head for
+ever, takes any number of headers, and reads what is left of a body.
+"""
+
+import asyncio
 import json
 from dataclasses import dataclass, field
+from typing import cast
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from hbox_common.redaction import redacted
 from hbox_common.telemetry import exposition, gauge
@@ -11,6 +19,16 @@ from hbox_common.telemetry import exposition, gauge
 CONDITIONS = gauge(
     "condition", "1 where a condition of readiness is good, 0 where it is not, as /readyz tells it", ["condition"]
 )
+
+
+#: Connections at a time. One kubelet, Prometheus and a few people are fewer.
+MOST_CONNECTIONS = 64
+#: A connection lives no longer, whoever is slow in it: probes and scrapes make another one.
+CONNECTION_S = 30.0
+#: A connection says no more: a probe is 150 bytes, a scrape 500, one a second.
+CONNECTION_BYTES = 64 * 1024
+#: Of a request's first line and of each header.
+LINE_BYTES = 4 * 1024
 
 
 @dataclass(slots=True)
@@ -52,25 +70,35 @@ class Health:
 
 
 class HealthServer:
-    """Serves `health` on host:port; `port` is the one bound. Raises OSError where it cannot be bound."""
+    """Serves `health` on host:port; `port` is the one bound. `connection_s`: for so long a connection lives. Raises OSError where it cannot be bound."""
 
-    def __init__(self, health: Health, *, host: str, port: int) -> None:
-        self._health, self._host, self.port = health, host, port
+    def __init__(self, health: Health, *, host: str, port: int, connection_s: float = CONNECTION_S) -> None:
+        self._health, self._host, self.port, self._connection_s = health, host, port, connection_s
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._open: set[_Guarded] = set()
 
     async def __aenter__(self) -> "HealthServer":
-        app = web.Application()
+        app = web.Application(middlewares=[_without_bodies])
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        self._runner = runner = web.AppRunner(
+            app, access_log=None, max_line_size=LINE_BYTES, max_field_size=LINE_BYTES, lingering_time=0
+        )
+        await runner.setup()
+
+        def guarded() -> asyncio.Protocol:
+            assert runner.server is not None
+            return _Guarded(runner.server(), self._open, self._connection_s)
+
+        self._server = await asyncio.get_running_loop().create_server(guarded, self._host, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -87,3 +115,58 @@ class HealthServer:
         for condition in self._health.conditions.values():
             CONDITIONS.labels(condition.name).set(condition.good)
         return web.Response(body=exposition(), content_type="text/plain", charset="utf-8")
+
+
+class _Guarded(asyncio.Protocol):
+    """One connection, with `inner` behind it. `others`: all that are open."""
+
+    def __init__(self, inner: asyncio.Protocol, others: "set[_Guarded]", lives_s: float) -> None:
+        self._inner, self._others, self._lives_s = inner, others, lives_s
+        self._said = 0
+        self._transport: asyncio.Transport | None = None
+        self._end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        if len(self._others) >= MOST_CONNECTIONS:
+            transport.abort()
+            return
+        self._others.add(self)
+        self._transport = transport
+        self._end = asyncio.get_running_loop().call_later(self._lives_s, transport.abort)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None:
+            return
+        self._said += len(data)
+        if self._said > CONNECTION_BYTES:
+            self._transport.abort()
+        else:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._transport is not None else None
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
+        self._others.discard(self)
+        if self._end is not None:
+            self._end.cancel()
+        self._inner.connection_lost(exc)
+
+
+@web.middleware
+async def _without_bodies(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if not request.can_read_body:
+        return await handler(request)
+    answer = web.Response(status=413, text="nothing is read here but what is asked for\n")
+    answer.force_close()
+    return answer
