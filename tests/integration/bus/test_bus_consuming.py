@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.bus import Bus, Delivery, EmbeddedServer
+from hbox_common.bus import Bus, Delivery, EmbeddedServer, metrics
 from hbox_common.bus.dead_letters import DeadLetters
 from hbox_common.bus.puller import nak
 from hbox_common.errors import Bug, Unavailable
@@ -409,3 +409,24 @@ async def test_a_window_gathers_what_comes_meanwhile(bus: Bus) -> None:
             await bus.publish(job(str(i)), "0")
         await until(lambda: len(reader.names) == 11)
     assert reader.batches == [1, 10]
+
+
+async def test_what_waits_and_how_old_it_is_can_be_measured(bus: Bus) -> None:
+    for i in range(5):
+        await bus.publish(job(str(i)), "0")
+    await asyncio.sleep(1.1)
+    handled, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(_: Sequence[Delivery]) -> None:
+        handled.set()
+        await go_on.wait()
+
+    def said(metric: Any) -> float:
+        return float(metric.labels("measured")._value.get())
+
+    async with running(bus.consume("measured", [JobsWithdrawn], handle, batch=1)):
+        await handled.wait()
+        assert said(metrics.WAITING) == 4
+        assert 1 <= said(metrics.BEHIND_S) < 60
+        go_on.set()
+        await until(lambda: said(metrics.WAITING) == 0)

@@ -20,7 +20,7 @@ GAPS = counter("bus_gaps", "Times that a stream had dropped messages before a re
 RECONNECTS = counter("bus_reconnects", "Connections to the broker made after the first")
 WAITING = gauge("bus_waiting_messages", "Messages that a durable consumer of ours has not been handed yet", ["durable"])
 BEHIND_S = gauge(
-    "bus_behind_seconds", "How long the oldest message of the last batch of a durable consumer had been stored", ["durable"]
+    "bus_behind_seconds", "How long the first message of the last batch of a durable consumer had been stored", ["durable"]
 )
 STREAM_BYTES = gauge("bus_stream_bytes", "What a stream holds", ["stream"])
 STREAM_LIMIT = gauge("bus_stream_limit_bytes", "What a stream may hold; -1: as much as there is", ["stream"])

@@ -141,6 +141,7 @@ class Puller:
         self._connection, self._consumer, self._handle, self._letters, self._heal = connection, consumer, handle, letters, heal
         self._name, self._stream = consumer.durable, consumer.stream
         self._continuity = Continuity(connection, consumer.stream, on_missed) if on_missed is not None else None
+        self._waiting, self._behind_s = metrics.WAITING.labels(self._name), metrics.BEHIND_S.labels(self._name)
         self._created = ""
         self._held: dict[tuple[int, int], Raw] = {}
         self._settled: dict[tuple[int, int], bytes] = {}  #: the last words said, in the order of saying
@@ -223,8 +224,8 @@ class Puller:
                 raws = await pull.take(batch, timeout_s=wait_s)
             started = monotonic_s()
             if raws:
-                metrics.WAITING.labels(self._name).set(raws[-1].pending)
-                metrics.BEHIND_S.labels(self._name).set(max(0.0, wall_s() - min(raw.stored_ns for raw in raws) / 1e9))
+                self._waiting.set(raws[-1].pending)
+                self._behind_s.set(max(0.0, wall_s() - raws[0].stored_ns / 1e9))
                 await self._accept(raws)
             if self._put_off and self._put_off[0].due <= monotonic_s():
                 due = heapq.heappop(self._put_off)
