@@ -24,6 +24,7 @@ from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
 from hbox_common.runtime import load
 
+from ..certificates import NONE, OPENSSL, as_secret, make_certificates
 from .rendered import CHART, MATRIX, NAMESPACE, objects, of, pods, template
 
 ROOT = CHART.parents[1]
@@ -223,20 +224,32 @@ def test_the_broker_is_set_as_the_embedded_one(tmp_path: Path) -> None:
     assert said(text) == said(ours)
 
 
-@pytest.mark.parametrize("name", ["default", "another nats-server", "readers", "open broker", "production"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "default",
+        "another nats-server",
+        "readers",
+        "open broker",
+        "production",
+        pytest.param("TLS", marks=pytest.mark.skipif(OPENSSL is None, reason=NONE)),
+    ],
+)
 def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) -> None:
     [text] = [c["data"]["nats.conf"] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
     config, public, seeds = tmp_path / "nats" / "nats.conf", tmp_path / "keys", tmp_path / "seeds"
     for folder in (config.parent, public, tmp_path / "nats-users", tmp_path / "nats-routes"):
         folder.mkdir()
     (tmp_path / "nats-routes" / "password").write_text("s3cret")
-    config.write_text(text.replace('"/data/', f'"{tmp_path}/'))
+    if name == "TLS":
+        as_secret(make_certificates(tmp_path), tmp_path / "nats-tls")
+    config.write_text(text.replace('"/data/', f'"{tmp_path}/').replace('"/etc/nats-tls', f'"{tmp_path}/nats-tls'))
     for user, key in keep(seeds, (*users(), "grafana", "slurm")).items():
         (public / user).write_text(key)
     [statefulset] = of(name, "StatefulSet")
     for container in statefulset["spec"]["template"]["spec"].get("initContainers", ()):
         words = [
-            word.replace("/etc/nats-keys", str(public)).replace("/etc/nats", f"{tmp_path}/nats")
+            word.replace("/etc/nats-keys", str(public)).replace("/etc/nats-", f"{tmp_path}/nats-")
             for word in container["command"]
         ]
         subprocess.run([Path(sys.executable).with_name(words[0]), *words[1:]], check=True, timeout=60)
@@ -259,6 +272,22 @@ def test_several_brokers_find_each_other_by_name_and_password() -> None:
     assert "hbox-bus-routes" not in {s["metadata"]["name"] for s in of("default", "Secret")}
     [settings] = [c["data"]["hbox.yaml"] for c in of("production", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
     assert yaml.safe_load(settings)["nats_replicas"] == 3
+
+
+def test_services_verify_the_broker_and_show_their_own_certificate() -> None:
+    for name, own in (("TLS", True), ("own broker by TLS", False)):
+        for deployment in of(name, "Deployment"):
+            pod = deployment["spec"]["template"]["spec"]
+            env = {e["name"]: e.get("value", "") for e in pod["containers"][0]["env"]}
+            assert env["HBOX_NATS_CA"] == "/etc/hbox/bus-tls/ca.crt"
+            assert ("HBOX_NATS_CERTIFICATE" in env, "HBOX_NATS_KEY" in env) == (own, own)
+            [files] = [v["projected"]["sources"] for v in pod["volumes"] if v["name"] == "bus-tls"]
+            names = {source["secret"]["name"]: [i["key"] for i in source["secret"]["items"]] for source in files}
+            assert names == (
+                {"broker-tls": ["ca.crt"], "services-tls": ["tls.crt", "tls.key"]} if own else {"authority": ["ca.crt"]}
+            ), "no service has the broker's key"
+    [settings] = [c["data"]["hbox.yaml"] for c in of("TLS", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
+    assert yaml.safe_load(settings)["nats_url"] == "tls://hbox-nats:4222"
 
 
 def test_a_budget_where_there_are_two_and_none_where_there_is_one() -> None:

@@ -81,7 +81,7 @@ imagePullSecrets:
 
 {{/* Where the broker is; empty where the address stands in a Secret. */}}
 {{- define "hbox.natsUrl" -}}
-{{- if .Values.nats.enabled }}nats://{{ include "hbox.name" . }}-nats:4222
+{{- if .Values.nats.enabled }}{{ ternary "tls" "nats" (ne .Values.nats.tls.secret "") }}://{{ include "hbox.name" . }}-nats:4222
 {{- else if .Values.nats.secret.name }}
 {{- else }}{{ required "nats.enabled is false: nats.externalUrl or nats.secret.name says where the broker is" .Values.nats.externalUrl }}{{ end -}}
 {{- end -}}

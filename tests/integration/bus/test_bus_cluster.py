@@ -15,6 +15,7 @@ from hbox_common.errors import Unavailable
 from hbox_common.events import JobsWithdrawn, QueueRefused, Stream
 from hbox_common.ports import reserved
 
+from ...certificates import OPENSSL, as_secret, make_certificates
 from ...waiting import until
 from .bus_world import Reader, job, lasting, running
 
@@ -40,8 +41,10 @@ class Cluster(list[EmbeddedServer]):
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     async with AsyncExitStack() as stack:
         routes = [f"127.0.0.1:{port}" for port in stack.enter_context(reserved(SERVERS))]
+        # Each other they know by certificates too, where some can be made.
+        tls = as_secret(make_certificates(tmp_path), tmp_path / "tls") if OPENSSL else None
         servers = Cluster(
-            EmbeddedServer(tmp_path / f"nats-{n}", routes=Routes(listen, routes, password="s3cret"))
+            EmbeddedServer(tmp_path / f"nats-{n}", routes=Routes(listen, routes, "s3cret", tls))
             for n, listen in enumerate(routes)
         )
         servers.routes = routes
@@ -165,7 +168,8 @@ async def test_who_follows_a_stream_in_memory_hears_that_it_is_gone_when_all_thr
 async def test_a_stranger_is_no_server_of_it(cluster: Cluster, clustered: Bus, tmp_path: Path) -> None:
     """Not without the password; nor with fewer than a majority is anything stored."""
     with reserved(1) as [port]:
-        routes = Routes(f"127.0.0.1:{port}", cluster.routes, password="guessed")
+        tls = tmp_path / "tls"
+        routes = Routes(f"127.0.0.1:{port}", cluster.routes, password="guessed", tls=tls if tls.exists() else None)
         stranger = EmbeddedServer(tmp_path / "stranger", routes=routes)
         async with stranger:
             await asyncio.sleep(2.0)

@@ -1,8 +1,6 @@
 """The broker by TLS: who signs its certificate has to be known, and where it verifies its clients they show theirs."""
 
 import asyncio
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,30 +14,16 @@ from hbox_common.bus.users import users
 from hbox_common.errors import InvalidRequest
 from hbox_common.ports import reserved
 
+from ...certificates import NONE, OPENSSL, make_certificates
 from ...waiting import until
 from .bus_world import job
 
-OPENSSL = shutil.which("openssl")
-pytestmark = pytest.mark.skipif(OPENSSL is None, reason="there is no openssl here to make certificates")
+pytestmark = pytest.mark.skipif(OPENSSL is None, reason=NONE)
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, and certificates of broker and client that it signed; another authority that signed nothing."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*words: str) -> None:
-        subprocess.run([str(OPENSSL), *words], cwd=folder, check=True, capture_output=True, timeout=60)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    for name in ("ca", "other"):
-        openssl("req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", "2")
-    for name in ("broker", "client"):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
-    return folder
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @asynccontextmanager

@@ -161,9 +161,21 @@ async def _keep(client: "KubeClient", namespace: str, name: str, key: str, make:
 @click.option(
     "--password", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The file with what lets them in."
 )
+@click.option(
+    "--tls",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="With --servers: the folder with the certificates (tls.crt, tls.key, ca.crt) by which they know each other [clear text].",
+)
 @command_options
 def authorization_(
-    _: Context, *, keys: Path, out: Path, readers: tuple[str, ...], servers: str | None, password: Path | None
+    _: Context,
+    *,
+    keys: Path,
+    out: Path,
+    readers: tuple[str, ...],
+    servers: str | None,
+    password: Path | None,
+    tls: Path | None,
 ) -> None:
     """Write nats-server's authorization block from public keys, as the broker's pod does when it starts: rights are those of this version of HBox. With
     --servers also the block by which the servers of a cluster find each other."""
@@ -179,7 +191,7 @@ def authorization_(
         if servers is not None and password is not None:
             several = servers.split(",")
             listen = f"0.0.0.0:{several[0].rpartition(':')[2]}"
-            text += Routes(listen, several, password.read_text().strip()).block()
+            text += Routes(listen, several, password.read_text().strip(), tls).block()
         out.write_text(text)
     except OSError as e:
         raise InvalidRequest(f"{e.filename}: {e.strerror}", hint="is there a file with the public key of each user?") from e

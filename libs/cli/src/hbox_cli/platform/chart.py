@@ -156,6 +156,7 @@ def schema() -> dict[str, Any]:
             secret=_secret("its key holds the services' nats_url"),
             closed={**_BOOLEAN, "description": "each service has a key and says and hears what is its own"},
             usersPrefix=_NAME,
+            tls=_closed("Secrets with certificates", secret=_NAME, clientSecret=_NAME),
             readers={
                 "type": "object",
                 "description": "users who hear what happens to these queues, and no more",

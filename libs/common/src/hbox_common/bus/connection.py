@@ -38,6 +38,9 @@ from .errors import NotPermitted, StreamApiError
 log = logging.getLogger(__name__)
 
 API_S = 5.0  #: how long a JetStream API call may take
+
+#: How long a question is waited for first that may be asked again: brokers of a cluster that choose a leader for a stream answer nothing about it.
+ASK_S = 1.5
 DRAIN_S = 5.0
 NO_RESPONDERS = "503"
 
@@ -353,6 +356,23 @@ class Connection:
         """
         answer = await self.request(f"$JS.API.{what}", json.dumps(request).encode() if request else b"", timeout_s=timeout_s)
         return answer_of(answer.data)
+
+
+class Patience:
+    """How long to wait for an answer: longer where several did not come, for longer than it takes a cluster to choose leaders."""
+
+    def __init__(self) -> None:
+        self._failed = 0
+
+    @property
+    def seconds(self) -> float:
+        return min(API_S, ASK_S * (1 + self._failed // 8))
+
+    def lost(self) -> None:
+        self._failed += 1
+
+    def kept(self) -> None:
+        self._failed = 0
 
 
 def _servers_of(url: str) -> list[str]:

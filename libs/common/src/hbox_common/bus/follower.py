@@ -19,7 +19,7 @@ from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event
 
 from . import metrics, sizes
-from .connection import Connection
+from .connection import Connection, Patience
 from .continuity import Continuity
 from .dead_letters import DeadLetters
 from .delivery import Delivery, Raw, deliver
@@ -68,6 +68,7 @@ class Follower:
         self._on_missed = on_missed or on_gap
         self._continuity = Continuity(connection, self._stream, self._missed)
         self._read_at = monotonic_s()  #: last, by a clock that is never set
+        self._patience = Patience()
         self._created = ""
         self._seen = 0  #: the highest sequence that need not be read any more
         self._history = 0  #: messages that existed at the start and were not handed over yet
@@ -97,6 +98,7 @@ class Follower:
                 try:
                     await self._attach(consumer)
                     attached = True
+                    self._patience.kept()
                     async with Pull(self._connection, self._stream, consumer, batch=BATCH) as pull:
                         await self._read(pull)
                 finally:
@@ -104,12 +106,14 @@ class Follower:
                     self._read_at = monotonic_s() if attached else self._read_at
                     await self._detach(consumer)
             except (Broken, Unavailable, StreamApiError) as e:
+                if not attached:
+                    self._patience.lost()
                 log.info("following %s anew: %s", self._stream.value, e)
                 await asyncio.sleep(RETRY_S)
 
     async def _attach(self, consumer: str) -> None:
         try:
-            info = await self._connection.api(f"STREAM.INFO.{self._stream.value}")
+            info = await self._connection.api(f"STREAM.INFO.{self._stream.value}", timeout_s=self._patience.seconds)
         except StreamApiError as e:
             if e.err_code == STREAM_NOT_FOUND:
                 await self._heal()
@@ -135,7 +139,9 @@ class Follower:
         else:
             config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": self._seen + 1}
         made = await self._connection.api(
-            f"CONSUMER.CREATE.{self._stream.value}.{consumer}", {"stream_name": self._stream.value, "config": config}
+            f"CONSUMER.CREATE.{self._stream.value}.{consumer}",
+            {"stream_name": self._stream.value, "config": config},
+            timeout_s=self._patience.seconds,
         )
         self._continuity.begin(consumer, created=self._created, complete=max(self._seen, int(info["state"]["first_seq"]) - 1))
         self._history = int(made["num_pending"])

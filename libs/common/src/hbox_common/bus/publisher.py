@@ -18,8 +18,9 @@ from .streams import CLOSED_S
 
 log = logging.getLogger(__name__)
 
-#: One attempt: far above the slowest acknowledgement seen (15 ms with sync_interval always), far below the duplicate window.
-ATTEMPT_S = 5.0
+#: The first attempts and all later ones: far above the slowest acknowledgement seen (15 ms with sync_interval always), far below the duplicate window. Brokers
+#: of a cluster that choose a leader acknowledge nothing.
+ATTEMPTS_S = (1.5,) * 6 + (5.0,)
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 1.0
 
 
@@ -29,6 +30,7 @@ class Publisher:
     def __init__(self, connection: Connection, *, heal: Callable[[], Awaitable[None]]) -> None:
         self._connection, self._heal = connection, heal
         self.name = connection.name
+        self._healing, self._healed_at = asyncio.Lock(), 0.0
         self._source = f"/hbox/{connection.name}/{connection.instance}"
 
     async def publish(
@@ -78,7 +80,7 @@ class Publisher:
         last: HBoxError | None = None
         if self._connection.connected.is_set():
             self._check_size(subject, body, header)
-            last = await self._attempt(subject, body, header, min(ATTEMPT_S, timeout_s))
+            last = await self._attempt(subject, body, header, min(ATTEMPTS_S[0], timeout_s))
             if last is None:  # nearly always
                 return
         pauses = itertools.count()
@@ -87,10 +89,11 @@ class Publisher:
                 while True:
                     if isinstance(last, Unavailable) and not last.outcome_unknown and self._connection.connected.is_set():
                         await self._try_to_heal()
-                    await asyncio.sleep(backoff_s(next(pauses), base_s=FIRST_PAUSE_S, cap_s=LAST_PAUSE_S))
+                    attempt = next(pauses)
+                    await asyncio.sleep(backoff_s(attempt, base_s=FIRST_PAUSE_S, cap_s=LAST_PAUSE_S))
                     await self._connection.connected.wait()
                     self._check_size(subject, body, header)
-                    last = await self._attempt(subject, body, header, ATTEMPT_S)
+                    last = await self._attempt(subject, body, header, ATTEMPTS_S[min(attempt + 1, len(ATTEMPTS_S) - 1)])
                     if last is None:
                         return
         except TimeoutError as e:
@@ -114,10 +117,16 @@ class Publisher:
         return None
 
     async def _try_to_heal(self) -> None:
-        try:
-            await self._heal()
-        except HBoxError as e:
-            log.info("the streams cannot be made now: %s", e)
+        """Once for all that found at the same time that there is no stream for them."""
+        asked_at = monotonic_s()
+        async with self._healing:
+            if self._healed_at >= asked_at:
+                return
+            try:
+                await self._heal()
+            except HBoxError as e:
+                log.info("the streams cannot be made now: %s", e)
+            self._healed_at = monotonic_s()
 
     def _check_size(self, subject: str, body: bytes, header: dict[str, str]) -> None:
         # The broker counts headers in and closes the connection over a message too large; nats-py looks at the body only.

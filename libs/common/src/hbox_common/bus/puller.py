@@ -31,7 +31,7 @@ from hbox_common.events import Event, Stream
 from hbox_common.pacing import backoff_s
 
 from . import metrics
-from .connection import Connection
+from .connection import Connection, Patience
 from .continuity import Continuity
 from .dead_letters import DeadLetters
 from .delivery import Delivery, Raw, deliver
@@ -142,6 +142,7 @@ class Puller:
         self._name, self._stream = consumer.durable, consumer.stream
         self._continuity = Continuity(connection, consumer.stream, on_missed) if on_missed is not None else None
         self._waiting, self._behind_s = metrics.WAITING.labels(self._name), metrics.BEHIND_S.labels(self._name)
+        self._patience = Patience()
         self._created = ""
         self._held: dict[tuple[int, int], Raw] = {}
         self._settled: dict[tuple[int, int], bytes] = {}  #: the last words said, in the order of saying
@@ -166,17 +167,22 @@ class Puller:
     async def _read(self) -> NoReturn:
         while True:
             await self._connection.connected.wait()
+            attached = False
             try:
                 await self._attach()
+                attached = True
+                self._patience.kept()
                 async with Pull(self._connection, self._stream, self._name, batch=self._consumer.batch) as self._pull:
                     await self._work(self._pull)
             except (Broken, Unavailable, StreamApiError) as e:
+                if not attached:
+                    self._patience.lost()
                 log.info("%s: reading anew: %s", self._name, e)
                 await asyncio.sleep(RETRY_S)
 
     async def _attach(self) -> None:
         try:
-            info = await self._connection.api(f"STREAM.INFO.{self._stream.value}")
+            info = await self._connection.api(f"STREAM.INFO.{self._stream.value}", timeout_s=self._patience.seconds)
         except StreamApiError as e:
             if e.err_code == STREAM_NOT_FOUND:
                 await self._heal()
@@ -191,6 +197,7 @@ class Puller:
         made = await self._connection.api(
             f"CONSUMER.DURABLE.CREATE.{self._stream.value}.{self._name}",
             {"stream_name": self._stream.value, "config": self._consumer.config(await self._start(info["ts"]))},
+            timeout_s=self._patience.seconds,
         )
         if self._continuity is not None:
             had = max(int(made["delivered"]["stream_seq"]), int(info["state"]["first_seq"]) - 1)
@@ -199,7 +206,9 @@ class Puller:
     async def _start(self, now: str) -> Mapping[str, object]:
         """Where the consumer begins: as it was made, if it is there. `now`: by the broker's clock, which messages are stored by."""
         try:
-            found = await self._connection.api(f"CONSUMER.INFO.{self._stream.value}.{self._name}")
+            found = await self._connection.api(
+                f"CONSUMER.INFO.{self._stream.value}.{self._name}", timeout_s=self._patience.seconds
+            )
         except StreamApiError as e:
             if e.err_code != CONSUMER_NOT_FOUND:
                 raise

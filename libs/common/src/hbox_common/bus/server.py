@@ -40,15 +40,18 @@ MAX_PAYLOAD = 8 * MIB + HEADER_BYTES
 @dataclass(frozen=True, slots=True)
 class Routes:
     """How one server of a cluster finds the others: where it listens for them, where each of them does (itself among them, HOST:PORT), and the password that
-    lets them in."""
+    lets them in. `tls`: a folder with tls.crt, tls.key and ca.crt, by which they also know each other, as servers and as clients; None: in clear text."""
 
     listen: str
     servers: Sequence[str]
     password: str
+    tls: Path | None = None
 
     def block(self) -> str:
         """As nats-server's configuration has it. Clients hear of no other server than those that they were told of."""
         urls = [f"nats-route://{ROUTE_USER}:{self.password}@{server}" for server in self.servers]
+        files = {"cert_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"}
+        tls = "".join(f"    {name}: {json.dumps(str(self.tls / file))}\n" for name, file in files.items()) if self.tls else ""
         return f"""\
 cluster {{
   name: hbox
@@ -56,7 +59,7 @@ cluster {{
   no_advertise: true
   authorization {{ user: {ROUTE_USER}, password: {json.dumps(self.password)} }}
   routes: {json.dumps(urls)}
-}}
+{f"  tls {{{chr(10)}{tls}    verify: true{chr(10)}  }}{chr(10)}" if tls else ""}}}
 """
 
 

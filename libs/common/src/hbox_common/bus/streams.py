@@ -15,7 +15,7 @@ from typing import Any
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import REGISTRY, Event, Stream
 
-from .connection import Connection
+from .connection import ASK_S, Connection
 from .errors import NO_PEERS, STREAM_NAME_IN_USE, STREAM_NOT_FOUND, NotPermitted, StreamApiError
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ async def ensure_streams(connection: Connection, replicas: int = 1, *, change: b
 async def _ensure(connection: Connection, stream: Stream, replicas: int, *, change: bool) -> None:
     wanted = config_of(stream, replicas)
     try:
-        found: dict[str, Any] = (await connection.api(f"STREAM.INFO.{stream.value}"))["config"]
+        found: dict[str, Any] = (await connection.api(f"STREAM.INFO.{stream.value}", timeout_s=ASK_S))["config"]
     except StreamApiError as e:
         if e.err_code != STREAM_NOT_FOUND:
             raise
