@@ -7,10 +7,13 @@ import pytest
 from hbox_common.model import CardRequest, QueueName
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.devices import memory_needed
-from hbox_scheduler.core.framework.conf import PluginConf
+from hbox_scheduler.core.framework import Session
+from hbox_scheduler.core.framework.conf import PluginConf, parse_conf
 from hbox_scheduler.core.plugins.priority import PriorityPlugin
 from hbox_scheduler.core.plugins.proportion import Proportion
+from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 
 from .small_world import SmallWorld, evicted
 
@@ -45,6 +48,21 @@ def test_a_gang_whose_last_pod_crosses_the_line_takes_nothing(deserved: int, lea
         world.gang(f"b{number}", queue="b", on=[0])
     world.gang("more", pods=2, queue="a")
     assert evicted(world.decide(RECLAIM)) == leave
+
+
+@pytest.mark.parametrize("plugin", [CAPACITY, "{name: capacity}"])
+@pytest.mark.parametrize("deserved", range(6))
+def test_of_equal_victims_named_together_so_many_may_leave_as_one_by_one(plugin: str, deserved: int) -> None:
+    """The queue has five cards, in jobs of a card each: it gives what it has beyond what it deserves."""
+    world = SmallWorld(1, cards=8, queues=(queue("a", 8), queue("b", deserved)))
+    for number in range(5):
+        world.gang(f"b{number}", queue="b", on=[0])
+    want = world.gang("want", queue="a", cards=4).members[0]
+    conf = parse_conf(policy("reclaim", plugin), plugins=list(PLUGINS))
+    cluster = Cluster(world.gangs, list(world.queues))
+    session = Session(columns=world.columns, cluster=cluster, conf=conf, tiers=plugins_of(conf))
+    theirs = [gang.members[0] for gang in world.gangs[:5]]
+    assert session.reclaimable(want, theirs) == theirs[: 5 - deserved]
 
 
 @pytest.mark.parametrize(("department", "leave"), [(2, ["b-0", "b-1"]), (1, [])])

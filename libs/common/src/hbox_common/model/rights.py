@@ -239,7 +239,8 @@ class Comparison(Protocol[Q, K]):
         used: Using[Q, K],
     ) -> bool:
         """Whether the queue at the end of `ours`, for `asked`, may have the one at the end of `theirs` lose `loss`. Both paths are below the last queue that
-        stands above both; `wanted` as the method says. Guarantees are not looked at."""
+        stands above both; `wanted` as the method says. Guarantees are not looked at. What is refused stays
+        refused as more of `theirs` leave."""
         ...
 
 
@@ -391,9 +392,9 @@ class Standing(NamedTuple):
 def units(victims: Sequence[V], gang_of: Callable[[V], G], standing: Callable[[G], Standing]) -> list[list[V]]:
     """Victims as they are judged, each list one loss, in their order: one by one the first members that their gangs can spare, and together, where the first of
     them stands, all the others of a gang that goes whole. Of a gang that would be left in pieces each is a loss of its own."""
-    if len(victims) == 1:
-        return [list(victims)]
     named = Counter(map(gang_of, victims))
+    if len(named) == len(victims):
+        return [[victim] for victim in victims]
     spare: dict[G, int] = {}
     for gang, count in named.items():
         holding, needs = standing(gang)

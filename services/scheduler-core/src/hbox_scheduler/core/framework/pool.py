@@ -30,13 +30,14 @@ class Pool:
     def __init__(self, session: "Session", *, queue: QueueName | None = None, offline: bool = False) -> None:
         """All that hold a place and may be evicted; `queue`: of that queue only, and offline work; `offline`: that alone."""
         by_queue: dict[QueueName, list[Gang]] = defaultdict(list)
+        leaving = session.offline_runs
         there = [
             gang
             for gang in session.gangs
-            if gang.offline or (gang.preemptable and (queue is None or gang.queue == queue) and not offline)
+            if (gang.preemptable and (queue is None or gang.queue == queue) and not offline) or (leaving and gang.offline)
         ]
         for gang in reversed(session.in_order(there)):
-            by_queue[OFFLINE_QUEUE if gang.offline else gang.queue].append(gang)
+            by_queue[OFFLINE_QUEUE if leaving and gang.offline else gang.queue].append(gang)
         members: list[Member] = []
         harm: list[int] = []  # how many are lost with it: beyond its surplus a gang goes whole
         breaks: list[bool] = []  # whether its gang can spare it no more
@@ -85,7 +86,7 @@ class Pool:
         self.members = [members[i] for i in order.tolist()]
         self.size = len(members)
         self.in_place: Bools = np.ones(self.size, dtype=np.bool_)  #: not evicted since
-        self.position = {id(member): i for i, member in enumerate(self.members)}
+        self.position = dict(zip(self.members, range(self.size), strict=True))
         self.rows: Ints = np.array([member.row for member in self.members], dtype=np.int64)
         self.harm: Ints = np.array(harm, dtype=np.int64)[
             order
@@ -105,8 +106,9 @@ class Pool:
 
     def _amounts(self, session: "Session") -> Ints:
         """`[V, R]`"""
-        tasks: dict[Task, int] = {}
-        codes = [tasks.setdefault(member.task, len(tasks)) for member in self.members]
+        asked = [member.task for member in self.members]
+        tasks: dict[Task, int] = {task: code for code, task in enumerate(dict.fromkeys(asked))}
+        codes = [tasks[task] for task in asked]
         table = np.zeros((len(tasks) + 1, len(session.columns.allocatable)), dtype=np.int64)
         for task, code in tasks.items():
             for column, units in task.amount:
@@ -120,8 +122,8 @@ class Pool:
 
     def positions(self, gang: Gang) -> list[int]:
         """Of the gang's members."""
-        return [self.position[id(member)] for member in gang.members if id(member) in self.position]
+        return [self.position[member] for member in gang.members if member in self.position]
 
     def of(self, gang: Gang) -> list[Member]:
         """The gang's members in the pool that are still where they were."""
-        return [member for member in gang.members if id(member) in self.position and member.status in EVICTABLE]
+        return [member for member in gang.members if member in self.position and member.status in EVICTABLE]

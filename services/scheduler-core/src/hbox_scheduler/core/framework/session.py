@@ -263,7 +263,8 @@ class Session:
     @cached_property
     def gangs(self) -> list[Gang]:
         """All of them, the oldest first."""
-        return sorted([*self.running.gangs.values(), *self.fresh], key=_by_age)
+        before = self.running.gangs.values()
+        return sorted([*before, *self.fresh], key=_by_age) if before else [*self.fresh]
 
     @cached_property
     def tree(self) -> Tree:

@@ -524,8 +524,8 @@ class Search:
     def _few(self, member: Member, members: Sequence[Member], left: dict[int, int]) -> list[Member] | None:
         """The first members that free what is lacking, none of them in vain, if all of them may go; None = it is not as simple as that."""
         frees = {
-            id(task): [(column, units) for column, units in task.amount if column in left]
-            for task in {id(one.task): one.task for one in members}.values()
+            task: [(column, units) for column, units in task.amount if column in left]
+            for task in dict.fromkeys(one.task for one in members)
         }
         chosen: list[Member] = []
         short = dict(left)
@@ -533,8 +533,11 @@ class Search:
         for one in members:
             if not short:
                 break
-            own = frees[id(one.task)]
-            if not any(column in short for column, _ in own):
+            own = frees[one.task]
+            for column, _ in own:
+                if column in short:
+                    break
+            else:
                 continue
             chosen.append(one)
             for column, units in own:
@@ -544,8 +547,11 @@ class Search:
         if short or not chosen:
             return None
         for one in chosen[-2::-1]:
-            own = frees[id(one.task)]
-            if all(sums[column] - units >= left[column] for column, units in own):
+            own = frees[one.task]
+            for column, units in own:
+                if sums[column] - units < left[column]:
+                    break
+            else:
                 chosen.remove(one)
                 for column, units in own:
                     sums[column] -= units
@@ -610,13 +616,13 @@ class Search:
         position, in_place, eligible = self._pool.position, self._pool.in_place, self._eligible
         for victim in victims:
             self._touched.add(victim.row)
-            at = position[id(victim)]
+            at = position[victim]
             eligible[at] = in_place[at] = False
         self.statement.evict_all(victims, preemptor=self._gang, reason=self._reason)
 
     def _undo(self, mark: int) -> None:
         for done in self.statement.operations[mark:]:
-            position = self._pool.position.get(id(done.member))
+            position = self._pool.position.get(done.member)
             if position is not None:
                 self._eligible[position] = self._pool.in_place[position] = True
         self.statement.rollback(mark)

@@ -108,6 +108,8 @@ class GangPlugin(
         named: dict[Gang, int] = {}
         for member in candidates:
             named[member.gang] = named.get(member.gang, 0) + 1
+        if all(count >= gang.holding for gang, count in named.items()):
+            return list(candidates)
         left: dict[Gang, int] = {}
         groups: dict[Gang, _Groups] = {}
         roles: dict[Gang, Counter[str]] = {}

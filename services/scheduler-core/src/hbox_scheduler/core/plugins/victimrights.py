@@ -1,12 +1,12 @@
 """Whom a member may take from, queue against queue, by the rules of `hbox_common.model.rights` over accounts. Shared by `proportion` and `capacity`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import TypeAlias
 
 from hbox_common.model.rights import Cards, Comparison, Queues, Reclaim, not_entitled, units
 
-from ..cluster.amounts import Asked
 from ..cluster.entities import Gang, Member, Status
 from .queueaccounts import Account, QueueAccounts, gang_of, standing
 
@@ -40,28 +40,51 @@ class VictimRights:
         reclaim: Reclaim[Account, int] = Reclaim(self.rights)
         wanted = rule.wanted(account.path, asked, reclaim.used)
         paths: dict[Account, _Paths] = {}
-        alike: Asked | None = None  # the same for equal members
-        loss: dict[int, int] = {}
-        for unit in units(candidates, gang_of, standing):
-            other = self.accounts.accounts.get(unit[0].gang.queue)
-            if other is None or other is account:
+
+        def allowed(branches: _Paths, loss: dict[int, int]) -> bool:
+            return not (branches.guaranteed and reclaim.guaranteed(branches.guaranteed, loss)) and rule.allows(
+                branches.ours, branches.theirs, asked, wanted, loss, reclaim.used
+            )
+
+        for other, loss, alike in self._losses(candidates):
+            if other is account:
                 continue
             if (branches := paths.get(other)) is None:
                 branches = paths[other] = self._parting(account, other)
-            asks = self.accounts.asked_with_models(unit[0])
-            if len(unit) > 1:
-                alike, loss = None, self.accounts.together(unit)
-            elif asks is not alike:
-                alike, loss = asks, dict(asks)
-            if (branches.guaranteed and reclaim.guaranteed(branches.guaranteed, loss)) or not rule.allows(
-                branches.ours, branches.theirs, asked, wanted, loss, reclaim.used
-            ):
-                continue
-            reclaim.leaves(other.path, loss)
-            victims += unit
-            if len(branches.ours) < len(account.path):  # an ancestor of both has less now
-                wanted = rule.wanted(account.path, asked, reclaim.used)
+            shares = len(branches.ours) < len(account.path)  # an ancestor of both has less with each loss
+            if len(alike) > 1 and not shares:
+                before = {column: units * (len(alike) - 1) for column, units in loss.items()}
+                reclaim.leaves(other.path, before)
+                if allowed(branches, loss):  # the last of them may go, so those before it may
+                    reclaim.leaves(other.path, loss)
+                    victims += chain.from_iterable(alike)
+                    continue
+                reclaim.leaves(other.path, {column: -units for column, units in before.items()})
+            for unit in alike:
+                if not allowed(branches, loss):
+                    continue
+                reclaim.leaves(other.path, loss)
+                victims += unit
+                if shares:
+                    wanted = rule.wanted(account.path, asked, reclaim.used)
         return victims
+
+    def _losses(self, candidates: Sequence[Member]) -> Iterator[tuple[Account, dict[int, int], list[list[Member]]]]:
+        """The queue, what it loses, and by whose leaving: equal losses that come one after the other are together."""
+
+        def kind(unit: list[Member]) -> tuple[Account | None, object]:
+            asked = self.accounts.asked_with_models(unit[0]) if len(unit) == 1 else id(unit)
+            return self.accounts.accounts.get(unit[0].gang.queue), asked
+
+        for (other, _), some in groupby(units(candidates, gang_of, standing), key=kind):
+            alike = list(some)
+            if other is not None:
+                one = alike[0]
+                yield (
+                    other,
+                    dict(self.accounts.asked_with_models(one[0])) if len(one) == 1 else self.accounts.together(one),
+                    alike,
+                )
 
     def entitled(self, account: Account, needs: dict[int, int]) -> bool:
         """Whether the queue may take so much back from others."""
