@@ -1,5 +1,6 @@
 """Whatever is encoded decodes; what cannot be carried is refused where it is written; one bad item costs its message nothing else."""
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from hbox_common.bus.parts import emptied, parts
 from hbox_common.errors import InvalidRequest
-from hbox_common.events import CONTENT_TYPE, JobsPage, JobsPending, PodsObserved, decode, encode, halves, token_of
+from hbox_common.events import CONTENT_TYPE, JobsPage, JobsPending, PodsObserved, codec, decode, encode, halves, token_of
 from hbox_common.events.base import TOKEN_BYTES
 from hbox_common.model import (
     CardSlice,
@@ -113,6 +114,24 @@ def test_a_body_is_read_the_same_whichever_way_it_was_written() -> None:
     longer = body.replace(b"\xa2p1", b"\xd9\x02p1")  # as no writer of ours does
     assert longer != body
     assert decode(longer, header(event)) == event == decode(body, header(event))
+
+
+#: Written with the byte that begins a list of 65,536 items and more.
+LIKE_A_LARGE_LIST = struct.unpack(">d", b"\x41\xdd\x00\x00\x00\x00\x00\x00")[0]
+
+
+def test_a_number_that_looks_like_a_large_list_costs_no_walk_over_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = PodsObserved(pods=(fact("p", created_at=LIKE_A_LARGE_LIST),))
+    body = encode(event)
+    assert b"\xdd" in body
+    monkeypatch.setattr(codec, "_no_duplicates", pytest.fail)
+    assert decode(body, header(event)) == event
+
+
+def test_beside_such_a_number_a_key_twice_is_refused_all_the_same() -> None:
+    twice = b"\x82" + 2 * (msgpack.packb("pods") + msgpack.packb([LIKE_A_LARGE_LIST]))
+    with pytest.raises(InvalidRequest, match="a key occurs twice"):
+        decode(twice, header(PodsObserved))
 
 
 BROKEN = {

@@ -22,6 +22,9 @@ AT_ONCE = 8
 BUSY_SHARE = 0.03
 PATIENCE_S = 20.0
 
+#: What is there within so long of a wake is looked at together: each pod that comes, or is bound, wakes all kinds of work, and most have none.
+GATHER_S = 0.02
+
 #: After so long a write that was refused is tried again, where others wait for it.
 REFUSED_S = 15.0
 
@@ -80,4 +83,5 @@ async def paced(
             async with asyncio.timeout(None if due is None else max(0.0, due - monotonic_s())):
                 await wake.wait()
         except TimeoutError:
-            pass  # something is due
+            continue  # something is due
+        await asyncio.sleep(GATHER_S)
