@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from functools import partial
 from urllib.request import urlopen
 
 import pytest
@@ -13,7 +16,13 @@ from hbox_common.kube import PODS, KubeClient
 
 from ..monitoring.exported import RULES, exported, metrics_of, of_exposition, recorded
 from ..monitoring.promtool import promtool
-from .platform_world import Up, until
+from .platform_world import Up, until, up
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("platform") / "state", "--nodes", "2x8") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +54,38 @@ def test_each_process_says_who_it_is_and_whether_it_acts(metrics: Mapping[str, s
         assert "process_resident_memory_bytes" in text
 
 
+async def test_the_age_of_a_binding_that_nobody_answers_is_told(platform: Up, client: KubeClient) -> None:
+    binder = platform.pids()["binder"]
+    os.kill(binder, signal.SIGSTOP)
+    try:
+        container = {"name": "main", "image": "busybox:1.36", "resources": {"limits": {"cpu": "1"}}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "unanswered"}}
+        await client.json(
+            "POST", PODS.path("default"), body={**pod, "spec": {"schedulerName": "hbox", "containers": [container]}}
+        )
+        until(
+            lambda: value(platform, "quota-ledger", 'hbox_ledger_oldest_open_decision_seconds{decision="bind"}') > 1,
+            timeout_s=20,
+            what="it",
+        )
+    finally:
+        os.kill(binder, signal.SIGCONT)
+    until(lambda: value(platform, "quota-ledger", "hbox_ledger_open_decisions") == 0, timeout_s=20, what="an answer")
+    assert value(platform, "quota-ledger", 'hbox_ledger_oldest_open_decision_seconds{decision="bind"}') == 0
+
+
+def value(platform: Up, service: str, series: str) -> float:
+    url = json.loads((platform.state / "platform.json").read_text())["health"][service]
+    said = urlopen(f"{url}/metrics", timeout=10).read().decode()
+    return float(said.partition(f"\n{series} ")[2].split()[0])
+
+
 async def test_the_age_of_a_job_that_finds_no_place_is_told(platform: Up, client: KubeClient) -> None:
     limits = {"nvidia.com/gpu": "5000"}
     container = {"name": "main", "image": "busybox:1.36", "resources": {"limits": limits}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "too-large"}}
     await client.json("POST", PODS.path("default"), body={**pod, "spec": {"schedulerName": "hbox", "containers": [container]}})
-    url = json.loads((platform.state / "platform.json").read_text())["health"]["scheduler-core"]
-
-    def age() -> float:
-        said = urlopen(f"{url}/metrics", timeout=10).read().decode()
-        return float(said.partition('hbox_scheduler_oldest_job_seconds{state="unschedulable"} ')[2].split()[0])
-
+    age = partial(value, platform, "scheduler-core", 'hbox_scheduler_oldest_job_seconds{state="unschedulable"}')
     assert 1 <= until(lambda: (found := age()) >= 1 and found, timeout_s=20, what="its age") < 120
 
 

@@ -14,6 +14,7 @@ class Case(NamedTuple):
     fires: Series
     quiet: Series
     at: int = 15
+    quiet_too: Series = {}
 
 
 class Sum(NamedTuple):
@@ -42,6 +43,10 @@ def _builds(*services: str, instance: str = "a") -> Series:
 
 
 _SLOW = _bucket("hbox_binder_decided_seconds", fast=50, all_=100, le="2.5")
+#: Six bindings, all of them slow: after a pause of the binder, where little is submitted.
+_FEW = {f"hbox_binder_decided_seconds_{one}": "0x80 6x320" for one in ("count", 'bucket{le="+Inf"}')} | {
+    'hbox_binder_decided_seconds_bucket{le="2.5"}': "0x400"
+}
 _QUICK = _bucket("hbox_binder_decided_seconds", fast=999, all_=1000, le="2.5")
 _STARTED = 'process_start_time_seconds{instance="binder-a",job="hbox"}'
 _TURN = 'hbox_scheduler_oldest_job_seconds{state="active"}'
@@ -95,7 +100,7 @@ ALERTS: Mapping[str, Case] = {
         {'hbox_ledger_oldest_open_decision_seconds{decision="evict"}': "0+60x60"},
         {'hbox_ledger_oldest_open_decision_seconds{decision="evict"}': "90x60"},
     ),
-    "HBoxTimeToBindBurn": Case(_SLOW, _QUICK, at=90),
+    "HBoxTimeToBindBurn": Case(_SLOW, _QUICK, at=90, quiet_too=_FEW),
     "HBoxBindErrors": Case(
         {'hbox_binder_binds_total{outcome="rejected"}': "0+2x60", 'hbox_binder_binds_total{outcome="bound"}': "0+98x60"},
         {'hbox_binder_binds_total{outcome="gone"}': "0+2x60", 'hbox_binder_binds_total{outcome="bound"}': "0+98x60"},

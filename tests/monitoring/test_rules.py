@@ -96,7 +96,13 @@ def test_each_rule_fires_when_it_should_and_not_else(tmp_path: Path) -> None:
     tests: list[dict[str, Any]] = []
     for name, case in ALERTS.items():
         expr = f'count(ALERTS{{alertname="{name}",alertstate="firing"}})'
-        for word, series, samples in (("fires", case.fires, [{"labels": "{}", "value": 1}]), ("is quiet", case.quiet, [])):
+        for word, series, samples in (
+            ("fires", case.fires, [{"labels": "{}", "value": 1}]),
+            ("is quiet", case.quiet, []),
+            ("is quiet then too", case.quiet_too, []),
+        ):
+            if not series:
+                continue
             told = {"expr": expr, "eval_time": f"{case.at}m", "exp_samples": samples}
             tests.append(
                 {"name": f"{name} {word}", "interval": "1m", "input_series": _series(series), "promql_expr_test": [told]}
