@@ -83,6 +83,7 @@ class Audited:
     user: str
     verb: str
     resource: str
+    uri: str
     code: int
     annotations: dict[str, str]
 
@@ -91,12 +92,13 @@ async def audited(log: Path, condition: Callable[[Audited], bool]) -> Audited:
     """The first line that is so; it is written a moment after the answer."""
 
     def found() -> Audited | None:
-        for line in log.read_text().splitlines()[:-1]:
+        for line in log.read_text().rpartition("\n")[0].splitlines():
             event = json.loads(line)
             one = Audited(
                 event["user"]["username"],
                 event["verb"],
                 (event.get("objectRef") or {}).get("resource", ""),
+                event["requestURI"],
                 event.get("responseStatus", {}).get("code", 0),
                 event.get("annotations", {}),
             )
