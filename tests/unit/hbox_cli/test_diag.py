@@ -30,7 +30,6 @@ JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dX
         ("postgresql+psycopg://hbox:pa55-w0rd@db/hbox", "pa55-w0rd"),
         ("nats://a:s3cr3t1@h:1,nats://a:s3cr3t2@h:2 is away", "s3cr3t"),
         ("https://host/?token=t0ps3cret&x=1", "t0ps3cret"),
-        (f"the seed is {new_seed()}.", "SU"),
         (f"Authorization: Bearer {JWT}", "eyJ"),
         (f'{{"message": "got {JWT}"}}', "eyJ"),
         ("authorization: Basic aGJveDpwYXNz", "aGJveDpwYXNz"),
@@ -50,6 +49,11 @@ JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dX
 def test_what_looks_like_a_secret_goes(text: str, secret: str) -> None:
     assert secret not in Scrub()(text)
     assert "***" in Scrub()(text)
+
+
+def test_a_seed_of_the_broker_goes_although_nobody_knew_of_it() -> None:
+    seed = new_seed()
+    assert Scrub()(f"the seed is {seed}.") == "the seed is ***."
 
 
 @pytest.mark.parametrize(
