@@ -403,3 +403,14 @@ def test_a_gang_that_crosses_the_line_of_its_queue_goes_after_those_who_can_be_s
     world.bring(Work(job("away", cards=a100, queue="borrower", created_at=2.0)))
     world.bring(Work(job("ours", pods=4, cards=h100, queue="owner", created_at=10.0)))
     assert world.held("owner") == 4
+
+
+def test_by_weight_nobody_waits_for_what_is_kept_for_its_sister() -> None:
+    """The department's 3 guaranteed cards are chat's, who asks for none; asr asks for one, there are 8, and nobody else wants any."""
+    top = Queue(QueueName("speech"), guarantee={GPU: 3})
+    projects = [Queue(QueueName("chat"), parent="speech", guarantee={GPU: 3}), Queue(QueueName("asr"), parent="speech")]
+    world = Mix(
+        [node(f"n{i}", cards=4, cpu=64) for i in range(2)], [top, *projects, Queue(QueueName("other"))], by_weight=True
+    ).world()
+    world.bring(Work(job("one", cards=1, queue="asr", created_at=0.0)))
+    assert world.held("asr") == 1

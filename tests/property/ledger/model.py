@@ -324,6 +324,12 @@ class Model:
                 has[queue.name] += each * queue.weight
                 rest -= each * queue.weight
             hungry = [queue for queue in hungry if has[queue.name] < wanted[queue.name]]
+        for queue in children:  # what is kept for those below it comes on top: there is one level of them
+            has[queue.name] += sum(
+                max(0, self._guarantee(one.name).get(name, 0) - asked[one.name])
+                for one in self.queues.values()
+                if one.parent == queue.name
+            )
         return {queue: max(share, Fraction(kept[queue])) for queue, share in has.items()}
 
     def _losses(self, given: Sequence[ClaimRow], gone: Collection[str]) -> list[list[ClaimRow]]:

@@ -57,6 +57,8 @@ DEMANDS = st.builds(
     guarantee=st.integers(0, 3),
     deserved=st.integers(0, 8),
     most=st.one_of(st.just(inf), st.integers(0, 20)),
+    last=st.integers(0, 2),
+    kept=st.integers(0, 5),
 )
 
 

@@ -9,7 +9,10 @@ the others (Volcano's `proportion`, reference volcano §4):
 What Volcano does not look at here: what a queue `deserves` by its object it gets first, and takes part by weight beyond it (KAI-Scheduler's order, reference
 peers §2.4). So whoever names amounts keeps them, and weights divide the rest.
 
-In a tree the children of a queue divide what is that queue's. One resource at a time; amounts in base units. Shares are parts of units: `whole` has what
+In a tree the children of a queue divide what is that queue's. What some of them are guaranteed and do not ask for comes on top of it: lent to others as every
+guarantee is, and no reason for their siblings to wait.
+
+One resource at a time; amounts in base units. Shares are parts of units: `whole` has what
 of them can be held.
 """
 
@@ -39,6 +42,13 @@ class Demand(NamedTuple):
     deserved: int = 0  #: by its object
     most: float = inf  #: its capability
     last: float = 0.0
+    kept: float = 0.0  #: guaranteed to those below it, who do not ask for it (`kept_below`)
+
+
+def kept_below(below: Iterable[tuple[float, float, int]]) -> float:
+    """What is guaranteed to those below a queue, and not asked for. below: of each queue right below it what it asks for, the same by this function, and its
+    guarantee."""
+    return sum(max(kept, guarantee - asked, 0) for asked, kept, guarantee in below)
 
 
 def divide_by_weight(amount: float, siblings: Sequence[Demand]) -> list[float]:
@@ -53,7 +63,7 @@ def divide_by_weight(amount: float, siblings: Sequence[Demand]) -> list[float]:
         left = [0.0 if has > 0 else want for has, want in zip(given, more, strict=True)]
         last = fill(rest - sum(given), left, [one.last for one in siblings])
         given = [has + then for has, then in zip(given, last, strict=True)]
-    return [max(has + then, one.guarantee) for has, then, one in zip(first, given, siblings, strict=True)]
+    return [max(has + then + one.kept, one.guarantee) for has, then, one in zip(first, given, siblings, strict=True)]
 
 
 def fill(amount: float, wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
@@ -90,6 +100,7 @@ def shares_by_weight(
     for queue, amounts in waiting.items():
         for above in tree.path(queue) if tree.may_use(queue, POOLED) else ():
             add(asked.setdefault(above, {}), amounts)
+    kept = {name: _kept(tree, name, asked) for name in names}
     found: dict[QueueName, Resources] = {}
     tops = tree.tops() if DEFAULT_QUEUE in tree else (*tree.tops(), DEFAULT_QUEUE)
     levels: list[tuple[Mapping[str, float], tuple[QueueName, ...]]] = [({name: total[name] for name in names}, tops)]
@@ -108,6 +119,7 @@ def shares_by_weight(
                     guarantee.get(name, 0),
                     amounts.effective_deserved.get(name, 0),
                     amounts.capability.get(name, inf),
+                    kept=kept[name].get(queue.name, 0.0),
                 )
                 for queue, amounts, weight, guarantee in zip(queues, rules, weights, guarantees, strict=True)
             ]
@@ -129,3 +141,21 @@ def _takes_part(tree: QueueTree, name: QueueName) -> bool:
 
 def _leaves(tree: QueueTree, name: QueueName) -> Iterable[QueueName]:
     return [one for one in (name, *tree.below(name)) if not tree.children(one)]
+
+
+def _kept(tree: QueueTree, resource: str, asked: Mapping[QueueName, Resources]) -> dict[QueueName, float]:
+    """By queue, `kept_below`."""
+    if not any(tree.amounts(queue).guarantee.get(resource, 0) for queue in tree):
+        return {}
+    order, seen = list(tree.tops()), set[QueueName]()
+    for queue in order:
+        if queue not in seen:
+            seen.add(queue)
+            order += tree.children(queue)
+    found: dict[QueueName, float] = {}
+    for queue in reversed(order):
+        below = [one for one in tree.children(queue) if one in found]
+        found[queue] = kept_below(
+            (asked.get(one, {}).get(resource, 0), found[one], tree.guarantee(one).get(resource, 0)) for one in below
+        )
+    return found

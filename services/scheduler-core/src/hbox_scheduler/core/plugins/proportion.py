@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hbox_common.model import QueueName
 from hbox_common.model.rights import AtParting, Cards, KeyedCards, Rights
-from hbox_common.model.weightshares import Demand, divide_by_weight, whole
+from hbox_common.model.weightshares import Demand, divide_by_weight, kept_below, whole
 
 from ..cluster.amounts import Sums
 from ..cluster.entities import Gang, Member, QueueInfo
@@ -112,6 +112,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         found: dict[Account, Sequence[float]] = dict.fromkeys(queue_accounts.accounts.values(), nothing)
         amounts: Sequence[float] = queue_accounts.there()
         outside = queue_accounts.outside
+        kept = self._kept()
         for parent, children in queue_accounts.levels():
             weights = [account.queue.weight if _takes_part(account) else 0 for account in children]
             used = [queue_accounts.history(account) for account in children] if k else []
@@ -133,6 +134,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
                         account.guarantee[column],
                         account.deserved[column],
                         account.ceiling[column],
+                        kept=kept[account][column] if account in kept else 0.0,
                     )
                     for account, weight in zip(children, weights, strict=True)
                 ]
@@ -141,6 +143,18 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
                 for row, given in zip(rows, divide_by_weight(level[column], demands), strict=True):
                     row.append(given)
             found.update(zip(children, rows, strict=True))
+        return found
+
+    def _kept(self) -> Mapping[Account, Sequence[float]]:
+        """What is guaranteed to others below a queue that do not ask for it; of queues below which anybody is guaranteed anything."""
+        found: dict[Account, list[float]] = {}
+        levels = [(parent, children) for parent, children in self._queue_accounts.levels() if parent is not None]
+        for parent, children in reversed(levels):
+            if any(any(child.guarantee) for child in children):
+                found[parent] = [
+                    kept_below((one.requested[c], found[one][c] if one in found else 0.0, one.guarantee[c]) for one in children)
+                    for c in range(self._queue_accounts.size)
+                ]
         return found
 
     def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
