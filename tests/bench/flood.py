@@ -33,7 +33,7 @@ PER_S, PODS_MEASURED = 5.0, 200
 #: How fast the flood comes, at most; so many requests at a time.
 FLOOD_PER_S, CONCURRENCY = 400.0, 16
 TIMES_P99 = 2.0
-#: What every service may take with 100,000 pods pending, and what it takes by each thousand more (docs/guides/install.md).
+#: What every service may take with 100,000 pods pending; what it does take stands in docs/benchmarks.md.
 MEMORY_MIB = {
     "job-controller": 1000.0, "scheduler-core": 1000.0, "quota-ledger": 400.0, "binder": 300.0, "topology-collector": 200.0,
     "health-monitor": 200.0, "nats-server": 700.0,
