@@ -48,9 +48,10 @@ MOST_UNOFFERED = 256
 _NOWHERE = "\0nowhere"  # no resource can be called so
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each run, and those take three times as long
 class Batch:
-    """Equal pods booked together: `counts[n]` pods on each of `rows[n]` (distinct), and the card cells that they take, one entry per slice."""
+    """Equal pods booked together: `counts[n]` pods on each of `rows[n]` (distinct), and the card cells that they take, one entry per slice. Not changed after
+    it was made."""
 
     rows: Ints
     counts: Ints

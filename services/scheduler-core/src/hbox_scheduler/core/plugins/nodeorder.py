@@ -109,16 +109,21 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
         fractions = (cells_of(columns.used, asked.columns, rows) + asked.units) / np.maximum(has, 1)
         np.minimum(fractions, 1.0, out=fractions)
         there = has > 0
-        if not there.all():
+        lacks = not there.all()  # on most clusters every node has what most pods ask for
+        if lacks:
             fractions[~there] = 0.0
+        requested = fractions[:_REQUESTED]
         total = np.zeros(has.shape[1], dtype=np.float64)
         if weights["leastrequested"]:
-            free = np.where(there[:_REQUESTED], 1.0 - fractions[:_REQUESTED], 0.0)
+            free = 1.0 - requested
+            if lacks:
+                free[~there[:_REQUESTED]] = 0.0
             total += weights["leastrequested"] * 100.0 * (np.add.reduce(free, axis=0) / _REQUESTED)
         if weights["mostrequested"]:
-            total += weights["mostrequested"] * 100.0 * (np.add.reduce(fractions[:_REQUESTED], axis=0) / _REQUESTED)
+            total += weights["mostrequested"] * 100.0 * (np.add.reduce(requested, axis=0) / _REQUESTED)
         if weights["balancedresource"]:
-            total += weights["balancedresource"] * 100.0 * _balance(fractions[asked.balanced], there[asked.balanced])
+            even = asked.balanced
+            total += weights["balancedresource"] * 100.0 * _balance(fractions[even], there[even] if lacks else None)
         return total
 
     def score(self, member: Member, cluster: Columns) -> Floats | None:
@@ -188,14 +193,14 @@ def _asked(columns: Columns, task: Task) -> _Asked:
     )
 
 
-def _balance(fractions: Floats, there: Bools) -> Floats:
+def _balance(fractions: Floats, there: Bools | None) -> Floats:
     """`[n]`: 1 less the standard deviation of how full the node is in cpu, memory and, for pods that ask for cards, cards (so Volcano has it; kube-scheduler
-    by default leaves cards out). fractions: `[K, n]`, 0 where the node does not have the resource; there: `[K, n]`."""
-    count = np.maximum(np.add.reduce(there, axis=0), 1)
-    mean = np.add.reduce(fractions, axis=0) / count
-    off = fractions - mean
+    by default leaves cards out). fractions: `[K, n]`, 0 where the node does not have the resource; there: `[K, n]`, None where all have all."""
+    count: int | Ints = len(fractions) if there is None else np.maximum(np.add.reduce(there, axis=0), 1)
+    off = fractions - np.add.reduce(fractions, axis=0) / count
     np.multiply(off, off, out=off)
-    off[~there] = 0.0
+    if there is not None:
+        off[~there] = 0.0
     return np.asarray(1.0 - np.sqrt(np.add.reduce(off, axis=0) / count))
 
 
