@@ -44,11 +44,11 @@ async def test_a_flood_is_held_back_and_comes_in_as_others_leave(platform: Up) -
         for i in range(6):
             await client.json("POST", PODS.path("flood"), body=pod(f"f{i}", cards=9))
 
-        async def told() -> bool:
+        async def reasons_given() -> bool:
             reasons = await jobs_of(platform, "flood")
             return len(reasons) == 6 and all(reasons.values())
 
-        await until(told, "all have a reason", timeout_s=20 * SLOWER)
+        await until(reasons_given, "all have a reason", timeout_s=20 * SLOWER)
         reasons = await jobs_of(platform, "flood")
         held = {name for name, why in reasons.items() if why.startswith(HELD)}
         assert len(held) == 3

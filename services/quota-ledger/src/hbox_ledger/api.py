@@ -88,17 +88,17 @@ def _within(answer: QueueAnswer, scope: Collection[QueueName], others: Iterable[
     rules = answer.rules
     foreign = re.compile("|".join(rf"(?<![-.\w]){re.escape(name)}(?![-\w])" for name in others) or r"(?!)")
 
-    def told(words: str) -> str:
+    def redacted(words: str) -> str:
         return "" if not words else "which another queue is part of" if foreign.search(words) else words
 
     shown = replace(
         rules,
         parent=rules.parent if rules.parent in scope else "",
         lent_to=tuple(name for name in rules.lent_to if name in scope),
-        stopped=told(rules.stopped),
-        fault=told(rules.fault),
+        stopped=redacted(rules.stopped),
+        fault=redacted(rules.fault),
     )
-    return answer.model_copy(update={"rules": shown, "faults": tuple(map(told, answer.faults))})
+    return answer.model_copy(update={"rules": shown, "faults": tuple(map(redacted, answer.faults))})
 
 
 def _summed(rows: Iterable[Usage]) -> list[Usage]:

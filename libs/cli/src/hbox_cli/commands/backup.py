@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 MIB = 2**20
 
 
-@click.command("backup")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
+DATABASE = click.option(
     "--database",
     metavar="URL",
     envvar="HBOX_DATABASE_URL",
     help="sqlite:////path/ledger.db or postgresql+psycopg://user:password@host/database [the state folder's].",
 )
+
+
+@click.command("backup")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@DATABASE
 @command_options
 def command(ctx: Context, file: Path, database: str | None) -> None:
     """Write all that only the ledger knows to FILE: claims, accounts, usage, audit, what waits in its outbox. Also while it runs, at one moment.

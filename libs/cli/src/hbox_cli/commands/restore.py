@@ -7,17 +7,12 @@ import click
 from ..context import Context, command_options
 from ..output import put
 from ..platform.layout import Layout
-from .backup import summary
+from .backup import DATABASE, summary
 
 
 @click.command("restore")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--database",
-    metavar="URL",
-    envvar="HBOX_DATABASE_URL",
-    help="sqlite:////path/ledger.db or postgresql+psycopg://user:password@host/database [the state folder's].",
-)
+@DATABASE
 @click.option(
     "--overwrite", is_flag=True, help="Give up what PostgreSQL holds of a ledger; SQLite's file is kept beside the new one."
 )

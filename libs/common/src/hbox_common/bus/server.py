@@ -50,17 +50,18 @@ class Routes:
     def block(self) -> str:
         """As nats-server's configuration has it. Clients hear of no other server than those that they were told of."""
         urls = [f"nats-route://{ROUTE_USER}:{self.password}@{server}" for server in self.servers]
-        files = {"cert_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"}
-        tls = "".join(f"    {name}: {json.dumps(str(self.tls / file))}\n" for name, file in files.items()) if self.tls else ""
-        return f"""\
-cluster {{
-  name: hbox
-  listen: {json.dumps(self.listen)}
-  no_advertise: true
-  authorization {{ user: {ROUTE_USER}, password: {json.dumps(self.password)} }}
-  routes: {json.dumps(urls)}
-{f"  tls {{{chr(10)}{tls}    verify: true{chr(10)}  }}{chr(10)}" if tls else ""}}}
-"""
+        lines = [
+            "name: hbox",
+            f"listen: {json.dumps(self.listen)}",
+            "no_advertise: true",
+            f"authorization {{ user: {ROUTE_USER}, password: {json.dumps(self.password)} }}",
+            f"routes: {json.dumps(urls)}",
+        ]
+        if self.tls is not None:
+            files = {"cert_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"}
+            named = ", ".join(f"{name}: {json.dumps(str(self.tls / file))}" for name, file in files.items())
+            lines.append(f"tls {{ {named}, verify: true }}")
+        return "cluster {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
 def find_binary() -> Path:
