@@ -17,7 +17,7 @@ import pytest
 from hbox_common.kube import NODES, PODS, KubeClient
 
 from .. import waiting
-from .platform_world import own_policy, simulate_cycle, up
+from .platform_world import simulate_cycle, up
 from .test_e2e_weights import SPACE, create, gang, held, queue
 from .traced_jobs import node
 
@@ -77,8 +77,7 @@ def simulated(folder: Path) -> Counter[str]:
         if one["kind"] in ("Pod", "PodGroup"):
             stamp = f"2026-11-01T00:{second // 60:02}:{second % 60:02}Z"
             one["metadata"] |= {"namespace": SPACE, "creationTimestamp": stamp}
-    policy = own_policy().replace("name: capacity", "{name: capacity, arguments: {reclaimAtParting: true}}")
-    said = simulate_cycle(folder, items, policy=policy)
+    said = simulate_cycle(folder, items)
     queue_of = {
         one["metadata"]["name"]: one["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"]
         for one in items

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +21,10 @@ import pytest
 from hbox_cli.platform.layout import Layout
 from hbox_common.errors import NotFound
 from hbox_common.events import EvictDecided
-from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
+from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, QUEUES, KubeClient
 
 from ..broker import admin_bus
-from .platform_world import Up, queue, until, up
+from .platform_world import Up, queue, simulate_cycle, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -82,8 +83,22 @@ async def has(platform: Up, queue: str, cards: int) -> None:
     await asyncio.to_thread(until, lambda: used()[queue] == cards, timeout_s=40, what=f"{cards} cards of {queue}")
 
 
-async def test_a_queue_that_gives_nothing_back_leaves_what_others_are_guaranteed(platform: Up, client: KubeClient) -> None:
+async def test_a_queue_that_gives_nothing_back_leaves_what_others_are_guaranteed(
+    platform: Up, client: KubeClient, tmp_path: Path
+) -> None:
+    """And `hbox simulate cycle` says so beforehand, of the same objects."""
     stern = await submit(client, "stern", 8)
+    nodes, queues, pods = [await client.json("GET", path) for path in (NODES.path(), QUEUES.path(), PODS.path(SPACE))]
+    for pod in pods["items"]:
+        pod["spec"].pop("nodeName", None)
+        pod["status"] = {"phase": "Pending"}
+    of_lists = [
+        {**one, "apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
+        for found in (nodes, queues, pods)
+        for one in found["items"]
+    ]
+    before = simulate_cycle(tmp_path, of_lists)
+    assert len(before["bindings"]) == 6
     await has(platform, "stern", 6)
 
     def reasons() -> list[str]:
@@ -103,6 +118,7 @@ async def test_a_queue_that_gives_nothing_back_leaves_what_others_are_guaranteed
             await client.json("GET", PODS.path(SPACE, name))
     await has(platform, "stern", 0)
     assert platform.json("audit")["faults"] == []
+    assert {pending["message"].partition(" could be")[0] for pending in before["pending"].values()} == {f"{said} or"}
 
 
 async def test_no_tenant_keeps_what_it_borrowed(platform: Up, client: KubeClient) -> None:

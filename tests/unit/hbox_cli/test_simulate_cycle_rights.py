@@ -122,3 +122,48 @@ def test_an_owner_whose_amounts_are_by_model_has_back_what_it_lends_as_in_the_ru
     taken = "".join(_of_pool("speech", number, "n0" if number < 4 else "lab") for number in range(8))
     row = outcome_of("f", objects_of(contents_of((by_model + taken + waiting).encode())), Wish())
     assert Counter(one["node"] for one in row["evictions"]) == {"lab": 4}
+
+
+GUARANTEED = """
+apiVersion: v1
+kind: Node
+metadata: {name: n0}
+status: {allocatable: {cpu: 16, memory: 64Gi, pods: 110, nvidia.com/gpu: 8}}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: kept}
+spec: {guarantee: {resource: {nvidia.com/gpu: 2}}}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: stern}
+spec: {reclaimable: false}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: open}
+"""
+
+
+def _stern(count: int, *, running: int = 0) -> str:
+    return "".join(_of_pool("stern", number, "n0" if number < running else "") for number in range(count))
+
+
+def test_what_others_are_guaranteed_is_lent_to_who_gives_back_alone_as_in_the_running_platform() -> None:
+    """The story of tests/e2e/test_e2e_guarantees.py."""
+    row = outcome_of("f", objects_of(contents_of((GUARANTEED + _stern(8)).encode())), Wish(cycles=3))
+    assert len(row["bindings"]) == 6
+    said = "QueueGuaranteedToOthers: 2 of nvidia.com/gpu are guaranteed to queues that do not hold them, 2 are free"
+    assert [one["message"].startswith(said) for one in row["pending"].values()] == [True, True]
+    borrowers = "".join(_of_pool("open", number) for number in range(8))
+    row = outcome_of("f", objects_of(contents_of((GUARANTEED + _stern(8, running=6) + borrowers).encode())), Wish())
+    assert Counter(one["pod"].rpartition("-")[0] for one in row["bindings"]) == {"ns/open": 2}
+
+
+def test_what_runs_counts_beside_what_others_are_guaranteed() -> None:
+    row = outcome_of("f", objects_of(contents_of((GUARANTEED + _stern(7, running=5)).encode())), Wish())
+    assert len(row["bindings"]) == 1
+    owner = "".join(_of_pool("kept", number, "n0") for number in range(2))
+    row = outcome_of("f", objects_of(contents_of((GUARANTEED + owner + _stern(7, running=5)).encode())), Wish())
+    assert len(row["bindings"]) == 1, "what the owner has is no room for others"

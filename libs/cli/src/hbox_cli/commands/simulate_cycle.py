@@ -36,6 +36,11 @@ HBOX = "hbox"
     help=f"Pods with this spec.schedulerName are to be placed; may be repeated [{HBOX}].",
 )
 @click.option("--now", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), help="When it is, for ages and time windows [now].")
+@click.option(
+    "--as-services",
+    is_flag=True,
+    help="Read the policy as the running services do: rights in trees as the ledger judges them, gangs whole, guarantees lent. So is HBox's own, always.",
+)
 @command_options
 def command(
     ctx: Context,
@@ -46,6 +51,7 @@ def command(
     cycles: int | None,
     schedulers: tuple[str, ...],
     now: datetime | None,
+    as_services: bool,
 ) -> None:
     """What the scheduler would do with a saved cluster: what binds where, who is evicted for whom, who waits and why.
 
@@ -67,6 +73,7 @@ def command(
         policy_file=str(policy or ""),
         schedulers=schedulers or (HBOX,),
         now=wall_s() if now is None else now.replace(tzinfo=UTC).timestamp(),
+        as_services=as_services,
         debug=ctx.debug,
     )
     files = files_of(paths)

@@ -21,6 +21,7 @@ from hbox_scheduler.core.cluster.images import HeldImages
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.task import Task, Tasks
 from hbox_scheduler.core.explain.labels import Label
+from hbox_scheduler.core.framework.guarantees import lending_of
 
 from . import kinds
 from .cards import Holder, slices_of
@@ -123,7 +124,8 @@ class _Reading:
         volumes = volumes_of(self._of["PersistentVolumeClaim"], self._of["PersistentVolume"], self._of["StorageClass"])
         entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
         pods = [entries.entry(document) for document in self._of["Pod"]]
-        queues = in_pools(remembered([queue_of(document) for document in self._of["Queue"]]), rights_of(self._of["Queue"]))
+        rights = rights_of(self._of["Queue"])
+        queues = in_pools(remembered([queue_of(document) for document in self._of["Queue"]]), rights)
         gangs, groups = self._gangs([pod for pod in pods if pod.ours or pod.view.node], classes, columns)
         unwritten = {gang.queue for gang in gangs} - {queue.name for queue in queues}
         if DEFAULT_QUEUE in unwritten:  # there is always one
@@ -139,6 +141,7 @@ class _Reading:
             priority_classes={name: one.value for name, one in classes.items()},
             images=self._images,
             usage=usages_of(self._of["NodeMetrics"], [state for state, _ in read], now=now),
+            lending=lending_of(gangs, rights, columns),
         )
         return SavedCluster(
             columns=columns,

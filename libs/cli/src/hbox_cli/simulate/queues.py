@@ -104,6 +104,7 @@ def rights_of(documents: Sequence[Document]) -> QueueTree:
             capability=capacities(document, "spec.capability", queue.spec.capability),
             deserved=capacities(document, "spec.deserved", queue.spec.deserved),
             guarantee=capacities(document, "spec.guarantee.resource", queue.spec.guarantee.resource),
+            reclaimable=queue.spec.reclaimable,
             pools=_names(document, POOLS, queue.metadata.annotations),
             pool_amounts=_pool_amounts(document, queue.metadata.annotations.get(POOL_AMOUNTS)),
             lent_pools=_names(document, LENT_POOLS, queue.metadata.annotations),

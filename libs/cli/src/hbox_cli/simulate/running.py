@@ -10,6 +10,7 @@ from hbox_common.errors import Bug, HBoxError, InvalidRequest
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.external import Question
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.judged import as_the_ledger_judges
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 
@@ -29,6 +30,9 @@ class Wish:
     policy_file: str = ""  #: where that came from
     schedulers: Collection[str] = ("hbox",)
     now: float = 0.0  #: seconds since the epoch
+    as_services: bool = (
+        False  #: policies are read as the running services read them (`as_the_ledger_judges`); HBox's own always is
+    )
     debug: bool = False
 
 
@@ -56,7 +60,9 @@ def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf 
     """The row of one file. `conf`: the policy of the wish, parsed. Raises InvalidRequest."""
     saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now)
     if conf is None:
-        conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _conf(DEFAULT_CONF, "the default policy")
+        conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _own()
+    if wish.as_services:
+        conf = as_the_ledger_judges(conf)
     options = saved.options
     cycles = wish.cycles or options.cycles
     plan = Plan(
@@ -74,6 +80,12 @@ def _ask(question: Question) -> Mapping[str, Any] | None:
     from hbox_scheduler.adapters.extenders import ask_now  # noqa: PLC0415  only a policy with an extender needs a web client
 
     return ask_now(question)
+
+
+@lru_cache(maxsize=1)
+def _own() -> Conf:
+    """HBox's own policy, as its services follow it."""
+    return as_the_ledger_judges(_conf(DEFAULT_CONF, "the default policy"))
 
 
 @lru_cache(maxsize=256)

@@ -123,6 +123,10 @@ class Lending:
             add(sums.below, below)
             below = {name: sums.owed(name) - units for name, units in before.items()}
 
+    def recount(self) -> None:
+        """What is held changed otherwise than by `book`: everything is counted anew when somebody asks."""
+        self._rules = -1
+
     @contextmanager
     def uneased(self) -> Iterator[None]:
         """What is booked meanwhile is an attempt, by which there is no more than before for anybody who waits."""

@@ -4,7 +4,7 @@ Asked with every placement, as limits are, whatever plugins the policy has: of o
 the session gives such queues, and whom it has leave them, counts at once; all of it is taken back when the session closes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from hbox_common.model import (
@@ -12,6 +12,7 @@ from hbox_common.model import (
     Held,
     Lending,
     QueueName,
+    QueueTree,
     Resources,
     amounts_in,
     by_pool,
@@ -22,11 +23,26 @@ from hbox_common.model import (
 from hbox_common.model.resources import add
 
 from ..cluster import Columns
-from ..cluster.entities import Member
+from ..cluster.entities import HOLDING, Gang, Member
 from ..cluster.snapshot import Cluster
 from ..explain.labels import Label
 
 _NOTHING: Final[frozenset[QueueName]] = frozenset()
+
+
+def lending_of(gangs: Sequence[Gang], queues: QueueTree, columns: Columns) -> Lending:
+    """What of guarantees is lent to these gangs' members, as they are when it is counted: of those that leave nothing is held any more."""
+
+    def held() -> Iterator[Held]:
+        for member in (member for gang in gangs for member in gang.members):
+            if member.status in HOLDING and member.row >= 0:
+                models = cards_by_model(columns.states[member.row], member.slices) if member.slices else {}
+                amounts = amounts_in(member.account, {**member.task.requests, **models})
+                yield Held(
+                    member.gang.queue, columns.names[member.row], amounts, member.preemptable and member.gang.preemptable
+                )
+
+    return Lending(queues, held, columns.described_nodes)
 
 
 class Guarantees:

@@ -52,22 +52,18 @@ from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, Tasks
 from ..explain.reasons import Reasons
 from ..framework import GroupPhase, Session
-from ..framework.conf import Conf, PluginConf
+from ..framework.conf import Conf
 from ..framework.external import Ask, nobody
-from ..framework.hooks import FLAGS, Hook, Pipelined, Readiness, SubGangPipelined, SubGangReadiness
 from ..framework.views import Views
 from ..framework.waiting import BACKFILL, KnownReasons, WaitReasons
 from ..plugins.arguments import Given
-from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
 from ..plugins.fairshare import usage_weight
-from ..plugins.gang import GangPlugin
 from ..plugins.nodeorder import NodeOrder
-from ..plugins.pdb import Pdb
-from ..plugins.proportion import Proportion
 from ..plugins.rescheduling import Rescheduling
 from ..plugins.reservation import ReservationPlugin
 from ..plugins.walltimes import bound_of, walltime_in
 from ..policy.batches import in_the_way
+from ..policy.judged import as_the_ledger_judges
 from ..policy.policy import Policy
 from ..policy.registry import plugins_of
 from ..queueing.groups import Groups
@@ -241,7 +237,7 @@ class SessionRunner:
         )  #: whether what queues may have changes with their rules and what they have alone
         self._by_demand = not self.shares_by_use or usage_weight(conf) > 0  #: whether what waits elsewhere counts in a session
         self.timed = bool(names & _TIMED)  #: whether whom it evicts changes with time alone
-        conf = _as_the_ledger_judges(conf)
+        conf = as_the_ledger_judges(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in revoke.MAKE_ROOM))
         self._enqueue = replace(conf, actions=(ENQUEUE,))
@@ -818,31 +814,3 @@ def _queue_info(queue: Queue, queues: QueueTree, recent_cards: float) -> QueueIn
         node_groups=queue.node_groups,
         pools=queues.pools(queue.name),
     )
-
-
-#: The hooks by which a gang starts whole or not at all.
-_WHOLE: frozenset[Hook] = frozenset({Readiness, Pipelined, SubGangReadiness, SubGangPipelined})
-
-
-def _as_the_ledger_judges(conf: Conf) -> Conf:
-    """Whatever the policy says of trees, gangs and budgets, the ledger judges limits at every ancestor and rights where branches part, and lets in no part of a
-    gang, and the API server evicts nobody whose disruption budget is used up: to propose anything else is in vain."""
-    tiers = tuple(tuple(_as_judged(plugin) for plugin in tier) for tier in conf.tiers)
-    if not any(plugin.name == GangPlugin.name for plugin in conf.plugins):
-        others = frozenset(hook for hooks in FLAGS.values() for hook in hooks) - _WHOLE
-        tiers = ((PluginConf(GangPlugin.name, off=others),), *tiers)
-    if not any(plugin.name == Pdb.name for plugin in conf.plugins):
-        tiers = (*tiers, (PluginConf(Pdb.name),))
-    return replace(conf, tiers=tiers)
-
-
-def _as_judged(plugin: PluginConf) -> PluginConf:
-    if plugin.name == GangPlugin.name:
-        return replace(plugin, off=plugin.off - _WHOLE)
-    if plugin.name == Pdb.name:
-        return replace(plugin, off=frozenset())
-    if plugin.name == Proportion.name:
-        return replace(plugin, hierarchy=True)
-    if plugin.name == Capacity.name:
-        return replace(plugin, hierarchy=True, arguments={**plugin.arguments, RECLAIM_AT_PARTING: True})
-    return plugin

@@ -95,6 +95,8 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
         policy.learn(task, 1)
     cooling: dict[JobId, float] = {}
     for number in range(plan.cycles):
+        if cluster.lending is not None:
+            cluster.lending.recount()
         session = Session(
             columns=columns,
             cluster=cluster,

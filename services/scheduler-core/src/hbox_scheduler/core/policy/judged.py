@@ -1,0 +1,37 @@
+"""A policy as the ledger judges what it proposes: in the services always, in `hbox simulate cycle` where it is asked for, or under HBox's own policy."""
+
+from dataclasses import replace
+
+from ..framework.conf import Conf, PluginConf
+from ..framework.hooks import FLAGS, Hook, Pipelined, Readiness, SubGangPipelined, SubGangReadiness
+from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
+from ..plugins.gang import GangPlugin
+from ..plugins.pdb import Pdb
+from ..plugins.proportion import Proportion
+
+#: The hooks by which a gang starts whole or not at all.
+_WHOLE: frozenset[Hook] = frozenset({Readiness, Pipelined, SubGangReadiness, SubGangPipelined})
+
+
+def as_the_ledger_judges(conf: Conf) -> Conf:
+    """Whatever the policy says of trees, gangs and budgets, the ledger judges limits at every ancestor and rights where branches part, and lets in no part of a
+    gang, and the API server evicts nobody whose disruption budget is used up: to propose anything else is in vain."""
+    tiers = tuple(tuple(_as_judged(plugin) for plugin in tier) for tier in conf.tiers)
+    if not any(plugin.name == GangPlugin.name for plugin in conf.plugins):
+        others = frozenset(hook for hooks in FLAGS.values() for hook in hooks) - _WHOLE
+        tiers = ((PluginConf(GangPlugin.name, off=others),), *tiers)
+    if not any(plugin.name == Pdb.name for plugin in conf.plugins):
+        tiers = (*tiers, (PluginConf(Pdb.name),))
+    return replace(conf, tiers=tiers)
+
+
+def _as_judged(plugin: PluginConf) -> PluginConf:
+    if plugin.name == GangPlugin.name:
+        return replace(plugin, off=plugin.off - _WHOLE)
+    if plugin.name == Pdb.name:
+        return replace(plugin, off=frozenset())
+    if plugin.name == Proportion.name:
+        return replace(plugin, hierarchy=True)
+    if plugin.name == Capacity.name:
+        return replace(plugin, hierarchy=True, arguments={**plugin.arguments, RECLAIM_AT_PARTING: True})
+    return plugin
