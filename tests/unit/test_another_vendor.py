@@ -33,6 +33,8 @@ from hbox_common.model import (
     is_model,
     model_of,
 )
+from hbox_common.model.devices import NodeReport
+from hbox_common.model.devices.cardvendor import CardVendor
 from hbox_common.model.lending import usable
 from hbox_common.model.rights import CARDS_BY_NAME, KeyedCards
 from hbox_common.model.rights import judged as judged_by
@@ -60,17 +62,18 @@ B7 = f"{BOARD}.B7-Turbo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Acme(Vendor):
+class Acme(CardVendor):
     """Boards are taken whole; a node's label says which they are, and how much memory they have."""
 
     name: str = "acme"
+    kind: str = "Board"
     cards: str = BOARD
 
-    def register(self, node: str, count: int, labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[Card, ...]:
-        model, _, gib = labels.get("acme.example/boards", "").partition("/")
+    def register(self, node: NodeReport) -> tuple[Card, ...]:
+        model, _, gib = node.labels.get("acme.example/boards", "").partition("/")
         if model and not gib.isdecimal():
             raise InvalidRequest(f"label acme.example/boards: {gib!r} is no number of GiB")
-        return tuple(Card(i, f"{node}/board{i}", model, 1024 * int(gib or 0)) for i in range(count))
+        return tuple(Card(i, f"{node.name}/board{i}", model, 1024 * int(gib or 0)) for i in range(node.amounts.get(BOARD, 0)))
 
 
 @pytest.fixture(autouse=True)
@@ -152,11 +155,14 @@ def test_a_pod_has_cards_of_one_vendor() -> None:
     assert asks({BOARD: "1", GPU: "1"}).problem.startswith(f"container c0 asks for {GPU} and {BOARD}")
 
 
-def test_a_node_has_cards_of_one_vendor() -> None:
+def test_a_node_may_have_cards_of_several_vendors() -> None:
     facts = NodeFacts("both", "uid", conditions={"Ready": "True"}, allocatable={"cpu": "8", GPU: "2", BOARD: "4"})
     reading = read_node(facts, Generation(1))
-    assert (len(reading.state.cards), reading.state.allocatable.get(GPU), BOARD in reading.state.allocatable) == (2, 2, False)
-    assert "cards of several vendors is not supported, those of acme are left out" in reading.warnings[0]
+    assert [(card.index, card.kind) for card in reading.state.cards] == [
+        *((i, "NVIDIA") for i in range(2)),
+        *((i, "Board") for i in range(2, 6)),
+    ]
+    assert (reading.state.allocatable[GPU], reading.state.allocatable[BOARD], reading.warnings) == (2, 4, ())
 
 
 def test_its_pods_run_on_its_boards_alone(simulation: Callable[..., Simulation]) -> None:
@@ -288,7 +294,7 @@ def test_limits_are_set_of_what_its_boards_have(acme: Vendor) -> None:
 
 def test_two_vendors_with_one_resource_are_refused(acme: Vendor) -> None:
     with pytest.raises(Bug, match="resource in common"):
-        VENDORS.adopt((*VENDORS, Acme(name="acme-too")))
+        VENDORS.adopt((*VENDORS, Acme(name="acme-too", kind="Board2")))
     assert acme in tuple(VENDORS)
 
 

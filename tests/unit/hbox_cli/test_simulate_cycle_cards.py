@@ -28,7 +28,7 @@ def test_what_hbox_wrote_counts() -> None:
 def test_what_hami_wrote_is_found_by_the_cards_ids() -> None:
     two_containers = "GPU-1,NVIDIA,300,30:GPU-3,NVIDIA,300,30:;GPU-1,NVIDIA,100,5:;"
     assert held(holder(CardRequest(2, cores=30, memory_mib=300), allocated=two_containers)) == [
-        (CardSlice(1, 35, 400), CardSlice(3, 30, 300))
+        (CardSlice(1, 35, 400, slots=2), CardSlice(3, 30, 300))
     ]
 
 

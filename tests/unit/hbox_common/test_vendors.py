@@ -7,6 +7,7 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import VENDORS, Card, CardRequest, CardSlice, Vendor
+from hbox_common.model.devices import Ask, NodeReport
 from hbox_common.model.devices.amd import AMD
 from hbox_common.model.devices.hygon import HYGON
 from hbox_common.model.devices.nvidia import NVIDIA
@@ -58,22 +59,24 @@ def test_nothing_of_the_first_vendor_is_left_elsewhere() -> None:
     ],
 )
 def test_each_vendors_register_is_read(vendor: Vendor, annotations: Any, card: Card) -> None:
-    [read] = vendor.register("n", 4, {}, annotations)
+    [read] = vendor.register(NodeReport("n", {vendor.cards: 4}, {}, annotations))
     assert (read.index, read.uuid, read.model, read.memory_mib, read.shares, read.healthy) == (
         card.index, card.uuid, card.model, card.memory_mib, card.shares, True,
     )  # fmt: skip
     others = [other for other in VENDORS if other is not vendor]
-    assert [other.register("n", 0, {}, annotations) for other in others] == [()] * len(others)
+    assert [other.register(NodeReport("n", {}, {}, annotations)) for other in others] == [()] * len(others)
 
 
 def test_a_register_that_cannot_be_read_is_named() -> None:
     with pytest.raises(InvalidRequest, match=r"^annotation hami.io/node-amd-register: not valid JSON"):
-        AMD.register("n", 4, {}, {"hami.io/node-amd-register": "[{"})
+        AMD.register(NodeReport("n", {}, {}, {"hami.io/node-amd-register": "[{"}))
 
 
 def test_cards_of_a_plain_device_plugin_are_taken_whole() -> None:
     labels = {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}
-    assert AMD.register("n", 2, labels, {}) == tuple(Card(i, f"n-{i}", "AMD_Instinct_MI300X_OAM", 0, 1) for i in range(2))
+    assert AMD.register(NodeReport("n", {AMD.cards: 2}, labels)) == tuple(
+        Card(i, f"n-{i}", "AMD_Instinct_MI300X_OAM", 0, 1) for i in range(2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,7 @@ def test_a_part_of_the_memory_promises_the_compute_that_the_vendors_plugin_does(
 
 def test_an_allocation_of_hamis_is_read_in_the_vendors_units() -> None:
     cards = [Card(0, "AMD-0", "AMD_Instinct_MI300X_VF", 196_608, 4)]
-    half = CardRequest(1, cores=50, memory_mib=1000)
-    assert AMD.rebuild("AMD-0,AMD_Instinct_MI300X_VF,1000,152:;", half, cards) == (CardSlice(0, 50, 1000),)
-    assert HYGON.rebuild("DCU-0,DCU,1000,40:;", half, [Card(0, "DCU-0", "Z100L", 32_768, 4)]) == (CardSlice(0, 40, 1000),)
-    assert AMD.rebuild("of nobody's making", half, cards) == ()
+    half = [Ask("AMD", 1, cores=50, memory_mib=1000)]
+    assert AMD.rebuild("AMD-0,AMD_Instinct_MI300X_VF,1000,152:;", cards, half) == ((CardSlice(0, 50, 1000),),)
+    assert HYGON.rebuild("DCU-0,DCU,1000,40:;", [Card(0, "DCU-0", "Z100L", 32_768, 4)], ()) == ((CardSlice(0, 40, 1000),),)
+    assert AMD.rebuild("of nobody's making", cards, half) == ()

@@ -5,11 +5,12 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Card
+from hbox_common.model.devices import NodeReport
 from hbox_common.model.devices.nvidia import NVIDIA
 
 
 def registered(text: str) -> tuple[Card, ...]:
-    return NVIDIA.register("n1", 8, {}, {"hami.io/node-nvidia-register": text})
+    return NVIDIA.register(NodeReport("n1", {NVIDIA.cards: 8}, {}, {"hami.io/node-nvidia-register": text}))
 
 
 def test_the_json_form_of_the_register_is_read_in_full() -> None:
@@ -101,5 +102,5 @@ def test_a_broken_register_is_refused_with_what_is_wrong(text: Any, complaint: A
     ],
 )
 def test_without_a_register_the_labels_say_memory_and_shares(labels: Any, memory_mib: Any, shares: Any) -> None:
-    cards = NVIDIA.register("n1", 2, labels, {})
+    cards = NVIDIA.register(NodeReport("n1", {NVIDIA.cards: 2}, labels))
     assert [(c.uuid, c.memory_mib, c.shares) for c in cards] == [("n1-0", memory_mib, shares), ("n1-1", memory_mib, shares)]

@@ -8,7 +8,7 @@ from typing import Any
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import SCHEDULER_NAME, CardRequest, CardSlice, Resources, capacity_units, parse_slices, request_units
 from hbox_common.model import annotations as names
-from hbox_common.model.devices import VENDORS
+from hbox_common.model.devices import VENDORS, NodeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,9 @@ def read_node(raw: Mapping[str, Any]) -> AuditNode:
 def _cards(meta: Mapping[str, Any], allocatable: Resources) -> dict[int, AuditCard]:
     """By index. How many pods may share a card is not known where its plugin does not register it."""
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
-    for vendor in VENDORS:
-        try:
-            known = vendor.register(meta["name"], 0, labels, notes)
-            counted = vendor.register(meta["name"], allocatable.get(vendor.cards, 0), labels, notes)
-        except InvalidRequest:
-            continue
-        if counted:
-            return {card.index: AuditCard(card.memory_mib, card.shares if known else 0, card.model) for card in counted}
-    return {}
+    cards = VENDORS.cards_of(NodeReport(meta["name"], allocatable, labels, notes), lambda _: None)
+    registered = {card.uuid for card in VENDORS.cards_of(NodeReport(meta["name"], {}, labels, notes), lambda _: None)}
+    return {card.index: AuditCard(card.memory_mib, card.shares if card.uuid in registered else 0, card.model) for card in cards}
 
 
 #: Phases of a PodGroup that only one reaches whose members had nodes, as many as it needs, all at once; with the last of these it leaves them.

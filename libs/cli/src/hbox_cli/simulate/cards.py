@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hbox_common.model import Card, CardAllocation, CardRequest, CardSlice, NodeName, NodeState, Vendor, cards_held
+from hbox_common.model.devices import Ask, PodDevices, effective
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,14 @@ def _written(holder: Holder, cards: Sequence[Card], held: Mapping[int, CardAlloc
         own = cards_held(holder.cards, cards, held, named=said)
         if [s.index for s in own] == said:
             return own
-    return holder.vendor.rebuild(holder.allocated, holder.cards, cards) if holder.vendor is not None else ()
+    if holder.vendor is None:
+        return ()
+    asked = holder.cards
+    asks = [
+        Ask(holder.vendor.kind, asked.count, asked.cores, asked.memory_mib, asked.memory_percent, container=asked.container)
+    ]
+    layout = holder.vendor.rebuild(holder.allocated, cards, asks)
+    return effective(layout, PodDevices(tuple(asks), len(layout)))
 
 
 def _book(books: dict[NodeName, dict[int, CardAllocation]], node: NodeName, slices: Sequence[CardSlice]) -> None:

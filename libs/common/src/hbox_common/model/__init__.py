@@ -13,9 +13,9 @@ from .cardmodels import (
     plain_model,
 )
 from .cardquota import CardQuota, CardQuotas, charge, charge_all
-from .claim import CardAllocation, Claim, ClaimState, NodeAllocation, Refusal, RefusalReason, validate_claim
+from .claim import Claim, ClaimState, NodeAllocation, Refusal, RefusalReason, validate_claim
 from .classquota import ClassQuota, exceeded
-from .devices import VENDORS, Card, CardRequest, CardSlice, Vendor, format_slices, parse_slices
+from .devices import VENDORS, Card, CardAllocation, CardRequest, CardSlice, Vendor, format_slices, parse_slices
 from .group import GroupPhase, GroupState
 from .holding import cards_held
 from .hostports import HostPort, is_host_port, port_amounts

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .devices import ALL_CORES, CardSlice
+from .devices import ALL_CORES, CardAllocation, CardSlice
 from .ids import ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
 from .node import NodeState, Verdict
 from .pools import amounts_in
@@ -66,15 +66,6 @@ class Claim:
 
 
 @dataclass(slots=True)
-class CardAllocation:
-    """What is given away of one card."""
-
-    cores: int = 0  #: percent
-    memory_mib: int = 0
-    pods: int = 0
-
-
-@dataclass(slots=True)
 class NodeAllocation:
     """What is given away of one node: the sum of its live claims. May exceed the node where reality does (force-accounted pods)."""
 
@@ -85,10 +76,7 @@ class NodeAllocation:
         """Add a claim (`times=1`) or take it back (`times=-1`)."""
         add(self.used, requests, times)
         for s in slices:
-            card = self.cards.setdefault(s.index, CardAllocation())
-            card.cores += times * s.cores
-            card.memory_mib += times * s.memory_mib
-            card.pods += times
+            self.cards.setdefault(s.index, CardAllocation()).book(s, times)
 
 
 class RefusalReason(StrEnum):

@@ -5,8 +5,7 @@ What is written on a pod is its tenant's to write. It may say which cards these 
 
 from collections.abc import Collection, Mapping, Sequence
 
-from .claim import CardAllocation
-from .devices import ALL_CORES, Card, CardRequest, CardSlice
+from .devices import ALL_CORES, Card, CardAllocation, CardRequest, CardSlice
 
 
 def cards_held(

@@ -9,7 +9,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import VENDORS, Card, Generation, NodeName, NodeState, Resources, Taint, TaintEffect, capacity_units
 from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY
 from hbox_common.model.bounds import KEY_BYTES, NAME_BYTES, WORDS_BYTES, is_plain, oversized, sanitized
-from hbox_common.model.devices import MAX_CARDS
+from hbox_common.model.devices import NodeReport
 
 from .facts import NodeFacts
 
@@ -102,28 +102,14 @@ def _amounts(quantities: Mapping[str, str | float], warnings: list[str]) -> Reso
 
 
 def _cards(facts: NodeFacts, allocatable: Resources, warnings: list[str]) -> tuple[Card, ...]:
-    """The node's cards. What `allocatable` says of cards that it does not have, or of a second vendor's, is taken out."""
-    found: tuple[Card, ...] = ()
-    whose = ""
+    """The node's cards of all kinds. What `allocatable` says of cards that cannot be read is taken out."""
+    report = NodeReport(facts.name, allocatable, facts.labels, facts.annotations)
+    cards = VENDORS.cards_of(report, warnings.append)
+    kinds = {card.kind for card in cards}
     for vendor in VENDORS:
-        count = allocatable.get(vendor.cards, 0)
-        cards: tuple[Card, ...] = ()
-        if count > MAX_CARDS:
-            warnings.append(f"allocatable {vendor.cards}: {count} cards on one node")
-        else:
-            try:
-                cards = vendor.register(facts.name, count, facts.labels, facts.annotations)
-            except InvalidRequest as e:
-                warnings.append(e.message)
-        if cards and found:
-            warnings.append(
-                f"{whose} and {vendor.cards}: a node with cards of several vendors is not supported, those of {vendor.name} are left out"
-            )
-        if not cards or found:
+        if vendor.kind not in kinds:
             allocatable.pop(vendor.cards, None)
-        else:
-            found, whose = cards, vendor.cards
-    return found
+    return cards
 
 
 def _taints(facts: NodeFacts, warnings: list[str]) -> tuple[Taint, ...]:

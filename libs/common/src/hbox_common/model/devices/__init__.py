@@ -1,19 +1,25 @@
 """Cards, and the makers that HBox knows: values in `cards`, the interface of a vendor in `vendor`, one file a vendor beside it."""
 
+from .asking import Ask, CardRequest, PodDevices
 from .cards import (
     ALL_CORES,
     MAX_CARDS,
     MAX_INDEX,
     MAX_MEMORY_MIB,
     Card,
-    CardRequest,
+    CardAllocation,
     CardSlice,
+    CardTraits,
+    Profile,
     format_slices,
     parse_slices,
 )
+from .fitting import Fitted, Offer, Refused, booked
+from .labels import DeviceLabel
+from .layout import Layout, effective, format_layout, parse_layout, parts_of
 from .nvidia import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
 from .registry import VENDORS, Vendors
-from .vendor import Figures, Quantity, Vendor, whole_number
+from .vendor import Figures, NodeReport, Quantity, Vendor, whole_number
 
 __all__ = [
     "ALL_CORES",
@@ -25,14 +31,30 @@ __all__ = [
     "MAX_INDEX",
     "MAX_MEMORY_MIB",
     "VENDORS",
+    "Ask",
     "Card",
+    "CardAllocation",
     "CardRequest",
     "CardSlice",
+    "CardTraits",
+    "DeviceLabel",
     "Figures",
+    "Fitted",
+    "Layout",
+    "NodeReport",
+    "Offer",
+    "PodDevices",
+    "Profile",
     "Quantity",
+    "Refused",
     "Vendor",
     "Vendors",
+    "booked",
+    "effective",
+    "format_layout",
     "format_slices",
+    "parse_layout",
     "parse_slices",
+    "parts_of",
     "whole_number",
 ]

@@ -5,6 +5,7 @@ from .vendor import Figures
 
 AMD = HamiVendor(
     name="amd",
+    kind="AMD",
     cards="amd.com/gpu",
     cores="amd.com/gpucores",
     memory="amd.com/gpumem",

@@ -11,6 +11,34 @@ MAX_MEMORY_MIB = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """A size into which a card can be divided: NVIDIA's MIG profiles, Enflame's DRS profiles."""
+
+    name: str  #: `3g.20gb`
+    memory_mib: int
+    units: int = 0  #: of the card's compute, in percent
+    placements: tuple[tuple[int, int], ...] = ()  #: (start, size) in the card's slices; empty: anywhere
+
+
+@dataclass(frozen=True, slots=True)
+class CardTraits:
+    """What only some vendors' rules ask of a card. The defaults are those of a card of which nothing is said."""
+
+    mode: str = ""  #: how it is shared: `hami-core`, `mig`, `mps`, `die`
+    units: int = ALL_CORES  #: its compute in the vendor's own units (HAMi's devcore): AI cores, compute units, percent
+    group: int = -1  #: of cards that are linked to each other: Ascend's NetworkID, MetaX's linkZone, Vastai's AIC; -1 = none
+    cordoned: bool = False  #: takes no new work, and keeps what it has
+    qos: str = ""  #: MetaX's qosPolicy
+    profiles: tuple[Profile, ...] = ()
+    links: tuple[
+        int, ...
+    ] = ()  #: how well it is linked to each card of its kind on the node, in the order of their indices; higher is better
+
+
+_PLAIN = CardTraits()
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """One accelerator of a node."""
 
@@ -21,28 +49,13 @@ class Card:
     shares: int = 1  #: pods that may use it at once; HAMi's deviceSplitCount
     numa: int = -1
     healthy: bool = True  #: as the node reports it; health.verdict may say otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class CardRequest:
-    """What each pod of a task asks for: `count` cards of one node, the same of each."""
-
-    count: int
-    cores: int = ALL_CORES  #: percent of each card's compute; 0 = no share promised
-    memory_mib: int = 0  #: of each card; 0 = `memory_percent` counts
-    memory_percent: int = 100  #: of each card's memory, where `memory_mib` is 0
-    models: tuple[str, ...] = ()  #: the models allowed; empty = any
+    kind: str = ""  #: HAMi's common word (`Vendor.kind`); empty where the node has cards of one kind, which its resources name
+    traits: CardTraits | None = None  #: None: nothing is said
 
     @property
-    def whole(self) -> bool:
-        """Whether the cards are taken whole, with nobody beside."""
-        return self.cores >= ALL_CORES or (self.memory_mib == 0 and self.memory_percent >= 100)
-
-    def memory_on(self, card_memory_mib: int) -> int:
-        """MiB that one card of this size has to give. Percents are rounded down, as in HAMi: 30 % and 70 % share any card."""
-        if self.whole:
-            return card_memory_mib
-        return self.memory_mib or card_memory_mib * self.memory_percent // 100
+    def says(self) -> CardTraits:
+        """Its traits, the defaults where it has none."""
+        return self.traits or _PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +65,38 @@ class CardSlice:
     index: int
     cores: int
     memory_mib: int
+    part: str = ""  #: what it is to the vendor, where amounts do not say it all: a MIG profile and its place, a template, a mask of cores
+    slots: int = 1  #: of the card's shares: one for each container on it at the same time
 
     @property
     def whole(self) -> bool:
         return self.cores >= ALL_CORES
+
+
+@dataclass(slots=True)
+class CardAllocation:
+    """What is given away of one card."""
+
+    cores: int = 0  #: percent
+    memory_mib: int = 0
+    pods: int = 0  #: of the card's shares
+    parts: tuple[str, ...] = ()  #: of the slices that have one, in the order in which they came
+
+    def copy(self) -> "CardAllocation":
+        return CardAllocation(self.cores, self.memory_mib, self.pods, self.parts)
+
+    def book(self, taken: "CardSlice", times: int = 1) -> None:
+        """Give a slice away (`times=1`), or take it back (`times=-1`)."""
+        self.cores += times * taken.cores
+        self.memory_mib += times * taken.memory_mib
+        self.pods += times * taken.slots
+        if taken.part:
+            parts = list(self.parts)
+            if times > 0:
+                parts.append(taken.part)
+            elif taken.part in parts:
+                parts.remove(taken.part)
+            self.parts = tuple(parts)
 
 
 def format_slices(slices: tuple[CardSlice, ...]) -> str:

@@ -7,7 +7,9 @@
   (`cores_unnamed`); without either, or with all of the memory, the card is taken alone (100), as HAMi's webhook sets it from v2.10.
 - MiB win over percent, and 0 MiB count as not written, as in HAMi.
 
-Unlike HAMi's webhook, parts without a number of cards are refused instead of being completed to one card: HBox does not change pods.
+Parts without a number of cards mean one card, as HAMi's webhook completes them (`Ask.completed`).
+
+Whether cards fit, and which are taken, stands in `cardvendor`.
 """
 
 import json
@@ -19,8 +21,11 @@ from typing import Any
 from hbox_common.errors import InvalidRequest
 
 from ..bounds import ID_BYTES, VALUE_BYTES, is_plain, sanitized
-from .cards import ALL_CORES, MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB, Card, CardRequest, CardSlice
-from .vendor import Quantity, Vendor, whole_number
+from .asking import Ask
+from .cards import ALL_CORES, MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB, Card, CardSlice, CardTraits
+from .cardvendor import CardVendor
+from .layout import Layout
+from .vendor import NodeReport, Quantity, whole_number
 
 #: HAMi's default deviceSplitCount: pods that may share a card of known memory (reference hami §2.1).
 DEFAULT_SHARES = 10
@@ -35,68 +40,76 @@ _TRUE, _FALSE = ("true", "1"), ("false", "0", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HamiVendor(Vendor):
+class HamiVendor(CardVendor):
     register_annotation: str  #: of a node: its cards
     type_prefix: str = ""  #: that the plugin puts before the product's name in the register
     model_label: str = ""  #: of a node: the product's name, where there is no register
     memory_label: str = ""  #: of a node: MiB of each card
     cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
     cores_in_percent: bool = True  #: whether allocations say compute in percent, and not in the card's own units
+    memory_unit_mib: int = 1  #: of the resource `memory`
 
-    def register(self, node: str, count: int, labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[Card, ...]:
-        """Without a register `count` cards as the labels describe them, with ids `<node>-<index>`. Memory is the label's, else what the product's name says
-        (`A100-SXM4-80GB`), else 0: such a card can only be taken whole."""
-        text = annotations.get(self.register_annotation)
+    def register(self, node: NodeReport) -> tuple[Card, ...]:
+        """Without a register as many cards as the kubelet would give out, as the labels describe them, with ids `<node>-<index>`. Memory is the label's, else
+        what the product's name says (`A100-SXM4-80GB`), else 0: such a card can only be taken whole."""
+        text = node.annotations.get(self.register_annotation)
         if text is not None:
             try:
                 return registered_cards(text, self.type_prefix)
             except InvalidRequest as e:
                 raise InvalidRequest(f"annotation {self.register_annotation}: {e.message}") from e
-        model = labels.get(self.model_label, "")
-        memory = _memory_mib(labels.get(self.memory_label, ""), model)
+        model = node.labels.get(self.model_label, "")
+        memory = _memory_mib(node.labels.get(self.memory_label, ""), model)
         shares = DEFAULT_SHARES if memory else 1
-        return tuple(Card(index=i, uuid=f"{node}-{i}", model=model, memory_mib=memory, shares=shares) for i in range(count))
+        count = node.amounts.get(self.cards, 0)
+        return tuple(
+            Card(index=i, uuid=f"{node.name}-{i}", model=model, memory_mib=memory, shares=shares) for i in range(count)
+        )
 
-    def request(self, asked: Mapping[str, Quantity], models: tuple[str, ...]) -> CardRequest | None:
+    def ask(self, asked: Mapping[str, Quantity]) -> Ask | None:
         count = whole_number(self.cards, asked) or 0
         cores = whole_number(self.cores, asked)
-        memory = whole_number(self.memory, asked) or 0
+        memory = (whole_number(self.memory, asked) or 0) * self.memory_unit_mib
         percent = whole_number(self.memory_percent, asked)
+        completed: tuple[str, ...] = ()
         if count == 0:
-            part = next((name for name in (self.memory, self.memory_percent, self.cores) if whole_number(name, asked)), None)
-            if part is None:
+            if not any(whole_number(name, asked) for name in self.parts):
                 return None
-            raise InvalidRequest(f"{part} given without {self.cards}", hint=f"add {self.cards}: 1")
+            count, completed = 1, (self.cards,)
         self.bounded(count)
         if cores is not None and cores > ALL_CORES:
             raise InvalidRequest(f"{self.cores} is {cores}", hint="write the percentage of one card's compute, 0 to 100")
         if memory > MAX_MEMORY_MIB:
-            raise InvalidRequest(f"{self.memory} is {memory}", hint="write the MiB of one card")
+            raise InvalidRequest(f"{self.memory} is {asked[self.memory]}", hint="write the memory of one card")
         if percent is not None and not 1 <= percent <= 100:
             raise InvalidRequest(
                 f"{self.memory_percent} is {percent}", hint="write the percentage of one card's memory, 1 to 100"
             )
         with_part = self.cores_unnamed if cores is None else cores
         if memory:
-            return CardRequest(count, cores=with_part, memory_mib=memory, models=models)
+            return Ask(self.kind, count, cores=with_part, memory_mib=memory, completed=completed)
         if percent is None or percent == 100:
-            return CardRequest(count, cores=ALL_CORES if cores is None else cores, models=models)
-        return CardRequest(count, cores=with_part, memory_percent=percent, models=models)
+            return Ask(self.kind, count, cores=ALL_CORES if cores is None else cores, completed=completed)
+        return Ask(self.kind, count, cores=with_part, memory_percent=percent, completed=completed)
 
-    def rebuild(self, allocated: str, request: CardRequest, cards: Sequence[Card]) -> tuple[CardSlice, ...]:
-        """Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`."""
-        by_uuid = {card.uuid: card.index for card in cards}
-        taken: dict[int, tuple[int, int]] = {}
-        for record in allocated.replace(";", ":").split(":"):
-            fields = [part.strip() for part in record.split(",")]
-            known = len(fields) == _ALLOCATED_FIELDS and fields[0] in by_uuid
-            if not known or not (fields[2].isdecimal() and fields[3].isdecimal()):
-                continue
-            index = by_uuid[fields[0]]
-            memory, cores = taken.get(index, (0, 0))
-            own = int(fields[3]) if self.cores_in_percent else ALL_CORES if request.whole else request.cores
-            taken[index] = memory + int(fields[2]), min(ALL_CORES, cores + own)
-        return tuple(CardSlice(index, cores, memory) for index, (memory, cores) in sorted(taken.items()))
+    def rebuild(self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask]) -> Layout:
+        """Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`. Amounts that say compute in the card's own units are the request's."""
+        by_uuid = {card.uuid: card for card in cards}
+        layout = []
+        for position, container in enumerate(allocated.split(";")[:-1] if allocated.endswith(";") else allocated.split(";")):
+            whole = next((ask.whole for ask in asks if ask.container == position), None)
+            cores = next((ask.cores for ask in asks if ask.container == position), None)
+            slices = []
+            for record in container.split(":"):
+                fields = [part.strip() for part in record.split(",")]
+                known = len(fields) == _ALLOCATED_FIELDS and fields[0] in by_uuid
+                if not known or not (fields[2].isdecimal() and fields[3].isdecimal()):
+                    continue
+                card = by_uuid[fields[0]]
+                own = int(fields[3]) if self.cores_in_percent or cores is None else ALL_CORES if whole else cores
+                slices.append(CardSlice(card.index, min(own, ALL_CORES), min(int(fields[2]), MAX_MEMORY_MIB)))
+            layout.append(tuple(slices))
+        return tuple(layout) if any(layout) else ()
 
 
 def registered_cards(text: str, type_prefix: str = "") -> tuple[Card, ...]:
@@ -145,7 +158,17 @@ def _json_card(position: int, fields: Mapping[str, Any], type_prefix: str, *, in
         shares=_whole(position, "count", fields.get("count", 1)),
         numa=_whole(position, "numa", fields.get("numa", 0)),
         healthy=healthy,
+        traits=_traits(position, fields),
     )
+
+
+def _traits(position: int, fields: Mapping[str, Any]) -> CardTraits | None:
+    """None where the record says nothing beyond the defaults."""
+    mode, units = fields.get("mode", ""), _whole(position, "devcore", fields.get("devcore", ALL_CORES))
+    if not isinstance(mode, str) or not is_plain(mode, VALUE_BYTES) or not 0 <= units <= MAX_MEMORY_MIB:
+        raise InvalidRequest(f"card {position}: mode or devcore is of the wrong kind, or out of range")
+    said = CardTraits(mode=mode, units=units or ALL_CORES)
+    return said if said != CardTraits() else None
 
 
 def _from_records(text: str, type_prefix: str) -> list[Card]:
@@ -172,7 +195,18 @@ def _from_records(text: str, type_prefix: str) -> list[Card]:
     return cards
 
 
-def _card(position: int, *, index: int, uuid: str, model: str, memory_mib: int, shares: int, numa: int, healthy: bool) -> Card:
+def _card(
+    position: int,
+    *,
+    index: int,
+    uuid: str,
+    model: str,
+    memory_mib: int,
+    shares: int,
+    numa: int,
+    healthy: bool,
+    traits: CardTraits | None = None,
+) -> Card:
     if not uuid:
         raise InvalidRequest(f"card {position}: it has no id")
     if not (is_plain(uuid, ID_BYTES) and is_plain(model, VALUE_BYTES)):
@@ -189,6 +223,7 @@ def _card(position: int, *, index: int, uuid: str, model: str, memory_mib: int, 
         shares=shares,
         numa=numa,
         healthy=healthy,
+        traits=traits,
     )
 
 

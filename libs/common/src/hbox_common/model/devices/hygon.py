@@ -4,6 +4,7 @@ from .hami import HamiVendor
 
 HYGON = HamiVendor(
     name="hygon",
+    kind="DCU",
     cards="hygon.com/dcunum",
     cores="hygon.com/dcucores",
     memory="hygon.com/dcumem",

@@ -13,6 +13,7 @@ GPU_MEMORY_PERCENT = "nvidia.com/gpumem-percentage"
 
 NVIDIA = HamiVendor(
     name="nvidia",
+    kind="NVIDIA",
     cards=GPU,
     cores=GPU_CORES,
     memory=GPU_MEMORY,

@@ -1,13 +1,17 @@
 """The vendors whose cards HBox knows. A new one is a file beside this, and its name in VENDORS."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from hbox_common.errors import Bug
+from hbox_common.errors import Bug, InvalidRequest
 
 from .amd import AMD
+from .asking import PodDevices
+from .cards import MAX_CARDS, Card, CardAllocation
+from .fitting import Fitted, Refused, fit
 from .hygon import HYGON
 from .nvidia import NVIDIA
-from .vendor import Figures, Vendor
+from .vendor import COMMON_WISHES, Figures, NodeReport, Vendor
 
 
 class Vendors:
@@ -32,6 +36,11 @@ class Vendors:
         }
         #: annotations of pods: the models that they may have, and wishes that cannot be honoured
         self.models_annotations = tuple(vendor.models_annotation for vendor in vendors if vendor.models_annotation)
+        #: annotations of pods that some vendor's `fit` reads
+        self.wishes = frozenset(COMMON_WISHES).union(*(vendor.wishes for vendor in vendors))
+        #: labels and annotations of nodes that some vendor's `fit` reads
+        self.facts = frozenset().union(*(vendor.facts for vendor in vendors))
+        self._kinds = {vendor.kind: vendor for vendor in vendors}
         self.unsupported = tuple(name for vendor in vendors for name in vendor.unsupported)
         self.model_prefixes = tuple(f"{name}." for name in self.cards)
         self.no_models = frozenset(self.model_prefixes).union(*(vendor.no_models for vendor in vendors))
@@ -50,6 +59,39 @@ class Vendors:
             if amounts.get(vendor.cards):
                 return vendor
         return next((vendor for vendor in self._vendors if vendor.cards in amounts), None)
+
+    def kind(self, kind: str) -> Vendor:
+        """By HAMi's common word. Raises KeyError for a word that nobody has."""
+        return self._kinds[kind]
+
+    def knows(self, kind: str) -> bool:
+        return kind in self._kinds
+
+    def cards_of(self, node: NodeReport, complain: Callable[[str], None]) -> tuple[Card, ...]:
+        """All cards of a node, each with its kind, by distinct indices: those of a second kind come behind those of the first. What cannot be read of a kind
+        is said to `complain`, and its cards are left out."""
+        found: list[Card] = []
+        for vendor in self._vendors:
+            if node.amounts.get(vendor.cards, 0) > MAX_CARDS:
+                complain(f"allocatable {vendor.cards}: {node.amounts[vendor.cards]} cards on one node")
+                continue
+            try:
+                cards = vendor.register(node)
+            except InvalidRequest as e:
+                complain(e.message)
+                continue
+            shift = found[-1].index + 1 if found and cards else 0
+            ordered = sorted(cards, key=lambda card: card.index)
+            found += [replace(card, index=card.index + shift, kind=vendor.kind) for card in ordered]
+        if len(found) > MAX_CARDS:
+            complain(f"{len(found)} cards on one node, at most {MAX_CARDS} are read")
+        return tuple(found[:MAX_CARDS])
+
+    def fit(
+        self, cards: Sequence[Card], used: Mapping[int, CardAllocation], request: PodDevices, facts: Mapping[str, str]
+    ) -> Fitted | Refused:
+        """Whether a node's cards can take a pod, and which they take (`fitting.fit`)."""
+        return fit(cards, used, request, facts, self.kind)
 
     def asked(self, requests: Mapping[str, int]) -> int:
         """How many cards a pod asks for."""

@@ -1,18 +1,17 @@
-"""What HBox asks of a maker of cards: the interface through which names and habits of one maker come in.
+"""What HBox asks of a maker of devices: the interface through which names and habits of one maker come in.
 
-A vendor is one file beside this one, with one value in it, and its line in the registry (`registry`). All else deals with cards, whoever made them:
+A vendor is one kind of device, by HAMi's common word for it. Its file stands beside this one, with a value for each kind of its maker, and their lines in the
+registry (`registry`). All else deals with cards, whoever made them:
 
     names      which resource counts the cards, and which say a part of each       everybody, by the registry
     register   what is written on a node -> its cards                              topology-collector, `hbox audit`
-    request    what a container asks for -> a request for cards, or why it is none job-controller
-    rebuild    what another scheduler wrote on a pod -> the parts that it holds    `hbox simulate`
+    ask        what a container asks for -> how many cards and how much of each    job-controller
+    fit        cards and what is given away of them -> the slices, or why not      scheduler-core, `hbox simulate`
+    admits     whether slices can stand on a card beside others                    quota-ledger
+    rebuild    what another scheduler wrote on a pod -> the layout that it has     `hbox simulate`, `hbox audit`
     figures    what is known of the vendor's models                                scheduler-core's plugin `card-models`
 
-Some moments have no hook, since no vendor differs there: whether cards fit and which are chosen is arithmetic over columns
-(`hbox_scheduler.core.devices`), the pod is told by the annotation `hbox.io/cards`, and reasons are labels of scheduler-core. What a vendor itself has to say
-against a node's or a pod's words is the message of its InvalidRequest.
-
-A node has cards of one vendor, and so has a pod: an amount of resources names the vendor (`Vendors.of`), which neither a card nor a request repeats.
+What a vendor has to say against a node's or a pod's words is the message of its InvalidRequest; why cards do not fit, a `DeviceLabel`.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +22,10 @@ from typing import TypeAlias
 from hbox_common.errors import InvalidRequest
 
 from ..resources import parse_quantity
-from .cards import MAX_CARDS, Card, CardRequest, CardSlice
+from .asking import Ask, CardRequest
+from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
+from .fitting import Offer, Refused
+from .layout import Layout
 
 #: As Kubernetes writes it.
 Quantity: TypeAlias = str | float
@@ -37,19 +39,35 @@ class Figures:
     link_gb_s: float = float("nan")  #: both ways together, by the maker's own link or else PCIe
 
 
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What a node says of its devices."""
+
+    name: str
+    amounts: Mapping[str, int] = field(default_factory=dict)  #: allocatable, by resource
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Vendor(ABC):
-    """One maker's cards. Names that are empty do not exist: cards without them are taken whole."""
+    """One kind of device. Names that are empty do not exist: cards without them are taken whole."""
 
     name: str  #: as people write it, in small letters
+    kind: str  #: HAMi's common word, as allocations on pods have it
     cards: str  #: the resource that counts cards; `<cards>.<model>` counts those of one model in queues
     cores: str = ""  #: the resource for a part of each card's compute, in percent
     memory: str = ""  #: of each card's memory, in MiB
     memory_percent: str = ""  #: of each card's memory, in percent
     no_models: frozenset[str] = frozenset()  #: resources of its device plugin that look like a model's and are none
     models_annotation: str = ""  #: of a pod: the models that it may have, separated by commas
+    wishes: tuple[
+        str, ...
+    ] = ()  #: annotations of pods that `fit` reads, beside those of all vendors (`COMMON_WISHES`) and `models_annotation`
     unsupported: tuple[str, ...] = ()  #: annotations of pods that HBox cannot honour: placing such a pod would break them
-    allocated_annotation: str = ""  #: of a pod: what another scheduler gave it, for `rebuild`
+    facts: tuple[str, ...] = ()  #: labels and annotations of nodes that `fit` reads (`NodeState.device_facts`)
+    allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
+    always_fits: bool = False  #: whether `fit` is asked of every request: amounts of its cards do not say all
     figures: Mapping[str, Figures] = field(
         default_factory=dict
     )  #: by names of models; the longest one that is a word of a card's model counts
@@ -60,18 +78,45 @@ class Vendor(ABC):
         return tuple(name for name in (self.cores, self.memory, self.memory_percent) if name)
 
     @abstractmethod
-    def register(self, node: str, count: int, labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[Card, ...]:
-        """The cards of a node. `count`: how many the kubelet would give out, 0 to MAX_CARDS. Raises InvalidRequest that names the label or annotation which
-        cannot be understood: the node's cards are out of use until it can."""
+    def register(self, node: NodeReport) -> tuple[Card, ...]:
+        """The cards of this kind of a node, at most MAX_CARDS. Raises InvalidRequest that names the label or annotation which cannot be understood: the node's
+        cards are out of use until it can."""
 
-    def request(self, asked: Mapping[str, Quantity], models: tuple[str, ...]) -> CardRequest | None:
+    def ask(self, asked: Mapping[str, Quantity]) -> Ask | None:
         """What a container asks for by the vendor's resources, requests before limits; None where that is nothing. Raises InvalidRequest that names the
         resource, with what to write instead as its hint."""
         count = whole_number(self.cards, asked)
-        return CardRequest(self.bounded(count), models=models) if count else None
+        return Ask(self.kind, self.bounded(count)) if count else None
 
-    def rebuild(self, allocated: str, request: CardRequest, cards: Sequence[Card]) -> tuple[CardSlice, ...]:  # noqa: ARG002  a vendor with no such annotation
-        """What `allocated_annotation` says that a pod holds of these cards; nothing where it says nothing of them. Never raises."""
+    def request(self, asked: Mapping[str, Quantity], models: tuple[str, ...]) -> CardRequest | None:
+        """As `ask`, as the request of a pod of which one container asks for cards, and without wishes."""
+        ask = self.ask(asked)
+        if ask is None:
+            return None
+        if ask.completed:
+            part = next(name for name in self.parts if whole_number(name, asked))
+            raise InvalidRequest(f"{part} given without {self.cards}", hint=f"add {self.cards}: 1")
+        return CardRequest(ask.count, ask.cores, ask.memory_mib, ask.memory_percent, models)
+
+    @abstractmethod
+    def fit(self, offer: Offer, ask: Ask) -> tuple[CardSlice, ...] | Refused:
+        """The slices that a container gets of these cards, or why it gets none."""
+
+    def usage_score(self, offer: Offer) -> float:  # noqa: ARG002  a vendor without one
+        """How full these cards are: more goes first under binpack, less under spread."""
+        return 0.0
+
+    def choice_score(self, offer: Offer, ask: Ask, chosen: Sequence[CardSlice]) -> float:  # noqa: ARG002  a vendor without one
+        """What the vendor adds to the node's score for these slices, `offer` being the cards before they are given."""
+        return 0.0
+
+    def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:  # noqa: ARG002  a vendor whose amounts say all
+        """Whether this slice can stand beside what is given away of the card, where cores, memory and shares suffice (`validate_claim`)."""
+        return True
+
+    def rebuild(self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask]) -> Layout:  # noqa: ARG002  a vendor with no such annotation
+        """The layout that `allocated_annotation` says, of these cards; () where it says nothing of them. `asks`: what the pod's containers ask for of this
+        kind. Never raises: anybody may write it."""
         return ()
 
     def bounded(self, count: int) -> int:
@@ -79,6 +124,16 @@ class Vendor(ABC):
         if count > MAX_CARDS:
             raise InvalidRequest(f"{self.cards} is {count}", hint=f"at most {MAX_CARDS} cards fit one pod")
         return count
+
+
+#: Annotations of pods that `fit` of every vendor reads (reference hami §1.4).
+NODE_POLICY, CARD_POLICY, WEIGHTS = (
+    "hami.io/node-scheduler-policy",
+    "hami.io/gpu-scheduler-policy",
+    "hami.io/device-scoring-weights",
+)
+COMMON_WISHES = (NODE_POLICY, CARD_POLICY, WEIGHTS)
+BINPACK, SPREAD = "binpack", "spread"
 
 
 def whole_number(name: str, asked: Mapping[str, Quantity]) -> int | None:

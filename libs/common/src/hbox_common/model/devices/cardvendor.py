@@ -1,0 +1,151 @@
+"""Vendors whose cards are judged one by one: HAMi's generic rule (reference hami §1.4).
+
+A vendor's own rules come in by overriding `node_fault`, `judge`, `amounts`, `choose` and `choice_score`, each of which says one thing.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hbox_common.errors import InvalidRequest
+
+from ..bounds import sanitized
+from .asking import Ask
+from .cards import ALL_CORES, Card, CardSlice
+from .fitting import Offer, Refused, refused
+from .labels import DeviceLabel
+from .vendor import BINPACK, CARD_POLICY, SPREAD, WEIGHTS, Vendor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CardVendor(Vendor):
+    """Names of annotations that are empty do not exist."""
+
+    use_uuid: str = ""  #: annotations of pods: the only cards that it may have, and cards that it may not have, by id
+    nouse_uuid: str = ""
+    nouse_type: str = ""  #: models that it may not have; those that it may is `models_annotation`
+
+    def fit(self, offer: Offer, ask: Ask) -> tuple[CardSlice, ...] | Refused:
+        """Each card by itself, in HAMi's order of checks, the first of which that fails is its label; of those that fit the vendor's choice."""
+        if (label := self.node_fault(offer, ask)) is not None:
+            return Refused({label: 0}, len(offer.cards))
+        if ask.count > len(offer.cards):
+            return Refused({DeviceLabel.NODE_INSUFFICIENT: 0}, len(offer.cards))
+        labels: Counter[DeviceLabel] = Counter()
+        fitting: list[tuple[Card, CardSlice]] = []
+        for card in offer.cards:
+            found = self.judge(offer, card, ask)
+            if isinstance(found, DeviceLabel):
+                labels[found] += 1
+            else:
+                fitting.append((card, found))
+        if len(fitting) < ask.count:
+            if fitting:
+                labels[DeviceLabel.TOO_FEW] = len(fitting)
+            return refused(offer, labels)
+        chosen = self.choose(offer, fitting, ask)
+        if isinstance(chosen, DeviceLabel):
+            labels[chosen] += len(fitting)
+            return refused(offer, labels)
+        return tuple(chosen)
+
+    def node_fault(self, offer: Offer, ask: Ask) -> DeviceLabel | None:  # noqa: ARG002  most vendors have none
+        """Why the node as a whole cannot take the request."""
+        return None
+
+    def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
+        """The slice that the card would give, or why it gives none."""
+        held, says = offer.of(card), card.says
+        if not card.healthy:
+            return DeviceLabel.NOT_HEALTHY
+        if says.cordoned:
+            return DeviceLabel.CORDONED
+        if not self.has_type(offer, card):
+            return DeviceLabel.TYPE
+        if not self.has_uuid(offer, card):
+            return DeviceLabel.UUID
+        if held.pods >= card.shares:
+            return DeviceLabel.SLOTS
+        memory, cores = self.amounts(card, ask)
+        if held.memory_mib + memory > card.memory_mib:
+            return DeviceLabel.MEMORY
+        if held.cores + cores > ALL_CORES:
+            return DeviceLabel.CORE
+        if cores >= ALL_CORES and held.pods:
+            return DeviceLabel.EXCLUSIVE
+        if held.pods and held.cores >= ALL_CORES:
+            return DeviceLabel.UNITS
+        return CardSlice(card.index, cores, memory, ask.part)
+
+    def has_type(self, offer: Offer, card: Card) -> bool:
+        """Whether the pod may have this model: names are parts of the model's, whatever the case, as in HAMi."""
+        model = card.model.lower()
+        wanted, unwanted = listed(offer, self.models_annotation), listed(offer, self.nouse_type)
+        if wanted and not any(name.lower() in model for name in wanted):
+            return False
+        return not any(name.lower() in model for name in unwanted)
+
+    def has_uuid(self, offer: Offer, card: Card) -> bool:
+        wanted = listed(offer, self.use_uuid)
+        return (not wanted or card.uuid in wanted) and card.uuid not in listed(offer, self.nouse_uuid)
+
+    def amounts(self, card: Card, ask: Ask) -> tuple[int, int]:
+        """MiB and percent of compute that the card has to give."""
+        return ask.memory_on(card.memory_mib), ask.cores
+
+    def choose(self, offer: Offer, fitting: Sequence[tuple[Card, CardSlice]], ask: Ask) -> Sequence[CardSlice] | DeviceLabel:
+        """`ask.count` of the slices that fit, by the pod's policy for cards: fullest first (binpack), emptiest first (spread); of equal ones the lowest index.
+        Without a policy: whole cards by index, parts where the least is left."""
+        policy = offer.wishes.get(CARD_POLICY) or offer.policy
+        sign = 1.0 if policy == SPREAD else -1.0 if policy == BINPACK or not ask.whole else 0.0
+        ordered = sorted(fitting, key=lambda each: (sign * self.card_score(offer, each[0], each[1]), each[0].index))
+        return [taken for _, taken in ordered[: ask.count]]
+
+    def card_score(self, offer: Offer, card: Card, taken: CardSlice) -> float:
+        """How full the card is with the slice on it, by HAMi's formula (reference hami §1.4): 0 for an idle one, 30 for one with nothing left."""
+        slot, core, memory = weights_of(offer.wishes.get(WEIGHTS, ""))
+        held = offer.of(card)
+        return 10.0 * (
+            slot * (held.pods + 1) / max(card.shares, 1)
+            + core * (held.cores + taken.cores) / ALL_CORES
+            + memory * (held.memory_mib + taken.memory_mib) / max(card.memory_mib, 1)
+        )
+
+    def usage_score(self, offer: Offer) -> float:
+        held = [offer.of(card) for card in offer.cards]
+        shares, memory = sum(card.shares for card in offer.cards), sum(card.memory_mib for card in offer.cards)
+        if not held:
+            return 0.0
+        return 10.0 * (
+            sum(card.pods for card in held) / max(shares, 1)
+            + sum(card.cores for card in held) / (ALL_CORES * len(held))
+            + sum(card.memory_mib for card in held) / max(memory, 1)
+        )
+
+
+def listed(offer: Offer, annotation: str) -> tuple[str, ...]:
+    """The names in a pod's annotation, separated by commas."""
+    text = offer.wishes.get(annotation, "") if annotation else ""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def weights_of(text: str) -> tuple[float, float, float]:
+    """Of slots, cores and memory in the score of a card, from `slot=1,core=1,memory=3`; (1, 1, 1) where nothing is written. Raises InvalidRequest."""
+    if not text.strip():
+        return 1.0, 1.0, 1.0
+    found: dict[str, int] = {}
+    for item in text.split(","):
+        name, _, value = (part.strip() for part in item.partition("="))
+        if (
+            name not in ("slot", "core", "memory")
+            or name in found
+            or not (value.isascii() and value.isdecimal() and len(value) < 7)
+        ):
+            break
+        found[name] = int(value)
+    if len(found) != 3 or len(text.split(",")) != 3 or not any(found.values()):
+        raise InvalidRequest(
+            f"annotation {WEIGHTS} is {sanitized(text, 64)!r}",
+            hint="write all three, as slot=1,core=1,memory=3: whole numbers, 0 or more, not all 0",
+        )
+    return float(found["slot"]), float(found["core"]), float(found["memory"])

@@ -1,0 +1,103 @@
+"""Whether a node's cards can take a pod, container by container, and which they take. Pure: the same answer for placing, reasons and what-if questions.
+
+The order is HAMi's (reference hami §1.4): each container by itself, the init containers first, each of these beside what the node has given away and the
+side-cars that started before it; then all others, one beside the other. What is particular to a kind of device is its vendor's (`Vendor.fit`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .asking import PodDevices
+from .cards import Card, CardAllocation, CardSlice
+from .labels import DeviceLabel
+from .layout import Layout
+
+if TYPE_CHECKING:
+    from .vendor import Vendor
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The cards of one kind of a node, and what is given away of them at a moment of a fit."""
+
+    cards: tuple[Card, ...]  #: by index
+    used: Mapping[int, CardAllocation]  #: by index; a card that is not in it is idle
+    facts: Mapping[str, str] = field(default_factory=dict)  #: of the node (`NodeState.device_facts`)
+    wishes: Mapping[str, str] = field(default_factory=dict)  #: of the pod
+    policy: str = ""  #: for cards, where no wish says one
+
+    def of(self, card: Card) -> CardAllocation:
+        return self.used.get(card.index) or CardAllocation()
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    layout: Layout
+    score: float = 0.0  #: the node's, by HAMi's formula and its vendors' additions: more is fuller
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`cards`: how many cards each label keeps out; 0 where it is the node as a whole. `of`: cards looked at."""
+
+    cards: Mapping[DeviceLabel, int]
+    of: int = 0
+    container: int = 0
+
+    def __str__(self) -> str:
+        """As HAMi writes it of a node: `1/8 CardInsufficientCore, 7/8 CardInsufficientMemory`."""
+        return ", ".join(sorted(f"{count}/{self.of} {label}" if count else str(label) for label, count in self.cards.items()))
+
+
+def fit(
+    cards: Sequence[Card],
+    used: Mapping[int, CardAllocation],
+    request: PodDevices,
+    facts: Mapping[str, str],
+    vendor_of: Callable[[str], "Vendor"],
+) -> Fitted | Refused:
+    """The layout of the pod on a node, or why there is none. `cards`: of the node, of all kinds; `used`: what is given away of each, by index; not changed."""
+    wishes = request.wished
+    lasting = dict(used)
+    layout: list[tuple[CardSlice, ...]] = []
+    score = 0.0
+    by_kind = {kind: _of_kind(cards, kind) for kind in {ask.kind for ask in request.asks}}
+    for kind, own in by_kind.items():
+        score += vendor_of(kind).usage_score(Offer(own, used, facts, wishes, request.default_policy))
+    for container in range(request.containers):
+        on = dict(lasting)
+        slices: list[CardSlice] = []
+        for ask in request.of(container):
+            vendor = vendor_of(ask.kind)
+            offer = Offer(by_kind[ask.kind], on, facts, wishes, request.default_policy)
+            found = vendor.fit(offer, ask)
+            if isinstance(found, Refused):
+                return Refused(found.cards, found.of, container)
+            score += vendor.choice_score(offer, ask, found)
+            on = booked(on, found)
+            slices += found
+        if not request.ends_early(container):
+            lasting = on
+        layout.append(tuple(slices))
+    return Fitted(tuple(layout), score)
+
+
+def booked(used: Mapping[int, CardAllocation], slices: Sequence[CardSlice]) -> dict[int, CardAllocation]:
+    """`used` with these slices given away too; `used` itself is not changed."""
+    after = dict(used)
+    for s in slices:
+        card = after[s.index].copy() if s.index in after else CardAllocation()
+        card.book(s)
+        after[s.index] = card
+    return after
+
+
+def refused(offer: Offer, labels: Counter[DeviceLabel]) -> Refused:
+    return Refused(dict(labels), len(offer.cards))
+
+
+def _of_kind(cards: Sequence[Card], kind: str) -> tuple[Card, ...]:
+    """Where cards say no kind, they are of the only one there is."""
+    return tuple(sorted((card for card in cards if card.kind in ("", kind)), key=lambda card: card.index))
