@@ -1,0 +1,1 @@
+"""What `hbox topo` reads and shows."""

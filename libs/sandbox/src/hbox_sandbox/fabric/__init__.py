@@ -1,0 +1,6 @@
+"""Fabrics that are not there: plans of them, their faults, and what ibnetdiscover and UFM would say of them."""
+
+from .plan import FabricPlan, disturbed, lingjun
+from .text import ibnetdiscover_text
+
+__all__ = ["FabricPlan", "disturbed", "ibnetdiscover_text", "lingjun"]

@@ -1,0 +1,112 @@
+"""What one reading of one source says: switches, host ports and cables, before anything is concluded from them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hbox_common.errors import InvalidRequest
+
+#: More than the largest fabrics have; a source that says more is wrong, or hostile.
+MAX_SWITCHES, MAX_LINKS = 100_000, 2_000_000
+MAX_NAME = 256
+
+_HEX = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})\Z")
+#: How a card is described that nobody named: its model and its vendor.
+_UNNAMED = re.compile(r"MT\d+\b|ConnectX|.*Mellanox Technologies\Z|.*\bInfiniHost|localhost\b", re.IGNORECASE)
+_AGGREGATION = "aggregation node"
+_SPEED = re.compile(r"(?:IB_)?(\d{1,3})x([A-Za-z]+\d*)?\Z")
+
+#: Of one lane in units of 2.5 Gbit/s, by InfiniBand's names.
+SPEEDS = {"SDR": 1, "DDR": 2, "QDR": 4, "FDR10": 4, "FDR": 6, "EDR": 10, "HDR": 20, "NDR": 40, "XDR": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    guid: str
+    name: str
+    model: str = ""
+    chassis: str = ""  #: system image GUID: the chips of a director share one
+
+
+@dataclass(frozen=True, slots=True)
+class HostLink:
+    """A port of a card in a machine, and the port of the switch behind it."""
+
+    card: str  #: GUID
+    port: int
+    host: str  #: lower case, without domain; "" = nobody named the card
+    hca: str  #: mlx5_0, HCA-2, ibp11s0f0 ...
+    switch: str = ""  #: GUID; "" = not known, as of a port that is down
+    switch_port: int = 0
+    speed: str = ""  #: of one lane: HDR, NDR ...
+    width: int = 0  #: lanes, 0 = not known
+    up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trunk:
+    """A cable between two switches, `a` < `b`."""
+
+    a: str
+    a_port: int
+    b: str
+    b_port: int
+    speed: str = ""
+    width: int = 0
+    up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    switches: Mapping[str, Switch]  #: by GUID
+    hosts: tuple[HostLink, ...]
+    trunks: tuple[Trunk, ...] = ()
+    aggregation_nodes: int = 0  #: SHARP's own cards in switches, left out
+    problems: tuple[str, ...] = field(default=())  #: what could not be read, and is left out
+
+
+def guid_of(text: str) -> str:
+    """16 lower-case hex digits. Sources pad, prefix and capitalise them as they like. Raises InvalidRequest."""
+    found = _HEX.match(text.strip())
+    if found is None:
+        raise InvalidRequest(f"{text[:40]!r} is no GUID", hint="a GUID is up to 16 hex digits")
+    return found[1].lower().zfill(16)
+
+
+def is_aggregation_node(description: str) -> bool:
+    """SHARP's aggregation nodes look like cards of a host."""
+    return _AGGREGATION in description.lower()
+
+
+def host_and_hca(description: str) -> tuple[str, str]:
+    """Of `host mlx5_0`; the host is "" where the description is that of a card which nobody named."""
+    words = description[:MAX_NAME].split()
+    if not words or _UNNAMED.match(description.strip()):
+        return "", ""
+    return host_of(words[0]), words[1] if len(words) > 1 else ""
+
+
+def host_of(name: str) -> str:
+    """Lower case, without domain, as node descriptions and Kubernetes' names are compared."""
+    return name.strip()[:MAX_NAME].lower().partition(".")[0]
+
+
+def switch_name(description: str) -> tuple[str, str]:
+    """Name and model of `MF0;LG01-01:MQM8700/U1`; other descriptions are the name."""
+    text = description[:MAX_NAME].strip()
+    head, separator, rest = text.partition(";")
+    if not separator:
+        return text, ""
+    name, _, model = rest.partition(":")
+    return name.strip() or head, model.partition("/")[0]
+
+
+def speed_of(text: str) -> tuple[int, str]:
+    """Lanes and speed of `4xHDR`, `4x` or `IB_4x`; (0, "") where it says neither."""
+    found = _SPEED.match(text.strip())
+    return (int(found[1]), (found[2] or "").upper()) if found else (0, "")
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Key of a name so that mlx5_9 comes before mlx5_10."""
+    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"[0-9]{1,15}|[^0-9]+", text))

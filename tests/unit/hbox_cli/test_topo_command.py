@@ -1,0 +1,75 @@
+"""`hbox topo` on files."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hbox_cli.__main__ import cli
+from hbox_common.errors import HBoxError, InvalidRequest, NotFound
+from hbox_sandbox.fabric import FabricPlan, ibnetdiscover_text
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Path:
+    """Two units of four hosts, of which one has no link on rail 3."""
+    snapshot = FabricPlan().snapshot()
+    kept = tuple(link for link in snapshot.hosts if (link.host, link.hca) != ("node-0001", "mlx5_4"))
+    path = tmp_path / "fabric.txt"
+    path.write_text(ibnetdiscover_text(replace(snapshot, hosts=kept)))
+    return path
+
+
+def printed(*words: str) -> str:
+    result = CliRunner().invoke(cli, ["topo", *words], standalone_mode=False)
+    if isinstance(result.exception, HBoxError | click.ClickException):
+        raise result.exception
+    assert result.exit_code == 0, result.exception
+    return result.stdout
+
+
+def test_the_tree_names_pods_units_and_hosts_without_a_rail(fabric: Path) -> None:
+    assert printed("tree", str(fabric)).splitlines() == [
+        "fabric  8 hosts, 2 units",
+        "└ spine-p1  8 hosts, 2 units, 4 spines",
+        "  ├ leaf-p1u01  4 hosts, 8 leaves (rail-optimised), 1 fault",
+        "  └ leaf-p1u02  4 hosts, 8 leaves (rail-optimised)",
+        "1 fault: hbox topo gaps",
+    ]
+    assert "    node-0001  without rail 3" in printed("tree", str(fabric), "--hosts").replace("│", " ")
+    assert [unit["name"] for unit in json.loads(printed("tree", str(fabric), "-o", "json"))["units"]] == [
+        "leaf-p1u01",
+        "leaf-p1u02",
+    ]
+
+
+def test_gaps_say_what_is_wrong_and_where(fabric: Path) -> None:
+    [gap] = json.loads(printed("gaps", str(fabric), "-o", "json"))["items"]
+    assert (gap["kind"], gap["host"], gap["rails"]) == ("link-down", "node-0001", [3])
+    assert gap["message"] == "node-0001 has no link on rail 3 (mlx5_4)"
+
+
+def test_the_matrix_of_units_and_of_the_rails_of_one(fabric: Path) -> None:
+    assert printed("matrix", str(fabric)).splitlines() == ["leaf-p1u01  1  2", "leaf-p1u02  2  1"]
+    lines = printed("matrix", str(fabric), "--unit", "leaf-p1u01").splitlines()
+    assert lines[2].split() == ["node-0001", "mlx5_0", "mlx5_3", "-", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11"]
+    with pytest.raises(NotFound, match="no unit x"):
+        printed("matrix", str(fabric), "--unit", "x")
+
+
+def test_packed_files_are_read_and_others_refused(fabric: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "fabric.txt.gz"
+    packed.write_bytes(gzip.compress(fabric.read_bytes()))
+    assert printed("tree", str(packed)) == printed("tree", str(fabric))
+    packed.write_bytes(fabric.read_bytes())
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        printed("tree", str(packed))
+    with pytest.raises(NotFound):
+        printed("tree", str(tmp_path / "none"))
+    fabric.write_text("<html>log in</html>")
+    with pytest.raises(InvalidRequest, match="no line names a switch"):
+        printed("tree", str(fabric))
