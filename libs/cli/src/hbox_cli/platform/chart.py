@@ -130,6 +130,10 @@ def schema() -> dict[str, Any]:
         settings=_settings(Settings, without=DECIDED),
         policy={"type": "string", "description": "a volcano-scheduler.conf"},
         pools={"type": "string", "description": "which nodes are of which pool, as YAML"},
+        sizes={
+            "type": "string",
+            "description": "standard sizes of devices, as `hbox sizes --default` prints HBox's own; in the ConfigMap hbox-sizes",
+        },
         services=_closed(**{name: _service(name) for name in SETTINGS}),
         admission=_closed(
             enabled=_BOOLEAN,

@@ -10,6 +10,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, HostPort, NodeTerm, PreferredTerm, Resources, Toleration, port_amounts
 from hbox_common.model.bounds import RESOURCES, sanitized
 from hbox_common.model.bounds import oversized as too_many
+from hbox_common.model.devices.sizes import PREFIX as SIZE
 
 from .cards import card_request
 from .requests import Container, bounded, pod_requests
@@ -57,6 +58,10 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
     cards: CardRequest | None = None
     try:
         requests = pod_requests(spec.containers, spec.init_containers, overhead=spec.overhead, pod_level=spec.pod_requests)
+        if (size := next((name for name in requests if name.startswith(SIZE)), None)) is not None:
+            raise InvalidRequest(
+                f"{size} is a standard size, not a resource", hint="write the manifest by `hbox sizes apply FILE`"
+            )
         requests |= port_amounts(spec.ports)
         if (asked := len(requests)) > RESOURCES:
             requests = bounded(requests)

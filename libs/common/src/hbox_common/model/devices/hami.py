@@ -92,6 +92,14 @@ class HamiVendor(CardVendor):
             return Ask(self.kind, count, cores=ALL_CORES if cores is None else cores, completed=completed)
         return Ask(self.kind, count, cores=with_part, memory_percent=percent, completed=completed)
 
+    def amounts_of(self, count: int, memory_mib: int = 0, cores: int = 0) -> Mapping[str, int]:
+        amounts = {self.cards: count}
+        if memory_mib and self.memory:
+            amounts[self.memory] = -(-memory_mib // self.memory_unit_mib)
+            if cores and self.cores:
+                amounts[self.cores] = cores
+        return amounts
+
     def rebuild(self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask]) -> Layout:
         """Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`. Amounts that say compute in the card's own units are the request's."""
         by_uuid = {card.uuid: card for card in cards}

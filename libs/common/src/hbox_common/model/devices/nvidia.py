@@ -24,6 +24,7 @@ NVIDIA = HamiVendor(
     model_label="nvidia.com/gpu.product",
     memory_label="nvidia.com/gpu.memory",
     models_annotation="nvidia.com/use-gputype",
+    mode_annotation="nvidia.com/vgpu-mode",
     unsupported=("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"),
     allocated_annotation="hami.io/vgpu-devices-allocated",
     # By NVIDIA's data sheets; of models that come in several shapes the one with NVLink (SXM).

@@ -67,6 +67,7 @@ class Vendor(ABC):
     unsupported: tuple[str, ...] = ()  #: annotations of pods that HBox cannot honour: placing such a pod would break them
     facts: tuple[str, ...] = ()  #: labels and annotations of nodes that `fit` reads (`NodeState.device_facts`)
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
+    mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
     always_fits: bool = False  #: whether `fit` is asked of every request: amounts of its cards do not say all
     figures: Mapping[str, Figures] = field(
         default_factory=dict
@@ -87,6 +88,10 @@ class Vendor(ABC):
         resource, with what to write instead as its hint."""
         count = whole_number(self.cards, asked)
         return Ask(self.kind, self.bounded(count)) if count else None
+
+    def amounts_of(self, count: int, memory_mib: int = 0, cores: int = 0) -> Mapping[str, int]:  # noqa: ARG002  a vendor without parts
+        """What a container writes for so many cards, with so much of each: the reverse of `ask`. Without `memory_mib`: whole."""
+        return {self.cards: count}
 
     def request(self, asked: Mapping[str, Quantity], models: tuple[str, ...]) -> CardRequest | None:
         """As `ask`, as the request of a pod of which one container asks for cards, and without wishes."""
