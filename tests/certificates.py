@@ -9,8 +9,8 @@ OPENSSL = shutil.which("openssl")
 NONE = "there is no openssl here to make certificates"
 
 
-def make_certificates(folder: Path) -> Path:
-    """Into `folder`: ca.pem, and other.pem of an authority that signed nothing; broker.pem and client.pem for 127.0.0.1, each with its key."""
+def make_certificates(folder: Path, *, broker: str = "IP:127.0.0.1", client: str = "IP:127.0.0.1") -> Path:
+    """Into `folder`: ca.pem, and other.pem of an authority that signed nothing; broker.pem and client.pem for these names, each with its key."""
 
     def openssl(*words: str) -> None:
         subprocess.run([str(OPENSSL), *words], cwd=folder, check=True, capture_output=True, timeout=60)
@@ -18,9 +18,9 @@ def make_certificates(folder: Path) -> Path:
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     for name in ("ca", "other"):
         openssl("req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", "2")
-    for name in ("broker", "client"):
+    for name, names in (("broker", broker), ("client", client)):
         openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+        (folder / "names").write_text(f"subjectAltName={names}\n")
         signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
         openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
     return folder

@@ -287,7 +287,7 @@ def test_services_verify_the_broker_and_show_their_own_certificate() -> None:
                 {"broker-tls": ["ca.crt"], "services-tls": ["tls.crt", "tls.key"]} if own else {"authority": ["ca.crt"]}
             ), "no service has the broker's key"
     [settings] = [c["data"]["hbox.yaml"] for c in of("TLS", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
-    assert yaml.safe_load(settings)["nats_url"] == "tls://hbox-nats:4222"
+    assert yaml.safe_load(settings)["nats_url"] == f"tls://hbox-nats.{NAMESPACE}.svc:4222"
 
 
 def test_a_budget_where_there_are_two_and_none_where_there_is_one() -> None:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "hbox"
 NAMESPACE = "hbox-system"
 RELEASE = "hbox"
+TENANT = "tenant"
 CARDS = 8
 
 #: One image by two names: an upgrade to the second starts new pods.
@@ -24,6 +25,22 @@ NEXT = "hbox:test2"
 #: As the guide has it, and what its first gang runs.
 RELEASED = "hbox:0.1.0"
 BUSYBOX = "busybox:1.36"
+
+SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
+WAIT = ("--wait", "--timeout", "5m")
+
+#: What stays after `helm uninstall`, on purpose; the last two are the API server's, for the definitions.
+KEPT = frozenset(
+    {
+        "CustomResourceDefinition /queues.scheduling.volcano.sh",
+        "CustomResourceDefinition /podgroups.scheduling.volcano.sh",
+        "CustomResourceDefinition /hypernodes.topology.volcano.sh",
+        "Queue /root",
+        "Queue /default",
+        "APIService /v1beta1.scheduling.volcano.sh",
+        "APIService /v1alpha1.topology.volcano.sh",
+    }
+)
 
 #: What changes by itself, or tells of what was.
 _RESTLESS = ("events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io", "componentstatuses")
@@ -81,17 +98,55 @@ class Cluster:
         )  # fmt: skip
         return {line for line in text.splitlines() if _NODE_LEASES not in line}
 
+    def left(self, before: set[str]) -> set[str]:
+        """Objects that were not there before, are no tenant's and were not to stay."""
+        return {line for line in self.objects() - before if f" {TENANT}/" not in line} - KEPT
+
+    def make_namespaces(self) -> None:
+        """HBox's, where pods have to be restricted, and a tenant's."""
+        restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+        self.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}},
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}},
+        )
+
+        def accounts() -> int:
+            wanted = ("get", "serviceaccounts", "default", "--ignore-not-found", "-o", "name")
+            return sum(bool(self.kubectl(*wanted, "-n", namespace)) for namespace in (NAMESPACE, TENANT))
+
+        until(lambda: accounts() == 2, timeout_s=30, what=lambda: "no default account in a new namespace")
+
+    def pods(self, namespace: str, *words: str) -> list[dict[str, Any]]:
+        pods: list[dict[str, Any]] = self.get("pods", "-n", namespace, *words)["items"]
+        return pods
+
+    def running(self, name: str, members: int) -> list[dict[str, Any]]:
+        """The pods of that gang of the tenant's, waited for until all of them run."""
+        mine = ("-n", TENANT, "-l", f"gang={name}")
+
+        def good() -> bool:
+            pods = self.pods(*mine[1:])
+            return len(pods) == members and all(pod["status"]["phase"] == "Running" for pod in pods)
+
+        until(good, timeout_s=120, what=lambda: self.kubectl("describe", "pods", *mine)[-3000:])
+        return self.pods(*mine[1:])
+
+    def assert_no_restarts(self) -> None:
+        for pod in self.pods(NAMESPACE, "-l", "app.kubernetes.io/instance=hbox"):
+            for container in pod["status"].get("containerStatuses", ()):
+                assert container["restartCount"] == 0, (pod["metadata"]["name"], container)
+
     def clear(self) -> None:
         """What a failed test left; whoever gave us the cluster wants it back."""
         env = dict(os.environ) | {"KUBECONFIG": str(self.kubeconfig)}
         for words in (
             ["helm", "uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait"],
-            ["kubectl", "delete", "namespace", NAMESPACE, "tenant", "gpu-platform", "--ignore-not-found", "--timeout=90s"],
+            ["kubectl", "delete", "namespace", NAMESPACE, TENANT, "gpu-platform", "--ignore-not-found", "--timeout=90s"],
         ):
             subprocess.run(words, capture_output=True, timeout=200, check=False, env=env)
 
 
-def gang(name: str, *, members: int, cards: int, image: str, namespace: str = "tenant") -> list[dict[str, Any]]:
+def gang(name: str, *, members: int, cards: int, image: str, namespace: str = TENANT) -> list[dict[str, Any]]:
     """A PodGroup and its pods, which sleep."""
     group = {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -123,6 +178,10 @@ def gang(name: str, *, members: int, cards: int, image: str, namespace: str = "t
             for i in range(members)
         ),
     ]
+
+
+def uids(pods: list[dict[str, Any]]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
 
 
 def until(good: Callable[[], bool], *, timeout_s: float, what: Callable[[], str]) -> None:

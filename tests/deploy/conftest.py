@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from .cluster import BUSYBOX, IMAGE, NEXT, RELEASED, ROOT, Cluster
 #: A build downloads some 60 packages; an image has to go through a pipe.
 BUILD_S = 900
 LOAD_S = 300
+
+POSTGRES = "postgres:17-alpine"
+STAND_IN = "hbox-test-postgres:17"
 
 
 def needed(variable: str, what: str) -> str:
@@ -56,6 +60,23 @@ def image(docker: str) -> str:
     return IMAGE
 
 
+@pytest.fixture(scope="session")
+def postgres(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """PostgreSQL's image where it is or can be had, else one made of the pgserver wheel."""
+    for words in ((docker, "image", "inspect", POSTGRES), (docker, "pull", "--quiet", POSTGRES)):
+        if subprocess.run(words, capture_output=True, timeout=300, check=False).returncode == 0:
+            return POSTGRES
+    folder = tmp_path_factory.mktemp("postgres")
+    shutil.copytree(Path(__file__).with_name("postgres"), folder, dirs_exist_ok=True)
+    for name in ("pgserver/pginstall", "pgserver.libs"):
+        shutil.copytree(Path(sysconfig.get_path("purelib")) / name, folder / name.rpartition("/")[2])
+    base = os.environ.get("HBOX_DEPLOY_BASE")
+    words = (docker, "build", "--tag", STAND_IN, *(("--build-arg", f"BASE={base}") if base else ()), str(folder))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return STAND_IN
+
+
 def _busybox(docker: str) -> None:
     """Where it is not there and no registry has it, our own image does: it has `sleep` too."""
     for words in ((docker, "image", "inspect", BUSYBOX), (docker, "pull", "--quiet", BUSYBOX)):
@@ -73,11 +94,21 @@ def cluster(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -
         if shutil.which(name) is None:
             pytest.skip(f"there is no {name} on PATH")
     _busybox(docker)
-    tar = tmp_path_factory.mktemp("image") / "hbox.tar"
-    subprocess.run([docker, "save", "--output", str(tar), IMAGE, NEXT, RELEASED, BUSYBOX], check=True, timeout=LOAD_S)
-    done = subprocess.run([*shlex.split(load), str(tar)], capture_output=True, text=True, timeout=LOAD_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    tar.unlink()
+    _to_nodes(docker, load, tmp_path_factory.mktemp("image") / "hbox.tar", IMAGE, NEXT, RELEASED, BUSYBOX)
     found = Cluster(Path(kubeconfig))
     yield found
     found.clear()
+
+
+@pytest.fixture(scope="session")
+def postgres_on_nodes(cluster: Cluster, docker: str, postgres: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of PostgreSQL's image, which the nodes have."""
+    _to_nodes(docker, os.environ["HBOX_DEPLOY_LOAD"], tmp_path_factory.mktemp("image") / "postgres.tar", postgres)
+    return postgres
+
+
+def _to_nodes(docker: str, load: str, tar: Path, *images: str) -> None:
+    subprocess.run([docker, "save", "--output", str(tar), *images], check=True, timeout=LOAD_S)
+    done = subprocess.run([*shlex.split(load), str(tar)], capture_output=True, text=True, timeout=LOAD_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tar.unlink()

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from ..chart.rendered import MATRIX, objects
 from ..chart.rendered import NAMESPACE as RENDERED_IN
-from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, ROOT, Cluster, gang, until
+from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, ROOT, SERVICES, WAIT, Cluster, gang, uids, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
-SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
 VALUES = ("--set", "image.repository=hbox")
 GUIDE = ROOT / "docs" / "guides" / "install.md"
 #: How nodes call what has no registry in its name.
 LOCAL = "docker.io/library"
-WAIT = ("--wait", "--timeout", "5m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +29,7 @@ class Installed:
 def installed(cluster: Cluster) -> Installed:
     cluster.clear()
     cluster.set_cards(0)  # as a newcomer's: a node of two cores keeps them for idle cards
-    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}},
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant"}},
-    )
-    until(lambda: len(_accounts(cluster)) == 2, timeout_s=30, what=lambda: "no default account in a new namespace")
+    cluster.make_namespaces()
     before = cluster.objects()
     [install] = [line for line in _lines() if line.startswith("helm upgrade --install")]
     cluster.shell(install, REGISTRY=LOCAL)
@@ -48,39 +40,6 @@ def _lines() -> list[str]:
     """What the guide tells a newcomer to type."""
     section = GUIDE.read_text().partition("## From nothing to the first gang\n")[2].partition("\n## ")[0]
     return [line.strip() for line in section.splitlines() if line.startswith("    ")]
-
-
-def _accounts(cluster: Cluster) -> list[Any]:
-    return [
-        account
-        for namespace in (NAMESPACE, "tenant")
-        for account in cluster.get("serviceaccounts", "-n", namespace)["items"]
-        if account["metadata"]["name"] == "default"
-    ]
-
-
-def _pods(cluster: Cluster, namespace: str, *words: str) -> list[dict[str, Any]]:
-    pods: list[dict[str, Any]] = cluster.get("pods", "-n", namespace, *words)["items"]
-    return pods
-
-
-def _run_all(cluster: Cluster, name: str, members: int) -> list[dict[str, Any]]:
-    def good() -> bool:
-        pods = _pods(cluster, "tenant", "-l", f"gang={name}")
-        return len(pods) == members and all(pod["status"]["phase"] == "Running" for pod in pods)
-
-    until(good, timeout_s=120, what=lambda: cluster.kubectl("describe", "pods", "-n", "tenant", "-l", f"gang={name}")[-3000:])
-    return _pods(cluster, "tenant", "-l", f"gang={name}")
-
-
-def _uids(pods: list[dict[str, Any]]) -> set[str]:
-    return {pod["metadata"]["uid"] for pod in pods}
-
-
-def _no_restarts(cluster: Cluster) -> None:
-    for pod in _pods(cluster, NAMESPACE, "-l", "app.kubernetes.io/instance=hbox"):
-        for container in pod["status"].get("containerStatuses", ()):
-            assert container["restartCount"] == 0, (pod["metadata"]["name"], container)
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -99,7 +58,7 @@ def test_install_waits_until_every_service_is_ready(installed: Installed) -> Non
         for d in installed.cluster.get("deployments", "-n", NAMESPACE)["items"]
     }
     assert ready == dict.fromkeys(SERVICES, 1)
-    _no_restarts(installed.cluster)
+    installed.cluster.assert_no_restarts()
 
 
 def test_the_guides_lines_lead_to_the_first_gang(installed: Installed) -> None:
@@ -122,38 +81,38 @@ def test_a_gang_runs_on_the_nodes_cards_and_one_too_large_says_why_it_waits(inst
     cluster = installed.cluster
     cluster.set_cards(CARDS)
     cluster.apply(*gang("first", members=2, cards=2, image=IMAGE))
-    assert {pod["spec"]["schedulerName"] for pod in _run_all(cluster, "first", 2)} == {"hbox"}
+    assert {pod["spec"]["schedulerName"] for pod in cluster.running("first", 2)} == {"hbox"}
 
     cluster.apply(*gang("large", members=2, cards=CARDS, image=IMAGE))
 
     def said() -> str:
-        conditions = [c for pod in _pods(cluster, "tenant", "-l", "gang=large") for c in pod["status"].get("conditions", ())]
+        conditions = [c for pod in cluster.pods("tenant", "-l", "gang=large") for c in pod["status"].get("conditions", ())]
         return " ".join(c.get("message", "") for c in conditions if c["type"] == "PodScheduled")
 
     until(lambda: bool(said()), timeout_s=60, what=lambda: "nobody says why it waits")
-    assert all("nodeName" not in pod["spec"] for pod in _pods(cluster, "tenant", "-l", "gang=large")), said()
+    assert all("nodeName" not in pod["spec"] for pod in cluster.pods("tenant", "-l", "gang=large")), said()
     cluster.kubectl("delete", "podgroup,pod", "-n", "tenant", "large", "large-0", "large-1", "--ignore-not-found")
 
 
 def test_an_upgrade_and_a_rollback_leave_jobs_running_and_place_new_ones(installed: Installed) -> None:
     cluster = installed.cluster
-    first = _uids(_run_all(cluster, "first", 2))
+    first = uids(cluster.running("first", 2))
 
     later = ("--set", f"image.tag={NEXT.rpartition(':')[2]}", "--set", "settings.log_level=debug")
     cluster.helm("upgrade", RELEASE, str(CHART), *VALUES, *later, *WAIT)
     images = {
-        pod["spec"]["containers"][0]["image"] for pod in _pods(cluster, NAMESPACE, "-l", "app.kubernetes.io/component=binder")
+        pod["spec"]["containers"][0]["image"] for pod in cluster.pods(NAMESPACE, "-l", "app.kubernetes.io/component=binder")
     }
     assert NEXT in images
     cluster.apply(*gang("second", members=2, cards=1, image=IMAGE))
-    second = _uids(_run_all(cluster, "second", 2))
-    assert _uids(_run_all(cluster, "first", 2)) == first
+    second = uids(cluster.running("second", 2))
+    assert uids(cluster.running("first", 2)) == first
 
     cluster.helm("rollback", RELEASE, "1", *WAIT)
     cluster.apply(*gang("third", members=2, cards=1, image=IMAGE))
-    third = _run_all(cluster, "third", 2)
-    assert _uids(_run_all(cluster, "first", 2)) == first
-    assert _uids(_run_all(cluster, "second", 2)) == second
+    third = cluster.running("third", 2)
+    assert uids(cluster.running("first", 2)) == first
+    assert uids(cluster.running("second", 2)) == second
     # 4 + 2 + 2 of 8 cards: the ledger has not lost the books over two restarts, so one more has no room.
     assert sum(int(p["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) for p in third) == 2
 
@@ -161,12 +120,12 @@ def test_an_upgrade_and_a_rollback_leave_jobs_running_and_place_new_ones(install
 def test_three_brokers_go_on_without_one_of_them(installed: Installed) -> None:
     """They begin with empty streams; books and jobs are what they were."""
     cluster = installed.cluster
-    running = {name: _uids(_run_all(cluster, name, 2)) for name in ("first", "second", "third")}
+    running = {name: uids(cluster.running(name, 2)) for name in ("first", "second", "third")}
     cluster.helm("upgrade", RELEASE, str(CHART), *VALUES, "--set", "nats.replicas=3", *WAIT)
     cluster.kubectl("delete", "pod", "-n", NAMESPACE, "hbox-nats-0", "--force", "--grace-period=0", "--wait=false")
     cluster.apply(*gang("fourth", members=2, cards=0, image=IMAGE))
-    _run_all(cluster, "fourth", 2)
-    assert {name: _uids(_run_all(cluster, name, 2)) for name in running} == running
+    cluster.running("fourth", 2)
+    assert {name: uids(cluster.running(name, 2)) for name in running} == running
     until(
         lambda: cluster.get("statefulsets", "hbox-nats", "-n", NAMESPACE)["status"].get("readyReplicas") == 3,
         timeout_s=120,
@@ -176,21 +135,11 @@ def test_three_brokers_go_on_without_one_of_them(installed: Installed) -> None:
 
 def test_uninstall_leaves_jobs_running_and_nothing_but_the_definitions(installed: Installed) -> None:
     cluster = installed.cluster
-    running = _uids(_run_all(cluster, "first", 2))
+    running = uids(cluster.running("first", 2))
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "3m")
-    until(lambda: not _pods(cluster, NAMESPACE), timeout_s=60, what=lambda: cluster.kubectl("get", "pods", "-n", NAMESPACE))
-    assert _uids(_run_all(cluster, "first", 2)) == running
+    until(lambda: not cluster.pods(NAMESPACE), timeout_s=60, what=lambda: cluster.kubectl("get", "pods", "-n", NAMESPACE))
+    assert uids(cluster.running("first", 2)) == running
 
-    def left() -> set[str]:
-        return {line for line in cluster.objects() - installed.before if " tenant/" not in line}
-
-    kept = {
-        "CustomResourceDefinition /queues.scheduling.volcano.sh",
-        "CustomResourceDefinition /podgroups.scheduling.volcano.sh",
-        "CustomResourceDefinition /hypernodes.topology.volcano.sh",
-        "Queue /root",
-        "Queue /default",
-        "APIService /v1beta1.scheduling.volcano.sh",  # of the API server, for the definitions
-        "APIService /v1alpha1.topology.volcano.sh",
-    }
-    until(lambda: left() <= kept, timeout_s=60, what=lambda: "\n".join(sorted(left() - kept)))
+    until(
+        lambda: not cluster.left(installed.before), timeout_s=60, what=lambda: "\n".join(sorted(cluster.left(installed.before)))
+    )

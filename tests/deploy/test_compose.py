@@ -6,23 +6,17 @@ import json
 import os
 import shutil
 import subprocess
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .cluster import RELEASED, ROOT, until
-from .conftest import BUILD_S
+from .cluster import RELEASED, ROOT, SERVICES, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
 PROJECT = "hbox-test"
-POSTGRES = "postgres:17-alpine"
-STAND_IN = "hbox-test-postgres:17"
-SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
 UP_S = 400
 
 
@@ -59,16 +53,13 @@ class Compose:
 
 
 @pytest.fixture(scope="module")
-def compose(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
+def compose(docker: str, image: str, postgres: str) -> Iterator[Compose]:
     plugin = subprocess.run([docker, "compose", "version"], capture_output=True, timeout=30, check=False).returncode == 0
     words = (docker, "compose") if plugin else ("docker-compose",)
     if not plugin and shutil.which("docker-compose") is None:
         pytest.skip("neither `docker compose` nor docker-compose is there")
     assert f"image: {RELEASED}\n" in (ROOT / "compose.yaml").read_text()
-    env = dict(os.environ) | {
-        "HBOX_API_PORT": "18001",
-        "HBOX_POSTGRES_IMAGE": _postgres(docker, tmp_path_factory.mktemp("postgres")),
-    }
+    env = dict(os.environ) | {"HBOX_API_PORT": "18001", "HBOX_POSTGRES_IMAGE": postgres}
     found = Compose(words, env)
     found.run("down", "--volumes", "--remove-orphans", timeout_s=120)
     try:
@@ -76,21 +67,6 @@ def compose(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -
         yield found
     finally:
         found.run("--profile", "demo", "down", "--volumes", "--remove-orphans", timeout_s=120, good=False)
-
-
-def _postgres(docker: str, folder: Path) -> str:
-    """PostgreSQL's image where it is or can be had, else one made of the pgserver wheel."""
-    for words in ((docker, "image", "inspect", POSTGRES), (docker, "pull", "--quiet", POSTGRES)):
-        if subprocess.run(words, capture_output=True, timeout=300, check=False).returncode == 0:
-            return POSTGRES
-    shutil.copytree(Path(__file__).with_name("postgres"), folder, dirs_exist_ok=True)
-    for name in ("pgserver/pginstall", "pgserver.libs"):
-        shutil.copytree(Path(sysconfig.get_path("purelib")) / name, folder / name.rpartition("/")[2])
-    base = os.environ.get("HBOX_DEPLOY_BASE")
-    words = (docker, "build", "--tag", STAND_IN, *(("--build-arg", f"BASE={base}") if base else ()), str(folder))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return STAND_IN
 
 
 def test_everything_is_healthy_and_what_was_to_end_has_ended(compose: Compose) -> None:

@@ -79,9 +79,10 @@ imagePullSecrets:
 {{- $replicas -}}
 {{- end -}}
 
-{{/* Where the broker is; empty where the address stands in a Secret. */}}
+{{/* Where the broker is; empty where the address stands in a Secret. By TLS by the name that its certificate is for. */}}
 {{- define "hbox.natsUrl" -}}
-{{- if .Values.nats.enabled }}{{ ternary "tls" "nats" (ne .Values.nats.tls.secret "") }}://{{ include "hbox.name" . }}-nats:4222
+{{- if and .Values.nats.enabled .Values.nats.tls.secret }}tls://{{ include "hbox.name" . }}-nats.{{ .Release.Namespace }}.svc:4222
+{{- else if .Values.nats.enabled }}nats://{{ include "hbox.name" . }}-nats:4222
 {{- else if .Values.nats.secret.name }}
 {{- else }}{{ required "nats.enabled is false: nats.externalUrl or nats.secret.name says where the broker is" .Values.nats.externalUrl }}{{ end -}}
 {{- end -}}

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ class Service:
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.request: web.BaseRequest  #: the last one
         self.answers: dict[str, Callable[[], Awaitable[web.StreamResponse]]] = {}
 
     def say(self, verb: str, answer: Mapping[str, Any]) -> None:
@@ -34,6 +36,7 @@ class Service:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         verb = request.match_info["verb"]
+        self.request = request
         self.asked.append((verb, await request.json()))
         return await self.answers[verb]()
 
@@ -130,6 +133,7 @@ async def _late() -> web.StreamResponse:
         (_text("[]"), "the answer is not a JSON object"),
         (_text("{}"), "the answer has no failedNodes"),
         (_text('{"errorMessage": "the database is away"}'), "the database is away"),
+        (_text("[" * 200_000), "the answer is not JSON"),
         (_late, "no answer within 0.05 s"),
     ],
 )
@@ -146,6 +150,39 @@ async def test_without_an_answer_the_job_waits_and_is_told_why_unless_that_is_to
     report = await decide(world(3), policy(service.url, f"{arguments}, extender.ignorable: true"), cycles=2)
     assert len(report.bindings) == 3
     assert report.warnings == [f"plugin extender is passed over: {service.url}/filter: {said}"]
+
+
+async def test_an_answer_without_end_is_left_at_16_mib(service: Service) -> None:
+    """Threat T10: what a service of the user's sends is bounded."""
+    sent = 0
+
+    async def endless() -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(service.request)
+        with suppress(ConnectionError):
+            while sent < 256 << 20:
+                await response.write(b" " * (1 << 20))
+                sent += 1 << 20
+        return response
+
+    service.answers["filter"] = endless
+    report = await decide(world(), policy(service.url, "extender.predicateVerb: filter, extender.httpTimeout: 30s"))
+    assert report.pending["d/job-0"].message == f"extender {service.url}/filter: the answer is larger than 16 MiB"
+    assert sent < 64 << 20, "the rest was not read"
+
+
+async def test_nobody_is_followed_to_where_a_service_points(service: Service) -> None:
+    """Threat T13: a redirect would let the service choose whom scheduler-core talks to, such as the cloud's metadata."""
+
+    async def elsewhere() -> web.StreamResponse:
+        raise web.HTTPTemporaryRedirect(f"{service.url}/secret")
+
+    service.answers["filter"] = elsewhere
+    service.say("secret", {"failedNodes": {}})
+    report = await decide(world(), policy(service.url))
+    assert report.pending["d/job-0"].message == f"extender {service.url}/filter: answered 307 Temporary Redirect"
+    assert [verb for verb, _ in service.asked] == ["filter"]
 
 
 async def test_a_service_that_is_not_there_is_named(service: Service) -> None:

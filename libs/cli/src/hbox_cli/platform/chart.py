@@ -137,6 +137,7 @@ def schema() -> dict[str, Any]:
         services=_closed(**{name: _service(name) for name in SETTINGS}),
         admission=_closed(
             enabled=_BOOLEAN,
+            guardedNamespaces={"type": "array", "items": _NAME, "description": "where the binder binds and evicts nothing"},
             use=_closed(
                 required={**_BOOLEAN, "description": "who names a queue needs the verb use on it"},
                 controllers={"type": "array", "items": {"type": "string", "minLength": 1, "pattern": "^[^'\"\\\\]+$"}},

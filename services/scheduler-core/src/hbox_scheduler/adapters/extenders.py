@@ -148,7 +148,7 @@ async def _post(client: aiohttp.ClientSession, question: Question) -> Mapping[st
         raise Unavailable(f"{url}: {str(e) or type(e).__name__}") from e
     try:
         answer = json.loads(body)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise Unavailable(f"{url}: the answer is not JSON") from e
     if not isinstance(answer, dict):
         raise Unavailable(f"{url}: the answer is not a JSON object")
