@@ -3,7 +3,8 @@
 Run it as `python -m tests.bench flood`; `HBOX_BENCH_FLOOD` is how many pods (100,000), `HBOX_BENCH_FLOOD_KIND` what they wait for: `large` (more cards than
 any node has), `shapes` (the same, in 500 shapes), or `quota` (their queue's capability is used up). Three waits are measured from a pod's creation
 until its node is seen: before the flood, while it comes, and while it stands. The API server and this program take their part of the cores while it comes,
-as they would without HBox: so a flood for another scheduler's pods is measured beside it, which HBox reads and leaves alone.
+as they would without HBox: so a flood for another scheduler's pods is measured beside it, which HBox reads and leaves alone. With `HBOX_BENCH_FLOOD_STAGES=1`
+every job is traced, and a table says where the neighbour's time went while the flood came; tracing a flood costs by itself.
 """
 
 import asyncio
@@ -14,17 +15,20 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hbox_common.kube import NAMESPACES, PODS, QUEUES, Delta, Informer, KubeClient, Pod
 
+from ..e2e.collector import collector
 from .platform import HBOX, cpu_s, rss_mib
 from .scheduler import report
+from .waits import show, traced
 
 FLOOD = int(os.environ.get("HBOX_BENCH_FLOOD", "100000"))
+STAGES = bool(os.environ.get("HBOX_BENCH_FLOOD_STAGES"))
 KIND = os.environ.get("HBOX_BENCH_FLOOD_KIND", "large")
 NODES = 100
 SHAPES = 500
@@ -97,6 +101,12 @@ class Neighbour:
         late = time.monotonic()
         return sorted(1000 * (self._bound.get(name, late) - self._created[name]) for name in mine)
 
+    def times(self) -> tuple[dict[str, float], dict[str, float]]:
+        """When each pod was created and seen with its node, by name, in seconds since the epoch."""
+        since = time.time() - time.monotonic()
+        bound = {name: since + seen for name, seen in self._bound.items()}
+        return {name: since + made for name, made in self._created.items() if name in bound}, bound
+
 
 def at(waits: Sequence[float], share: float) -> float:
     return waits[max(0, math.ceil(share * len(waits)) - 1)]
@@ -128,7 +138,8 @@ async def _beside(neighbour: Neighbour, work: Awaitable[None]) -> tuple[list[flo
     return waits, time.monotonic() - began
 
 
-async def _measure(state: Path, pids: dict[str, int]) -> None:
+async def _measure(state: Path, pids: dict[str, int]) -> tuple[dict[str, float], dict[str, float]]:
+    """Times of the neighbour's pods that came with the flood."""
     config = str(state / "kubeconfig")
     async with (
         KubeClient.connect(config, user_agent="bench") as client,
@@ -160,7 +171,9 @@ async def _measure(state: Path, pids: dict[str, int]) -> None:
         await client.json("DELETE", PODS.path("flood"), params={"gracePeriodSeconds": "0"}, timeout_s=300)
         await asyncio.sleep(QUIET_S)
         before = {name: cpu_s(pid) for name, pid in pids.items()}
+        earlier = neighbour.times()[0].keys()
         coming, took_s = await _beside(neighbour, _flood(flooding, FLOOD, "hbox"))
+        created, bound = neighbour.times()
         said(f"while {FLOOD:,} come ({FLOOD / took_s:.0f}/s)", coming)
         used = {name: cpu_s(pid) - before[name] for name, pid in pids.items()}
         print(f"{'':4}processor time while they come, s: {', '.join(f'{n} {s:.1f}' for n, s in used.items())}", flush=True)
@@ -184,23 +197,33 @@ async def _measure(state: Path, pids: dict[str, int]) -> None:
                 report(f"{FLOOD:,} pending: {name}", rss_mib(pids[name]), "MiB", most, least=False)
         for task in watching:
             task.cancel()
+    return {name: made for name, made in created.items() if name not in earlier}, bound
 
 
 def main() -> None:
     print(f"{FLOOD:,} pods that wait ({KIND}) of one namespace; {PER_S:g} pods a second of another; {NODES} nodes of 8 cards")
     state = Path(tempfile.mkdtemp(prefix="hbox-bench-"))
-    errors = (state / "up.err").open("wb")
-    up = subprocess.Popen(
-        [HBOX, "up", "--state", state, "--nodes", f"{NODES}x8"], stdout=subprocess.PIPE, stderr=errors, text=True
-    )
     try:
-        assert up.stdout is not None
-        if not any(line.startswith("ready") for line in up.stdout):
-            raise SystemExit(f"hbox up did not get ready; see {state}/logs")
-        asyncio.run(_measure(state, json.loads((state / "pids.json").read_text())))
+        if not STAGES:
+            _run(state, {})
+            return
+        with collector() as got:
+            created, bound = _run(state, traced(got.url))
+        show(created, bound, got)
     finally:
-        up.terminate()
-        up.wait(60)
-        errors.close()
         if not os.environ.get("HBOX_BENCH_KEEP"):
             shutil.rmtree(state, ignore_errors=True)
+
+
+def _run(state: Path, env: Mapping[str, str]) -> tuple[dict[str, float], dict[str, float]]:
+    with (state / "up.err").open("wb") as errors:
+        words = [str(HBOX), "up", "--state", str(state), "--nodes", f"{NODES}x8"]
+        up = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **env})
+        try:
+            assert up.stdout is not None
+            if not any(line.startswith("ready") for line in up.stdout):
+                raise SystemExit(f"hbox up did not get ready; see {state}/logs")
+            return asyncio.run(_measure(state, json.loads((state / "pids.json").read_text())))
+        finally:
+            up.terminate()
+            up.wait(60)

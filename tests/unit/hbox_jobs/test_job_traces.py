@@ -33,8 +33,8 @@ class World:
     def say(self, wall: float) -> None:
         batch = self.jobs.take(wall + 1000.0, wall)
         self.traces.announced(batch.pending, batch.settled, wall, wall + 0.01)
-        while self.jobs.phases:
-            self.traces.entered(self.jobs.phases.popleft())
+        while phases := self.jobs.take_phases(1, now=wall):
+            self.traces.entered(phases[0])
 
     def roots(self) -> list[ReadableSpan]:
         return [span for span in self.exporter.get_finished_spans() if span.name == "job"]

@@ -381,23 +381,22 @@ class JobController:
         listed, said = self.jobs.ids(), dict[JobId, JobPhase]()
         full = TokenBucket(rate_per_s=self._settings.phases_per_s, burst=PHASES_AT_ONCE)
         slow = TokenBucket(rate_per_s=BUSY_SHARE * self._settings.phases_per_s, burst=PHASES_AT_ONCE)
-        rested = 0  #: of the oldest phases
         while True:
-            if not rested:
-                while not self.jobs.phases:
-                    self._behind.clear()
-                    await self._behind.wait()
-                rested = len(self.jobs.phases)
-                await asyncio.sleep(PHASE_REST_S)
-            fresh = wall_s() - self.jobs.phases[0].at < PHASES_PATIENCE_S
-            bucket = slow if fresh and self._announcer.busy() else full
+            waiting = self.jobs.phases
+            rest_s = waiting.wait_s(wall := wall_s(), PHASE_REST_S)
+            if rest_s is None:
+                self._behind.clear()
+                await self._behind.wait()
+                continue
+            if rest_s > 0.0:
+                await asyncio.sleep(rest_s)
+                continue
+            bucket = slow if waiting.age_s(wall) < PHASES_PATIENCE_S and self._announcer.busy() else full
             limit = bucket.available(now := monotonic_s())
             if limit == 0:
                 await asyncio.sleep(bucket.wait_s(now))
                 continue
-            before = len(self.jobs.phases)
-            phases = self.jobs.take_phases(min(limit, rested))
-            rested = max(0, rested - (before - len(self.jobs.phases)))
+            phases = self.jobs.take_phases(limit, now=wall, rest_s=PHASE_REST_S)
             bucket.spend(len(phases))
             if listed or said:
                 phases = await self._news(phases, listed, said)

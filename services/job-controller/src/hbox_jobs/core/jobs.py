@@ -24,6 +24,7 @@ from .budgets import Budgets, BudgetView
 from .intake import Intake, Turns, held_text
 from .job import Record, Tally, class_of, gang_part, gated_of, job_of, placed_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
+from .phasequeue import PhaseQueue
 from .phases import phase_of
 from .stuck import stuck_text
 from .views import GroupView, PodView, content
@@ -43,8 +44,6 @@ CROWD = 4
 MOST_OTHERS = 16
 #: A PodRef takes about 110 bytes of a message that may have 8 MiB.
 MAX_PODS = 20_000
-#: Phases that wait for the bus; beyond, the oldest are dropped before a long outage fills the memory.
-MAX_PHASES = 100_000
 
 #: For so long it is remembered that a pod ended, and of so many at most.
 ENDED_S, MAX_ENDED = 60.0, 10_000
@@ -90,7 +89,7 @@ class Jobs:
         self._facts_said = float("-inf")  #: monotonic; when some were said last
         self._disowned: dict[JobId, None] = {}
         self._revision = 0
-        self.phases: deque[JobPhaseChanged] = deque(maxlen=MAX_PHASES)
+        self.phases = PhaseQueue()
         self.pending = 0  #: jobs with pods to place of which nobody has said why they wait
 
     def resume(self, revision: int) -> None:
@@ -468,18 +467,16 @@ class Jobs:
             namespaces=self.neighbours.namespaces.take(),
         )
 
-    def take_phases(self, limit: int) -> list[JobPhaseChanged]:
-        """The oldest phases, at most one of a job: they may be said side by side, the next of a job only behind them.
+    def take_phases(self, limit: int, *, now: float, rest_s: float = 0.0) -> list[JobPhaseChanged]:
+        """Phases that were entered `rest_s` ago or earlier, at most one of a job, of namespaces in turns. `now`: seconds since the epoch.
 
         That a job was pending is left out where that is over already.
         """
-        taken: dict[JobId, JobPhaseChanged] = {}
-        while self.phases and len(taken) < limit and self.phases[0].job not in taken:
-            phase = self.phases.popleft()
-            record = self.known(phase.job)
-            if phase.phase is not JobPhase.PENDING or (record is not None and record.phase is JobPhase.PENDING):
-                taken[JobId(phase.job)] = phase
-        return list(taken.values())
+        return self.phases.take(limit, now=now, rest_s=rest_s, is_news=self._is_news)
+
+    def _is_news(self, phase: JobPhaseChanged) -> bool:
+        record = self.known(phase.job)
+        return phase.phase is not JobPhase.PENDING or (record is not None and record.phase is JobPhase.PENDING)
 
     def _settle(self, record: Record, withdrawn: list[tuple[JobId, int]], wall: float, now: float) -> Job | None:
         """Work a job out. Returns it where it has to be announced; withdraws what was announced and is no more."""
@@ -571,7 +568,7 @@ class Jobs:
         assert record.job is not None
         self.pending += (phase is JobPhase.PENDING) - (record.phase is JobPhase.PENDING)
         record.phase = phase
-        self.phases.append(
+        self.phases.add(
             JobPhaseChanged(
                 job=record.job.id,
                 namespace=record.namespace,
@@ -702,3 +699,4 @@ class Jobs:
         assert list(self._lazy.values()) == sorted(self._lazy.values())
         assert not set(self._urgent) & self._lazy.keys()
         self._intake.validate()
+        self.phases.validate()
