@@ -6,11 +6,14 @@
 import difflib
 import gc
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+
+from hbox_common.errors import InvalidRequest
 
 from .context import Context, group_options, merged
 from .exits import Exit, leaf, status_of, tell
@@ -86,7 +89,20 @@ def cli(
     hbox up                            the platform alone, for kubectl --kubeconfig .hbox/kubeconfig
     hbox up --kubeconfig PATH          the platform against your cluster
     """
+    if named := os.environ.get("HBOX_CARD_RESOURCES", ""):
+        _count_by_model(named)
     ctx.obj = merged(Context(), state=state, form=form, no_headers=no_headers, color=color, debug=debug)
+
+
+def _count_by_model(named: str) -> None:
+    """Commands count the cards that services count, where they are told the same."""
+    from hbox_common.model import VENDORS  # noqa: PLC0415  not for --help
+    from hbox_common.model.devices.bymodel import parse_card_resources  # noqa: PLC0415
+
+    try:
+        VENDORS.count_by_model(parse_card_resources(named))
+    except InvalidRequest as e:
+        raise InvalidRequest(f"HBOX_CARD_RESOURCES: {e.message}", hint=e.hint) from e
 
 
 def main() -> NoReturn:

@@ -16,6 +16,8 @@ from importlib.metadata import version
 from typing import NoReturn, TypeVar
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.model import VENDORS
+from hbox_common.model.devices.bymodel import parse_card_resources
 from hbox_common.telemetry import gauge, logs, tracing
 
 from .health import Health, HealthServer
@@ -39,6 +41,7 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     """The whole of a service's `__main__`."""
     try:
         config = load(settings, service)
+        VENDORS.count_by_model(parse_card_resources(config.card_resources))
     except InvalidRequest as e:
         print(f"{service}: {e}", file=sys.stderr)  # noqa: T201  logs are not set up yet
         sys.exit(EXIT_SETTINGS)

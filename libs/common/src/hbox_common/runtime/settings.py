@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from hbox_common.bus import Access
 from hbox_common.bus.users import SERVICES
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.devices.bymodel import parse_card_resources
 from hbox_common.telemetry.logs import LogFormat
 from hbox_common.yamltext import settings_of
 
@@ -56,6 +57,11 @@ class Settings(BaseSettings):
     leader_election: bool = Field(
         False, description="true where several processes of this service run: one acts, the others stand by"
     )
+    card_resources: str = Field(
+        "",
+        description="resources by which device plugins count cards of one model, each as DOMAIN/NAME=MODEL, joined by commas",
+    )
+
     lease_namespace: str = Field("hbox-system", description="the namespace of the leases")
     lease_duration_s: float = Field(
         15.0, ge=1, le=300, description="after so long without a sign of life another process takes over"
@@ -73,6 +79,15 @@ class Settings(BaseSettings):
     def _nats_address(cls, value: str) -> str:
         if not all(part.strip().startswith(("nats://", "tls://")) for part in value.split(",")):
             raise ValueError("must begin with nats:// or tls://")
+        return value
+
+    @field_validator("card_resources")
+    @classmethod
+    def _known_cards(cls, value: str) -> str:
+        try:
+            parse_card_resources(value)
+        except InvalidRequest as e:
+            raise ValueError(str(e)) from e
         return value
 
     @property

@@ -7,6 +7,7 @@ from hbox_common.errors import Bug, InvalidRequest
 
 from .amd import AMD
 from .asking import PodDevices
+from .bymodel import CountedByModel
 from .cards import MAX_CARDS, Card, CardAllocation
 from .fitting import Fitted, Refused, fit
 from .hygon import HYGON
@@ -45,6 +46,15 @@ class Vendors:
         self.model_prefixes = tuple(f"{name}." for name in self.cards)
         self.no_models = frozenset(self.model_prefixes).union(*(vendor.no_models for vendor in vendors))
         self.figures: Mapping[str, Figures] = {name: found for vendor in vendors for name, found in vendor.figures.items()}
+
+    def count_by_model(self, named: Sequence[CountedByModel]) -> None:
+        """Take these, beside all others, for the resources that count cards by model. Raises InvalidRequest for a resource that a vendor has already."""
+        others = [vendor for vendor in self._vendors if not isinstance(vendor, CountedByModel)]
+        taken = {name for vendor in others for name in (vendor.cards, *vendor.parts)}
+        for vendor in named:
+            if vendor.cards in taken:
+                raise InvalidRequest(f"{vendor.cards} counts cards of any model", hint="leave it out")
+        self.adopt((*others, *named))
 
     def __iter__(self) -> Iterator[Vendor]:
         return iter(self._vendors)
