@@ -1,11 +1,13 @@
 """Vendors whose cards are judged one by one: HAMi's generic rule (reference hami §1.4).
 
-A vendor's own rules come in by overriding `node_fault`, `judge`, `amounts`, `choose` and `choice_score`, each of which says one thing.
+A vendor's own rules come in by overriding `node_fault`, `judge`, `further`, `amounts`, `choose` and `choice_score`, each of which says one thing.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
 
 from hbox_common.errors import InvalidRequest
 
@@ -14,7 +16,11 @@ from .asking import Ask
 from .cards import ALL_CORES, Card, CardSlice
 from .fitting import Offer, Refused, refused
 from .labels import DeviceLabel
-from .vendor import BINPACK, CARD_POLICY, SPREAD, WEIGHTS, Vendor
+from .policies import CardPolicy, card_policy, is_true
+from .vendor import CARD_POLICY, WEIGHTS, Vendor
+
+#: A card that fits, and the slice that it would give.
+Fitting = tuple[Card, CardSlice]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,29 +31,63 @@ class CardVendor(Vendor):
     nouse_uuid: str = ""
     nouse_type: str = ""  #: models that it may not have; those that it may is `models_annotation`
 
+    numa_bind: str = ""  #: of a pod: whether its container's cards have to be of one NUMA node
+
     def fit(self, offer: Offer, ask: Ask) -> tuple[CardSlice, ...] | Refused:
         """Each card by itself, in HAMi's order of checks, the first of which that fails is its label; of those that fit the vendor's choice."""
         if (label := self.node_fault(offer, ask)) is not None:
             return Refused({label: 0}, len(offer.cards))
-        if ask.count > len(offer.cards):
+        if ask.count > len(offer.cards) and not self.divides(offer):
             return Refused({DeviceLabel.NODE_INSUFFICIENT: 0}, len(offer.cards))
         labels: Counter[DeviceLabel] = Counter()
-        fitting: list[tuple[Card, CardSlice]] = []
+        exhausted: Counter[DeviceLabel] = Counter()
+        fitting: list[Fitting] = []
         for card in offer.cards:
             found = self.judge(offer, card, ask)
             if isinstance(found, DeviceLabel):
                 labels[found] += 1
-            else:
-                fitting.append((card, found))
-        if len(fitting) < ask.count:
+                continue
+            fitting.append((card, found))
+            more, until = self.further(offer, card, ask, found)
+            fitting += [(card, taken) for taken in more]
+            if until is not None:
+                exhausted[until] += 1
+        numa = is_true(offer.wishes.get(self.numa_bind, "")) if self.numa_bind else False
+        order = self.policy(offer).order(whole=ask.whole, numa_first=numa)
+        fitting.sort(key=lambda each: order(each[0], self.card_score(offer, each[0], each[1])))
+        groups = [list(group) for _, group in groupby(fitting, lambda each: each[0].numa)] if numa else [fitting]
+        enough = [group for group in groups if len(group) >= ask.count]
+        if not enough:
+            labels += exhausted
+            if len(groups) > 1:
+                labels[DeviceLabel.NUMA] = sum(len(group) for group in groups[:-1])
             if fitting:
-                labels[DeviceLabel.TOO_FEW] = len(fitting)
+                labels[DeviceLabel.TOO_FEW] = len(groups[-1])
             return refused(offer, labels)
-        chosen = self.choose(offer, fitting, ask)
+        if not self.policy(offer).orders:  # where it is all the same to the pod, the NUMA node that it leaves least of
+            enough.sort(key=len)
+        chosen = self.choose(offer, enough[0], ask)
         if isinstance(chosen, DeviceLabel):
             labels[chosen] += len(fitting)
             return refused(offer, labels)
         return tuple(chosen)
+
+    def policy(self, offer: Offer) -> CardPolicy:
+        return card_policy(offer.wishes.get(CARD_POLICY) or offer.policy)
+
+    def divides(self, offer: Offer) -> bool:  # noqa: ARG002  most vendors do not
+        """Whether a container may have several slices of one card of the node: more slices than there are cards."""
+        return False
+
+    def further(
+        self,
+        offer: Offer,  # noqa: ARG002
+        card: Card,  # noqa: ARG002
+        ask: Ask,  # noqa: ARG002
+        first: CardSlice,  # noqa: ARG002  most vendors give a container one slice of a card
+    ) -> tuple[Iterable[CardSlice], DeviceLabel | None]:
+        """The slices that a card gives to the same container beside the first, and why not one more."""
+        return (), None
 
     def node_fault(self, offer: Offer, ask: Ask) -> DeviceLabel | None:  # noqa: ARG002  most vendors have none
         """Why the node as a whole cannot take the request."""
@@ -66,6 +106,8 @@ class CardVendor(Vendor):
             return DeviceLabel.UUID
         if held.pods >= card.shares:
             return DeviceLabel.SLOTS
+        if held.pods and self.policy(offer).mutex:
+            return DeviceLabel.EXCLUSIVE
         memory, cores = self.amounts(card, ask)
         if held.memory_mib + memory > card.memory_mib:
             return DeviceLabel.MEMORY
@@ -93,13 +135,10 @@ class CardVendor(Vendor):
         """MiB and percent of compute that the card has to give."""
         return ask.memory_on(card.memory_mib), ask.cores
 
-    def choose(self, offer: Offer, fitting: Sequence[tuple[Card, CardSlice]], ask: Ask) -> Sequence[CardSlice] | DeviceLabel:
-        """`ask.count` of the slices that fit, by the pod's policy for cards: fullest first (binpack), emptiest first (spread); of equal ones the lowest index.
-        Without a policy: whole cards by index, parts where the least is left."""
-        policy = offer.wishes.get(CARD_POLICY) or offer.policy
-        sign = 1.0 if policy == SPREAD else -1.0 if policy == BINPACK or not ask.whole else 0.0
-        ordered = sorted(fitting, key=lambda each: (sign * self.card_score(offer, each[0], each[1]), each[0].index))
-        return [taken for _, taken in ordered[: ask.count]]
+    def choose(self, offer: Offer, fitting: Sequence[Fitting], ask: Ask) -> Sequence[CardSlice] | DeviceLabel:  # noqa: ARG002
+        """`ask.count` of the slices that fit, which come in the order of the pod's policy: the first of them. Without a policy that order is by index for
+        whole cards, and for parts by what is left."""
+        return [taken for _, taken in fitting[: ask.count]]
 
     def card_score(self, offer: Offer, card: Card, taken: CardSlice) -> float:
         """How full the card is with the slice on it, by HAMi's formula (reference hami §1.4): 0 for an idle one, 30 for one with nothing left."""
@@ -129,6 +168,7 @@ def listed(offer: Offer, annotation: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+@lru_cache(maxsize=1024)
 def weights_of(text: str) -> tuple[float, float, float]:
     """Of slots, cores and memory in the score of a card, from `slot=1,core=1,memory=3`; (1, 1, 1) where nothing is written. Raises InvalidRequest."""
     if not text.strip():

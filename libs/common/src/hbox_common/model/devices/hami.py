@@ -179,6 +179,12 @@ def _traits(position: int, fields: Mapping[str, Any]) -> CardTraits | None:
     return said if said != CardTraits() else None
 
 
+def _record_traits(position: int, fields: Sequence[str]) -> CardTraits | None:
+    if len(fields) < max(_RECORD_FIELDS):
+        return None
+    return _traits(position, {"devcore": fields[3], "mode": fields[8]})
+
+
 def _from_records(text: str, type_prefix: str) -> list[Card]:
     cards = []
     for position, record in enumerate(part for part in text.split(":") if part.strip()):
@@ -198,6 +204,7 @@ def _from_records(text: str, type_prefix: str) -> list[Card]:
                 shares=_whole(position, "count", fields[1]),
                 numa=_whole(position, "numa", fields[5]),
                 healthy=health in _TRUE,
+                traits=_record_traits(position, fields),
             )
         )
     return cards

@@ -1,17 +1,58 @@
 """NVIDIA, shared by HAMi (reference hami §2.1).
 
-Without HAMi's register the labels are those of GPU feature discovery. What does not stand here: MIG (the plugin's instances are not registered as cards).
+Without HAMi's register the labels are those of GPU feature discovery. Beside HAMi's generic rule there are: the way in which cards are shared (`hami-core`,
+`mig`, `mps`), which a pod may name; cards that an operator has cordoned one by one; how well cards are linked (`linkscore`); instances of MIG (`mig`).
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from . import linkscore
+from .asking import Ask
+from .cards import Card, CardSlice
+from .cardvendor import Fitting
+from .fitting import Offer
 from .hami import HamiVendor
-from .vendor import Figures
+from .vendor import Figures, NodeReport
 
 GPU = "nvidia.com/gpu"
 GPU_CORES = "nvidia.com/gpucores"
 GPU_MEMORY = "nvidia.com/gpumem"
 GPU_MEMORY_PERCENT = "nvidia.com/gpumem-percentage"
 
-NVIDIA = HamiVendor(
+#: Of a node, written by an operator: ids of cards that take no new work. Read up to so many characters: a thousand ids.
+CORDON, CORDON_CHARS = "hami.io/device-cordon", 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NvidiaVendor(HamiVendor):
+    links_annotation: str = ""  #: of a node: how well its cards are linked
+
+    def register(self, node: NodeReport) -> tuple[Card, ...]:
+        """As all of HAMi's; what is said of cards beside is read too. A matrix of links that cannot be read is none: links are a preference, and a node is
+        not out of use for it."""
+        cards = HamiVendor.register(self, node)
+        cordoned = {name.strip() for name in node.annotations.get(CORDON, "")[:CORDON_CHARS].split(",")}
+        if not cordoned.isdisjoint([card.uuid for card in cards]):
+            cards = tuple(
+                replace(card, traits=replace(card.says, cordoned=True)) if card.uuid in cordoned else card for card in cards
+            )
+        return linkscore.linked(cards, node.annotations.get(self.links_annotation, ""))
+
+    def has_type(self, offer: Offer, card: Card) -> bool:
+        """Also by how the card is shared: the pod's word has to contain the card's, as in HAMi."""
+        mode = offer.wishes.get(self.mode_annotation, "") if self.mode_annotation else ""
+        return (not mode or card.says.mode in mode) and HamiVendor.has_type(self, offer, card)
+
+    def choose(self, offer: Offer, fitting: Sequence[Fitting], ask: Ask) -> Sequence[CardSlice]:
+        """By links where the pod's policy says so: several cards that are linked best, one card that the others miss least."""
+        if not self.policy(offer).topology or len(fitting) <= ask.count:
+            return [taken for _, taken in fitting[: ask.count]]
+        chosen = linkscore.chosen(offer.cards, [card for card, _ in fitting], ask.count)
+        return [fitting[place][1] for place in chosen]
+
+
+NVIDIA = NvidiaVendor(
     name="nvidia",
     kind="NVIDIA",
     cards=GPU,
@@ -25,6 +66,18 @@ NVIDIA = HamiVendor(
     memory_label="nvidia.com/gpu.memory",
     models_annotation="nvidia.com/use-gputype",
     mode_annotation="nvidia.com/vgpu-mode",
+    nouse_type="nvidia.com/nouse-gputype",
+    use_uuid="nvidia.com/use-gpuuuid",
+    nouse_uuid="nvidia.com/nouse-gpuuuid",
+    numa_bind="nvidia.com/numa-bind",
+    links_annotation="hami.io/node-nvidia-score",
+    wishes=(
+        "nvidia.com/nouse-gputype",
+        "nvidia.com/use-gpuuuid",
+        "nvidia.com/nouse-gpuuuid",
+        "nvidia.com/numa-bind",
+        "nvidia.com/vgpu-mode",
+    ),
     unsupported=("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"),
     allocated_annotation="hami.io/vgpu-devices-allocated",
     # By NVIDIA's data sheets; of models that come in several shapes the one with NVLink (SXM).

@@ -1,0 +1,69 @@
+"""By which order a pod's cards are chosen among those that fit: `hami.io/gpu-scheduler-policy`, one word or several (reference hami §1.4).
+
+`binpack`, `spread` and `numa` are orders; several, separated by commas, count one after the other. `mutex` and `topology-aware` are no orders: the first keeps
+shared cards out (`CardVendor.judge`), the second chooses among cards by their links (`linkscore`). Among cards that are equal to the policy the one of the
+highest NUMA node goes first, as in HAMi from v2.10, then the one of the lowest index; where HAMi has several words, of the highest.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .cards import Card
+from .vendor import BINPACK, SPREAD
+
+NUMA, MUTEX, TOPOLOGY = "numa", "mutex", "topology-aware"
+
+#: Of Go's strconv.ParseBool, by which HAMi reads annotations.
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+
+#: Words that are read of one annotation: there are five.
+_WORDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CardPolicy:
+    """`orders` is empty where nobody names one: whole cards then go by index, parts where the least is left."""
+
+    orders: tuple[str, ...] = ()
+    mutex: bool = False  #: only cards that nobody is on
+    topology: bool = False  #: by links
+    chained: bool = False  #: written as several words, or as `numa`
+
+    def order(self, *, whole: bool, numa_first: bool = False) -> Callable[[Card, float], tuple[float, ...]]:
+        """The key to sort cards by, of a card and its score (the fuller, the higher): the lowest key goes first.
+
+        `numa_first`: the cards of one NUMA node have to follow one another (numa-bind).
+        """
+        orders = self.orders
+        if not orders:
+            fullest = 0.0 if whole else -1.0
+            return lambda card, score: (-card.numa if numa_first else 0, fullest * score, card.index)
+        if self.chained:
+            if numa_first:
+                orders = (NUMA, *(each for each in orders if each != NUMA))
+            return lambda card, score: (*(_key(each, card, score) for each in orders), -card.index)
+        # HAMi goes up through the NUMA nodes where it packs, and down where it spreads.
+        first = (1 if orders[0] == BINPACK else -1) if numa_first else 0
+        return lambda card, score: (first * card.numa, _key(orders[0], card, score), -card.numa, card.index)
+
+
+@lru_cache(maxsize=1024)
+def card_policy(text: str) -> CardPolicy:
+    """The policy that is written. Words that HAMi does not know count as none of these: it spreads then."""
+    words = [word.strip().lower() for word in text.split(",", _WORDS)[:_WORDS]]
+    if not any(words):
+        return CardPolicy()
+    orders = tuple(dict.fromkeys(word for word in words if word in (BINPACK, SPREAD, NUMA))) or (SPREAD,)
+    return CardPolicy(orders, MUTEX in words, TOPOLOGY in words, chained=len(words) > 1 or words == [NUMA])
+
+
+def is_true(text: str) -> bool:
+    """Whether an annotation says yes, as HAMi reads it."""
+    return text.strip() in _TRUE
+
+
+def _key(order: str, card: Card, score: float) -> float:
+    if order == BINPACK:
+        return -score
+    return score if order == SPREAD else -float(card.numa)
