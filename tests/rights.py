@@ -15,7 +15,7 @@ class Right(NamedTuple):
 
 _RIGHTS = {
     "binder": """
-        *            core                   nodes                   *               get patch
+        *            core                   nodes                   *               get list watch patch
         *            core                   pods                    *               get
         *            core                   pods/binding            *               create
         *            core                   pods/eviction           *               create

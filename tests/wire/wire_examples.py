@@ -190,7 +190,7 @@ _queue = Queue(
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},
     taints=(Taint("gpu", "yes", TaintEffect.NO_SCHEDULE),), conditions={"Ready": "True"}, allocatable={"cpu": 64000},
-    cards=(Card(0, "GPU-1", "H100", 81920, 10, 1, False),), cordoned_by="hbox", cordon_reason="broken", gone=True,
+    cards=(Card(0, "GPU-1", "H100", 81920, 10, 1, False),), cordoned_by="hbox", cordon_reason="broken", gone=True, registered=("NVIDIA",),
 )  # fmt: skip
 _verdict = JobVerdict(
     job=_JOB,

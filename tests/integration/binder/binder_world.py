@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hbox_binder.app import run
+from hbox_binder.core import NodeCards
 from hbox_binder.settings import BinderSettings
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
 from hbox_common.events import (
@@ -19,11 +20,25 @@ from hbox_common.events import (
     EvictDecided,
     EvictKind,
     NodeObserved,
+    NodeStateChanged,
     Outcome,
     OutcomesObserved,
 )
 from hbox_common.kube import NODES, PODS, KubeClient, Pod, read_pod
-from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, JobId, NodeName, PlanId, PodUid, QueueName
+from hbox_common.model import (
+    Card,
+    CardSlice,
+    ClaimId,
+    DecisionId,
+    Epoch,
+    Generation,
+    JobId,
+    NodeName,
+    NodeState,
+    PlanId,
+    PodUid,
+    QueueName,
+)
 from hbox_common.runtime import Health
 from hbox_sandbox.api.faults import Plan, Rule
 from hbox_sandbox.api.server import ApiServer
@@ -52,6 +67,7 @@ class BinderWorld:
                 elif isinstance(delivery.event, NodeObserved):
                     self.nodes.append(delivery.event)
 
+        await self.states("n1", "n2")
         ears = asyncio.create_task(self.bus.follow([OutcomesObserved, NodeObserved], hear, start=Start.ALL))
         yield self
         ears.cancel()
@@ -88,6 +104,12 @@ class BinderWorld:
         self.api.faults.install(Plan(rules=list(rules)))
 
     # --- the cluster
+
+    async def states(self, *names: str, registered: Sequence[str] = (), cards: int = 8) -> None:
+        """What topology-collector says of these nodes: cards of 80 GiB each."""
+        async with Bus.connect(self.nats.url, name="topology-collector", instance="test") as bus:
+            for name in names:
+                await bus.publish(NodeStateChanged(node=a_state(name, registered=registered, cards=cards)), name)
 
     async def pod(self, name: str, *, spec: Mapping[str, Any] | None = None, **annotations: str) -> Pod:
         manifest = {
@@ -134,6 +156,18 @@ class BinderWorld:
 
         await until(final)
         return final()[0]
+
+
+def a_state(name: str = "n1", *, registered: Sequence[str] = (), cards: int = 8) -> NodeState:
+    own = tuple(Card(index=i, uuid=f"GPU-{i}", model="A100", memory_mib=81_920, shares=10, kind="NVIDIA") for i in range(cards))
+    return NodeState(NodeName(name), name, Generation(1), True, cards=own, registered=tuple(registered))
+
+
+def known_cards() -> NodeCards:
+    """As a binder knows them that has read the state of n1."""
+    cards = NodeCards()
+    cards.see(a_state())
+    return cards
 
 
 def a_bind(pod: Pod, *, node: str = "n1", claim: str = "", generation: int = 1, deadline: float = 0.0) -> Bind:

@@ -37,7 +37,7 @@ from hbox_common.runtime.health import Condition
 from hbox_sandbox.api.faults import Plan, Rule
 
 from ...waiting import until
-from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict
+from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict, known_cards
 
 BINDING = "pods/binding"
 PDBS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
@@ -558,7 +558,13 @@ async def test_a_decision_is_not_done_with_before_its_outcome_is_stored(
 
     monkeypatch.setattr(world.bus, "publish", hold)
     worker = Worker(
-        Binder(Limits()), world.client, world.bus, Condition("kube"), taken_grace_s=-1, epochs=Epochs(epoch, every_s=0.0)
+        Binder(Limits()),
+        world.client,
+        world.bus,
+        Condition("kube"),
+        taken_grace_s=-1,
+        cards=known_cards(),
+        epochs=Epochs(epoch, every_s=0.0),
     )
     decided = Delivery(
         event=BindDecided(epoch=Epoch(1), binds=(bind,)),

@@ -18,6 +18,8 @@ from hbox_binder.core import (
     Report,
     Start,
     Ticked,
+    Unlock,
+    Unlocked,
     Verb,
 )
 from hbox_common.events import Bind, BindOutcome, Evict, EvictKind
@@ -29,6 +31,10 @@ FINDINGS: dict[Verb, list[Finding]] = {
     Verb.EVICT: [Finding.ACCEPTED, Finding.GONE, Finding.BLOCKED, Finding.REFUSED, Finding.UNCLEAR],
 }
 SETTLING = {Verb.BIND: Finding.BOUND, Verb.FENCE: Finding.UNBOUND, Verb.EVICT: Finding.ACCEPTED}
+
+
+#: The node of all pods but the first: its device plugin hands over the cards of one pod at a time.
+GPU = NodeName("gpu")
 
 
 def decision(pod: int, claim: int, generation: int, kind: EvictKind | None, deadline: float) -> Bind | Evict:
@@ -45,7 +51,7 @@ def decision(pod: int, claim: int, generation: int, kind: EvictKind | None, dead
     if kind is not None:
         return Evict(kind=kind, reason="", **common)
     return Bind(
-        plan=PlanId("p"), queue=QueueName("q"), resource_version="1", node=NodeName("n"), deadline=deadline, **common
+        plan=PlanId("p"), queue=QueueName("q"), resource_version="1", node=GPU if pod else NodeName("n"), deadline=deadline, **common
     )  # fmt: skip
 
 
@@ -56,7 +62,11 @@ def rank(d: Bind | Evict) -> tuple[int, bool]:
 class BinderMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.core = Binder(Limits(slots=3, urgent_slots=1, evictions_per_min=6.0, remembered=1000))
+        self.core = Binder(
+            Limits(slots=3, urgent_slots=1, evictions_per_min=6.0, remembered=1000), takes_turns=lambda bind: bind.node == GPU
+        )
+        self.turn: DecisionId | None = None  #: whose it is on GPU
+        self.locked = False  #: whether GPU may be, by a pod whose turn is over
         self.now = 0.0
         self.epoch = 1
         self.under_way: dict[DecisionId, Start] = {}
@@ -74,11 +84,21 @@ class BinderMachine(RuleBasedStateMachine):
                     assert all(s.call.decision.pod_uid != asked.pod_uid for s in self.under_way.values()), "two calls on a pod"
                     assert rank(asked) >= self.highest.get(asked.claim, (0, False)), "a superseded decision was begun"
                     self.under_way[asked.id] = effect
+                    if effect.call.verb is Verb.BIND and isinstance(asked, Bind) and asked.node == GPU:
+                        assert effect.call.locked
+                        assert not self.locked, "bound to a node in allocation"
+                        assert self.turn in (None, asked.id), "two pods in allocation on a node"
+                        self.turn = asked.id
                 case Report():
                     said = effect.outcome
+                    if said.outcome is BindOutcome.BOUND and said.decision == self.turn:
+                        self.turn, self.locked = None, True
                     if said.outcome is not BindOutcome.UNKNOWN:
                         assert self.first_words.setdefault(said.decision, said.outcome) is said.outcome, "two answers differ"
                         self.owed.discard(said.decision)
+                case Unlock():
+                    assert effect.bind.id == self.turn
+                    self.turn, self.locked = None, True
                 case Acknowledge():
                     if effect.stale:
                         self.owed.discard(effect.decision)
@@ -88,7 +108,7 @@ class BinderMachine(RuleBasedStateMachine):
             if d.id in self.owed or d.id in self.first_words:
                 self.highest[d.claim] = max(rank(d), self.highest.get(d.claim, (0, False)))
 
-    def step(self, event: Decided | Answered | Ticked) -> None:
+    def step(self, event: Decided | Answered | Unlocked | Ticked) -> None:
         if isinstance(event, Decided):
             for d in event.decisions:
                 self.taken[d.id] = d
@@ -100,7 +120,7 @@ class BinderMachine(RuleBasedStateMachine):
         self.do(self.core.step(event, now=self.now, wall=self.now))
 
     @rule(
-        pod=st.integers(0, 2),
+        pod=st.integers(0, 3),
         claim=st.integers(0, 1),
         generation=st.integers(1, 3),
         kind=st.sampled_from([None, None, EvictKind.EVICT, EvictKind.REVOKE]),
@@ -128,7 +148,16 @@ class BinderMachine(RuleBasedStateMachine):
     def answer(self, data: st.DataObject) -> None:
         id_ = data.draw(st.sampled_from(sorted(self.under_way)))
         call = self.under_way.pop(id_).call
-        self.step(Answered(id_, Answer(data.draw(st.sampled_from(FINDINGS[call.verb])))))
+        finding = data.draw(st.sampled_from(FINDINGS[call.verb]))
+        if finding is Finding.LOCKED and call.locked:
+            self.turn, self.locked = None, True
+        self.step(Answered(id_, Answer(finding)))
+
+    @precondition(lambda self: self.locked)
+    @rule()
+    def the_lock_is_gone(self) -> None:
+        self.locked = False
+        self.step(Unlocked(GPU))
 
     @rule(seconds=st.floats(0.0, 15.0))
     def wait(self, seconds: float) -> None:
@@ -145,6 +174,9 @@ class BinderMachine(RuleBasedStateMachine):
             while self.under_way:
                 id_, start = self.under_way.popitem()
                 self.step(Answered(id_, Answer(SETTLING[start.call.verb])))
+            if self.core.awaits_unlock(GPU):
+                self.the_lock_is_gone()
+                continue
             wake = self.core.next_wake()
             if wake is None:
                 break

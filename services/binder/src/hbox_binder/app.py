@@ -13,8 +13,9 @@ It may be killed at any moment, and nothing has to be written down for that:
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
-from hbox_common.bus import Bus, Start
+from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.errors import HBoxError
 from hbox_common.events import BindDecided, EvictDecided, NodeDecided, NodeStateChanged, PodsAsked
 from hbox_common.kube import KubeClient
@@ -24,7 +25,7 @@ from .adapters.epochs import Epochs, asking
 from .adapters.nodes import NodeWorker
 from .adapters.pooltaints import PoolTaints
 from .adapters.reading import AT_ONCE, PodDesk
-from .core import Binder
+from .core import Binder, NodeCards
 from .settings import BinderSettings
 from .worker import Worker
 
@@ -53,15 +54,28 @@ async def run(settings: BinderSettings, health: Health) -> None:
     ):
         epochs = Epochs(asking(bus, settings.instance))
         on_kube = health.condition("kube")
+        cards = NodeCards()
         worker = Worker(
-            Binder(settings.limits()),
+            Binder(settings.limits(), takes_turns=cards.takes_turns),
             client,
             bus,
             on_kube,
             taken_grace_s=settings.taken_grace_s,
             notice_s=settings.notice_s,
             epochs=epochs,
+            cards=cards,
+            lock_expires_s=settings.node_lock_expires_s,
         )
+        nodes_known = asyncio.Event()
+
+        async def see(deliveries: Sequence[Delivery]) -> None:
+            await taints.handle(deliveries)
+            await worker.see(deliveries)
+
+        async def bind_decided() -> None:
+            await nodes_known.wait()  # what a pod is told of its cards depends on its node
+            await bus.consume("binder-binds", [BindDecided], worker.handle, batch=1, from_last_s=RESENT_S)
+
         nodes = NodeWorker(client, bus)
         taints = PoolTaints(client, on=settings.pool_taints)
         async with asyncio.TaskGroup() as group:
@@ -72,9 +86,11 @@ async def run(settings: BinderSettings, health: Health) -> None:
                     bus.consume("binder-evictions", [EvictDecided], worker.handle, batch=BATCH, from_last_s=RESENT_S)
                 )
             for _ in range(BIND_READERS):
-                group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=1, from_last_s=RESENT_S))
+                group.create_task(bind_decided())
             group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle, last_of_each=True))
-            group.create_task(bus.follow([NodeStateChanged], taints.handle, start=Start.LAST_PER_SUBJECT, writers_only=True))
+            group.create_task(
+                bus.follow([NodeStateChanged], see, start=Start.LAST_PER_SUBJECT, on_ready=nodes_known.set, writers_only=True)
+            )
             group.create_task(taints.run())
             group.create_task(bus.serve(PodsAsked, PodDesk(client).answer))
 

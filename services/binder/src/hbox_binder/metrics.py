@@ -9,6 +9,16 @@ _BINDS = counter("binder_binds", "Outcomes of bind decisions", ["outcome"])
 EVICTIONS = counter("binder_evictions", "Outcomes of evictions and revocations", ["kind", "outcome"])
 NODES = counter("binder_nodes", "Outcomes of node decisions", ["action", "outcome"])
 POOL_TAINTS = counter("binder_pool_taints", "Taints of exclusive pools that were put or removed, or could not be", ["done"])
+LOCK_WAIT_S = histogram(
+    "binder_node_lock_wait_seconds",
+    "From a bind's coming to its turn, where its node's device plugin allocates for one pod at a time",
+)
+ALLOCATION_S = histogram("binder_allocation_seconds", "From taking a node's lock to its being released")
+IN_LINE = gauge("binder_binds_in_line", "Binds that wait while their node is in allocation")
+LOCKED_NODES = gauge("binder_locked_nodes", "Nodes in allocation")
+LOCKS_REMOVED = counter(
+    "binder_node_locks_removed", "Locks of nodes that were removed because nobody else would have, by why", ["why"]
+)
 BIND_S = histogram("binder_bind_seconds", "One bind against the API server, reads for certainty included")
 _CALL_S = histogram("binder_call_seconds", "One call of any kind", ["verb"])
 DECIDED_S = histogram("binder_decided_seconds", "From the broker's storing of a decision to its outcome being published")

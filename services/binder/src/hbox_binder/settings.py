@@ -34,6 +34,12 @@ class BinderSettings(Settings):
         description="the most seconds that a pod gets to end which makes room for others, whatever it says of its end; -1: as long as it likes. "
         "Whoever waits for its place gives up after 120",
     )
+    node_lock_expires_s: float = Field(
+        300.0,
+        ge=10,
+        le=86_400,
+        description="the age at which a node's lock (hami.io/mutex.lock) is removed whatever its pod shows; HAMi's HAMI_NODELOCK_EXPIRE",
+    )
     concurrency: int = Field(32, ge=8, le=512, description="calls to the Kubernetes API under way at once, 8 to 512")
     patience_s: float = Field(
         3.0, gt=0, le=60, description="seconds until a decision that is not settled is reported as unknown"

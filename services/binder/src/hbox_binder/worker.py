@@ -8,15 +8,16 @@ from functools import partial
 
 from hbox_common.bus import Bus, Delivery, LeadEdgeBatcher
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.events import BindDecided, EvictDecided, Outcome, OutcomesObserved
+from hbox_common.events import Bind, BindDecided, EvictDecided, NodeStateChanged, Outcome, OutcomesObserved
 from hbox_common.kube import KubeClient
-from hbox_common.model import DecisionId
+from hbox_common.model import DecisionId, NodeName
 from hbox_common.runtime import Condition
 from hbox_common.telemetry import within
 
 from . import metrics
 from .adapters.cluster import carry_out
 from .adapters.epochs import Epochs
+from .adapters.nodelocks import NodeLocks
 from .core import (
     Acknowledge,
     Answer,
@@ -28,10 +29,13 @@ from .core import (
     Effect,
     Event,
     Finding,
+    NodeCards,
     Report,
     Ruled,
     Start,
     Ticked,
+    Unlock,
+    Unlocked,
     Verb,
 )
 from .steps import Steps
@@ -67,14 +71,20 @@ class Worker:
         taken_grace_s: int,
         notice_s: int = -1,
         epochs: Epochs,
+        cards: NodeCards,
+        lock_expires_s: float = 300.0,
     ) -> None:
+        """`cards`: by which `core` tells who takes turns."""
         self.core = core
+        self._cards = cards
+        self._locks = NodeLocks(client, on_free=self._freed, waited_for=core.waits_to_bind, expires_s=lock_expires_s)
         self._taken_grace_s, self._notice_s = taken_grace_s, notice_s
         self._client, self._on_kube, self._epochs = client, on_kube, epochs
         self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(
             bus.publish, self._message, SHARD, window_s=OUTCOMES_S, backlog_window_s=MANY_OUTCOMES_S
         )
         metrics.RUNNING.set_function(lambda: core.running)
+        metrics.IN_LINE.set_function(lambda: core.in_line)
         metrics.WAITING.set_function(lambda: core.waiting)
         self._handlings: dict[DecisionId, list[_Handling]] = {}
         self._group = asyncio.TaskGroup()
@@ -86,6 +96,14 @@ class Worker:
         async with self._group:
             self._group.create_task(self._outcomes.run())
             self._group.create_task(self._keep_time())
+            self._group.create_task(self._locks.run())
+
+    async def see(self, deliveries: Sequence[Delivery]) -> None:
+        """What nodes are like now."""
+        for delivery in deliveries:
+            assert isinstance(delivery.event, NodeStateChanged)
+            if self._cards.see(delivery.event.node):
+                self._locks.want()
 
     async def handle(self, deliveries: Sequence[Delivery]) -> None:
         """Take in decisions, and return when the outcome of each is stored by the broker (or it needs none).
@@ -125,7 +143,11 @@ class Worker:
         for effect in effects:
             match effect:
                 case Start():
+                    if effect.lock_wait_s is not None:
+                        metrics.LOCK_WAIT_S.observe(effect.lock_wait_s)
                     self._group.create_task(self._call(effect.call))
+                case Unlock():
+                    self._group.create_task(self._unlock(effect.bind))
                 case Report():
                     self._outcomes.hand_in(effect.outcome).add_done_callback(partial(self._stored, effect))
                 case Acknowledge():
@@ -157,7 +179,15 @@ class Worker:
     async def _call(self, call: Call) -> None:
         decision = call.decision
         started, clock = wall_s(), monotonic_s()
-        answer = await carry_out(self._client, call, taken_grace_s=self._taken_grace_s, notice_s=self._notice_s, now=started)
+        answer = await carry_out(
+            self._client,
+            call,
+            cards=self._cards,
+            locks=self._locks,
+            taken_grace_s=self._taken_grace_s,
+            notice_s=self._notice_s,
+            now=started,
+        )
         took_s = monotonic_s() - clock
         metrics.CALL_S[call.verb].observe(took_s)
         if call.verb is Verb.BIND:
@@ -170,6 +200,17 @@ class Worker:
         if answer.finding in (Finding.UNCLEAR, Finding.REFUSED, Finding.BLOCKED):
             _say(call, answer)
         self._step(Answered(decision.id, answer))
+        if isinstance(decision, Bind):
+            self._freed(decision.node)
+
+    async def _unlock(self, bind: Bind) -> None:
+        await self._locks.release(bind.node, namespace=bind.namespace, pod=bind.pod)
+        self._freed(bind.node)
+
+    def _freed(self, node: NodeName) -> None:
+        """The lock may be gone before the answer to the call that took it is here."""
+        if self.core.awaits_unlock(node) and self._locks.free(node):
+            self._step(Unlocked(node))
 
     def _trace(self, call: Call, started: float, took_s: float) -> None:
         waiting = self._handlings.get(call.decision.id)

@@ -28,6 +28,7 @@ class Bind:
     deadline: float = 0.0  #: seconds since the epoch; 0 = none
     traceparent: str = ""
     rank: int = -1  #: of the pod in its job, to be written on it; -1: none
+    layout: str = ""  #: which container has which of `slices` (`hbox_common.model.devices.layout`); empty: the pod's only container has all
 
 
 @register

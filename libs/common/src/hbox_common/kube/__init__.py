@@ -10,10 +10,11 @@ from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, f
 from .cordon import CordonOutcome, CordonResult, cordon, uncordon
 from .eventwriter import EventWriter, Involved
 from .eviction import EvictOutcome, EvictResult, Notice, announce, evict, notice_of
-from .freshness import OLD_S, Freshness
+from .freshness import OLD_S, Freshness, older
 from .informer import Informer
 from .lease import Lease, Term, release_for
 from .manifests import apply, patch_status, resource_of, wait_established
+from .nodelock import Locked, locks_of, read_locks, write_locks
 from .objects import (
     Affinity,
     Condition,
@@ -155,6 +156,7 @@ __all__ = [
     "LabelSelector",
     "Lease",
     "LeaseRecord",
+    "Locked",
     "Metadata",
     "Namespace",
     "Needs",
@@ -208,9 +210,12 @@ __all__ = [
     "evict",
     "fence",
     "keep_taint",
+    "locks_of",
     "micro_time",
     "notice_of",
+    "older",
     "patch_status",
+    "read_locks",
     "read_pod",
     "read_status",
     "release_for",
@@ -218,4 +223,5 @@ __all__ = [
     "rfc3339",
     "uncordon",
     "wait_established",
+    "write_locks",
 ]

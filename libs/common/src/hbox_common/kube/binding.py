@@ -38,6 +38,9 @@ class BindResult:
     retry_after_s: float | None = None  #: the server's wish, with UNKNOWN
 
 
+_NO_LABELS: Mapping[str, str] = {}
+
+
 def _never(_pod: Pod) -> bool:
     return False
 
@@ -51,15 +54,17 @@ async def bind(
     resource_version: str,
     node: str,
     annotations: Mapping[str, str],
+    labels: Mapping[str, str] = _NO_LABELS,
     may_retry: Callable[[Pod], bool] = _never,
 ) -> BindResult:
     """Binds the pod to `node`; calling it again with the same arguments is safe.
 
+    `labels`: written where the API server takes them from a Binding (Kubernetes 1.33 with PodTopologyLabelsAdmission, 1.35 always); others leave them out.
     `annotations` should hold `hbox.io/claim`, by which an unclear outcome is recognised as ours. `may_retry`: asked once, with the
     pod as it is now, when it is found unbound; on True the binding is sent again, fenced by the pod's new resourceVersion.
     Raises nothing but Bug: every failure is an outcome.
     """
-    wanted = _Wanted(namespace, name, uid, node, annotations)
+    wanted = _Wanted(namespace, name, uid, node, annotations, labels)
     sent = await _post(client, wanted, resource_version)
     if isinstance(sent, BindResult):
         return sent
@@ -92,6 +97,7 @@ class _Wanted:
     uid: str
     node: str
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,7 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
             "uid": wanted.uid,
             "resourceVersion": resource_version,
             "annotations": wanted.annotations,
+            **({"labels": wanted.labels} if wanted.labels else {}),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": wanted.node},
     }

@@ -38,6 +38,9 @@ class NodeState:
     cordoned_by: str = ""  #: who set `unschedulable`, where that is written on the node
     cordon_reason: str = ""
     gone: bool = False  #: the node was deleted; the last word on it
+    registered: tuple[
+        str, ...
+    ] = ()  #: kinds of its cards whose device plugin is HAMi's: it reads on pods which cards to hand over (`devices.handshake`)
 
     def card(self, index: int) -> Card | None:
         """The card of that index. They stand in its order, nearly always from 0 on."""

@@ -1,4 +1,5 @@
-"""The kubelets of all nodes: bound pods run, finish after `hbox.io/run-seconds`, and stop when deleted.
+"""The kubelets of all nodes: bound pods get their cards from the node's device plugins (`deviceplugin`), run, finish after `hbox.io/run-seconds`,
+and stop when deleted.
 
 One object does it for the whole cluster: a listener notes what is due, a heap orders it, a task does it. Pods on nodes that do not exist wait.
 Writes go to the store directly, as a kubelet's status updates would over HTTP, but a hundred times cheaper.
@@ -19,6 +20,8 @@ from hbox_sandbox.api.pods import set_condition
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
 from hbox_sandbox.api.writes import Deletion, Target, change, delete
+
+from .deviceplugin import DevicePlugins
 
 RUN_SECONDS = "hbox.io/run-seconds"
 _BATCH = 100
@@ -48,6 +51,7 @@ class Kubelets:
         self._start_s = start_s
         self._stop_s = stop_s
         self._clock = clock
+        self.plugins = DevicePlugins(cluster)
         self._due: list[tuple[float, Step, str, str]] = []
         """Heap of (when on the clock, step, pod key, pod uid)."""
         self._nodeless: dict[str, dict[str, Step]] = {}
@@ -113,6 +117,11 @@ class Kubelets:
                 pod = change(self._cluster, PODS, pod, self._stop)
             delete(self._cluster, Target(PODS, pod.namespace, pod.name), Deletion(grace_s=0, uid=pod.uid))
         elif step is Step.START and not pod.deleting and pod.fields["status.phase"] == "Pending":
+            if refusal := self.plugins.admit(pod):
+                pod = self._cluster.store.get(PODS.storage, pod.key) or pod
+                change(self._cluster, PODS, pod, lambda body: self._refuse(body, refusal))
+                return
+            pod = self._cluster.store.get(PODS.storage, pod.key) or pod
             running = change(self._cluster, PODS, pod, self._start)
             seconds = _run_seconds(running.load())
             if seconds is not None:
@@ -130,6 +139,15 @@ class Kubelets:
         pod["status"]["containerStatuses"] = [
             _container(each, state, ready=True) for each in pod["spec"].get("containers") or ()
         ]
+
+    def _refuse(self, pod: Json, why: str) -> None:
+        """As a kubelet whose device plugin fails: the pod is not admitted."""
+        pod["status"] |= {
+            "phase": "Failed",
+            "reason": "UnexpectedAdmissionError",
+            "message": f"Pod was rejected: {why}",
+            "startTime": self._cluster.now(),
+        }
 
     def _finish(self, pod: Json) -> None:
         now = self._cluster.now()

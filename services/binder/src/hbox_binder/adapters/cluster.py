@@ -23,7 +23,8 @@ from hbox_common.model import format_slices
 from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, EVICTION_DEADLINE, EVICTION_REASON, RANK
 from hbox_common.model.bounds import sanitized
 
-from ..core import Answer, Call, Finding, Verb, fence_value, fences_off
+from ..core import Allocation, Answer, Call, Finding, NodeCards, Verb, fence_value, fences_off
+from .nodelocks import NodeLocks, Taking
 
 _BIND: dict[Bound, Finding] = {
     Bound.BOUND: Finding.BOUND,
@@ -52,7 +53,9 @@ _FENCE: dict[FenceOutcome, Finding] = {
 _WITHDRAWN = {EVICTION_DEADLINE: None, EVICTION_REASON: None}
 
 
-async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int, notice_s: int, now: float) -> Answer:
+async def carry_out(
+    client: KubeClient, call: Call, *, cards: NodeCards, locks: NodeLocks, taken_grace_s: int, notice_s: int, now: float
+) -> Answer:
     """Make the call. Raises nothing but Bug; its time is bounded by the client's timeout, a handful of requests at most.
 
     `taken_grace_s`: for pods that make room for others and say nothing about their end; -1 = their own. `notice_s`: the most that any pod gets which makes
@@ -61,7 +64,7 @@ async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int, notic
     decision = call.decision
     if call.verb is Verb.BIND:
         assert isinstance(decision, Bind)
-        return await _bind(client, decision, call.resource_version)
+        return await _bind(client, call, decision, cards=cards, locks=locks, now=now)
     if call.verb is Verb.FENCE:
         return await _fence(client, decision, look_first=call.then is not BindOutcome.REVOKED)
     assert isinstance(decision, Evict)
@@ -84,7 +87,32 @@ def _rfc3339(at: float) -> str:
     return datetime.fromtimestamp(ceil(at), UTC).isoformat().replace("+00:00", "Z")
 
 
-async def _bind(client: KubeClient, decision: Bind, resource_version: str) -> Answer:
+async def _bind(client: KubeClient, call: Call, decision: Bind, *, cards: NodeCards, locks: NodeLocks, now: float) -> Answer:
+    if not cards.knows(decision):
+        return Answer(Finding.NOT_YET, f"of node {decision.node} not all cards of the pod are known yet")
+    try:
+        allocation = cards.allocation(decision, now)
+    except InvalidRequest as e:
+        return Answer(Finding.REFUSED, e.message)
+    taking = Taking.HELD
+    if allocation.locks:
+        if not call.locked:
+            return Answer(Finding.NOT_YET, f"the device plugin of node {decision.node} has registered meanwhile")
+        namespace, pod = decision.namespace, decision.pod
+        taking, message = await locks.take(decision.node, allocation.locks, namespace=namespace, pod=pod)
+        if taking is Taking.LOCKED:
+            return Answer(Finding.LOCKED, message)
+        if taking in (Taking.UNCLEAR, Taking.GONE):
+            return Answer(Finding.UNCLEAR, message)
+    result, fenced = await _post(client, decision, call.resource_version, allocation)
+    if taking is Taking.TAKEN and result.outcome is Bound.BOUND and result.resource_version:
+        # A read told it: the pod was bound before this call, and its cards were handed over while it had the lock, if they were.
+        await locks.release(decision.node, namespace=decision.namespace, pod=decision.pod)
+    return Answer(_found(result, fenced=fenced), result.message, node=result.node, retry_after_s=result.retry_after_s)
+
+
+async def _post(client: KubeClient, decision: Bind, resource_version: str, allocation: Allocation) -> tuple[BindResult, bool]:
+    """What became of the binding, and whether a fence forbids it."""
     fenced = False
 
     def may_retry(pod: Pod) -> bool:
@@ -100,6 +128,7 @@ async def _bind(client: KubeClient, decision: Bind, resource_version: str) -> An
         annotations[CARDS] = format_slices(decision.slices)
     if decision.rank >= 0:
         annotations[RANK] = str(decision.rank)
+    annotations |= allocation.annotations
     result = await bind(
         client,
         namespace=decision.namespace,
@@ -108,9 +137,10 @@ async def _bind(client: KubeClient, decision: Bind, resource_version: str) -> An
         resource_version=resource_version,
         node=decision.node,
         annotations=annotations,
+        labels=allocation.labels,
         may_retry=may_retry,
     )
-    return Answer(_found(result, fenced=fenced), result.message, node=result.node, retry_after_s=result.retry_after_s)
+    return result, fenced
 
 
 def _found(result: BindResult, *, fenced: bool) -> Finding:

@@ -1,5 +1,6 @@
 """What the binder decides, with no I/O: which call is made when, and what its answer means."""
 
+from .allocation import Allocation, NodeCards
 from .binder import (
     LONGEST_MESSAGE,
     Acknowledge,
@@ -13,6 +14,8 @@ from .binder import (
     Ruled,
     Start,
     Ticked,
+    Unlock,
+    Unlocked,
 )
 from .calls import Answer, Call, Finding, Verb
 from .fence import fence_value, fences_off
@@ -21,6 +24,7 @@ from .pace import Limits
 __all__ = [
     "LONGEST_MESSAGE",
     "Acknowledge",
+    "Allocation",
     "Answer",
     "Answered",
     "Binder",
@@ -31,10 +35,13 @@ __all__ = [
     "Event",
     "Finding",
     "Limits",
+    "NodeCards",
     "Report",
     "Ruled",
     "Start",
     "Ticked",
+    "Unlock",
+    "Unlocked",
     "Verb",
     "fence_value",
     "fences_off",

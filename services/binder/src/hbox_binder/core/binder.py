@@ -15,6 +15,8 @@ Rules, which `validate` and the property tests hold it to:
   its new epoch. Which one counts is for the shell to find out (`Ruled`); a decision of a higher one raises it. What was begun goes on, since only an
   outcome can say what became of it.
 - Every other decision gets an outcome in the end.
+- Of the binds for which a device plugin hands over cards, one a node at a time (`turns`), in the order of their decisions; from its first call until the node's
+  lock is gone, whatever became of it. Who stands in line takes no slot, is reported as UNKNOWN like any other, and expires like any other.
 
 Nothing here has to survive a crash: see `hbox_binder.app`.
 """
@@ -22,17 +24,18 @@ Nothing here has to survive a crash: see `hbox_binder.app`.
 import heapq
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeAlias
 
 from hbox_common.events import Bind, BindOutcome, Evict, EvictKind, Outcome
-from hbox_common.model import ClaimId, DecisionId, Epoch, PodUid
+from hbox_common.model import ClaimId, DecisionId, Epoch, NodeName, PodUid
 from hbox_common.pacing import TokenBucket, backoff_s
 
 from .calls import STAYS, Answer, Call, Finding, Verb, fence_after, settles
 from .pace import Limits
+from .turns import Turn
 
 Decision: TypeAlias = Bind | Evict
 
@@ -74,7 +77,14 @@ class Ruled:
     epoch: Epoch
 
 
-Event: TypeAlias = Decided | Answered | Ruled | Ticked
+@dataclass(frozen=True, slots=True)
+class Unlocked:
+    """The node's lock is gone: the next may have its turn. Said after every answer to a bind with a lock that finds the node without one, too."""
+
+    node: NodeName
+
+
+Event: TypeAlias = Decided | Answered | Ruled | Unlocked | Ticked
 
 
 # --- what is to be done
@@ -85,6 +95,7 @@ class Start:
     """Make this call and hand back its answer, once."""
 
     call: Call
+    lock_wait_s: float | None = None  #: of the first call of a bind with a node lock: for how long it stood in line
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +123,14 @@ class Breaker:
     waiting: int
 
 
-Effect: TypeAlias = Start | Report | Acknowledge | Breaker
+@dataclass(frozen=True, slots=True)
+class Unlock:
+    """Nothing came of this bind: release the node's lock if its pod holds it, and say `Unlocked`."""
+
+    bind: Bind
+
+
+Effect: TypeAlias = Start | Report | Acknowledge | Breaker | Unlock
 
 
 # --- state
@@ -123,6 +141,7 @@ class _State(Enum):
     BLOCKED = auto()  #: its lane has a call under way
     RUNNING = auto()
     PUT_OFF = auto()  #: a timer makes it ready
+    IN_LINE = auto()  #: another has its node's turn
     OVER = auto()  #: settled, dropped or following another
 
 
@@ -133,6 +152,9 @@ class _Task:
     call: Call
     state: _State = _State.READY
     begun: bool = False
+    timed: bool = False  #: it will be reported as UNKNOWN when its time comes
+    locked: bool = False  #: a call was made that takes its node's lock
+    in_line_at: float | None = None  #: monotonic; since when it stands, or stood, in line for its node
     attempts: int = 0
     reported_at: float | None = None  #: monotonic; as UNKNOWN, last
     blocked: bool = False  #: by its last answer
@@ -153,13 +175,17 @@ def _rank(decision: Decision) -> tuple[int, bool]:
 class Binder:
     """`step` takes what happened and returns what is to be done. `now`: monotonic seconds; `wall`: seconds since the epoch."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, takes_turns: Callable[[Bind], bool] = lambda _: False) -> None:
+        """`takes_turns`: whether a bind has a node lock, by what is known of its node now."""
         self.limits = limits
+        self._takes_turns = takes_turns
         self.epoch = Epoch(0)  #: the one that counts
         self._tasks: dict[DecisionId, _Task] = {}  #: all that are not over
         self._lanes: dict[PodUid, _Lane] = {}  #: of pods with tasks
         self._lines: dict[Verb, deque[_Task]] = {Verb.FENCE: deque(), Verb.EVICT: deque(), Verb.BIND: deque()}
         self._retries: deque[_Task] = deque()  #: evictions that are asked for again
+        self._turns: dict[NodeName, Turn[_Task]] = {}  #: of nodes where somebody has, or waits for, one
+        self._unlocks: list[Bind] = []  #: of this step
         self.running = 0  #: calls under way
         self._binding = 0  #: of these, bindings
         self._timers: list[tuple[float, int, bool, _Task]] = []  #: (due, order, whether to report or to try again, task)
@@ -185,9 +211,15 @@ class Binder:
                 self._fall(epoch)
             case Answered():
                 self._answered(self._tasks[event.decision], event.answer, now, wall, effects)
+            case Unlocked(node=node):
+                if (turn := self._turns.get(node)) is not None:
+                    turn.held = False
+                    self._next(node, turn)
             case Ticked():
                 pass
         self._run_timers(now, wall, effects)
+        effects += [Unlock(bind) for bind in self._unlocks]
+        self._unlocks.clear()
         self._start(now, wall, effects)
         return effects
 
@@ -199,6 +231,23 @@ class Binder:
         if self._paced_until is not None:
             due.append(self._paced_until)
         return min(due, default=None)
+
+    def awaits_unlock(self, node: NodeName) -> bool:
+        """Whether somebody's turn, or the next, depends on that node's lock."""
+        turn = self._turns.get(node)
+        return turn is not None and turn.held
+
+    def waits_to_bind(self, namespace: str, pod: str) -> bool:
+        """Whether a bind of the pod is open."""
+        return any(
+            isinstance(task.decision, Bind) and (task.decision.namespace, task.decision.pod) == (namespace, pod)
+            for task in self._tasks.values()
+        )
+
+    @property
+    def in_line(self) -> int:
+        """Binds whose node is in allocation by another pod's."""
+        return sum(task.state is _State.IN_LINE for task in self._tasks.values())
 
     @property
     def waiting(self) -> int:
@@ -260,7 +309,11 @@ class Binder:
         self._tasks[decision.id] = task
         self._ready(task)
         if isinstance(decision, Evict):
-            self._timer(now + self.limits.patience_s, task, report=True)
+            self._time(task, now)
+        elif task.state is _State.IN_LINE:
+            task.in_line_at = now
+            self._time(task, now)
+            self._expire(task, now, wall)
 
     # --- calls
 
@@ -310,15 +363,22 @@ class Binder:
         if isinstance(decision, Bind) and task.call.verb is Verb.BIND and 0 < decision.deadline <= wall:
             task.call = Call(Verb.FENCE, decision, then=BindOutcome.EXPIRED)
             task.message = "its deadline passed"
+        if isinstance(decision, Bind) and task.call.verb is Verb.BIND:
+            turn = self._turns.get(decision.node)
+            owns = turn is not None and turn.owner is task
+            task.call, task.locked = replace(task.call, locked=owns), task.locked or owns
+        waited_s: float | None = None
         if not task.begun:
             task.begun = True
             if isinstance(decision, Bind):
-                self._timer(now + self.limits.patience_s, task, report=True)
+                self._time(task, now)
+                if task.call.locked:
+                    waited_s = 0.0 if task.in_line_at is None else now - task.in_line_at
         task.state = _State.RUNNING
         self._lanes[decision.pod_uid].running = task
         self.running += 1
         self._binding += task.call.verb is Verb.BIND
-        effects.append(Start(task.call))
+        effects.append(Start(task.call, waited_s))
 
     def _answered(self, task: _Task, answer: Answer, now: float, wall: float, effects: list[Effect]) -> None:
         lane = self._lanes[task.decision.pod_uid]
@@ -334,6 +394,8 @@ class Binder:
             task.message = answer.message
         elif task.call.verb is Verb.FENCE and answer.finding is Finding.UNBOUND:
             answer = replace(answer, message=task.message)
+        if answer.finding is Finding.LOCKED and task.call.locked:
+            self._back_in_line(task, now, wall)
         outcome = settles(task.call, answer.finding)
         higher = max(
             (t for t in lane.tasks if t.decision.claim == task.decision.claim and _rank(t.decision) > _rank(task.decision)),
@@ -341,14 +403,14 @@ class Binder:
             default=None,
         )
         if outcome is not None:
-            for decision in self._end(task):
+            for decision in self._end(task, bound=outcome is BindOutcome.BOUND):
                 self._report(decision, outcome, answer, wall, effects)
         elif higher is not None:
             higher.followers += self._end(task)
         elif (then := fence_after(task.call, answer.finding)) is not None:
             task.call, task.attempts = Call(Verb.FENCE, task.decision, then=then), 0
             self._ready(task)
-        else:
+        elif task.state is not _State.IN_LINE:
             task.state = _State.PUT_OFF
             self._timer(now + self._delay_s(task, answer), task, report=False)
             task.attempts += 1
@@ -368,15 +430,68 @@ class Binder:
     # --- the life of a task
 
     def _ready(self, task: _Task) -> None:
+        if not self._has_turn(task):
+            task.state = _State.IN_LINE
+            return
         task.state = _State.READY
         self._line_of(task).append(task)
+
+    def _has_turn(self, task: _Task) -> bool:
+        """Whether it may be begun as far as its node's lock is concerned; else it stands in line for that now."""
+        bind = task.decision
+        if task.call.verb is not Verb.BIND or not isinstance(bind, Bind) or not self._takes_turns(bind):
+            return True
+        turn = self._turns.setdefault(bind.node, Turn())
+        if turn.free and not turn.line:
+            turn.owner = task
+        if turn.owner is not task:
+            turn.line.append(task)
+        return turn.owner is task
+
+    def _next(self, node: NodeName, turn: Turn[_Task]) -> None:
+        while turn.free and turn.line:
+            task = turn.line.popleft()
+            if task.state is _State.IN_LINE:
+                turn.owner = task
+                self._ready(task)
+        if turn.over:
+            del self._turns[node]
+
+    def _back_in_line(self, task: _Task, now: float, wall: float) -> None:
+        """Another pod holds its node's lock: the next to have it is still this one."""
+        bind = task.decision
+        assert isinstance(bind, Bind)
+        turn = self._turns[bind.node]
+        turn.owner, turn.held = None, True
+        turn.line.appendleft(task)
+        task.state = _State.IN_LINE
+        self._expire(task, now, wall)
+
+    def _leave_line(self, task: _Task) -> None:
+        bind = task.decision
+        assert isinstance(bind, Bind)
+        turn = self._turns[bind.node]
+        turn.line.remove(task)
+        if turn.over:
+            del self._turns[bind.node]
+
+    def _leave(self, task: _Task, *, bound: bool) -> None:
+        """Its turn is over when its node's lock is gone."""
+        bind = task.decision
+        if not isinstance(bind, Bind) or (turn := self._turns.get(bind.node)) is None:
+            return
+        if turn.owner is task:
+            turn.owner, turn.held = None, task.locked
+            if turn.held and not bound:
+                self._unlocks.append(bind)
+        self._next(bind.node, turn)
 
     def _line_of(self, task: _Task) -> deque[_Task]:
         """In which it stands while it is ready."""
         again = task.call.verb is Verb.EVICT and task.attempts
         return self._retries if again else self._lines[task.call.verb]
 
-    def _end(self, task: _Task) -> Iterator[Decision]:
+    def _end(self, task: _Task, *, bound: bool = False) -> Iterator[Decision]:
         """Take the task out; its decision and those that follow it are the caller's to answer."""
         task.state = _State.OVER
         del self._tasks[task.decision.id]
@@ -384,6 +499,7 @@ class Binder:
         lane.tasks.remove(task)
         if not lane.tasks:
             del self._lanes[task.decision.pod_uid]
+        self._leave(task, bound=bound)
         return iter((task.decision, *task.followers))
 
     def _report(
@@ -432,6 +548,17 @@ class Binder:
 
     # --- time
 
+    def _time(self, task: _Task, now: float) -> None:
+        """From now on it is reported while it is open."""
+        if not task.timed:
+            task.timed = True
+            self._timer(now + self.limits.patience_s, task, report=True)
+
+    def _expire(self, task: _Task, now: float, wall: float) -> None:
+        """Have it looked at when its deadline comes, in line or not."""
+        if isinstance(task.decision, Bind) and task.decision.deadline > 0:
+            self._timer(now + max(0.0, task.decision.deadline - wall), task, report=False)
+
     def _timer(self, due: float, task: _Task, *, report: bool) -> None:
         heapq.heappush(self._timers, (due, next(self._order), report, task))
 
@@ -448,6 +575,11 @@ class Binder:
                 self._timer(due, task, report=True)
             elif task.state is _State.PUT_OFF:
                 self._ready(task)
+            elif task.state is _State.IN_LINE and isinstance(task.decision, Bind) and 0 < task.decision.deadline <= wall:
+                task.call = Call(Verb.FENCE, task.decision, then=BindOutcome.EXPIRED)
+                task.message = task.message or "its deadline passed while others of its node were in allocation"
+                self._leave_line(task)
+                self._ready(task)
 
     def _pace(self, until: float, now: float) -> None:
         until = max(until, now + _PACE_S)
@@ -455,6 +587,11 @@ class Binder:
 
     def validate(self) -> None:
         """Assert what has to hold between any two steps."""
+        for node, turn in self._turns.items():
+            assert not turn.over, "a turn that is over is removed"
+            assert not (turn.free and any(task.state is _State.IN_LINE for task in turn.line)), "nobody waits for a free node"
+            assert turn.owner is None or self._tasks[turn.owner.decision.id] is turn.owner
+            assert all(task.decision.node == node for task in turn.line)  # type: ignore[union-attr]
         running = [task for task in self._tasks.values() if task.state is _State.RUNNING]
         assert len(running) == self.running <= self.limits.slots
         assert self._binding == sum(task.call.verb is Verb.BIND for task in running)
@@ -470,6 +607,7 @@ class Binder:
                 assert task.state is not _State.READY or task in self._line_of(task)
                 assert task.decision.id not in self._settled
                 assert task.epoch <= self.epoch
+                assert task.state is not _State.IN_LINE or task in self._turns[task.decision.node].line  # type: ignore[union-attr]
                 followed = [other for other in lane.tasks if other.decision.claim == task.decision.claim]
                 assert all(
                     _rank(task.decision) >= _rank(other.decision) or task.state is _State.RUNNING for other in followed

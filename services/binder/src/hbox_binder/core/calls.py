@@ -7,6 +7,8 @@
     BIND    GONE       uid absent, or being deleted unbound       GONE
     BIND    FENCED     unbound, bears a later fence               none yet: FENCE, then REVOKED
     BIND    REFUSED    unbound, and the server never will         none yet: FENCE, then REJECTED
+    BIND    LOCKED     is unbound; its node is in allocation      none yet: BIND when the node's lock is gone
+    BIND    NOT_YET    is unbound; its node's cards are not known none yet: BIND again
     BIND    UNBOUND    changed while it was being bound           none yet: BIND on the new resourceVersion
     BIND    UNCLEAR    nobody knows                               none yet: BIND again, which looks first where it has to
     FENCE   UNBOUND    cannot be bound by this claim any more     what the fence was for: REVOKED, EXPIRED, REJECTED
@@ -46,6 +48,8 @@ class Finding(StrEnum):
     GONE = "gone"
     ACCEPTED = "accepted"
     BLOCKED = "blocked"
+    LOCKED = "locked"
+    NOT_YET = "not yet"
     REFUSED = "refused"
     UNCLEAR = "unclear"
 
@@ -67,6 +71,7 @@ class Call:
     decision: Bind | Evict
     resource_version: str = ""  #: what fences a BIND
     then: BindOutcome = BindOutcome.UNKNOWN
+    locked: bool = False  #: of a BIND: it is this pod's turn on its node, and it may take the node's lock
 
 
 _SETTLED: dict[tuple[Verb, Finding], BindOutcome] = {

@@ -40,7 +40,8 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
     warnings: list[str] = []
     facts, whole = _bounded(facts, warnings)
     allocatable = _amounts(facts.allocatable, warnings)
-    cards = _cards(facts, allocatable, warnings)
+    report = NodeReport(facts.name, allocatable, facts.labels, facts.annotations)
+    cards = _cards(report, allocatable, warnings)
     conditions = dict(facts.conditions)
     if warnings:
         conditions[INVENTORY_WARNING] = "True"
@@ -56,6 +57,7 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
         allocatable=allocatable,
         cards=cards,
         cordoned_by=sanitized(facts.annotations.get(CORDONED_BY, ""), NAME_BYTES),
+        registered=tuple(kind for kind in VENDORS.registered(report) if any(card.kind == kind for card in cards)),
         cordon_reason=sanitized(facts.annotations.get(CORDON_REASON, "")),
     )
     return Reading(state, tuple(sanitized(warning, WORDS_BYTES) for warning in warnings))
@@ -101,9 +103,8 @@ def _amounts(quantities: Mapping[str, str | float], warnings: list[str]) -> Reso
     return amounts
 
 
-def _cards(facts: NodeFacts, allocatable: Resources, warnings: list[str]) -> tuple[Card, ...]:
+def _cards(report: NodeReport, allocatable: Resources, warnings: list[str]) -> tuple[Card, ...]:
     """The node's cards of all kinds. What `allocatable` says of cards that cannot be read is taken out."""
-    report = NodeReport(facts.name, allocatable, facts.labels, facts.annotations)
     cards = VENDORS.cards_of(report, warnings.append)
     kinds = {card.kind for card in cards}
     for vendor in VENDORS:

@@ -15,6 +15,7 @@ from .cards import (
     parse_slices,
 )
 from .fitting import Fitted, Offer, Refused, booked
+from .handshake import NODE_LOCK, BindPhase, NodeLock, format_lock, parse_lock
 from .labels import DeviceLabel
 from .layout import Layout, effective, format_layout, parse_layout, parts_of
 from .nvidia import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
@@ -30,8 +31,10 @@ __all__ = [
     "MAX_CARDS",
     "MAX_INDEX",
     "MAX_MEMORY_MIB",
+    "NODE_LOCK",
     "VENDORS",
     "Ask",
+    "BindPhase",
     "Card",
     "CardAllocation",
     "CardRequest",
@@ -41,6 +44,7 @@ __all__ = [
     "Figures",
     "Fitted",
     "Layout",
+    "NodeLock",
     "NodeReport",
     "Offer",
     "PodDevices",
@@ -52,8 +56,10 @@ __all__ = [
     "booked",
     "effective",
     "format_layout",
+    "format_lock",
     "format_slices",
     "parse_layout",
+    "parse_lock",
     "parse_slices",
     "parts_of",
     "whole_number",

@@ -100,6 +100,20 @@ class HamiVendor(CardVendor):
                 amounts[self.cores] = cores
         return amounts
 
+    def registered(self, node: NodeReport) -> bool:
+        return self.register_annotation in node.annotations
+
+    def annotate(self, layout: Layout, cards: Mapping[int, Card]) -> dict[str, str]:
+        """Both annotations alike: `<uuid>,<kind>,<MiB>,<cores>:` a card, `;` a container (reference hami §1.1)."""
+        if not self.to_allocate_annotation:
+            return {}
+        text = "".join("".join(self.device_text(cards[s.index], s) + ":" for s in one) + ";" for one in layout)
+        return {self.to_allocate_annotation: text, self.allocated_annotation: text}
+
+    def device_text(self, card: Card, taken: CardSlice) -> str:
+        """One card of a container, as the plugin reads it."""
+        return f"{card.uuid},{self.kind},{taken.memory_mib},{taken.cores}"
+
     def rebuild(self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask]) -> Layout:
         """Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`. Amounts that say compute in the card's own units are the request's."""
         by_uuid = {card.uuid: card for card in cards}

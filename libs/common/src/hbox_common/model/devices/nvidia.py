@@ -13,6 +13,7 @@ from .cards import Card, CardSlice
 from .cardvendor import Fitting
 from .fitting import Offer
 from .hami import HamiVendor
+from .handshake import NODE_LOCK
 from .vendor import Figures, NodeReport
 
 GPU = "nvidia.com/gpu"
@@ -80,6 +81,8 @@ NVIDIA = NvidiaVendor(
     ),
     unsupported=("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"),
     allocated_annotation="hami.io/vgpu-devices-allocated",
+    to_allocate_annotation="hami.io/vgpu-devices-to-allocate",
+    node_lock=NODE_LOCK,
     # By NVIDIA's data sheets; of models that come in several shapes the one with NVLink (SXM).
     figures={
         "P4": Figures(5.5, 32), "P40": Figures(12, 32), "P100": Figures(21, 160), "T4": Figures(65, 32), "V100": Figures(125, 300),

@@ -1,6 +1,6 @@
 """The vendors whose cards HBox knows. A new one is a file beside this, and its name in VENDORS."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hbox_common.errors import Bug, InvalidRequest
@@ -8,9 +8,11 @@ from hbox_common.errors import Bug, InvalidRequest
 from .amd import AMD
 from .asking import PodDevices
 from .bymodel import CountedByModel
-from .cards import MAX_CARDS, Card, CardAllocation
+from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
 from .fitting import Fitted, Refused, fit
+from .handshake import assignment
 from .hygon import HYGON
+from .layout import Layout
 from .nvidia import NVIDIA
 from .vendor import COMMON_WISHES, Figures, NodeReport, Vendor
 
@@ -96,6 +98,29 @@ class Vendors:
         if len(found) > MAX_CARDS:
             complain(f"{len(found)} cards on one node, at most {MAX_CARDS} are read")
         return tuple(found[:MAX_CARDS])
+
+    def registered(self, node: NodeReport) -> tuple[str, ...]:
+        """The kinds of which a plugin of HAMi's has registered this node's cards."""
+        return tuple(vendor.kind for vendor in self._vendors if vendor.registered(node))
+
+    def annotate(
+        self, layout: Layout, cards: Sequence[Card], registered: Collection[str], *, node: str, now: float
+    ) -> dict[str, str]:
+        """What device plugins read on a pod that is bound to `node` with these cards of it (`handshake`); nothing where none of its cards is of a kind
+        `registered`. `now`: seconds since the epoch. Raises KeyError for a card that the node does not have."""
+        by_index = {card.index: card for card in cards}
+        notes: dict[str, str] = {}
+        for kind in dict.fromkeys(by_index[s.index].kind for one in layout for s in one):
+            if kind in registered and kind in self._kinds:
+                own = tuple(tuple(s for s in one if by_index[s.index].kind == kind) for one in layout)
+                notes |= self._kinds[kind].annotate(own, by_index)
+        return notes | assignment(node, now) if notes else notes
+
+    def node_locks(self, slices: Sequence[CardSlice], cards: Sequence[Card], registered: Collection[str]) -> tuple[str, ...]:
+        """The locks of the node that a pod with these slices takes for its device plugins, sorted. Raises KeyError as `annotate` does."""
+        by_index = {card.index: card for card in cards}
+        kinds = {by_index[s.index].kind for s in slices}.intersection(registered, self._kinds)
+        return tuple(sorted({self._kinds[kind].node_lock for kind in kinds} - {""}))
 
     def fit(
         self, cards: Sequence[Card], used: Mapping[int, CardAllocation], request: PodDevices, facts: Mapping[str, str]

@@ -8,6 +8,7 @@ registry (`registry`). All else deals with cards, whoever made them:
     ask        what a container asks for -> how many cards and how much of each    job-controller
     fit        cards and what is given away of them -> the slices, or why not      scheduler-core, `hbox simulate`
     admits     whether slices can stand on a card beside others                    quota-ledger
+    annotate   the slices of a pod's containers -> what its device plugin reads    binder, in the call that binds the pod
     rebuild    what another scheduler wrote on a pod -> the layout that it has     `hbox simulate`, `hbox audit`
     figures    what is known of the vendor's models                                scheduler-core's plugin `card-models`
 
@@ -68,6 +69,10 @@ class Vendor(ABC):
     facts: tuple[str, ...] = ()  #: labels and annotations of nodes that `fit` reads (`NodeState.device_facts`)
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
+    to_allocate_annotation: str = ""  #: of a pod: what its device plugin is still to hand over (`handshake`)
+    node_lock: str = (
+        ""  #: of a node: the lock that the plugin goes by; empty: it needs none, and many pods may be in allocation at once
+    )
     always_fits: bool = False  #: whether `fit` is asked of every request: amounts of its cards do not say all
     figures: Mapping[str, Figures] = field(
         default_factory=dict
@@ -118,6 +123,16 @@ class Vendor(ABC):
     def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:  # noqa: ARG002  a vendor whose amounts say all
         """Whether this slice can stand beside what is given away of the card, where cores, memory and shares suffice (`validate_claim`)."""
         return True
+
+    def registered(self, node: NodeReport) -> bool:  # noqa: ARG002  a vendor whose plugin does not register cards
+        """Whether a plugin of HAMi's has registered this node's cards of this kind: its pods need `annotate`."""
+        return False
+
+    def annotate(self, layout: Layout, cards: Mapping[int, Card]) -> dict[str, str]:  # noqa: ARG002  a vendor without a protocol
+        """What the device plugin of this kind reads on a pod: annotations, written in the call that binds it. `layout`: what each container has of this kind,
+        init containers first, empty for one that has nothing; `cards`: those of the node, by index. Pure: what is true of all kinds (node, time, phase) is
+        `handshake.assignment`."""
+        return {}
 
     def rebuild(self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask]) -> Layout:  # noqa: ARG002  a vendor with no such annotation
         """The layout that `allocated_annotation` says, of these cards; () where it says nothing of them. `asks`: what the pod's containers ask for of this

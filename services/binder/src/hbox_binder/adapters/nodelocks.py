@@ -1,0 +1,233 @@
+"""Locks of nodes in allocation: taken before a binding, seen when the device plugin releases them, and removed where nobody will (`core.stale`).
+
+A copy of all nodes' locks is kept by a watch, begun when the first node is seen that has one to take. It says at once when a lock is gone, and at which
+resourceVersion a node can be locked without asking. Without the watch (an older chart's rights) all goes on by reads, a second later.
+
+Nothing is remembered over a restart: the nodes are listed then, and every lock that is found is looked into like any other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NoReturn
+
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import Conflict, HBoxError, NotFound
+from hbox_common.kube import NODES, Informer, KubeClient, KubeObject, Locked, locks_of, older, read_locks, read_pod, write_locks
+from hbox_common.kube.reflector import Delta
+from hbox_common.model import NodeName
+from hbox_common.model.devices import VENDORS, format_lock, parse_lock
+from hbox_common.pacing import backoff_s
+
+from .. import metrics
+from ..core.stale import LockOwner, stale
+
+log = logging.getLogger(__name__)
+
+#: A lock that stands for so long is looked into, and again after growing pauses: a plugin needs some tens of milliseconds.
+LOOK_S, LONGEST_PAUSE_S = 1.0, 8.0
+_ROUND_S = 0.25
+_TRIES = 6
+
+#: Every lock that some vendor's plugin goes by.
+NAMES = tuple(sorted({vendor.node_lock for vendor in VENDORS} - {""}))
+
+
+class Taking(StrEnum):
+    TAKEN = "taken"  #: by this call
+    HELD = "held"  #: the pod has it already
+    LOCKED = "locked"  #: another has it
+    GONE = "gone"  #: no such node
+    UNCLEAR = "unclear"  #: nobody knows: try again
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Times are monotonic."""
+
+    locked: Locked
+    since: float  #: for how long these locks stand
+    looked: int = 0
+    look_at: float = 0.0
+
+
+class NodeLocks:
+    """`on_free`: told of each node whose lock is gone. `waited_for`: whether a decision to bind that pod is open. `expires_s`: the age at which a lock may be
+    removed whatever its pod shows; HAMi's own is 300."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        on_free: Callable[[NodeName], None],
+        waited_for: Callable[[str, str], bool],
+        expires_s: float,
+    ) -> None:
+        self._client, self._on_free, self._waited_for, self._expires_s = client, on_free, waited_for, expires_s
+        self._nodes: dict[str, _Seen] = {}
+        self._held: set[str] = set()  #: of these, those with a lock
+        self._wanted = asyncio.Event()
+        metrics.LOCKED_NODES.set_function(lambda: len(self._held))
+
+    def want(self) -> None:
+        """There is a node with a lock to take: watch."""
+        self._wanted.set()
+
+    def free(self, node: NodeName) -> bool:
+        """Whether the node has no lock, as far as is known."""
+        return node not in self._held
+
+    # --- taking and releasing
+
+    async def take(self, node: NodeName, names: Sequence[str], *, namespace: str, pod: str) -> tuple[Taking, str]:
+        """Take these locks for the pod; what came of it, and a message. Raises nothing but Bug."""
+        known = self._nodes.get(node)
+        locked = known.locked if known is not None else None
+        try:
+            for attempt in range(_TRIES):
+                if locked is None or attempt:
+                    locked = await read_locks(self._client, node, NAMES)
+                    if locked is None:
+                        return Taking.GONE, f"there is no node {node}"
+                    self._see(node, locked)
+                standing = {name: value for name, value in locked.locks if name in names}
+                if standing and not all(parse_lock(value).of(namespace, pod) for value in standing.values()):
+                    if known is None or attempt:
+                        return Taking.LOCKED, f"node {node} is locked: {', '.join(standing.values())}"
+                    continue  # by the copy alone: it may be behind
+                if len(standing) == len(names):
+                    return Taking.HELD, ""
+                try:
+                    written = await write_locks(
+                        self._client,
+                        node,
+                        names,
+                        format_lock(namespace, pod, wall_s()),
+                        resource_version=locked.resource_version,
+                    )
+                except Conflict:
+                    continue
+                if written is None:
+                    return Taking.GONE, f"there is no node {node}"
+                self._see(node, written)
+                return Taking.TAKEN, ""
+        except HBoxError as e:
+            return Taking.UNCLEAR, f"node {node} cannot be locked: {e}"
+        return Taking.UNCLEAR, f"node {node} was written again and again while it was to be locked"
+
+    async def release(self, node: NodeName, *, namespace: str, pod: str) -> None:
+        """Remove the locks that the pod has. What cannot be removed is looked into later. Raises nothing but Bug."""
+        try:
+            for _ in range(_TRIES):
+                locked = await read_locks(self._client, node, NAMES)
+                if locked is None:
+                    self._forget(node)
+                    return
+                self._see(node, locked)
+                own = [name for name, value in locked.locks if parse_lock(value).of(namespace, pod)]
+                if not own or await self._remove(node, own, locked):
+                    return
+        except HBoxError as e:
+            log.info("node %s: its lock cannot be released now: %s", node, e, extra={"node": node})
+
+    async def _remove(self, node: str, names: Sequence[str], locked: Locked) -> bool:
+        try:
+            written = await write_locks(self._client, node, names, None, resource_version=locked.resource_version)
+        except Conflict:
+            return False
+        if written is None:
+            self._forget(node)
+        else:
+            self._see(node, written)
+        return True
+
+    # --- seeing
+
+    async def run(self) -> None:
+        """Watch, and look into locks that stand too long. Until cancelled."""
+        nodes = Informer(self._client, NODES, KubeObject)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_after())
+            await self._wanted.wait()
+            group.create_task(nodes.run(self._changed))
+
+    async def _changed(self, deltas: Sequence[Delta[KubeObject]]) -> None:
+        for delta in deltas:
+            if delta.new is not None:
+                self._see(delta.new.metadata.name, locks_of(delta.new, NAMES))
+            elif delta.old is not None:
+                self._forget(delta.old.metadata.name)
+
+    def _see(self, node: str, locked: Locked) -> None:
+        known = self._nodes.get(node)
+        if known is not None:
+            if older(locked.resource_version, known.locked.resource_version):
+                return
+            if known.locked.locks == locked.locks:
+                known.locked = locked
+                return
+        now = monotonic_s()
+        self._nodes[node] = _Seen(locked, now, look_at=now + LOOK_S)
+        if not locked.free:
+            self._held.add(node)
+        elif node in self._held:
+            assert known is not None
+            metrics.ALLOCATION_S.observe(now - known.since)
+            self._held.discard(node)
+            self._on_free(NodeName(node))
+
+    def _forget(self, node: str) -> None:
+        self._nodes.pop(node, None)
+        if node in self._held:
+            self._held.discard(node)
+            self._on_free(NodeName(node))
+
+    # --- looking into
+
+    async def _look_after(self) -> NoReturn:
+        while True:
+            now = monotonic_s()
+            for node in [node for node in self._held if self._nodes[node].look_at <= now]:
+                seen = self._nodes.get(node)
+                if seen is None or seen.locked.free:
+                    continue
+                seen.look_at = now + backoff_s(seen.looked, base_s=LOOK_S, cap_s=LONGEST_PAUSE_S)
+                seen.looked += 1
+                try:
+                    await self._look_into(node)
+                except HBoxError as e:
+                    log.info("node %s: its lock cannot be looked into now: %s", node, e, extra={"node": node})
+            await asyncio.sleep(_ROUND_S)
+
+    async def _look_into(self, node: str) -> None:
+        locked = await read_locks(self._client, node, NAMES)
+        if locked is None:
+            self._forget(node)
+            return
+        self._see(node, locked)
+        seen = self._nodes[node]
+        removable: dict[str, list[str]] = {}
+        for name, value in locked.locks:
+            lock = parse_lock(value)
+            owner = await self._owner(lock.namespace, lock.pod) if lock.pod else None
+            seen_s = monotonic_s() - seen.since
+            if why := stale(lock, owner, node=node, now=wall_s(), seen_s=seen_s, expires_s=self._expires_s):
+                removable.setdefault(why, []).append(name)
+        for why, names in removable.items():
+            if await self._remove(node, names, self._nodes[node].locked if node in self._nodes else locked):
+                metrics.LOCKS_REMOVED.labels(why).inc()
+                log.warning("node %s: lock %s removed: %s", node, locked.locks, why, extra={"node": node})
+
+    async def _owner(self, namespace: str, name: str) -> LockOwner | None:
+        try:
+            pod = await read_pod(self._client, namespace=namespace, name=name)
+        except NotFound:
+            return None
+        return LockOwner(
+            node=pod.spec.node_name,
+            ended=pod.status.phase in ("Succeeded", "Failed"),
+            admitted=pod.status.start_time is not None,
+            waited_for=self._waited_for(namespace, name),
+        )

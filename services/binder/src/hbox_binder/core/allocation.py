@@ -1,0 +1,83 @@
+"""What a binding tells the device plugin of its node, by what is known of the node's cards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.events import Bind
+from hbox_common.model import VENDORS, NodeName, NodeState
+from hbox_common.model.devices import Card, Layout, parse_layout
+from hbox_common.model.devices.handshake import ASSIGNED_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """`locks`: of the node, to be taken before the binding. `annotations` and `labels`: of the pod, written by it."""
+
+    locks: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+_NOTHING = Allocation()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cards:
+    cards: tuple[Card, ...]
+    registered: tuple[str, ...]
+
+
+class NodeCards:
+    """The cards of all nodes, as topology-collector said them last."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[NodeName, _Cards] = {}
+
+    def see(self, state: NodeState) -> bool:
+        """What a node is like now; whether device plugins of HAMi's hand over some of its cards."""
+        if state.gone:
+            self._nodes.pop(state.name, None)
+            return False
+        self._nodes[state.name] = _Cards(state.cards, state.registered)
+        return bool(state.registered)
+
+    def knows(self, bind: Bind) -> bool:
+        """Whether the node has all cards of the bind. Where it has not, what came to the ledger has not come here yet."""
+        if not bind.slices:
+            return True
+        node = self._nodes.get(bind.node)
+        return node is not None and {s.index for s in bind.slices} <= {card.index for card in node.cards}
+
+    def takes_turns(self, bind: Bind) -> bool:
+        """Whether a lock of its node is to be taken."""
+        node = self._nodes.get(bind.node)
+        if not bind.slices or node is None or not node.registered or not self.knows(bind):
+            return False
+        return bool(VENDORS.node_locks(bind.slices, node.cards, node.registered))
+
+    def allocation(self, bind: Bind, now: float) -> Allocation:
+        """Of a bind whose cards are known. Raises InvalidRequest for a layout that is none, or that names a card which `slices` does not."""
+        node = self._nodes.get(bind.node)
+        if not bind.slices or node is None or not node.registered:
+            return _NOTHING
+        annotations = VENDORS.annotate(_layout(bind), node.cards, node.registered, node=bind.node, now=now)
+        if not annotations:
+            return _NOTHING
+        locks = VENDORS.node_locks(bind.slices, node.cards, node.registered)
+        # A label's value has 63 characters at most; a node's name may have 253.
+        labels = {ASSIGNED_NODE: bind.node} if len(bind.node) <= _LABEL_BYTES else {}
+        return Allocation(locks, annotations, labels)
+
+
+_LABEL_BYTES = 63
+
+
+def _layout(bind: Bind) -> Layout:
+    if not bind.layout:
+        return (bind.slices,)
+    layout, _ = parse_layout(bind.layout)
+    given = {s.index for s in bind.slices}
+    if not all(s.index in given for one in layout for s in one):
+        raise InvalidRequest(f"the layout {bind.layout!r} has cards that the claim has not")
+    return layout

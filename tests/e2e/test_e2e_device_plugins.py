@@ -1,0 +1,161 @@
+"""Slices of NVIDIA's cards, handed over by the device plugins of the nodes as HAMi's do it: one pod a node at a time, by what the binding says.
+
+gpu-0 to gpu-3   8 cards each, in ten slots, registered by the plugin
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODS, KubeClient
+
+from .. import waiting
+from .platform_world import Up, up
+from .traced_jobs import node
+
+pytestmark = pytest.mark.e2e
+
+SPACE, GPU, LOCK = "default", "nvidia.com/gpu", "hami.io/mutex.lock"
+NODES_ = [f"gpu-{i}" for i in range(4)]
+
+
+def registered(name: str, *, cards: int = 8, broken: bool = False) -> dict[str, Any]:
+    register = [
+        {
+            "id": f"GPU-{name}-{i}", "index": i, "count": 10, "devmem": 40_960, "devcore": 100, "type": "NVIDIA-A100",
+            "mode": "hami-core", "health": True,
+        }
+        for i in range(cards)
+    ]  # fmt: skip
+    body = node(name)
+    body["metadata"]["annotations"] = {"hami.io/node-nvidia-register": json.dumps(register)}
+    body["status"]["allocatable"] = body["status"]["capacity"] = body["status"]["capacity"] | {GPU: str(10 * cards)}
+    return body
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("plugins") / "state") as running:
+        asyncio.run(_nodes(running))
+        yield running
+
+
+async def _nodes(running: Up) -> None:
+    async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+        for name in NODES_:
+            await client.json("POST", NODES.path(), body=registered(name))
+
+
+def a_pod(name: str, *containers: dict[str, str], init: tuple[dict[str, str], ...] = (), **notes: str) -> dict[str, Any]:
+    """Each container by its limits."""
+
+    def of(kind: str, limits: tuple[dict[str, str], ...]) -> list[dict[str, Any]]:
+        return [
+            {"name": f"{kind}{i}", "image": "pause", "resources": {"requests": {"cpu": "10m"}, "limits": each}}
+            for i, each in enumerate(limits)
+        ]
+
+    spec = {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": of("main", containers)}
+    if init:
+        spec["initContainers"] = of("init", init)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": notes}, "spec": spec}
+
+
+async def create(client: KubeClient, *pods: dict[str, Any]) -> None:
+    await asyncio.gather(*(client.json("POST", PODS.path(SPACE), body=pod) for pod in pods))
+
+
+async def ended(client: KubeClient, prefix: str, count: int, timeout_s: float = 60) -> list[dict[str, Any]]:
+    """The pods of this name, when none of them waits any more."""
+
+    async def found() -> list[dict[str, Any]]:
+        items = [p for p in (await client.json("GET", PODS.path(SPACE)))["items"] if p["metadata"]["name"].startswith(prefix)]
+        over = len(items) == count and all(p["status"].get("phase", "Pending") != "Pending" for p in items)
+        return items if over else []
+
+    return list(await waiting.until(found, f"pods {prefix}*", timeout_s=timeout_s))
+
+
+def handed_over(pods: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What is wrong with these pods, by name: nothing where all run with the cards that HBox chose."""
+    faults = []
+    for pod in pods:
+        name, notes = pod["metadata"]["name"], pod["metadata"]["annotations"]
+        where = pod["spec"].get("nodeName")
+        if pod["status"]["phase"] != "Running":
+            faults.append((name, pod["status"].get("message", pod["status"]["phase"])))
+            continue
+        chosen = [slice_.split(":") for slice_ in notes["hbox.io/cards"].split(",")]
+        wanted = "".join(f"GPU-{where}-{index},NVIDIA,{memory},{cores}:" for index, cores, memory in chosen)
+        if notes["hami.io/vgpu-devices-allocated"].replace(";", "") != wanted:
+            faults.append((name, f"{notes['hami.io/vgpu-devices-allocated']}, and not {wanted}"))
+        if notes["hami.io/vgpu-devices-to-allocate"].strip(";") or notes["hami.io/bind-phase"] != "success":
+            faults.append((name, f"{notes['hami.io/bind-phase']}: {notes['hami.io/vgpu-devices-to-allocate']} is left"))
+        if (notes["hami.io/vgpu-node"], pod["metadata"]["labels"]["hami.io/vgpu-node"]) != (where, where):
+            faults.append((name, f"on {where}, and assigned to {notes['hami.io/vgpu-node']}"))
+    return faults
+
+
+async def no_locks(client: KubeClient) -> None:
+    async def free() -> bool:
+        items = (await client.json("GET", NODES.path()))["items"]
+        return not any(LOCK in (item["metadata"].get("annotations") or {}) for item in items)
+
+    await waiting.until(free, "nodes without locks", timeout_s=30)
+
+
+async def clear(client: KubeClient, prefix: str) -> None:
+    for pod in (await client.json("GET", PODS.path(SPACE)))["items"]:
+        if pod["metadata"]["name"].startswith(prefix):
+            await client.json("DELETE", PODS.path(SPACE, pod["metadata"]["name"]))
+
+
+SLICE = {GPU: "1", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "10"}
+
+
+async def test_a_hundred_slices_at_once_are_handed_over_as_chosen(client: KubeClient) -> None:
+    await create(client, *(a_pod(f"burst-{i}", SLICE) for i in range(100)))
+    pods = await ended(client, "burst-", 100)
+    assert handed_over(pods) == []
+    used = Counter((p["spec"]["nodeName"], p["metadata"]["annotations"]["hbox.io/cards"].split(":")[0]) for p in pods)
+    assert max(used.values()) <= 10
+    await no_locks(client)
+    await clear(client, "burst-")
+
+
+async def test_whole_cards_and_slices_of_one_pod_each_come_as_chosen(client: KubeClient) -> None:
+    await create(client, a_pod("whole-0", {GPU: "2"}), a_pod("whole-1", {GPU: "8"}), a_pod("whole-2", SLICE))
+    assert handed_over(await ended(client, "whole-", 3)) == []
+
+
+async def test_binder_killed_in_the_middle_loses_nothing(platform: Up, client: KubeClient) -> None:
+    await clear(client, "whole-")
+    await create(client, *(a_pod(f"killed-{i}", SLICE) for i in range(100)))
+    for seen in (10, 40, 70):
+
+        async def so_many(seen: int = seen) -> bool:
+            items = (await client.json("GET", PODS.path(SPACE)))["items"]
+            return sum(bool(p["spec"].get("nodeName")) for p in items if p["metadata"]["name"].startswith("killed-")) >= seen
+
+        await waiting.until(so_many, f"{seen} bound", timeout_s=60)
+        os.kill(platform.pids()["binder"], signal.SIGKILL)
+    assert handed_over(await ended(client, "killed-", 100, 120)) == []
+    await no_locks(client)
+
+
+async def test_a_lock_whose_pod_is_gone_keeps_nobody_waiting(client: KubeClient) -> None:
+    await clear(client, "killed-")
+    note = {"metadata": {"annotations": {LOCK: f"2026-01-01T00:00:00Z,{SPACE},nobody"}}}
+    await client.json("PATCH", NODES.path(name="gpu-0"), body=note, content_type="application/merge-patch+json")
+    await create(
+        client,
+        a_pod("after-0", SLICE) | {"spec": a_pod("", SLICE)["spec"] | {"nodeSelector": {"kubernetes.io/hostname": "gpu-0"}}},
+    )
+    assert handed_over(await ended(client, "after-", 1, 30)) == []
+    await no_locks(client)
