@@ -1,14 +1,17 @@
 """volcano-scheduler.conf: read as Volcano reads it, and what is wrong with one is said with line and key."""
 
+from dataclasses import is_dataclass
+
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.hooks import GangOrder, Preemptable
-from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.default import DEFAULT_CONF, PolicyName, default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate.cycles import tried
 
+from ...policies import volcano
 from .small_world import SmallWorld
 
 NAMES = list(PLUGINS)
@@ -231,3 +234,18 @@ def test_strategies_of_which_volcano_has_no_code_are_told_and_passed_over() -> N
     assert tried(conf) == [
         "plugin rescheduling, strategy offlineOnly has no effect: as in Volcano, there is lowNodeUtilization alone"
     ]
+
+
+@pytest.mark.parametrize("conf", [default_conf(), default_conf(PolicyName.FGD), volcano()], ids=["own", "fgd", "volcano"])
+def test_every_session_has_plugins_of_its_own(conf: Conf) -> None:
+    """As if each had been made of its arguments: nothing that can change is in two of them."""
+    first, second = ([plugin for tier in plugins_of(conf) for plugin in tier] for _ in range(2))
+    made = [PLUGINS[one.name](one) for one in conf.plugins]
+    for one, other, anew in zip(first, second, made, strict=True):
+        assert one is not other
+        assert vars(one).keys() == vars(anew).keys()
+        for name, value in vars(one).items():
+            assert type(value) is type(vars(anew)[name])
+            changes = isinstance(value, dict | list | set) or (hasattr(value, "__dict__") and vars(value))
+            frozen = is_dataclass(value) and getattr(value, "__dataclass_params__").frozen  # noqa: B009
+            assert value is not vars(other)[name] or not changes or frozen, (one.name, name)

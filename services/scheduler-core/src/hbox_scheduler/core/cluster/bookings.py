@@ -151,16 +151,16 @@ class Bookings:
     def record(self, bookings: Sequence[Booking]) -> None:
         """Take down bookings of free pods with equal requests, of one job, whose amounts are on the columns already (by a batch)."""
         of, on, count = self._of, self._on, len(bookings)
+        pods = [booking.pod for booking in bookings]
         after = len(of) + count
-        for booking in bookings:
-            pod = booking.pod
-            of[pod] = booking
+        of.update(zip(pods, bookings, strict=True))
+        assert len(of) == after, "a pod was placed that has a place"
+        for pod, booking in zip(pods, bookings, strict=True):
             if (there := on.get(booking.node)) is None:
                 on[booking.node] = [pod]
             else:
                 there.append(pod)
-        assert len(of) == after, "a pod was placed that has a place"
-        self.changed.note([booking.pod for booking in bookings])
+        self.changed.note(pods)
         first = bookings[0]
         if self._by_model or self._columns.pools_known or (first.task is not None and first.task.offline):
             alike: dict[tuple[int, str], tuple[Booking, int]] = {}

@@ -191,6 +191,7 @@ class Session:
         ] = {}  #: queues of which a plugin cannot read what it needs: nothing new is placed in them
         self._tiers = tiers
         self._hooks: dict[Hook, list[list[Any]]] = {}
+        self._places = _places_of(tiers, conf)
         self._flat: dict[Hook, list[Any]] = {}
         for tier, confs in zip(tiers, conf.tiers, strict=True):
             for plugin, plugin_conf in zip(tier, confs, strict=True):
@@ -449,7 +450,10 @@ class Session:
             plugin.enqueued(gang)
 
     def overused(self, queue: QueueInfo) -> bool:
-        return any(plugin.overused(queue) for plugin in self._all(Overused))
+        for plugin in self._all(Overused):  # noqa: SIM110  asked each turn: a generator takes as long as the answer
+            if plugin.overused(queue):
+                return True
+        return False
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
         """Whether the queue may take this member on top of what it has."""
@@ -769,13 +773,19 @@ class Session:
         """The plugins that have the hook and did not have it switched off, tier by tier."""
         found = self._hooks.get(hook)
         if found is None:
-            found = self._hooks[hook] = [
-                [
-                    plugin
-                    for plugin, conf in zip(tier, confs, strict=True)
-                    if hook not in conf.off and (hook is Plugin or hook in hooks_of(type(plugin)))
+            places = self._places.get(hook)
+            if places is None:
+                places = self._places[hook] = [
+                    [
+                        place
+                        for place, (plugin, conf) in enumerate(zip(tier, confs, strict=True))
+                        if hook not in conf.off and (hook is Plugin or hook in hooks_of(type(plugin)))
+                    ]
+                    for tier, confs in zip(self._tiers, self.conf.tiers, strict=True)
                 ]
-                for tier, confs in zip(self._tiers, self.conf.tiers, strict=True)
+            found = self._hooks[hook] = [
+                [tier[place] for place in having] if having else _NOBODY
+                for tier, having in zip(self._tiers, places, strict=True)
             ]
         return found
 
@@ -790,6 +800,25 @@ class Session:
         """Plugins that have one of these, in the policy's order."""
         having = {id(plugin) for hook in hooks for plugin in self._all(hook)}
         return [plugin for tier in self._tiers for plugin in tier if id(plugin) in having]
+
+
+def _places_of(tiers: Sequence[Sequence[Plugin]], conf: "Conf") -> dict[Hook, list[list[int]]]:
+    """Which plugins of each tier have a hook, for all sessions with the same plugins."""
+    key = tuple(
+        tuple((type(plugin), one.off) for plugin, one in zip(tier, confs, strict=True))
+        for tier, confs in zip(tiers, conf.tiers, strict=True)
+    )
+    found = _PLACES.get(key)
+    if found is None:
+        if len(_PLACES) >= _MOST_PLACES:
+            _PLACES.clear()
+        found = _PLACES[key] = {}
+    return found
+
+
+_PLACES: dict[object, dict[Hook, list[list[int]]]] = {}
+_MOST_PLACES = 256
+_NOBODY: list[Any] = []
 
 
 def _passed(tiers: Iterable[list[Vote]]) -> bool:

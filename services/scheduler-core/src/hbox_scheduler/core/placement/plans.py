@@ -47,9 +47,14 @@ class Plans:
         placements: list[Placement] = []
         job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace
         gang = job.gang
-        by_task: dict[Task, list[Member | PodPlacement]] = {}
-        for task, some in groupby(members, attrgetter("task")):
-            by_task.setdefault(task, []).extend(some)
+        by_task: dict[Task, Sequence[Member | PodPlacement]]
+        if len(members) == 1:
+            by_task = {members[0].task: members}
+        else:
+            lists: dict[Task, list[Member | PodPlacement]] = {}
+            for task, some in groupby(members, attrgetter("task")):
+                lists.setdefault(task, []).extend(some)
+            by_task = {**lists}
         for which, (task, alike) in enumerate(by_task.items()):
             requests = task.requests
             seen = [_UNSEEN if (state := states[one.row]) is None else state.generation for one in alike]

@@ -43,6 +43,8 @@ class RunningJobs:
         booked, job_of = self._bookings.all(), self._job_of
         for pod in (*changed, *self._marked):
             before, booking = job_of.get(pod), booked.get(pod)
+            if before is None and booking is None:
+                continue  # it came and went between two looks
             if before is not None:
                 changed_jobs[before] = None
                 if booking is None or booking.job != before:

@@ -10,12 +10,13 @@ With `binpack.idle-cards.weight`, which Volcano does not have, cards decide wher
 - A pod without cards prefers nodes with few idle cards, for the same reason: their share counts, with this weight, beside the resources asked for.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..cluster import Columns
-from ..cluster.arrays import Floats, Rows, cells_of, rows_of
+from ..cluster.arrays import Floats, Ints, Rows, cells_of, rows_of
 from ..cluster.task import Task
 from ..devices import ALL, free_percent
 from ..framework.hooks import ShapeScore
@@ -48,6 +49,7 @@ class Binpack(ShapeScore):
             self._weights[name] = arguments.number(f"binpack.resources.{name}", 1, least=0)
         arguments.starting("binpack.resources.")
         arguments.done()
+        self._weighed: dict[Task, _Weighed] = {}
 
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         if not self._weight:
@@ -60,20 +62,17 @@ class Binpack(ShapeScore):
             total = np.asarray(-self._idle_cards * idle)
         else:
             total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
-        weighed = [
-            (columns.resource(name), units, weight)
-            for name, units in task.requests.items()
-            if units > 0 and (weight := self._weights.get(name, 0.0))
-        ]
-        weights = self._idle_cards + sum(weight for _, _, weight in weighed)
-        if not weights:
+        if (weighed := self._weighed.get(task)) is None:
+            if len(self._weighed) >= _TASKS:
+                self._weighed.clear()
+            weighed = self._weighed[task] = self._weigh(columns, task)
+        if not (weights := weighed.sum):
             return total
-        if weighed:
-            lines, units, shares = (np.array(one)[:, None] for one in zip(*weighed, strict=True))
-            has = cells_of(columns.allocatable, lines[:, 0], rows)
-            used = cells_of(columns.used, lines[:, 0], rows) + units
+        if len(weighed.columns):
+            has = cells_of(columns.allocatable, weighed.columns, rows)
+            used = cells_of(columns.used, weighed.columns, rows) + weighed.units
             lacking = used > has
-            parts = shares * (used / np.maximum(has, 1))
+            parts = weighed.weights * (used / np.maximum(has, 1))
             if not (there := has > 0).all():
                 lacking &= there
                 parts[~there] = 0.0
@@ -81,3 +80,30 @@ class Binpack(ShapeScore):
                 total += part
             total[np.logical_or.reduce(lacking, axis=0)] = 0.0
         return total * (100.0 * self._weight / weights)
+
+    def _weigh(self, columns: Columns, task: Task) -> "_Weighed":
+        weighed = [
+            (columns.resource(name), units, weight)
+            for name, units in task.requests.items()
+            if units > 0 and (weight := self._weights.get(name, 0.0))
+        ]
+        return _Weighed(
+            np.array([column for column, _, _ in weighed], dtype=np.int64),
+            np.array([[units] for _, units, _ in weighed], dtype=np.int64),
+            np.array([[weight] for _, _, weight in weighed], dtype=np.float64),
+            self._idle_cards + sum(weight for _, _, weight in weighed),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """What a pod asks for of the resources with a weight, K of them: columns `[K]`, units and weights `[K, 1]`; the sum of all weights."""
+
+    columns: Ints
+    units: Ints
+    weights: Floats
+    sum: float
+
+
+#: Tasks of which that is kept.
+_TASKS = 4096

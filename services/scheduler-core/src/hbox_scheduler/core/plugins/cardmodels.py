@@ -79,14 +79,15 @@ class CardModels(PodMask, ShapeScore, PodScore):
         self._reserve = arguments.number("reserve.percent", 0, least=0, most=100) / 100
         self._reserve_s = arguments.duration_s("reserve.for", "1h")
         arguments.done()
-        self._scarce = _Scarcity(Demand())
+        self._learned: _Scarcity | None = None  #: made when it is asked for
         self._slow: Bools = np.zeros(0, dtype=np.bool_)  #: `[M]`
 
     def open(self, session: "Session") -> None:
         columns = self._columns = session.columns
         known = session.learned.get(self.name)
-        self._scarce = known._scarce if isinstance(known, CardModels) else _Scarcity(_demand(session))
-        self._slow = self._slow_models(columns)
+        kept = known if isinstance(known, CardModels) else None
+        self._learned = kept._scarce if kept is not None else _Scarcity(_demand(session))
+        self._slow = (kept or self)._slow_models(columns)
         self._bound: dict[CardRequest, Bools] = {}
         self._kept: Ints = np.zeros(len(self._slow), dtype=np.int64)  #: `[M]` cards of each model that are kept
         if self._reserve:
@@ -147,6 +148,12 @@ class CardModels(PodMask, ShapeScore, PodScore):
         if task.cards.count > 1:
             cost = cost + self._slow_models(columns)[model]
         return -100.0 * self._weight * _mean(cost, usable(columns, rows, task.cards))
+
+    @property
+    def _scarce(self) -> _Scarcity:
+        if self._learned is None:
+            self._learned = _Scarcity(Demand())
+        return self._learned
 
     def score(self, member: Member, cluster: Columns) -> Floats | None:
         """The link, for pods of one card that speak over their gang's."""

@@ -113,6 +113,10 @@ class LargeJobs:
         self._room: dict[Task, int] = {}  #: pods that the roomiest node holds when it is empty
         self._at = (-1, -1)
 
+    def __copy__(self) -> "LargeJobs":
+        """The same, for another session."""
+        return LargeJobs(self._nodes, self.members)
+
     def among(self, columns: Columns, needs: Sequence[tuple[Task, int]]) -> bool:
         """Whether so many pods of each task are large. Never where one of them fits on no node at all."""
         if sum(count for _, count in needs) < self.members:

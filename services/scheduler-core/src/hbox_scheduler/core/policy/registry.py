@@ -1,6 +1,16 @@
-"""Plugins by their names in volcano-scheduler.conf."""
+"""Plugins by their names in volcano-scheduler.conf.
 
-from collections.abc import Mapping
+A session has plugins of its own. Arguments are read once for a conf: what a plugin is before it is opened is kept, and copied for each session, with dicts,
+lists, sets and what has `__copy__` of its own. A plugin that begins with anything else that may change (what it learns) is made anew.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
 
 from hbox_common.errors import Bug, InvalidRequest
 
@@ -87,7 +97,66 @@ def check_plugins(plugins: Mapping[str, Hook] = PLUGINS) -> None:
 
 def plugins_of(conf: Conf) -> list[list[Plugin]]:
     """New plugins for a session, tier by tier. Raises InvalidRequest for arguments that are wrong."""
-    return [[_plugin_of(plugin) for plugin in tier] for tier in conf.tiers]
+    known = _KNOWN.get(id(conf))
+    if known is None:
+        known = conf, [[_maker_of(plugin) for plugin in tier] for tier in conf.tiers]
+        _KNOWN[id(conf)] = known
+        if len(_KNOWN) > _MOST:
+            _KNOWN.popitem(last=False)
+    return [[make() for make in tier] for tier in known[1]]
+
+
+#: How the plugins of a conf are made, by its identity: it lives as long as it is here.
+_KNOWN: OrderedDict[int, tuple[Conf, list[list[Callable[[], Plugin]]]]] = OrderedDict()
+
+#: A scheduler has some seven confs: of its policy's, one for each kind of session.
+_MOST = 64
+
+_CONTAINERS = (dict, list, set)
+_CONSTANTS = (str, int, float, bytes, type(None), frozenset, type)
+
+
+def _maker_of(conf: PluginConf) -> Callable[[], Plugin]:
+    """Makes the plugin, as of now."""
+    first = _plugin_of(conf)
+    plugin, state = type(first), dict(vars(first))
+    if not all(_is_constant(value) or _copies_itself(value) for value in state.values()):
+        return lambda: _plugin_of(conf)
+    own = [name for name, value in state.items() if isinstance(value, _CONTAINERS) or _copies_itself(value)]
+
+    def make() -> Plugin:
+        made = object.__new__(plugin)
+        values = made.__dict__
+        values.update(state)
+        for name in own:
+            values[name] = copy(values[name])
+        return made
+
+    return make
+
+
+def _copies_itself(value: Any) -> bool:
+    return "__copy__" in vars(type(value)) and not isinstance(value, np.ndarray)
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether copies of a plugin may share it, but for the container itself that it may be."""
+    if isinstance(value, dict):
+        return all(_never_changes(one) for one in value.values())
+    return all(map(_never_changes, value)) if isinstance(value, list | set) else _never_changes(value)
+
+
+def _never_changes(value: Any) -> bool:
+    if isinstance(value, _CONSTANTS):
+        return True
+    if isinstance(value, tuple):
+        return all(map(_never_changes, value))
+    if isinstance(value, np.ndarray):
+        return not value.size
+    if is_dataclass(value):  # a frozen one is a value, with all that it holds
+        frozen = getattr(value, "__dataclass_params__").frozen  # noqa: B009  what `dataclass` leaves, and no type knows
+        return bool(frozen) and all(_is_constant(getattr(value, one.name)) for one in fields(value))
+    return not isinstance(value, _CONTAINERS) and getattr(value, "__dict__", None) == {}
 
 
 def _plugin_of(conf: PluginConf) -> Plugin:
