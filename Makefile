@@ -2,7 +2,7 @@
 PYTHON ?= python3
 UV     := .uv/bin/uv
 BIN    := .venv/bin
-PACKAGES := libs/common libs/sandbox libs/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller
+PACKAGES := libs/common libs/sandbox libs/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent
 SOURCES := libs services tests
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy
@@ -100,7 +100,7 @@ docs: install ## the generated documents
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox/values.schema.json
 	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards
 
-OWN := common sandbox cli topology scheduler ledger health binder jobs
+OWN := common sandbox cli topology scheduler ledger health binder jobs agent
 LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))
 
 lock: $(UV) ## requirements*.lock and image/*.lock anew, from all pyproject.toml files

@@ -24,6 +24,7 @@ _RIGHTS = {
         hbox-system  coordination.k8s.io    leases                  binder          get update
         """,
     "health-monitor": "",
+    "node-agent": "",
     "job-controller": """
         *            core                   events                  *               get create patch
         *            core                   namespaces              *               list watch

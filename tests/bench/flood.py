@@ -40,7 +40,7 @@ TIMES_P99 = 2.0
 #: What every service may take with 100,000 pods pending; what it does take stands in docs/benchmarks.md.
 MEMORY_MIB = {
     "job-controller": 1000.0, "scheduler-core": 1000.0, "quota-ledger": 400.0, "binder": 300.0, "topology-collector": 200.0,
-    "health-monitor": 200.0, "nats-server": 700.0,
+    "health-monitor": 200.0, "node-agent": 200.0, "nats-server": 700.0,
 }  # fmt: skip
 QUIET_S = 5.0
 PATIENCE_S = 900.0

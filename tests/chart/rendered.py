@@ -33,6 +33,12 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "admission.use.required=true",
         "admission.use.controllers={system:serviceaccount:volcano-system:volcano-controllers}",
     ),
+    "node agents": (
+        "services.node-agent.enabled=true",
+        "services.node-agent.kubeletConfig=/etc/kubelet.yaml",
+        "nats.tls.secret=broker-tls",
+        "nats.tls.clientSecret=services-tls",
+    ),
     "readers": ("nats.readers.slurm={batch}", "nats.readers.grafana={ml,vision}"),
     "another nats-server": ("nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
     "files": ("policy=actions: allocate", "pools=pools: []"),
@@ -93,6 +99,6 @@ def of(name: str, *kinds: str) -> list[dict[str, Any]]:
 
 def pods(name: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
     """What makes pods: its kind and name, the pod's labels, the pod's spec."""
-    for found in of(name, "Deployment", "StatefulSet", "Job", "Pod"):
+    for found in of(name, "Deployment", "StatefulSet", "DaemonSet", "Job", "Pod"):
         pod = found if found["kind"] == "Pod" else found["spec"]["template"]
         yield f"{found['kind']}/{found['metadata']['name']}", pod["metadata"]["labels"], pod["spec"]

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from hbox_cli.platform import chart
 from hbox_cli.platform.identities import identities
-from hbox_cli.services import PAIRED, SERVICES
+from hbox_cli.services import ON_NODES, PAIRED, SERVICES
 from hbox_common.bus import find_binary, write_config
 from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
@@ -29,12 +29,15 @@ from .rendered import CHART, MATRIX, NAMESPACE, objects, of, pods, template
 
 ROOT = CHART.parents[1]
 BUS = "hbox-bus"
+AGENT = "DaemonSet/hbox-node-agent"
 EVERY = pytest.mark.parametrize("name", MATRIX)
 
 
 @EVERY
 def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
     for who, _, spec in pods(name):
+        if who == AGENT:
+            continue
         pod = spec["securityContext"]
         assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, 65532), who
         assert pod["seccompProfile"] == {"type": "RuntimeDefault"}, who
@@ -55,7 +58,7 @@ def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
 @EVERY
 def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) -> None:
     found = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in of(name, "Deployment")}
-    assert set(found) == set(SERVICES)
+    assert set(found) == set(SERVICES) - set(ON_NODES)
     for service, spec in found.items():
         pod = spec["template"]["spec"]
         [container] = pod["containers"]
@@ -67,6 +70,24 @@ def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) 
         rolls = spec["strategy"]["type"] == "RollingUpdate"
         assert not rolls or service in PAIRED, f"two of {service} would act at once"
         assert spec["replicas"] == 1 or service in PAIRED
+
+
+def test_agents_are_root_on_their_node_and_have_nothing_else() -> None:
+    [[_, _, spec]] = [found for found in pods("node agents") if found[0] == AGENT]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert spec["automountServiceAccountToken"] is False
+    [container] = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    of_node = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    assert of_node == {"kubelet": "/var/lib/kubelet", "kubelet-config": "/etc/kubelet.yaml"}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] != "tmp")
+    assert spec["tolerations"] == [{"operator": "Exists"}], "nodes of pools are tainted"
+    assert {"name": "HBOX_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
+    assert not [who for who, _, _ in pods("default") if who == AGENT], "a namespace has to allow it"
 
 
 @EVERY
@@ -195,7 +216,7 @@ def test_only_the_ledger_sees_the_databases_password() -> None:
         "Deployment/hbox-quota-ledger": ["pg"]
     }
     broker = {who for who, _, spec in pods("own broker by a secret") if secrets(spec) == ["bus"]}
-    assert broker == {f"Deployment/hbox-{service}" for service in SERVICES}
+    assert broker == {f"Deployment/hbox-{service}" for service in SERVICES if service not in ON_NODES}
 
 
 @EVERY

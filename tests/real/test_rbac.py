@@ -31,7 +31,7 @@ from .rbac_world import ACCOUNTS, SPACE, Cluster, Request, requests
 pytestmark = pytest.mark.e2e
 
 IDENTITIES = {identity.service: identity for identity in identities()}
-SERVICES = {"topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor"}
+SERVICES = {"topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor", "node-agent"}
 
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
 ACCOUNT_OBJECTS = Resource("", "v1", "serviceaccounts", namespaced=True)
@@ -223,7 +223,7 @@ def test_tokens_are_for_our_eyes_only_and_none_is_made_for_who_needs_none(platfo
     folder = platform.state / "kube"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
-    assert {file.stem for file in folder.glob("*.token")} == SERVICES - {"health-monitor"}
+    assert {file.stem for file in folder.glob("*.token")} == SERVICES - {"health-monitor", "node-agent"}
     for service in SERVICES:
         environment = (Path("/proc") / str(platform.pids()[service]) / "environ").read_bytes()
         assert str(platform.state / "kubeconfig").encode() not in environment

@@ -48,6 +48,7 @@ from hbox_common.events import (
     NamespaceQuotasChanged,
     NodeAction,
     NodeDecided,
+    NodeDevicesChanged,
     NodeImagesChanged,
     NodeObserved,
     NodeOutcome,
@@ -87,13 +88,16 @@ from hbox_common.model import (
     ClaimId,
     ClaimState,
     ClassQuota,
+    ContainerHolds,
     DecisionId,
+    DeviceIds,
     Epoch,
     GangPart,
     Generation,
     GroupPhase,
     GroupState,
     HeldImage,
+    HeldMemory,
     HyperNode,
     Index,
     Job,
@@ -101,6 +105,7 @@ from hbox_common.model import (
     Match,
     MatchOperator,
     Neighbour,
+    NodeDevices,
     NodeName,
     NodeState,
     NodeTerm,
@@ -224,8 +229,13 @@ _nomination = HeldNomination(
     scheduler=SchedulerId("s1"), plan=_plan, models=({"nvidia.com/gpu.A100": 1},), moved=(_claim,), until=9.5
 )
 
+_ids = DeviceIds("nvidia.com/gpu", ("GPU-0", "GPU-3"), (0, 1))
+_holds = ContainerHolds("team", "train-0", "main", (_ids,), "1-4,8", (HeldMemory("memory", 2**39, (0,)),), "pod-uid")
+_devices = NodeDevices(_NODE, 1_700_000_000.5, (_ids,), "1-95", (_holds,), 1, "the socket is gone", True)
+
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
+    NodeDevicesChanged(devices=_devices),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5), node_gone=True),
     NodesMeasured(usages=(NodeUsage(_NODE, 12.5, 80.0, 1_700_000_000.25),)),
     NodeImagesChanged(images=(HeldImage(("docker.io/library/nginx:latest",), 100 << 20, (_NODE,)),)),

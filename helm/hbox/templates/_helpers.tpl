@@ -89,7 +89,7 @@ imagePullSecrets:
 
 {{/* The users of the broker, as `hbox_common.bus.users` has them, and readers. */}}
 {{- define "hbox.busUsers" -}}
-{{- concat (list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "hbox-cli" "admin") (keys .Values.nats.readers | sortAlpha) | toYaml -}}
+{{- concat (list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "hbox-cli" "admin") (keys .Values.nats.readers | sortAlpha) | toYaml -}}
 {{- end -}}
 
 {{/* Readers, as words of a command. */}}
@@ -109,6 +109,7 @@ imagePullSecrets:
 {{- with int (include "hbox.brokers" .) }}{{ if gt . 1 }}{{ $_ := set $all "nats_replicas" . }}{{ end }}{{ end -}}
 {{- range $name, $service := .Values.services -}}
 {{- $own := deepCopy (default dict $service.settings) -}}
+{{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ end -}}
 {{- if eq $name "scheduler-core" }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}
 {{- if eq $name "topology-collector" }}{{ if $.Values.pools }}{{ $_ := set $own "pools_file" "/etc/hbox/files/pools.yaml" }}{{ end }}{{ end -}}
 {{- if $own }}{{ $_ := set $all $name $own }}{{ end -}}

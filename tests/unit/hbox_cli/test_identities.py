@@ -97,7 +97,7 @@ def test_an_authority_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> N
 def test_the_token_file_of_a_kubeconfig_is_beside_it_and_both_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "kube"
     paths = Tokens(folder, kubeconfig(tmp_path, server="https://k")).write_kubeconfigs()
-    assert set(paths) == set(SERVICES) - {"health-monitor"}
+    assert set(paths) == set(SERVICES) - {"health-monitor", "node-agent"}
     content = json.loads(Path(paths["binder"]).read_text())
     assert content["users"] == [{"name": "binder", "user": {"tokenFile": "binder.token"}}]
     assert Path(paths["binder"]).stat().st_mode & 0o777 == 0o600

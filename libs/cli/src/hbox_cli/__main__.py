@@ -31,6 +31,7 @@ COMMANDS = {
     "jobs": ("jobs", "Jobs with their state and the reason why they wait."),
     "why": ("why", "Why a job does not start, or why it is where it is."),
     "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
+    "node": ("node", "One node: its cards, who holds them by the books and by its kubelet."),
     "sizes": ("sizes", "Standard sizes of devices: what they become on this cluster, and manifests that name them."),
     "topo": ("topo", "The fabric: units, pods and switches, and what is wrong with its cables."),
     "queue": ("queue", "Queues: their tree, what they may use and do use; create, set, open, close, drain."),

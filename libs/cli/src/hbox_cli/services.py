@@ -10,12 +10,15 @@ from typing import NoReturn
 #: Name -> module whose `python -m` is the service, in the order in which `hbox up` starts them.
 SERVICES = {
     "health-monitor": "hbox_health",  # first those that need few libraries, last those that start with what the others bring: see platform/zygote
+    "node-agent": "hbox_agent",
     "topology-collector": "hbox_topology",
     "job-controller": "hbox_jobs",
     "binder": "hbox_binder",
     "quota-ledger": "hbox_ledger",
     "scheduler-core": "hbox_scheduler",
 }
+#: Those that run once on each node: beside kubelets alone.
+ON_NODES = ("node-agent",)
 #: Those that may run twice: one leads, the other stands by.
 PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
 

@@ -15,7 +15,7 @@ from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kube import KubeClient
 
 from .api import ApiServer
-from .kubelet import Kubelets
+from .kubelet import KubeletRoots, Kubelets
 from .replay import Creation
 from .trace import TraceNode, machines
 
@@ -40,6 +40,12 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--faults", type=Path, metavar="FILE", help="fault plan in force from the start (JSON)")
     parser.add_argument("--kubelets", choices=("on", "off"), default="on", help="run pods (default: on)")
+    parser.add_argument(
+        "--kubelet-roots",
+        type=Path,
+        metavar="PATH",
+        help="folders of the first nodes' kubelets, with the PodResources socket that node-agent asks",
+    )
     parser.add_argument(
         "--history", type=int, default=20_000, metavar="N", help="events remembered per resource before a watch gets 410"
     )
@@ -71,6 +77,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
     )
     if arguments.faults is not None:
         api.faults.load(arguments.faults.read_bytes())
+    roots = KubeletRoots(api.cluster, arguments.kubelet_roots) if arguments.kubelet_roots is not None else None
     async with api:
         if arguments.nodes:
             await _make(arguments.nodes, api)
@@ -80,6 +87,8 @@ async def _serve(arguments: argparse.Namespace) -> None:
             running = []
             if arguments.kubelets == "on":
                 running.append(tasks.create_task(Kubelets(api.cluster, time_scale=arguments.time_scale).run(), name="kubelets"))
+            if roots is not None:
+                running.append(tasks.create_task(roots.run(), name="kubelet roots"))
             sys.stdout.write(f"ready {api.url}\n")
             sys.stdout.flush()
             await stop.wait()

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import wall_s
-from hbox_common.events import NodeStateChanged
+from hbox_common.events import NodeDevicesChanged, NodeStateChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
-from hbox_common.model import NodeName, NodeState
+from hbox_common.model import NodeDevices, NodeName, NodeState
 from hbox_common.runtime import Condition, Health, connected
 
 from . import metrics
@@ -70,6 +70,17 @@ class TopologyCollector:
             # From before the reading back, so that no loss of the stream goes unseen.
             group.create_task(self._bus.follow([NodeStateChanged], self._ignore, start=Start.NEW, on_gap=self._stream_lost))
             await self._read_back()
+            devices_heard = asyncio.Event()
+            group.create_task(
+                self._bus.follow(
+                    [NodeDevicesChanged],
+                    self._on_devices,
+                    start=Start.LAST_PER_SUBJECT,
+                    on_ready=devices_heard.set,
+                    writers_only=True,
+                )
+            )
+            await devices_heard.wait()  # else a restart would take the ids of cards back for a moment
             group.create_task(self._nodes.run(self._on_nodes))
             group.create_task(self._publisher.run())
             await self._nodes.synced.wait()
@@ -77,6 +88,8 @@ class TopologyCollector:
             for gone in self.inventory.vanished(present, now=wall_s()):
                 self._publisher.put(gone)
                 self._label(gone)
+            for name in self.inventory.devices.keys() - present:
+                self._forget_devices(NodeName(name))
             log.info("synced", extra={"nodes": len(self.inventory)})
             group.create_task(self._fabric.run())
             group.create_task(self._usages.run())
@@ -100,6 +113,24 @@ class TopologyCollector:
             self.inventory.heard(delivery.event.node)
             self._label(delivery.event.node)
 
+    async def _on_devices(self, deliveries: Sequence[Delivery]) -> None:
+        nodes = {node.metadata.name: node for node in self._nodes.store.values()} if self._nodes.synced.is_set() else {}
+        for delivery in deliveries:
+            assert isinstance(delivery.event, NodeDevicesChanged)
+            said = delivery.event.devices
+            if said.gone:
+                self.inventory.devices.pop(said.node, None)
+                continue
+            before = self.inventory.devices.get(said.node)
+            self.inventory.devices[said.node] = said
+            if said.node in nodes and (before is None or before.allocatable != said.allocatable):
+                self._observe(nodes[said.node])
+
+    def _forget_devices(self, node: NodeName) -> None:
+        """Closes the subject of a node that is gone, and its agent with it."""
+        if self.inventory.devices.pop(node, None) is not None:
+            self._publisher.close(NodeDevices(node, wall_s(), gone=True))
+
     async def _ignore(self, deliveries: Sequence[Delivery]) -> None:
         """Our own states come back; only the loss of the stream is of interest."""
 
@@ -119,6 +150,7 @@ class TopologyCollector:
             else:
                 assert delta.old is not None
                 self._images.observe(NodeName(delta.old.metadata.name), ())
+                self._forget_devices(NodeName(delta.old.metadata.name))
                 self._say(self.inventory.removed(delta.old.metadata.name, uid=delta.old.metadata.uid, now=wall_s()))
 
     def _pools_changed(self, rules: Sequence[PoolRule]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hbox_agent.settings import AgentSettings
 from hbox_binder.settings import BinderSettings
 from hbox_common.runtime import Settings
 from hbox_health.settings import HealthSettings
@@ -18,7 +19,7 @@ from hbox_ledger.settings import LedgerSettings
 from hbox_scheduler.settings import SchedulerSettings
 from hbox_topology.settings import TopologySettings
 
-from ..services import PAIRED
+from ..services import ON_NODES, PAIRED
 
 SETTINGS: Mapping[str, type[Settings]] = {
     "topology-collector": TopologySettings,
@@ -27,6 +28,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
     "quota-ledger": LedgerSettings,
     "binder": BinderSettings,
     "health-monitor": HealthSettings,
+    "node-agent": AgentSettings,
 }
 
 #: Where the pod is and what it is called, and what other values say.
@@ -48,6 +50,11 @@ DECIDED = frozenset(
         "scheduler_conf",
         "pools_file",
         "profile",
+        "node_name",
+        "kubelets",
+        "kubelet_root",
+        "kubelet_config",
+        "host_root",
         "record",
     }
 )
@@ -56,6 +63,7 @@ _STRING: Mapping[str, Any] = {"type": "string"}
 _NAME: Mapping[str, Any] = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"}
 _MAP: Mapping[str, Any] = {"type": "object"}
 _STRINGS: Mapping[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
+_FOLDER: Mapping[str, Any] = {"type": "string", "pattern": "^/.+$"}
 _LIST: Mapping[str, Any] = {"type": "array", "items": {"type": "object"}}
 _BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
 _PORT: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": 65535}
@@ -97,8 +105,18 @@ def _settings(model: type[Settings], *, without: frozenset[str]) -> dict[str, An
 
 def _service(name: str) -> dict[str, Any]:
     most = {"minimum": 0, "maximum": 5 if name in PAIRED else 1}
+    replicas = {"replicas": _or_null({"type": "integer", **most})}
+    on_nodes = {
+        "enabled": _BOOLEAN,
+        "kubeletRoot": {**_FOLDER, "description": "of each node: the kubelet's folder"},
+        "kubeletConfig": {
+            "type": "string",
+            "pattern": "^(/.*)?$",
+            "description": "of each node; empty: kubeletRoot/config.yaml",
+        },
+    }
     return _closed(
-        replicas=_or_null({"type": "integer", **most}),
+        **(on_nodes if name in ON_NODES else replicas),
         resources=_or_null(_MAP),
         settings=_settings(SETTINGS[name], without=DECIDED),
         nodeSelector=_STRINGS,

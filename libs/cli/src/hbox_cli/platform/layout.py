@@ -65,6 +65,11 @@ class Layout:
         return self.folder / "ledger.db"
 
     @property
+    def kubelets(self) -> Path:
+        """Of the emulated cluster: a folder for each of its first nodes."""
+        return self.folder / "kubelets"
+
+    @property
     def report(self) -> Path:
         return self.folder / "report.json"
 

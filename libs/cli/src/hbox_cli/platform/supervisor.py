@@ -26,7 +26,7 @@ from hbox_common.model import SCHEDULER_NAME
 from hbox_common.ports import reserved
 
 from ..exits import leaf
-from ..services import PAIRED, SERVICES
+from ..services import ON_NODES, PAIRED, SERVICES
 from . import child, logs, probe
 from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from .brokers import PORTS, Broker, brokers, commands
@@ -92,8 +92,10 @@ class Plan:
 
     @property
     def processes(self) -> dict[str, str]:
-        """Name of each process to be run -> its service."""
-        return {name: name for name in SERVICES} | ({f"{name}-standby": name for name in PAIRED} if self.standby else {})
+        """Name of each process to be run -> its service. Real nodes have agents of their own, by the chart."""
+        return {name: name for name in SERVICES if self.emulated or name not in ON_NODES} | (
+            {f"{name}-standby": name for name in PAIRED} if self.standby else {}
+        )
 
 
 @dataclass(slots=True)
@@ -310,7 +312,7 @@ class Platform:
     def _cluster(self) -> Kept:
         port = self._cluster_port
         argv = [sys.executable, "-m", "hbox_sandbox", "--port", str(port), "--kubeconfig-out", str(self.layout.kubeconfig)]
-        argv += ["--time-scale", str(self.plan.time_scale)]
+        argv += ["--time-scale", str(self.plan.time_scale), "--kubelet-roots", str(self.layout.kubelets)]
         self.layout.kubeconfig.unlink(missing_ok=True)
         return Kept(CLUSTER, argv, dict(os.environ), self.layout.log(CLUSTER), port, restart=False)
 
@@ -334,6 +336,8 @@ class Platform:
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",
             }
+            if service in ON_NODES:
+                env["HBOX_KUBELETS"] = str(self.layout.kubelets)
             if len(self._brokers) > 1:
                 env["HBOX_NATS_REPLICAS"] = str(len(self._brokers))
             if seed := self.running.nats_seed(service):

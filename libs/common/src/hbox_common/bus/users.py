@@ -19,7 +19,7 @@ from .micro import OF, PREFIX, inbox_of
 from .streams import LIMITS
 
 #: The services' names, as the registry has them among writers and readers.
-SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
+SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor", "node-agent")
 
 #: The commands of `hbox`, for whoever operates the platform: hears and asks everything, and says nothing but
 #: what it could not read.

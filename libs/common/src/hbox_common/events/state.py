@@ -8,6 +8,7 @@ from hbox_common.model import (
     HeldImage,
     HyperNode,
     Index,
+    NodeDevices,
     NodeState,
     NodeUsage,
     PodBudget,
@@ -39,6 +40,25 @@ class NodeStateChanged(Event):
     @property
     def closes(self) -> bool:
         return self.node.gone
+
+
+@register
+class NodeDevicesChanged(Event):
+    """What a node's kubelet gave to whom, as it says itself; said when it changes, and every ten minutes. `devices.gone` closes its subject: that is for
+    topology-collector to say, since an agent ends with its node."""
+
+    about: ClassVar = About(
+        "hbox.v1.node.devices.{node}",
+        Stream.STATE,
+        ("node-agent", "topology-collector"),
+        ("quota-ledger", "topology-collector", "cli"),
+        1024 * 1024,
+    )
+    devices: NodeDevices
+
+    @property
+    def closes(self) -> bool:
+        return self.devices.gone
 
 
 @register

@@ -55,6 +55,7 @@ from .job import (
 )
 from .lending import Held, Lending
 from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
+from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
 from .podbudget import PodBudget
 from .podconstraints import (
@@ -115,7 +116,9 @@ __all__ = [
     "ClaimId",
     "ClaimState",
     "ClassQuota",
+    "ContainerHolds",
     "DecisionId",
+    "DeviceIds",
     "Epoch",
     "GangPart",
     "Generation",
@@ -124,6 +127,7 @@ __all__ = [
     "Headroom",
     "Held",
     "HeldImage",
+    "HeldMemory",
     "HostPort",
     "HyperNode",
     "Index",
@@ -136,6 +140,7 @@ __all__ = [
     "MatchOperator",
     "Neighbour",
     "NodeAllocation",
+    "NodeDevices",
     "NodeName",
     "NodeState",
     "NodeTerm",

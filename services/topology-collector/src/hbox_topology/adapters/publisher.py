@@ -9,8 +9,8 @@ import logging
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import NodeStateChanged
-from hbox_common.model import NodeState
+from hbox_common.events import NodeDevicesChanged, NodeStateChanged
+from hbox_common.model import NodeDevices, NodeState
 
 from .. import metrics
 
@@ -26,6 +26,7 @@ class Publisher:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._waiting: dict[str, NodeState] = {}
+        self._closing: dict[str, NodeDevices] = {}
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
@@ -36,18 +37,32 @@ class Publisher:
         self._waiting[state.name] = state
         self._wake.set()
 
+    def close(self, devices: NodeDevices) -> None:
+        """The last word on what a kubelet gave to whom: its node is gone, and so is who told of it."""
+        self._closing[devices.node] = devices
+        self._wake.set()
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             self._wake.clear()
-            if not self._waiting:
+            if not (self._waiting or self._closing):
                 await self._wake.wait()
             started = monotonic_s()
             states = [self._waiting.pop(name) for name in list(self._waiting)[:AT_ONCE]]
             async with asyncio.TaskGroup() as group:
                 for state in states:
                     group.create_task(self._say(state))
+            for node, devices in list(self._closing.items()):
+                await self._close(devices)
+                self._closing.pop(node)
             metrics.PUBLISH.observe(monotonic_s() - started)
+
+    async def _close(self, devices: NodeDevices) -> None:
+        try:
+            await self._bus.publish(NodeDevicesChanged(devices=devices), devices.node)
+        except (InvalidRequest, Unavailable) as e:  # closed at the next start, by then
+            log.warning("what the kubelet of %s said is not closed: %s", devices.node, e)
 
     async def _say(self, state: NodeState) -> None:
         while True:

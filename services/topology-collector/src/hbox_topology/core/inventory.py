@@ -8,9 +8,10 @@ is published to nobody.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hbox_common.model import Generation, NodeState
+from hbox_common.model import Generation, NodeDevices, NodeState
 
 from .facts import NodeFacts
+from .kubelets import with_devices
 from .node import read_node
 from .pools import PoolRule, placed_in_pool
 
@@ -29,6 +30,7 @@ class Inventory:
     def __init__(self) -> None:
         self._published: dict[str, NodeState] = {}
         self._warned: dict[str, tuple[str, ...]] = {}
+        self.devices: dict[str, NodeDevices] = {}  #: by node: what kubelets gave out; counts as `pools`
         self.pools: Sequence[PoolRule] = ()  #: counts from the next look at a node on
 
     def __len__(self) -> int:
@@ -57,7 +59,8 @@ class Inventory:
             self._warned[facts.name] = reading.warnings
         else:
             self._warned.pop(facts.name, None)
-        state = placed_in_pool(reading.state, self.pools)
+        same = known if known is not None and known.uid == facts.uid else None
+        state = with_devices(placed_in_pool(reading.state, self.pools), self.devices.get(facts.name), same)
         if state == known:
             return Observed(None, warnings)
         return Observed(self._say(state, known, now), warnings)

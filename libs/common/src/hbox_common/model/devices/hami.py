@@ -24,6 +24,7 @@ from ..bounds import ID_BYTES, VALUE_BYTES, is_plain, sanitized
 from .asking import Ask
 from .cards import ALL_CORES, MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB, Card, CardSlice, CardTraits
 from .cardvendor import CardVendor
+from .identity import made_up_id
 from .layout import Layout
 from .vendor import NodeReport, Quantity, whole_number
 
@@ -63,7 +64,7 @@ class HamiVendor(CardVendor):
         shares = DEFAULT_SHARES if memory else 1
         count = node.amounts.get(self.cards, 0)
         return tuple(
-            Card(index=i, uuid=f"{node.name}-{i}", model=model, memory_mib=memory, shares=shares) for i in range(count)
+            Card(index=i, uuid=made_up_id(node.name, i), model=model, memory_mib=memory, shares=shares) for i in range(count)
         )
 
     def ask(self, asked: Mapping[str, Quantity]) -> Ask | None:

@@ -1,0 +1,84 @@
+"""`hbox node show NODE`."""
+
+import click
+
+from hbox_common.clock import wall_s
+from hbox_common.errors import NotFound
+from hbox_common.events import HealthVerdict, NodeDevicesChanged, NodeStateChanged
+
+from ..aio import run
+from ..context import Context, command_options
+from ..nodeview import Item, node_item
+from ..output import Column, duration, put
+from ..platform.layout import Layout
+from ..session import bus_of, claims_of
+
+CARDS = (
+    Column("CARD", lambda c: c["index"]),
+    Column("UUID", lambda c: c["uuid"]),
+    Column("MODEL", lambda c: c["model"]),
+    Column("NUMA", lambda c: c["numa"]),
+    Column("HEALTH", lambda c: "ok" if c["healthy"] else "bad"),
+    Column("FREE", lambda c: f"{c['freePercent']}%"),
+    Column("BY THE BOOKS", lambda c: ", ".join(c["books"])),
+    Column("BY THE KUBELET", lambda c: ", ".join(c["kubelet"])),
+)
+
+CONTAINERS = (
+    Column("CONTAINER", lambda c: c["name"]),
+    Column("DEVICES", lambda c: "; ".join(f"{d['resource']} {' '.join(d['ids'])}" for d in c["devices"])),
+    Column("NUMA", lambda c: ",".join(map(str, sorted({n for d in c["devices"] for n in d["numa"]})))),
+    Column("CPUS", lambda c: c["cpus"]),
+)
+
+
+@click.group("node")
+def command() -> None:
+    """One node."""
+
+
+@command.command("show")
+@click.argument("name")
+@command_options
+def show(ctx: Context, name: str) -> None:
+    """Its cards, who holds them by the ledger's books, and what its kubelet gave to whom.
+
+    \b
+    hbox node show node-0001
+    hbox node show node-0001 -o json
+    """
+    item = run(lambda: _read(ctx, name))
+    if ctx.output.machine:
+        ctx.output.document("Node", item)
+        return
+    put(f"{item['name']}: {item['state']}, pool {item['pool']}, {len(item['cards'])} cards")
+    if item["identity"]:
+        put(f"cards of pods: {item['identity']}")
+    if item["cards"]:
+        ctx.output.rows("Card", [{"name": str(card["index"]), **card} for card in item["cards"]], CARDS)
+    kubelet = item["kubelet"]
+    if kubelet is None:
+        put("kubelet: no agent speaks for this node (`docs/guides/numa.md`)")
+        return
+    age = f"asked {duration(kubelet['ageSeconds'])} ago"
+    put(f"kubelet: {age}{', and silent since: ' + kubelet['problem'] if kubelet['problem'] else ''}")
+    if item["containers"]:
+        ctx.output.rows("Container", item["containers"], CONTAINERS)
+
+
+async def _read(ctx: Context, name: str) -> Item:
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        states = [one.event for one in await bus.last(NodeStateChanged, [(name,)])]
+        node = next((e.node for e in states if isinstance(e, NodeStateChanged) and not e.node.gone), None)
+        if node is None:
+            raise NotFound(f"there is no node {name}", hint="`hbox nodes` lists them")
+        verdicts = [one.event for one in await bus.last(HealthVerdict, [(name,)])]
+        said = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
+        claims = [claim for page in await claims_of(bus) for claim in page.claims]
+    return node_item(
+        node,
+        next((e.verdict for e in verdicts if isinstance(e, HealthVerdict)), None),
+        claims,
+        next((e.devices for e in said if isinstance(e, NodeDevicesChanged) and not e.devices.gone), None),
+        now=wall_s(),
+    )

@@ -1,0 +1,87 @@
+"""What one node looks like to people: its cards, who holds them by the ledger's books, and who by the kubelet's own word. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hbox_common.model import Claim, ContainerHolds, NodeDevices, NodeState, Verdict, pool_of
+from hbox_common.model.devices import ALL_CORES, VENDORS
+from hbox_common.model.devices.identity import made_up
+from hbox_common.model.nodedevices import card_of
+
+Item = dict[str, Any]
+
+#: An agent says what it knows every ten minutes: one that said nothing for longer is gone.
+OLD_S = 1500.0
+
+
+def node_item(
+    node: NodeState, verdict: Verdict | None, claims: Iterable[Claim], said: NodeDevices | None, *, now: float
+) -> Item:
+    """One document. `said`: None where no agent speaks for the node."""
+    own = [claim for claim in claims if claim.node == node.name]
+    given = _given(node, said)
+    cards = []
+    for card in node.cards:
+        holders = [(claim, piece) for claim in own for piece in claim.slices if piece.index == card.index]
+        cards.append(
+            {
+                "index": card.index,
+                "uuid": card.uuid,
+                "model": card.model,
+                "memoryMib": card.memory_mib,
+                "numa": card.numa if card.numa >= 0 else None,
+                "healthy": card.healthy and not (verdict and card.index in verdict.bad_cards),
+                "freePercent": max(0, ALL_CORES - sum(piece.cores for _, piece in holders)),
+                "books": sorted(f"{claim.namespace}/{claim.pod}" for claim, _ in holders),
+                "kubelet": sorted(given.get(card.index, ())),
+            }
+        )
+    return {
+        "name": node.name,
+        "state": "NOT-READY" if not node.ready else "CORDONED" if node.unschedulable else "READY",
+        "pool": pool_of(node.labels),
+        "cards": cards,
+        "identity": identity(node, said, now=now),
+        "containers": [_holds(one) for one in said.holds] if said is not None else [],
+        "cpus": said.cpus if said is not None else "",
+        "kubelet": None
+        if said is None
+        else {"ageSeconds": round(max(0.0, now - said.at), 1), "problem": said.problem, "leftOut": said.left_out},
+    }
+
+
+def identity(node: NodeState, said: NodeDevices | None, *, now: float) -> str:
+    """Who knows which cards a pod has, in words."""
+    if not node.cards:
+        return ""
+    uuids = {card.uuid: card.index for card in node.cards}
+    ids = [id_ for part in said.allocatable if part.resource in VENDORS.cards for id_ in part.ids] if said is not None else []
+    if ids and all(card_of(id_, uuids) is not None for id_ in ids):
+        if said is not None and (said.problem or now - said.at > OLD_S):
+            return "the kubelet chose; it does not answer any more, so that the last that it said counts"
+        return "the kubelet chooses, and says which"
+    if any(made_up(node.name, card) for card in node.cards):
+        return "nobody says which cards pods get: the books hold counts, and the numbers of cards are made up"
+    return "the device plugin follows HBox's choice, which is written on the pod"
+
+
+def _given(node: NodeState, said: NodeDevices | None) -> Mapping[int, set[str]]:
+    """Index of a card -> the pods that its kubelet gave it to."""
+    uuids = {card.uuid: card.index for card in node.cards}
+    found: dict[int, set[str]] = {}
+    for one in said.holds if said is not None else ():
+        for part in one.devices:
+            for id_ in part.ids if part.resource in VENDORS.cards else ():
+                index = card_of(id_, uuids)
+                if index is not None:
+                    found.setdefault(index, set()).add(f"{one.namespace}/{one.pod}")
+    return found
+
+
+def _holds(one: ContainerHolds) -> Item:
+    return {
+        "name": f"{one.namespace}/{one.pod}/{one.container}",
+        "devices": [{"resource": part.resource, "ids": list(part.ids), "numa": list(part.numa)} for part in one.devices],
+        "cpus": one.cpus,
+        "memory": [{"kind": m.kind, "bytes": m.size_bytes, "numa": list(m.numa)} for m in one.memory],
+    }

@@ -1,0 +1,263 @@
+"""The folders of emulated kubelets, as node-agent finds them on a node: the PodResources socket, and the checkpoint of the device manager.
+
+Which devices a container gets is the kubelet's own choice out of those that are free, as in life: here by a hash of pod and device, so that it is another one
+than a scheduler's, and the same again. On a node that HAMi's plugin registered the ids are its slots (`<uuid>-<n>`), which say nothing of cards; on others
+they are those of NVIDIA's plugin, one a card.
+
+Each node costs a socket and a folder, so that only the first `most` nodes have them. What pods hold is worked out when somebody asks, or a moment after a pod
+came or went.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hbox_common.errors import HBoxError
+from hbox_common.kubelet import (
+    ALLOCATABLE,
+    LIST,
+    AllocatableResources,
+    ContainerDevices,
+    ContainerResources,
+    PodResources,
+    encode_allocatable,
+    encode_list,
+    listening,
+)
+from hbox_common.model.devices import VENDORS, Card, NodeReport
+from hbox_common.model.devices.hami import HamiVendor
+from hbox_sandbox.api.cluster import Cluster
+from hbox_sandbox.api.resources import NODES, PODS
+from hbox_sandbox.api.store import Event, EventType, Version
+
+log = logging.getLogger(__name__)
+
+#: Nodes that have a folder.
+MOST_NODES = 32
+#: From a pod's start to the checkpoint that tells of it.
+EVERY_S = 0.25
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod that runs, and what its containers were given: (container, resource) -> ids."""
+
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    given: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+
+class NodeKubelet:
+    """The device manager of one node."""
+
+    def __init__(self, node: str, manifest: dict[str, Any]) -> None:
+        self.node = node
+        self.devices = _devices(node, manifest)
+        self.pods: dict[str, Pod] = {}
+        self.waiting: dict[str, Version] = {}
+        self._held: dict[tuple[str, str], str] = {}
+
+    def settle(self) -> bool:
+        """Gives devices to pods that started since; whether anything changed."""
+        started = list(self.waiting.values())
+        self.waiting.clear()
+        for version in started:
+            if version.key not in self.pods:
+                self.pods[version.key] = self._admit(version)
+        return bool(started)
+
+    def leave(self, key: str) -> bool:
+        self.waiting.pop(key, None)
+        pod = self.pods.pop(key, None)
+        for (_, resource), ids in pod.given.items() if pod else ():
+            for id_ in ids:
+                self._held.pop((resource, id_), None)
+        return pod is not None
+
+    def _admit(self, version: Version) -> Pod:
+        pod = Pod(version.key, version.uid, version.namespace, version.name)
+        for container in version.load()["spec"].get("containers") or ():
+            for resource, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
+                if resource in self.devices and str(quantity).isdigit() and int(quantity):
+                    pod.given[container["name"], resource] = self._choose(pod.uid, resource, int(quantity))
+        return pod
+
+    def _choose(self, uid: str, resource: str, count: int) -> tuple[str, ...]:
+        """Fewer where no more are free: the emulated kubelet admits what the scheduler sends."""
+        free = [id_ for id_ in self.devices[resource] if (resource, id_) not in self._held]
+        chosen = sorted(sorted(free, key=lambda id_: blake2b(f"{uid}\0{id_}".encode(), digest_size=8).digest())[:count])
+        self._held.update(((resource, id_), uid) for id_ in chosen)
+        return tuple(chosen)
+
+    async def list_pods(self, _: bytes) -> bytes:
+        self.settle()
+        return encode_list(
+            [
+                PodResources(pod.namespace, pod.name, tuple(self._container(pod, name) for name in dict.fromkeys(c for c, _ in pod.given)))
+                for pod in self.pods.values()
+            ]
+        )  # fmt: skip
+
+    def _container(self, pod: Pod, name: str) -> ContainerResources:
+        found = [
+            ContainerDevices(resource, (id_,), self.devices[resource][id_])
+            for (container, resource), ids in pod.given.items()
+            if container == name
+            for id_ in ids
+        ]
+        return ContainerResources(name, tuple(found))
+
+    async def allocatable(self, _: bytes) -> bytes:
+        return encode_allocatable(
+            AllocatableResources(
+                tuple(ContainerDevices(resource, (id_,), numa) for resource, ids in self.devices.items() for id_, numa in ids.items())
+            )
+        )  # fmt: skip
+
+    def checkpoint(self) -> bytes:
+        """As the device manager writes `kubelet_internal_checkpoint`."""
+        entries = [
+            {
+                "PodUID": pod.uid,
+                "ContainerName": container,
+                "ResourceName": resource,
+                "DeviceIDs": _by_numa(ids, self.devices[resource]),
+                "AllocResp": "",
+            }
+            for pod in self.pods.values()
+            for (container, resource), ids in pod.given.items()
+        ]
+        registered = {resource: sorted(ids) for resource, ids in self.devices.items()}
+        return json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}, "Checksum": 0}).encode()
+
+
+class KubeletRoots:
+    """Folders below `folder`, one a node. Raises Unavailable where a socket cannot be made."""
+
+    def __init__(self, cluster: Cluster, folder: Path, *, most: int = MOST_NODES) -> None:
+        self._cluster, self._folder, self._most = cluster, folder, most
+        self._nodes: dict[str, NodeKubelet] = {}
+        self._new: list[str] = []
+        self._gone: list[str] = []
+        self._changed: set[str] = set()
+        cluster.store.listeners.append(self._note)
+
+    def _note(self, storage: str, event: Event) -> None:
+        version = event.version
+        if storage == NODES.storage:
+            if event.type is EventType.ADDED and len(self._nodes) < self._most:
+                self._nodes[version.name] = NodeKubelet(version.name, version.load())
+                self._new.append(version.name)
+            elif event.type is EventType.DELETED and self._nodes.pop(version.name, None) is not None:
+                self._gone.append(version.name)
+            return
+        if storage != PODS.storage or not self._nodes:
+            return
+        node = self._nodes.get(version.fields["spec.nodeName"])
+        if node is None:
+            return
+        phase = version.fields["status.phase"]
+        if event.type is EventType.DELETED or phase in _ENDED:
+            if node.leave(version.key):
+                self._changed.add(node.node)
+        elif phase == "Running" and version.key not in node.pods:
+            node.waiting[version.key] = version
+            self._changed.add(node.node)
+
+    async def run(self) -> NoReturn:
+        """Until cancelled."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        stacks: dict[str, AsyncExitStack] = {}
+        try:
+            while True:
+                for name in self._drained(self._new):
+                    node = self._nodes.get(name)
+                    if node is not None and name not in stacks:
+                        stacks[name] = await self._open(node)
+                for name in self._drained(self._gone):
+                    if name in stacks:
+                        await stacks.pop(name).aclose()
+                        shutil.rmtree(self._folder / name, ignore_errors=True)
+                for name in sorted(self._changed):
+                    self._changed.discard(name)
+                    node = self._nodes.get(name)
+                    if node is not None and name in stacks:
+                        node.settle()
+                        self._write(node)
+                await asyncio.sleep(EVERY_S)
+        finally:
+            for stack in stacks.values():
+                await stack.aclose()
+
+    async def _open(self, node: NodeKubelet) -> AsyncExitStack:
+        stack = AsyncExitStack()
+        methods = {LIST: node.list_pods, ALLOCATABLE: node.allocatable}
+        try:
+            # Made whole before it is seen: an agent takes a folder for a node's.
+            (self._folder / node.node / "device-plugins").mkdir(parents=True, exist_ok=True)
+            self._write(node)
+            await stack.enter_async_context(listening(self._folder / node.node / "pod-resources" / "kubelet.sock", methods))
+        except (HBoxError, OSError) as e:
+            log.warning("node %s: no kubelet's socket: %s", node.node, e)
+        return stack
+
+    def _write(self, node: NodeKubelet) -> None:
+        path = self._folder / node.node / "device-plugins" / "kubelet_internal_checkpoint"
+        draft = path.with_name(".checkpoint")
+        draft.write_bytes(node.checkpoint())
+        draft.replace(path)
+
+    @staticmethod
+    def _drained(names: list[str]) -> Iterator[str]:
+        while names:
+            yield names.pop(0)
+
+
+def _devices(node: str, manifest: dict[str, Any]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Resource -> id -> NUMA nodes, for each vendor's cards that are allocatable."""
+    annotations = manifest["metadata"].get("annotations") or {}
+    allocatable = (manifest.get("status") or {}).get("allocatable") or {}
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for vendor in VENDORS:
+        text = str(allocatable.get(vendor.cards, "0"))
+        count = int(text) if text.isdigit() else 0
+        if not count:
+            continue
+        cards: tuple[Card, ...] = ()
+        if isinstance(vendor, HamiVendor) and vendor.register_annotation in annotations:
+            try:
+                cards = vendor.register(NodeReport(node, {vendor.cards: count}, {}, annotations))
+            except HBoxError:
+                continue
+        if cards:
+            found[vendor.cards] = {
+                f"{card.uuid}-{slot}": (card.numa,) if card.numa >= 0 else () for card in cards for slot in range(card.shares)
+            }
+        else:
+            found[vendor.cards] = {_uuid(node, vendor.cards, index): (index * 2 // count,) for index in range(count)}
+    return found
+
+
+def _uuid(node: str, resource: str, index: int) -> str:
+    digits = blake2b(f"{node}\0{resource}\0{index}".encode(), digest_size=16).hexdigest()
+    return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _by_numa(ids: tuple[str, ...], devices: dict[str, tuple[int, ...]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for id_ in ids:
+        found.setdefault(str(next(iter(devices[id_]), -1)), []).append(id_)
+    return found

@@ -1,0 +1,1 @@
+"""What a node's kubelet gave to whom, told to the platform."""

@@ -1,0 +1,1 @@
+"""The kubelet's socket and files."""

@@ -1,0 +1,145 @@
+"""node-agent, wired: one kubelet's answers in, what it gave to whom out.
+
+It keeps nothing: what the stream has last of its node is read back at the start and after each connection to the broker, and what differs is said. Killed at
+any moment, it says again what differs.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import NoReturn
+
+from hbox_common.bus import Bus
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import HBoxError, InvalidRequest
+from hbox_common.events import NodeDevicesChanged
+from hbox_common.model import NodeDevices, NodeName
+from hbox_common.model.bounds import is_name
+from hbox_common.runtime import Health, connected
+
+from . import metrics
+from .adapters.kubelet import Kubelet, Stamp
+from .core import Telling
+from .settings import AgentSettings
+
+log = logging.getLogger(__name__)
+
+#: How often it is looked for nodes of an emulated cluster that came or went, and for what /readyz says.
+LOOK_S = 1.0
+STARTING_S = 0.05
+#: For the broker to answer what it has last.
+LAST_S = 5.0
+
+
+async def run(settings: AgentSettings, health: Health) -> None:
+    """The service, until cancelled. Raises InvalidRequest where no node is named."""
+    if settings.kubelets is None and not is_name(settings.node_name):
+        raise InvalidRequest("HBOX_NODE_NAME names no node", hint="set it to spec.nodeName of the pod, as the chart does")
+    async with connected(settings) as bus:
+        await NodeAgent(settings, health, bus).run()
+
+
+class NodeAgent:
+    """One task for each node: one, but in an emulated cluster."""
+
+    def __init__(self, settings: AgentSettings, health: Health, bus: Bus) -> None:
+        self._settings, self._health, self._bus = settings, health, bus
+        self._watches: dict[NodeName, NodeWatch] = {}
+        self._tasks: dict[NodeName, asyncio.Task[NoReturn]] = {}
+
+    async def run(self) -> NoReturn:
+        on_bus, on_kubelet = self._health.condition("bus"), self._health.condition("kubelet")
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._keep(group, self._roots())
+                if self._bus.connected:
+                    on_bus.ok()
+                else:
+                    on_bus.bad("NATS cannot be reached")
+                troubles = [watch.trouble for watch in self._watches.values() if watch.trouble]
+                if troubles:
+                    on_kubelet.bad(troubles[0])
+                else:
+                    on_kubelet.ok()
+                metrics.NODES.set(len(self._watches))
+                metrics.SILENT.set(sum(watch.telling.silent for watch in self._watches.values()))
+                await asyncio.sleep(LOOK_S if self._health.ready else STARTING_S)
+
+    def _roots(self) -> dict[NodeName, Path]:
+        """The kubelets' folders by node."""
+        if self._settings.kubelets is None:
+            return {NodeName(self._settings.node_name): self._settings.kubelet_root}
+        try:
+            return {NodeName(path.name): path for path in self._settings.kubelets.iterdir() if is_name(path.name)}
+        except OSError:
+            return {}
+
+    def _keep(self, group: asyncio.TaskGroup, roots: dict[NodeName, Path]) -> None:
+        for node in self._watches.keys() - roots.keys():
+            self._tasks.pop(node).cancel()
+            del self._watches[node]
+        for node in roots.keys() - self._watches.keys():
+            watch = NodeWatch(node, roots[node], self._settings, self._bus)
+            self._watches[node], self._tasks[node] = watch, group.create_task(watch.run())
+
+
+class NodeWatch:
+    """One node. `trouble`: why its kubelet's last answer is missing; "" where it is there."""
+
+    def __init__(self, node: NodeName, root: Path, settings: AgentSettings, bus: Bus) -> None:
+        self._node, self._settings, self._bus = node, settings, bus
+        self._kubelet = Kubelet(node, root)
+        self.telling = Telling(node)
+        self.trouble = "the kubelet was not asked yet"
+        self._stamp: Stamp = ()
+        self._asked_at = -settings.resync_s
+        self._connection = 0
+
+    async def run(self) -> NoReturn:
+        while True:
+            await self._look()
+            await self._tell()
+            await asyncio.sleep(self._settings.poll_s)
+
+    async def _look(self) -> None:
+        stamp = self._kubelet.stamp()
+        if not self.trouble and stamp == self._stamp and monotonic_s() - self._asked_at < self._settings.resync_s:
+            return
+        try:
+            found = await self._kubelet.ask()
+        except HBoxError as e:
+            if not self.trouble or str(e) != self.trouble:
+                log.warning("%s: the kubelet does not say what it gave to whom: %s", self._node, e, extra={"node": self._node})
+            self.trouble = str(e)
+            self.telling.failed(str(e), now=wall_s())
+            return
+        if self.trouble:
+            log.info("%s: the kubelet answers", self._node, extra={"node": self._node})
+        self.trouble, self._stamp, self._asked_at = "", stamp, monotonic_s()
+        self.telling.answered(found)
+
+    async def _tell(self) -> None:
+        if not self._bus.connected:
+            return
+        connection = self._bus.connections
+        if self._connection != connection:  # a broker that was away may have lost what it had
+            self.telling.said = await self._stored()
+        due = self.telling.due(now=wall_s())
+        try:
+            if due is not None:
+                await self._bus.publish(NodeDevicesChanged(devices=due), self._node)
+                self.telling.said = due
+                metrics.SAID.inc()
+            self._connection = connection
+        except HBoxError as e:
+            log.warning("%s: what the kubelet gave to whom is not said yet: %s", self._node, e, extra={"node": self._node})
+
+    async def _stored(self) -> NodeDevices | None:
+        """What the stream has last; None where that is not known: it is said again then, which makes a stream that is missing."""
+        try:
+            last = await self._bus.last(NodeDevicesChanged, [(self._node,)], timeout_s=LAST_S)
+        except HBoxError as e:
+            log.info("%s: what was said last is not known: %s", self._node, e)
+            return None
+        events = [one.event for one in last]
+        return next((e.devices for e in events if isinstance(e, NodeDevicesChanged)), None)

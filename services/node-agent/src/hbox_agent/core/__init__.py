@@ -1,0 +1,6 @@
+"""What is told of a node, and when. Pure."""
+
+from .facts import holders, node_devices
+from .telling import Telling
+
+__all__ = ["Telling", "holders", "node_devices"]

@@ -1,0 +1,28 @@
+"""Settings of node-agent."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from hbox_common.runtime import Settings
+
+
+class AgentSettings(Settings):
+    service: ClassVar[str] = "node-agent"
+
+    node_name: str = Field("", description="the node on which it runs, as Kubernetes calls it")
+    kubelet_root: Path = Field(Path("/var/lib/kubelet"), description="the kubelet's folder, with its sockets and checkpoints")
+    kubelet_config: Path | None = Field(None, description="the kubelet's configuration; without one, config.yaml in its folder")
+    host_root: Path = Field(Path("/"), description="where the node's /sys is found")
+    kubelets: Path | None = Field(
+        None,
+        description="a folder with such a folder for each of several nodes, by their names, in place of one: of an emulated cluster",
+    )
+    poll_s: float = Field(
+        1.0,
+        gt=0,
+        le=60,
+        description="how often it is looked whether the kubelet's checkpoints changed; where they did, the kubelet is asked",
+    )
+    resync_s: float = Field(30.0, gt=0, le=3600, description="the kubelet is asked so often also where no checkpoint changed")

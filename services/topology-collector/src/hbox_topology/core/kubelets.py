@@ -1,0 +1,42 @@
+"""Which cards a node has where nothing on its object says so: by the ids that its kubelet gives out (node-agent).
+
+A device plugin without HAMi's register says only how many cards there are; the inventory then calls them `<node>-<index>`. The kubelet knows their ids, and
+their NUMA nodes. A card keeps its index for as long as its id is given out: claims name indexes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hbox_common.model import NodeDevices, NodeState
+from hbox_common.model.devices import VENDORS, Card
+from hbox_common.model.devices.identity import made_up
+
+
+def with_devices(state: NodeState, said: NodeDevices | None, known: NodeState | None) -> NodeState:
+    """`state` with the ids and NUMA nodes of its cards, where they are made up and the kubelet says them. `known`: the last state of that node, by which cards
+    keep their indexes."""
+    if said is None or not any(made_up(state.name, card) for card in state.cards):
+        return state
+    before = {card.uuid: card.index for card in known.cards} if known is not None else {}
+    cards: list[Card] = []
+    for kind in dict.fromkeys(card.kind for card in state.cards):
+        own = [card for card in state.cards if card.kind == kind]
+        vendor = VENDORS.kind(kind) if VENDORS.knows(kind) else VENDORS.of(state.allocatable)
+        numa = {id_: p.numa for p in said.allocatable if vendor and p.resource == vendor.cards for id_ in p.ids}
+        cards += _named(own, numa, before) if numa and all(made_up(state.name, card) for card in own) else own
+    return replace(state, cards=tuple(sorted(cards, key=lambda card: card.index)))
+
+
+def _named(cards: Sequence[Card], numa: Mapping[str, tuple[int, ...]], before: Mapping[str, int]) -> Iterator[Card]:
+    """As many of these cards of one kind as there are ids, which are all alike, by their ids."""
+    first = cards[0].index
+    kept = {id_: before[id_] for id_ in numa if before.get(id_, -1) >= first}
+    chosen = sorted(numa, key=lambda id_: (id_ not in kept, kept.get(id_, 0), id_))[: len(cards)]
+    taken = {kept[id_] for id_ in chosen if id_ in kept}
+    free = iter([index for index in range(first, first + len(cards) + len(taken)) if index not in taken])
+    for id_ in chosen:
+        where = numa[id_]
+        index = kept[id_] if id_ in kept else next(free)
+        yield replace(cards[0], index=index, uuid=id_, numa=where[0] if len(where) == 1 else -1)
+    for card in cards[len(chosen) :]:
+        yield replace(card, index=next(free))

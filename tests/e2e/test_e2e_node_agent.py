@@ -1,0 +1,97 @@
+"""What kubelets gave to whom, on a running platform: the plugin of `plain` says only that it has eight cards, those of `slots` are registered by HAMi's."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_sandbox.trace import TraceNode
+from hbox_sandbox.trace.manifests import node_manifest
+
+from .platform_world import Up, placed, until, up
+from .traced_jobs import node, pod
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("agent") / "state") as running:
+        asyncio.run(_fill(running))
+        yield running
+
+
+async def _fill(running: Up) -> None:
+    slots = TraceNode("slots", cpu_milli=64_000, memory_mib=512 * 1024, cards=8, model="NVIDIA-H100-80GB-HBM3")
+    async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+        await client.json("POST", NODES.path(), body=node("plain"))
+        await client.json("POST", NODES.path(), body=node_manifest(slots, now="2026-01-01T00:00:00Z"))
+        for name, where in (("a", "plain"), ("b", "plain"), ("c", "slots")):
+            body = pod(name)
+            body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": where}
+            body["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "2"
+            await client.json("POST", PODS.path("default"), body=body)
+        while len(await placed(client, "default")) < 3:  # noqa: ASYNC110  asks the API server
+            await asyncio.sleep(0.1)
+
+
+def holders(item: Any, who: str) -> dict[str, set[int]]:
+    """Pod -> the cards that it holds by the books, or by the kubelet."""
+    found: dict[str, set[int]] = {}
+    for card in item["cards"]:
+        for name in card[who]:
+            found.setdefault(name, set()).add(card["index"])
+    return found
+
+
+def shown(platform: Up, name: str, pods: int) -> Any:
+    def read() -> Any:
+        item = platform.json("node", "show", name)
+        return item if len(item["containers"]) == pods else None
+
+    return until(read, timeout_s=20, what=f"what the kubelet of {name} says")
+
+
+def test_the_kubelet_says_which_cards_it_gave(platform: Up) -> None:
+    item = shown(platform, "plain", 2)
+    assert item["identity"] == "the kubelet chooses, and says which"
+    assert {card["uuid"][:4] for card in item["cards"]} == {"GPU-"}
+    assert [card["numa"] for card in item["cards"]].count(0) == 4
+    by_kubelet = holders(item, "kubelet")
+    assert {name: len(cards) for name, cards in by_kubelet.items()} == {"default/a": 2, "default/b": 2}
+    assert not by_kubelet["default/a"] & by_kubelet["default/b"]
+    told = {one["name"]: {id_ for part in one["devices"] for id_ in part["ids"]} for one in item["containers"]}
+    uuids = {card["index"]: card["uuid"] for card in item["cards"]}
+    assert told["default/a/main"] == {uuids[index] for index in by_kubelet["default/a"]}
+
+
+def test_slots_of_hamis_plugin_say_nothing_of_cards(platform: Up) -> None:
+    item = shown(platform, "slots", 1)
+    assert item["identity"] == "the device plugin follows HBox's choice, which is written on the pod"
+    assert holders(item, "kubelet") == {}
+    assert sum(len(part["ids"]) for part in item["containers"][0]["devices"]) == 2
+
+
+def test_an_agent_that_was_killed_goes_on(platform: Up) -> None:
+    before = platform.pids()["node-agent"]
+    os.kill(before, signal.SIGKILL)
+    until(lambda: platform.pids()["node-agent"] != before, timeout_s=20, what="another agent")
+
+    async def leave() -> None:
+        async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+            await client.json("DELETE", PODS.path("default", "b"))
+
+    asyncio.run(leave())
+    assert set(holders(shown(platform, "plain", 1), "kubelet")) == {"default/a"}
+
+
+def test_people_read_it_as_a_table(platform: Up) -> None:
+    done = platform.hbox("node", "show", "plain")
+    assert done.returncode == 0
+    assert "cards of pods: the kubelet chooses, and says which" in done.stdout
+    assert "BY THE KUBELET" in done.stdout
+    assert platform.hbox("node", "show", "nobody").returncode == 3
