@@ -228,3 +228,12 @@ def test_who_waits_is_told_where_its_limit_is(policy: Conf) -> None:
         "0/2 nodes are available: 1 CardTimeSlicingExhausted, 1 QueueCapabilityExceeded; in the way alone: CardTimeSlicingExhausted on 1, "
         "QueueCapabilityExceeded on 1; queue vision may use 2 nvidia.com/gpu now, 2 nvidia.com/gpu are in use and 1 nvidia.com/gpu more are asked for"
     )
+
+
+def test_who_waits_for_what_is_guaranteed_to_others_is_told_so(policy: Conf) -> None:
+    stays = vision(reclaimable=False, non_preemptible_classes=("*",), deserved={GPU: 4})
+    both = world(policy, stays, Queue(QueueName("owner"), guarantee={GPU: 2}), nodes=NODES[:2])
+    submit(both, "vision", 8)
+    assert held(both, "vision") == {"lab": 4, "n0": 2}
+    assert "1 QueueGuaranteedToOthers" in both.verdicts[JobId("vision7")]
+    assert "QueueCapabilityExceeded" not in both.verdicts[JobId("vision7")]

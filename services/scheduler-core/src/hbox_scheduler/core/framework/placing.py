@@ -170,9 +170,9 @@ class Placing:
         """Why one more member like this one finds no place that is free now."""
         columns = self._columns
         withheld = self._withheld(member)
-        kept_back = [(str(Label.QUEUE_CAPABILITY), columns.in_pool(pool, slice(0, columns.size))) for pool in withheld]
+        kept_back = [(label, columns.in_pool(pool, slice(0, columns.size))) for pool, (label, _) in withheld.items()]
         reasons = tally(chain(kept_back, self.failures(member, columns)), self._session.rows, columns.size)
-        limits = list(dict.fromkeys(withheld.values()))
+        limits = list(dict.fromkeys(why for _, why in withheld.values()))
         if kept := reasons.counts.get(Label.QUEUE_MODEL, 0):
             limits.append(self._session.models.limit_message(member, kept))
         if Label.CARD_QUOTA in reasons.counts:
@@ -194,12 +194,12 @@ class Placing:
         kept = [one for one in self._session.reservations if not one.bit & passed]
         return [f"{np.count_nonzero(one.rows)} {one.notice}" for one in kept]
 
-    def _withheld(self, member: Member) -> dict[str, str]:
-        """Of several pools those in which the queue may have no more, and why."""
+    def _withheld(self, member: Member) -> dict[str, tuple[str, str]]:
+        """Of several pools those in which the queue may have no more: the label, and why."""
         session = self._session
         choices = session.pools.choices(member) if session.pools else ()
-        found = {pool: session.pools_withheld((member,), pool).partition(": ")[2] for pool in choices}
-        return {pool: why for pool, why in found.items() if why}
+        found = {pool: session.pools_withheld((member,), pool).partition(": ") for pool in choices}
+        return {pool: (label, why) for pool, (label, _, why) in found.items() if why}
 
     def task(self, member: Member) -> Task:
         """What it asks for, on cards that its namespace's quotas pay for and of models that its queue may have more of."""
