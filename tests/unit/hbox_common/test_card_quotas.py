@@ -126,3 +126,12 @@ def test_a_quota_that_cannot_be_kept_as_written_lets_nobody_have_cards(
 def test_of_several_quotas_of_a_namespace_the_one_that_leaves_least_counts() -> None:
     quotas = limited(memory(4000, "a"), memory(10_000, "b"))
     assert quotas.headroom("team", charge(ASKED, [CardSlice(0, 0, 2000)])).times == 2
+
+
+def test_a_limit_of_memory_is_in_its_vendors_unit() -> None:
+    found = read({"limits.cambricon.com/mlu.smlu.vmemory": "60", MEM: "60"})
+    assert found is not None
+    assert found.limits == {"cambricon.com/mlu.smlu.vmemory": 60 * 256, GPU_MEMORY: 60}
+    unreadable = read({"limits.cambricon.com/mlu.smlu.vmemory": "60Gi"})
+    assert unreadable is not None
+    assert "of 256 MiB for memory" in unreadable.fault

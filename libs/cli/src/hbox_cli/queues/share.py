@@ -21,7 +21,7 @@ def share_of(
     """`levels` begin with the queue itself; `mayTake` of a sibling is what it lacks of its share and waits for, `mayGive` what the queue has to give. With
     `memory`, of cards, each has its `fair` share."""
     levels = [_level(tree, one, jobs, resource, now=now) for one in tree.path(name) if one in tree]
-    if memory is not None and resource in VENDORS.cards:
+    if memory is not None and resource in VENDORS:
         fair = fair_shares(tree, jobs, memory)
         for level in levels:
             for one in (level, *level["siblings"]):

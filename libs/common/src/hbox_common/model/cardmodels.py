@@ -33,7 +33,7 @@ def is_model(resource: str) -> bool:
 
 def model_of(resource: str) -> str:
     """The model's name in a resource for which `is_model` holds."""
-    return next(resource.removeprefix(prefix) for prefix in VENDORS.model_prefixes if resource.startswith(prefix))
+    return resource.removeprefix(f"{VENDORS.owner(resource)}.")
 
 
 def models_on(node: NodeState) -> set[str]:
@@ -78,7 +78,11 @@ def named_models(*amounts: Iterable[str]) -> list[str]:
 
 def cards_in(amounts: Mapping[str, int]) -> int:
     """How many cards an amount comes to, of all vendors: what it says of all of one's, else the sum of its models."""
-    return sum(cards_of(cards, amounts) for cards in VENDORS.cards)
+    found = 0
+    for name, units in amounts.items():
+        if name in VENDORS or (is_model(name) and VENDORS.owner(name) not in amounts):
+            found += units
+    return found
 
 
 def cards_of(cards: str, amounts: Mapping[str, int]) -> int:
@@ -90,5 +94,5 @@ def cards_of(cards: str, amounts: Mapping[str, int]) -> int:
 
 def cards_named(amounts: Mapping[str, int]) -> int | None:
     """How many cards an amount says outright, of all vendors; None where it says nothing of all of one's."""
-    said = [amounts[cards] for cards in VENDORS.cards if cards in amounts]
+    said = [units for name, units in amounts.items() if name in VENDORS]
     return sum(said) if said else None

@@ -25,7 +25,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from .cardmodels import is_model
 from .devices import VENDORS
-from .pools import by_pool, in_pool, pools_named
+from .pools import by_pool
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
@@ -94,8 +94,7 @@ class KeyedCards(Generic[K]):
 
 class _CardsByName:
     def totals(self, among: Sequence[str]) -> Sequence[str]:
-        pools = pools_named(among)
-        return VENDORS.cards if pools in ([""], []) else [in_pool(cards, pool) for pool in pools for cards in VENDORS.cards]
+        return [key for key in among if by_pool(key)[0] in VENDORS]
 
     def is_model(self, key: str, total: str | None = None) -> bool:
         resource, pool = by_pool(key)

@@ -66,7 +66,7 @@ def pod_requests(
 
 def bounded(requests: Resources) -> Resources:
     """The first RESOURCES of them, in the order of the names, those that every node has before: what a pod is accounted for that asks for more of them."""
-    names = sorted(requests, key=lambda name: (name not in _EVERYWHERE and name not in VENDORS.cards, name))
+    names = sorted(requests, key=lambda name: (name not in _EVERYWHERE and name not in VENDORS, name))
     return {name: requests[name] for name in names[:RESOURCES]}
 
 

@@ -99,11 +99,12 @@ def _requests(quantities: Mapping[str, str | float], units: Callable[[str, str |
 
 def _limit(key: str, quantity: str | float) -> int:
     try:
-        units = capacity_units(VENDORS.limits[key], quantity)
+        units = capacity_units(VENDORS.limits[key], quantity) * VENDORS.units.get(key, 1)
     except InvalidRequest as e:
         raise InvalidRequest(f"{key}: {e.message}") from e
     if units < 0:
         raise InvalidRequest(f"{key}: {quantity} is negative")
     if str(quantity).strip().endswith("i"):
-        raise InvalidRequest(f"{key} is {quantity}; write a plain number (of MiB for memory, of percent for compute)")
+        unit = "MiB" if (mib := VENDORS.units.get(key, 1)) == 1 else f"{mib} MiB"
+        raise InvalidRequest(f"{key} is {quantity}; write a plain number (of {unit} for memory, of percent for compute)")
     return units

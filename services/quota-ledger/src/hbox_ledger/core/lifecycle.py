@@ -340,5 +340,5 @@ def _held(state: LedgerState, fact: PodFact) -> Resources:
     return {
         name: amount
         for name, amount in fact.requests.items()
-        if amount > 0 and (name in there or name in _EVERYWHERE or name in VENDORS.cards or is_host_port(name))
+        if amount > 0 and (name in there or name in _EVERYWHERE or name in VENDORS or is_host_port(name))
     }

@@ -34,13 +34,14 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
     """The state of a node. Never raises: what cannot be understood is left out, so that nothing is promised there, and named in a warning.
 
     - A vendor's cards in `allocatable` stay what the kubelet admits by: cards, or under HAMi's plugin slots, ten to a card (reference hami §2.1).
-    - A node has cards of one vendor: of several, those that the registry knows first are taken.
     - Where the plugin says only how many cards are allocatable, fewer than its capacity, nobody knows which are bad: the allocatable count stands.
     """
     warnings: list[str] = []
     facts, whole = _bounded(facts, warnings)
-    allocatable = _amounts(facts.allocatable, warnings)
-    report = NodeReport(facts.name, allocatable, facts.labels, facts.annotations)
+    amounts = _amounts(facts.allocatable, warnings)
+    # What is of each card is known by its register; HAMi's mock plugin repeats the sums here.
+    allocatable = {name: units for name, units in amounts.items() if name not in VENDORS.parts}
+    report = NodeReport(facts.name, amounts, facts.labels, facts.annotations)
     cards = _cards(report, allocatable, warnings)
     conditions = dict(facts.conditions)
     if warnings:
@@ -94,8 +95,6 @@ def _first(entries: Mapping[str, T], most: int) -> Mapping[str, T]:
 def _amounts(quantities: Mapping[str, str | float], warnings: list[str]) -> Resources:
     amounts: Resources = {}
     for name, quantity in quantities.items():
-        if name in VENDORS.parts:
-            continue  # per card, from the register; HAMi's mock plugin repeats their sums here
         try:
             amounts[name] = max(0, capacity_units(name, quantity))
         except InvalidRequest as e:
@@ -104,11 +103,17 @@ def _amounts(quantities: Mapping[str, str | float], warnings: list[str]) -> Reso
 
 
 def _cards(report: NodeReport, allocatable: Resources, warnings: list[str]) -> tuple[Card, ...]:
-    """The node's cards of all kinds. What `allocatable` says of cards that cannot be read is taken out."""
+    """The node's cards of all kinds. `allocatable` is mended: what it says of cards that cannot be read is taken out, and what kubelet does not know of the
+    others is put in (`Vendor.offered`)."""
     cards = VENDORS.cards_of(report, warnings.append)
-    kinds = {card.kind for card in cards}
+    if not cards and not VENDORS.named(allocatable):
+        return cards
     for vendor in VENDORS:
-        if vendor.kind not in kinds:
+        own = [card for card in cards if card.kind == vendor.kind]
+        units = vendor.offered(own, report.amounts.get(vendor.cards, 0)) if own else 0
+        if own and (units or vendor.cards in allocatable):
+            allocatable[vendor.cards] = units
+        else:
             allocatable.pop(vendor.cards, None)
     return cards
 

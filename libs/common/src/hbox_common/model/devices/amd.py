@@ -1,9 +1,29 @@
 """AMD, shared by HAMi (reference hami §2.15), or whole with AMD's own device plugin, whose node labeller names the model."""
 
-from .hami import HamiVendor
-from .vendor import Figures
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-AMD = HamiVendor(
+from hbox_common.errors import InvalidRequest
+
+from .asking import Ask
+from .hami import HamiVendor
+from .vendor import Figures, Quantity, whole_number
+
+_USE_UUID, _NOUSE_UUID, _NOUSE_TYPE = "amd.com/use-gpu-uuid", "amd.com/nouse-gpu-uuid", "amd.com/nouse-gputype"
+_NO_WISHES: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Amd(HamiVendor):
+    """Compute units cannot be had without any: 1 percent is the least, as in HAMi."""
+
+    def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:
+        if whole_number(self.cores, asked) == 0:
+            raise InvalidRequest(f"{self.cores} is 0", hint="write the percentage of one card's compute units, 1 to 100")
+        return HamiVendor.ask(self, asked, wishes)
+
+
+AMD = Amd(
     name="amd",
     kind="AMD",
     cards="amd.com/gpu",
@@ -12,7 +32,10 @@ AMD = HamiVendor(
     register_annotation="hami.io/node-amd-register",
     model_label="amd.com/gpu.product-name",
     models_annotation="amd.com/use-gputype",
-    unsupported=("amd.com/nouse-gputype", "amd.com/use-gpu-uuid", "amd.com/nouse-gpu-uuid"),
+    nouse_type=_NOUSE_TYPE,
+    use_uuid=_USE_UUID,
+    nouse_uuid=_NOUSE_UUID,
+    wishes=(_USE_UUID, _NOUSE_UUID, _NOUSE_TYPE),
     allocated_annotation="hami.io/amd-devices-allocated",
     cores_unnamed=100,
     cores_in_percent=False,  # allocations count compute units

@@ -36,7 +36,7 @@ class CardVendor(Vendor):
     def fit(self, offer: Offer, ask: Ask) -> tuple[CardSlice, ...] | Refused:
         """Each card by itself, in HAMi's order of checks, the first of which that fails is its label; of those that fit the vendor's choice."""
         if (label := self.node_fault(offer, ask)) is not None:
-            return Refused({label: 0}, len(offer.cards))
+            return Refused({label: 1}, len(offer.cards))
         if ask.count > len(offer.cards) and not self.divides(offer):
             return Refused({DeviceLabel.NODE_INSUFFICIENT: 0}, len(offer.cards))
         labels: Counter[DeviceLabel] = Counter()
@@ -160,6 +160,24 @@ class CardVendor(Vendor):
             + sum(card.cores for card in held) / (ALL_CORES * len(held))
             + sum(card.memory_mib for card in held) / max(memory, 1)
         )
+
+
+def together(fitting: Sequence[tuple[Card, CardSlice]], count: int) -> list[CardSlice]:
+    """`count` of the slices that fit, from the groups of linked cards with the most of them first; within a group by index."""
+    groups: dict[int, list[CardSlice]] = {}
+    for card, taken in sorted(fitting, key=lambda each: each[0].index):
+        groups.setdefault(card.says.group, []).append(taken)
+    largest_first = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    return [taken for _, slices in largest_first for taken in slices][:count]
+
+
+def largest_share(offer: Offer, chosen: Sequence[CardSlice]) -> float:
+    """The part of the chosen cards that is of one group of linked cards; 0 where one of them is of none."""
+    group_of = {card.index: card.says.group for card in offer.cards}
+    groups = Counter(group_of[taken.index] for taken in chosen)
+    if not chosen or -1 in groups:
+        return 0.0
+    return max(groups.values()) / len(chosen)
 
 
 def listed(offer: Offer, annotation: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ class Offer:
     facts: Mapping[str, str] = field(default_factory=dict)  #: of the node (`NodeState.device_facts`)
     wishes: Mapping[str, str] = field(default_factory=dict)  #: of the pod
     policy: str = ""  #: for cards, where no wish says one
+    mine: tuple[CardSlice, ...] = ()  #: what earlier containers of the pod got of these cards
 
     def of(self, card: Card) -> CardAllocation:
         return self.used.get(card.index) or CardAllocation()
@@ -66,18 +67,20 @@ def fit(
     by_kind = {kind: _of_kind(cards, kind) for kind in {ask.kind for ask in request.asks}}
     for kind, own in by_kind.items():
         score += vendor_of(kind).usage_score(Offer(own, used, facts, wishes, request.default_policy))
+    mine: dict[str, tuple[CardSlice, ...]] = dict.fromkeys(by_kind, ())
     for container in range(request.containers):
         on = dict(lasting)
         slices: list[CardSlice] = []
         for ask in request.of(container):
             vendor = vendor_of(ask.kind)
-            offer = Offer(by_kind[ask.kind], on, facts, wishes, request.default_policy)
+            offer = Offer(by_kind[ask.kind], on, facts, wishes, request.default_policy, mine[ask.kind])
             found = vendor.fit(offer, ask)
             if isinstance(found, Refused):
                 return Refused(found.cards, found.of, container)
             score += vendor.choice_score(offer, ask, found)
             on = booked(on, found)
             slices += found
+            mine[ask.kind] += found
         if not request.ends_early(container):
             lasting = on
         layout.append(tuple(slices))

@@ -38,17 +38,17 @@ _RECORD_FIELDS = (7, 9)
 _ALLOCATED_FIELDS = 4
 _GIB_IN_NAME = re.compile(r"(?<![A-Za-z0-9])(\d{1,4})\s?Gi?B(?![A-Za-z])", re.IGNORECASE)
 _TRUE, _FALSE = ("true", "1"), ("false", "0", "")
+_NO_WISHES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HamiVendor(CardVendor):
-    register_annotation: str  #: of a node: its cards
+    register_annotation: str = ""  #: of a node: its cards
     type_prefix: str = ""  #: that the plugin puts before the product's name in the register
     model_label: str = ""  #: of a node: the product's name, where there is no register
     memory_label: str = ""  #: of a node: MiB of each card
     cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
     cores_in_percent: bool = True  #: whether allocations say compute in percent, and not in the card's own units
-    memory_unit_mib: int = 1  #: of the resource `memory`
 
     def register(self, node: NodeReport) -> tuple[Card, ...]:
         """Without a register as many cards as the kubelet would give out, as the labels describe them, with ids `<node>-<index>`. Memory is the label's, else
@@ -67,7 +67,7 @@ class HamiVendor(CardVendor):
             Card(index=i, uuid=made_up_id(node.name, i), model=model, memory_mib=memory, shares=shares) for i in range(count)
         )
 
-    def ask(self, asked: Mapping[str, Quantity]) -> Ask | None:
+    def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:  # noqa: ARG002
         count = whole_number(self.cards, asked) or 0
         cores = whole_number(self.cores, asked)
         memory = (whole_number(self.memory, asked) or 0) * self.memory_unit_mib
@@ -115,24 +115,57 @@ class HamiVendor(CardVendor):
         """One card of a container, as the plugin reads it."""
         return f"{card.uuid},{self.kind},{taken.memory_mib},{taken.cores}"
 
-    def rebuild(self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask]) -> Layout:
-        """Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`. Amounts that say compute in the card's own units are the request's."""
+    def rebuild(
+        self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask], wishes: Mapping[str, str] = _NO_WISHES
+    ) -> Layout:
+        """Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`."""
         by_uuid = {card.uuid: card for card in cards}
         layout = []
         for position, container in enumerate(allocated.split(";")[:-1] if allocated.endswith(";") else allocated.split(";")):
-            whole = next((ask.whole for ask in asks if ask.container == position), None)
-            cores = next((ask.cores for ask in asks if ask.container == position), None)
+            ask = next((ask for ask in asks if ask.container == position), None)
             slices = []
             for record in container.split(":"):
                 fields = [part.strip() for part in record.split(",")]
-                known = len(fields) == _ALLOCATED_FIELDS and fields[0] in by_uuid
-                if not known or not (fields[2].isdecimal() and fields[3].isdecimal()):
+                known = len(fields) >= _ALLOCATED_FIELDS and fields[0] in by_uuid
+                if not known or not all(text.isascii() and text.isdecimal() and len(text) < 11 for text in fields[2:4]):
                     continue
-                card = by_uuid[fields[0]]
-                own = int(fields[3]) if self.cores_in_percent or cores is None else ALL_CORES if whole else cores
-                slices.append(CardSlice(card.index, min(own, ALL_CORES), min(int(fields[2]), MAX_MEMORY_MIB)))
+                memory_mib = min(int(fields[2]), MAX_MEMORY_MIB)
+                slices.append(self.taken(by_uuid[fields[0]], memory_mib, int(fields[3]), ask, wishes))
             layout.append(tuple(slices))
         return tuple(layout) if any(layout) else ()
+
+    def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
+        """The slice that one record of an allocation says. Compute in the card's own units is what was asked for, else as much in percent, rounded up."""
+        if not self.cores_in_percent:
+            units = card.says.units
+            cores = -(-cores * ALL_CORES // units) if ask is None else ALL_CORES if ask.whole else ask.cores
+        return CardSlice(card.index, min(cores, ALL_CORES), memory_mib)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountedVendor(HamiVendor):
+    """Cards that no annotation of the node tells of: as many as its kubelet gives out, all alike, with HAMi's ids (`<node>-<word>-<index>`)."""
+
+    word: str  #: in ids
+    model: str = ""
+    memory_mib: int = 0
+    shares: int = 1
+
+    def register(self, node: NodeReport) -> tuple[Card, ...]:
+        count = node.amounts.get(self.cards, 0)
+        if count > MAX_CARDS:
+            raise InvalidRequest(f"allocatable {self.cards}: {count} cards on one node")
+        return tuple(self.card(node, index, count) for index in range(count))
+
+    def card(self, node: NodeReport, index: int, count: int) -> Card:  # noqa: ARG002  most vendors' are all alike
+        return Card(
+            index=index,
+            uuid=f"{node.name}-{self.word}-{index}",
+            model=self.model,
+            memory_mib=self.memory_mib,
+            shares=self.shares,
+            numa=0,
+        )
 
 
 def registered_cards(text: str, type_prefix: str = "") -> tuple[Card, ...]:
@@ -164,10 +197,11 @@ def _from_json(text: str, type_prefix: str) -> list[Card]:
     # Go reads names without regard to case.
     cards = [{str(name).lower(): value for name, value in entry.items()} for entry in found]
     indexed = any("index" in fields for fields in cards)
-    return [_json_card(position, fields, type_prefix, indexed=indexed) for position, fields in enumerate(cards)]
+    groups: dict[str, int] = {}
+    return [_json_card(position, fields, type_prefix, groups, indexed=indexed) for position, fields in enumerate(cards)]
 
 
-def _json_card(position: int, fields: Mapping[str, Any], type_prefix: str, *, indexed: bool) -> Card:
+def _json_card(position: int, fields: Mapping[str, Any], type_prefix: str, groups: dict[str, int], *, indexed: bool) -> Card:
     # Go leaves out zero values when it writes: `index` of card 0 and `health: false` among them. Plugins without an index list in order.
     uuid, model, healthy = fields.get("id", ""), fields.get("type", ""), fields.get("health", False)
     if not isinstance(uuid, str) or not uuid or not isinstance(model, str) or not isinstance(healthy, bool):
@@ -181,23 +215,33 @@ def _json_card(position: int, fields: Mapping[str, Any], type_prefix: str, *, in
         shares=_whole(position, "count", fields.get("count", 1)),
         numa=_whole(position, "numa", fields.get("numa", 0)),
         healthy=healthy,
-        traits=_traits(position, fields),
+        traits=_traits(position, fields, groups),
     )
 
 
-def _traits(position: int, fields: Mapping[str, Any]) -> CardTraits | None:
-    """None where the record says nothing beyond the defaults."""
+def _traits(position: int, fields: Mapping[str, Any], groups: dict[str, int]) -> CardTraits | None:
+    """None where the record says nothing beyond the defaults. `groups`: of the node's links so far, by name."""
     mode, units = fields.get("mode", ""), _whole(position, "devcore", fields.get("devcore", ALL_CORES))
+    info = fields.get("custominfo") or {}
+    if not isinstance(info, dict):
+        raise InvalidRequest(f"card {position}: custominfo is no object")
+    mode = mode or info.get("DeviceStrategy", "")
     if not isinstance(mode, str) or not is_plain(mode, VALUE_BYTES) or not 0 <= units <= MAX_MEMORY_MIB:
         raise InvalidRequest(f"card {position}: mode or devcore is of the wrong kind, or out of range")
-    said = CardTraits(mode=mode, units=units or ALL_CORES)
+    # Ascend's HCCS group, and Vastai's card of several dies, which may be named by words.
+    name, group = info.get("NetworkID", info.get("AIC")), -1
+    if name is not None:
+        if isinstance(name, bool) or not isinstance(name, str | int | float):
+            raise InvalidRequest(f"card {position}: NetworkID or AIC is of the wrong kind")
+        group = groups.setdefault(str(name), len(groups))
+    said = CardTraits(mode=mode, units=units or ALL_CORES, group=group)
     return said if said != CardTraits() else None
 
 
 def _record_traits(position: int, fields: Sequence[str]) -> CardTraits | None:
     if len(fields) < max(_RECORD_FIELDS):
         return None
-    return _traits(position, {"devcore": fields[3], "mode": fields[8]})
+    return _traits(position, {"devcore": fields[3], "mode": fields[8]}, {})
 
 
 def _from_records(text: str, type_prefix: str) -> list[Card]:

@@ -2,6 +2,8 @@
 
 from .hami import HamiVendor
 
+_USE_UUID, _NOUSE_UUID, _NOUSE_TYPE = "hygon.com/use-gpuuuid", "hygon.com/nouse-gpuuuid", "hygon.com/nouse-dcutype"
+
 HYGON = HamiVendor(
     name="hygon",
     kind="DCU",
@@ -10,7 +12,10 @@ HYGON = HamiVendor(
     memory="hygon.com/dcumem",
     register_annotation="hami.io/node-dcu-register",
     models_annotation="hygon.com/use-dcutype",
-    unsupported=("hygon.com/nouse-dcutype", "hygon.com/use-gpuuuid", "hygon.com/nouse-gpuuuid"),
+    nouse_type=_NOUSE_TYPE,
+    use_uuid=_USE_UUID,
+    nouse_uuid=_NOUSE_UUID,
+    wishes=(_USE_UUID, _NOUSE_UUID, _NOUSE_TYPE),
     allocated_annotation="hami.io/dcu-devices-allocated",
     cores_unnamed=100,
 )

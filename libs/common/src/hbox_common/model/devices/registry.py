@@ -1,20 +1,29 @@
 """The vendors whose cards HBox knows. A new one is a file beside this, and its name in VENDORS."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hbox_common.errors import Bug, InvalidRequest
 
 from .amd import AMD
 from .asking import PodDevices
+from .biren import BIREN
 from .bymodel import CountedByModel
+from .cambricon import CAMBRICON
 from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
 from .fitting import Fitted, Refused, fit
+from .gaudi import GAUDI
 from .handshake import assignment
 from .hygon import HYGON
+from .iluvatar import ILUVATAR
 from .layout import Layout
+from .mthreads import MTHREADS
 from .nvidia import NVIDIA
+from .vastai import VASTAI
 from .vendor import COMMON_WISHES, Figures, NodeReport, Vendor
+
+#: Indices of a second kind start at a multiple of it (`Vendors.cards_of`).
+_BLOCK = 16
 
 
 class Vendors:
@@ -31,11 +40,16 @@ class Vendors:
         self._vendors = tuple(vendors)
         #: the resources that count cards
         self.cards = tuple(vendor.cards for vendor in vendors)
+        self._ranks = {name: rank for rank, name in enumerate(self.cards)}
         #: resources of each card, not of a pod: they have columns of their own (`CardRequest`)
         self.parts = frozenset(name for vendor in vendors for name in vendor.parts)
         #: key of a ResourceQuota -> the resource that it limits
         self.limits: Mapping[str, str] = {
             f"limits.{name}": name for vendor in vendors for name in (vendor.cards, vendor.cores, vendor.memory) if name
+        }
+        #: key of a ResourceQuota -> MiB to a unit of it, where these are others than 1
+        self.units: Mapping[str, int] = {
+            f"limits.{vendor.memory}": vendor.memory_unit_mib for vendor in vendors if vendor.memory_unit_mib != 1
         }
         #: annotations of pods: the models that they may have, and wishes that cannot be honoured
         self.models_annotations = tuple(vendor.models_annotation for vendor in vendors if vendor.models_annotation)
@@ -61,16 +75,25 @@ class Vendors:
     def __iter__(self) -> Iterator[Vendor]:
         return iter(self._vendors)
 
+    def __contains__(self, resource: object) -> bool:
+        """Whether this resource counts some vendor's cards."""
+        return resource in self._ranks
+
     @property
     def default(self) -> Vendor:
         return self._vendors[0]
 
     def of(self, amounts: Mapping[str, int]) -> Vendor | None:
         """Whose cards these amounts name: a pod's requests, or what a node has to give."""
-        for vendor in self._vendors:
-            if amounts.get(vendor.cards):
-                return vendor
-        return next((vendor for vendor in self._vendors if vendor.cards in amounts), None)
+        if amounts.get(self.cards[0]):
+            return self._vendors[0]
+        # There are some thirty vendors, and pods and nodes name a handful of resources.
+        named = [self._ranks[name] for name in amounts if name in self._ranks]
+        if not named:
+            return None
+        if len(named) > 1:
+            named = [rank for rank in named if amounts[self.cards[rank]]] or named
+        return self._vendors[min(named)]
 
     def kind(self, kind: str) -> Vendor:
         """By HAMi's common word. Raises KeyError for a word that nobody has."""
@@ -80,8 +103,8 @@ class Vendors:
         return kind in self._kinds
 
     def cards_of(self, node: NodeReport, complain: Callable[[str], None]) -> tuple[Card, ...]:
-        """All cards of a node, each with its kind, by distinct indices: those of a second kind come behind those of the first. What cannot be read of a kind
-        is said to `complain`, and its cards are left out."""
+        """All cards of a node, each with its kind, by distinct indices: those of a second kind come behind those of the first, from the next multiple of 16, so
+        that pairs and rows of cards stay where they are. What cannot be read of a kind is said to `complain`, and its cards are left out."""
         found: list[Card] = []
         for vendor in self._vendors:
             if node.amounts.get(vendor.cards, 0) > MAX_CARDS:
@@ -92,7 +115,7 @@ class Vendors:
             except InvalidRequest as e:
                 complain(e.message)
                 continue
-            shift = found[-1].index + 1 if found and cards else 0
+            shift = -(-(found[-1].index + 1) // _BLOCK) * _BLOCK if found and cards else 0
             ordered = sorted(cards, key=lambda card: card.index)
             found += [replace(card, index=card.index + shift, kind=vendor.kind) for card in ordered]
         if len(found) > MAX_CARDS:
@@ -130,7 +153,20 @@ class Vendors:
 
     def asked(self, requests: Mapping[str, int]) -> int:
         """How many cards a pod asks for."""
-        return sum([requests.get(name, 0) for name in self.cards])
+        ranks, found = self._ranks, 0
+        for name in requests:
+            if name in ranks:
+                found += requests[name]
+        return found
+
+    def owner(self, model: str) -> str:
+        """The resource that counts all cards of the vendor one of whose models this resource counts; empty where it counts none's."""
+        prefix = next((prefix for prefix in self.model_prefixes if model.startswith(prefix)), "")
+        return prefix[:-1]
+
+    def named(self, amounts: Iterable[str]) -> list[str]:
+        """Those of these resources that count cards, in the order of the vendors."""
+        return sorted((name for name in amounts if name in self._ranks), key=self._ranks.__getitem__)
 
 
-VENDORS = Vendors(NVIDIA, AMD, HYGON)
+VENDORS = Vendors(NVIDIA, AMD, HYGON, CAMBRICON, *ILUVATAR, MTHREADS, BIREN, VASTAI, GAUDI)

@@ -31,6 +31,8 @@ from .layout import Layout
 #: As Kubernetes writes it.
 Quantity: TypeAlias = str | float
 
+_NO_WISHES: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -60,6 +62,8 @@ class Vendor(ABC):
     cores: str = ""  #: the resource for a part of each card's compute, in percent
     memory: str = ""  #: of each card's memory, in MiB
     memory_percent: str = ""  #: of each card's memory, in percent
+    sizes: tuple[str, ...] = ()  #: resources that say a part of each card in another way: slices, cores by number
+    memory_unit_mib: int = 1  #: of the resource `memory`, in requests and in quotas
     no_models: frozenset[str] = frozenset()  #: resources of its device plugin that look like a model's and are none
     models_annotation: str = ""  #: of a pod: the models that it may have, separated by commas
     wishes: tuple[
@@ -81,16 +85,20 @@ class Vendor(ABC):
     @property
     def parts(self) -> tuple[str, ...]:
         """The resources that say a part of each card, and not an amount of the pod."""
-        return tuple(name for name in (self.cores, self.memory, self.memory_percent) if name)
+        return tuple(name for name in (self.cores, self.memory, self.memory_percent, *self.sizes) if name)
 
     @abstractmethod
     def register(self, node: NodeReport) -> tuple[Card, ...]:
         """The cards of this kind of a node, at most MAX_CARDS. Raises InvalidRequest that names the label or annotation which cannot be understood: the node's
         cards are out of use until it can."""
 
-    def ask(self, asked: Mapping[str, Quantity]) -> Ask | None:
-        """What a container asks for by the vendor's resources, requests before limits; None where that is nothing. Raises InvalidRequest that names the
-        resource, with what to write instead as its hint."""
+    def offered(self, cards: Sequence[Card], amount: int) -> int:  # noqa: ARG002  kubelet's word counts for most
+        """How many units of the resource `cards` a node has to give. `amount`: what its kubelet says, 0 where it says nothing."""
+        return amount
+
+    def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:  # noqa: ARG002  see `wishes`
+        """What a container asks for by the vendor's resources, requests before limits; None where that is nothing. `wishes`: annotations of its pod, those
+        among them that the vendor reads. Raises InvalidRequest that names the resource or annotation, with what to write instead as its hint."""
         count = whole_number(self.cards, asked)
         return Ask(self.kind, self.bounded(count)) if count else None
 
@@ -134,9 +142,15 @@ class Vendor(ABC):
         `handshake.assignment`."""
         return {}
 
-    def rebuild(self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask]) -> Layout:  # noqa: ARG002  a vendor with no such annotation
+    def rebuild(
+        self,
+        allocated: str,  # noqa: ARG002  a vendor with no such annotation
+        cards: Sequence[Card],  # noqa: ARG002
+        asks: Sequence[Ask],  # noqa: ARG002
+        wishes: Mapping[str, str] = _NO_WISHES,  # noqa: ARG002
+    ) -> Layout:
         """The layout that `allocated_annotation` says, of these cards; () where it says nothing of them. `asks`: what the pod's containers ask for of this
-        kind. Never raises: anybody may write it."""
+        kind; `wishes`: its annotations. Never raises: anybody may write it."""
         return ()
 
     def bounded(self, count: int) -> int:

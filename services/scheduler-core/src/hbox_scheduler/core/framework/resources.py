@@ -32,6 +32,6 @@ class ResourceFit:
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         for name, units in task.requests.items():
-            if units > 0 and (name in VENDORS.cards) == self._cards and not is_host_port(name):
+            if units > 0 and (name in VENDORS) == self._cards and not is_host_port(name):
                 column = columns.resource(name)
                 yield insufficient(name), columns.allocatable[column][rows] - columns.used[column][rows] < units

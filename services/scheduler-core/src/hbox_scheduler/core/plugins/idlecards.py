@@ -141,9 +141,9 @@ def idle_cards(columns: Columns, rows: Rows) -> Floats:
     """`[n]`: sound cards that nobody uses, and of those used in part what is left; no more than the node has units left to be asked for, since of some
     pods nobody knows which cards they have."""
     units = np.zeros(columns.alive[rows].shape, dtype=np.int64)
-    for name in VENDORS.cards:
-        if (column := columns.resources.get(name)) is not None:
-            units += np.maximum(columns.allocatable[column][rows] - columns.used[column][rows], 0)
+    for name in VENDORS.named(columns.resources):
+        column = columns.resources[name]
+        units += np.maximum(columns.allocatable[column][rows] - columns.used[column][rows], 0)
     return np.asarray(np.minimum(free_percent(columns, rows).sum(axis=1) / ALL, units))
 
 

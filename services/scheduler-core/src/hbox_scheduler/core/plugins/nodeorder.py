@@ -184,7 +184,7 @@ def _asked(columns: Columns, task: Task) -> _Asked:
     requests = task.requests
     amounts = [(name, requests.get(name, 0) or least) for name, least in _NON_ZERO.items()]
     even = [(name, requests.get(name, 0)) for name in (CPU, MEMORY)]
-    even += [(cards, requests[cards]) for cards in VENDORS.cards if requests.get(cards)]
+    even += [(cards, requests[cards]) for cards in VENDORS.named(requests) if requests[cards]]
     amounts += [one for one in even if one not in amounts]
     return _Asked(
         np.array([columns.resource(name) for name, _ in amounts], dtype=np.int64),

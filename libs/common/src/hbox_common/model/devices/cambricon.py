@@ -1,0 +1,67 @@
+"""Cambricon's MLUs, shared by its dynamic sMLU plugin (reference hami §2.10).
+
+The plugin registers sums: cards are what 100 of its `vcore` make, each with its part of `vmemory`, in units of 256 MiB. Doc and code of HAMi differ over
+several cards with a part of each: here several are taken whole, as its documentation has it, since the plugin divides one card at a time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hbox_common.errors import InvalidRequest
+
+from .asking import Ask
+from .cards import ALL_CORES, MAX_CARDS, MAX_MEMORY_MIB, Card
+from .hami import CountedVendor, HamiVendor
+from .vendor import NodeReport, Quantity
+
+_USE_UUID, _NOUSE_UUID = "cambricon.com/use-gpuuuid", "cambricon.com/nouse-gpuuuid"
+_NO_WISHES: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SummedVendor(CountedVendor):
+    """Cards of which a node says only how much compute and memory they have together; several for one container are whole ones."""
+
+    units: int  #: of the resource `cores`, to a card
+
+    def register(self, node: NodeReport) -> tuple[Card, ...]:
+        compute = node.amounts.get(self.cores, 0)
+        count = -(-compute // self.units)
+        if count > MAX_CARDS:
+            raise InvalidRequest(f"allocatable {self.cores}: {compute}, as of {count} cards on one node")
+        return tuple(self.card(node, index, count) for index in range(count))
+
+    def card(self, node: NodeReport, index: int, count: int) -> Card:  # noqa: ARG002
+        memory = node.amounts.get(self.memory, 0) * self.memory_unit_mib * self.units // node.amounts[self.cores]
+        return Card(
+            index=index,
+            uuid=f"{node.name}-{self.word}-{index}",
+            model=self.model,
+            memory_mib=min(memory, MAX_MEMORY_MIB),
+            shares=self.shares,
+            numa=0,
+        )
+
+    def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:
+        ask = HamiVendor.ask(self, asked, wishes)
+        return ask if ask is None or ask.count == 1 else Ask(self.kind, ask.count)
+
+
+CAMBRICON = SummedVendor(
+    name="cambricon",
+    kind="MLU",
+    cards="cambricon.com/vmlu",
+    cores="cambricon.com/mlu.smlu.vcore",
+    memory="cambricon.com/mlu.smlu.vmemory",
+    memory_unit_mib=256,
+    units=ALL_CORES,
+    word="cambricon-mlu",
+    model="MLU",
+    shares=100,
+    models_annotation="cambricon.com/use-mlutype",
+    use_uuid=_USE_UUID,
+    nouse_uuid=_NOUSE_UUID,
+    wishes=(_USE_UUID, _NOUSE_UUID),
+    allocated_annotation="hami.io/cambricon-mlu-devices-allocated",
+    cores_unnamed=100,
+)

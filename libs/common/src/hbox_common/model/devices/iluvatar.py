@@ -1,0 +1,42 @@
+"""Iluvatar's cards, shared by HAMi: each model is a kind of its own, with resources of its own (reference hami §2.11)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .asking import Ask
+from .hami import HamiVendor
+from .vendor import Quantity
+
+#: HAMi's words.
+WORDS = ("MR-V100", "MR-V50", "BI-V150", "BI-V100")
+
+_NO_WISHES: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Iluvatar(HamiVendor):
+    """Several cards for one container are whole ones."""
+
+    def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:
+        ask = HamiVendor.ask(self, asked, wishes)
+        return ask if ask is None or ask.count == 1 else Ask(self.kind, ask.count)
+
+
+def _kind(word: str) -> Iluvatar:
+    use, nouse = f"hami.io/use-{word}-uuid", f"hami.io/no-use-{word}-uuid"
+    return Iluvatar(
+        name=f"iluvatar-{word.lower()}",
+        kind=word,
+        cards=f"iluvatar.ai/{word}-vgpu",
+        cores=f"iluvatar.ai/{word}.vCore",
+        memory=f"iluvatar.ai/{word}.vMem",
+        memory_unit_mib=256,
+        register_annotation=f"hami.io/node-{word}-register",
+        use_uuid=use,
+        nouse_uuid=nouse,
+        wishes=(use, nouse),
+        allocated_annotation=f"hami.io/{word}-devices-allocated",
+    )
+
+
+ILUVATAR = tuple(_kind(word) for word in WORDS)
