@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -87,6 +88,47 @@ async def test_the_age_of_a_job_that_finds_no_place_is_told(platform: Up, client
     await client.json("POST", PODS.path("default"), body={**pod, "spec": {"schedulerName": "hbox", "containers": [container]}})
     age = partial(value, platform, "scheduler-core", 'hbox_scheduler_oldest_job_seconds{state="unschedulable"}')
     assert 1 <= until(lambda: (found := age()) >= 1 and found, timeout_s=20, what="its age") < 120
+
+
+async def test_each_card_is_told_on_a_page_of_its_own(platform: Up, client: KubeClient) -> None:
+    container = {
+        "name": "main",
+        "image": "busybox:1.36",
+        "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2048", "nvidia.com/gpucores": "30"}},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "slice"},
+        "spec": {"schedulerName": "hbox", "containers": [container]},
+    }
+    await client.json("POST", PODS.path("default"), body=pod)
+    url = json.loads((platform.state / "platform.json").read_text())["health"]["quota-ledger"]
+
+    def cards() -> dict[str, float]:
+        said = urlopen(f"{url}/metrics/cards", timeout=10).read().decode()
+        return {
+            series: float(amount)
+            for series, _, amount in (line.rpartition(" ") for line in said.splitlines() if line[0] != "#")
+        }
+
+    def used(name: str) -> float:
+        return sum(amount for series, amount in cards().items() if series.startswith(f"{name}{{"))
+
+    until(lambda: used("hbox_card_shares_allocated") == 1, timeout_s=20, what="the slice")
+    assert (used("hbox_card_memory_allocated_bytes"), used("hbox_card_compute_allocated_ratio")) == (2048 * 2**20, 0.3)
+    assert (used("hami_gpu_memory_allocated_bytes"), used("hami_gpu_core_allocated_ratio")) == (2048 * 2**20, 30)
+    [claim] = [series for series in cards() if series.startswith("hami_vgpu_memory_allocated_bytes")]
+    assert 'namespace="default",node="' in claim
+    assert 'pod="slice"' in claim
+    assert sum(series.startswith("hbox_card_shares{") for series in cards()) == 16, "two nodes of eight"
+    complaints = await asyncio.to_thread(checked, f"{url}/metrics/cards")
+    assert [line for line in complaints if not line.startswith("hami_")] == [], "HAMi's names are HAMi's"
+
+
+def checked(url: str) -> list[str]:
+    done = promtool("check", "metrics", given=urlopen(url, timeout=10).read())
+    return (done.stdout + done.stderr).decode().splitlines()
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -170,3 +170,25 @@ async def test_a_connection_says_so_many_bytes_and_no_more(service: tuple[int, i
     answers = (await asked(port, one * (4 * CONNECTION_BYTES // len(one)))).count(b"HTTP/1.1 200")
     assert answers * len(one) <= CONNECTION_BYTES
     assert status(await asked(port, GET + "\r\n")) == 200
+
+
+async def test_a_page_is_told_to_one_at_a_time() -> None:
+    health, go_on = Health("test"), asyncio.Event()
+
+    async def page() -> AsyncIterator[bytes]:
+        yield b"begun\n"
+        await go_on.wait()
+
+    health.pages["cards"] = page
+    async with HealthServer(health, host="127.0.0.1", port=0) as server:
+        first = asyncio.ensure_future(asked(server.port, "GET /metrics/cards HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+        await asyncio.sleep(0.1)
+        second = await asked(server.port, "GET /metrics/cards HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert second.startswith(b"HTTP/1.1 429 ")
+        go_on.set()
+        assert b"begun\n" in await first
+        assert (await asked(server.port, "GET /metrics/none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).startswith(
+            b"HTTP/1.1 404 "
+        )
+        third = await asked(server.port, "GET /metrics/cards HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert third.startswith(b"HTTP/1.1 200 ")

@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import NoReturn
 
@@ -43,6 +44,7 @@ from .adapters.statuses import StatusWriter
 from .adapters.streams import read_streams
 from .answers import Answers
 from .api import Api
+from .cardmetrics import cards_page
 from .core.history import Decay
 from .core.recovery import Position, StreamHistory
 from .late import Late
@@ -114,6 +116,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         shell = Shell(settings, ledger, bus, rules, statuses)
         views = Views(ledger, store)
         answers = Answers(ledger, views, bus, statuses)
+        health.pages["cards"] = partial(cards_page, lambda: ledger.state)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(relay.run())

@@ -135,6 +135,9 @@ def _storage() -> dict[str, Any]:
     )
 
 
+_INTERVAL = {"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}
+
+
 def _secret(what: str) -> dict[str, Any]:
     return _closed(what, name=_NAME, key={"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"})
 
@@ -200,7 +203,13 @@ def schema() -> dict[str, Any]:
             brokerPort=_PORT,
             egress=_LIST,
         ),
-        podMonitor=_closed(enabled=_BOOLEAN, labels=_STRINGS, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}),
+        podMonitor=_closed(
+            enabled=_BOOLEAN,
+            labels=_STRINGS,
+            interval=_INTERVAL,
+            cards={**_BOOLEAN, "description": "the metrics of each card too, which quota-ledger tells at /metrics/cards"},
+            cardsInterval=_INTERVAL,
+        ),
         prometheusRule=_closed(
             enabled=_or_null(_BOOLEAN),
             labels=_STRINGS,

@@ -1,4 +1,5 @@
-"""Health of a process, for kubelets and people: /healthz (the event loop turns), /readyz (every condition is good), /metrics.
+"""Health of a process, for kubelets and people: /healthz (the event loop turns), /readyz (every condition is good), /metrics, and
+/metrics/PAGE where a service has more.
 
 It is asked by whoever reaches the port, and a service's work is done on the same event loop. So what a connection may cost is bounded before HTTP begins
 (`_Guarded`): how many there are, how long each lives, how many bytes it says in all. aiohttp bounds lines, and nothing else of these: it waits for a head for
@@ -7,6 +8,7 @@ ever, takes any number of headers, and reads what is left of a body.
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -52,6 +54,8 @@ class Health:
 
     service: str
     conditions: dict[str, Condition] = field(default_factory=dict)
+    #: metrics beside /metrics that are too many for every scrape, by the last part of their path: each call begins the text anew
+    pages: dict[str, Callable[[], AsyncIterator[bytes]]] = field(default_factory=dict)
 
     def condition(self, name: str) -> Condition:
         """The condition of that name; made, as not yet good, when it is new."""
@@ -77,12 +81,14 @@ class HealthServer:
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._open: set[_Guarded] = set()
+        self._asked: set[str] = set()  #: pages that are being told
 
     async def __aenter__(self) -> "HealthServer":
         app = web.Application(middlewares=[_without_bodies])
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/metrics/{page}", self._page)
         self._runner = runner = web.AppRunner(
             app, access_log=None, max_line_size=LINE_BYTES, max_field_size=LINE_BYTES, lingering_time=0
         )
@@ -115,6 +121,26 @@ class HealthServer:
         for condition in self._health.conditions.values():
             CONDITIONS.labels(condition.name).set(condition.good)
         return web.Response(body=exposition(), content_type="text/plain", charset="utf-8")
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        """One at a time: what it costs is not for whoever reaches the port to multiply."""
+        name = request.match_info["page"]
+        begin = self._health.pages.get(name)
+        if begin is None:
+            raise web.HTTPNotFound(text="no such metrics\n")
+        if name in self._asked:
+            raise web.HTTPTooManyRequests(text="somebody is being told; ask again\n", headers={"Retry-After": "1"})
+        self._asked.add(name)
+        try:
+            response = web.StreamResponse()
+            response.content_type, response.charset = "text/plain", "utf-8"
+            await response.prepare(request)
+            async for part in begin():
+                await response.write(part)
+            await response.write_eof()
+            return response
+        finally:
+            self._asked.discard(name)
 
 
 class _Guarded(asyncio.Protocol):

@@ -1,0 +1,120 @@
+"""What is given away of each card, as metrics: under our names, and under those of HAMi's scheduler, whose dashboards go on working (reference hami §3).
+
+A page of its own, /metrics/cards: 10,000 cards are 100,000 lines, which not every scrape should carry. It is told in parts between turns of the ledger, so that
+nobody waits for it; a card's figures may be of moments some milliseconds apart.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hbox_common.model import Card, CardAllocation, Claim, NodeName
+from hbox_common.model.devices import ALL_CORES
+
+from .core.ledgerstate import LedgerState
+
+T = TypeVar("T")
+
+#: Nodes, or claims, that are told in one go: some milliseconds.
+_IN_ONE_GO = 64
+_MIB = 1 << 20
+_IDLE = CardAllocation()
+
+
+@dataclass(frozen=True, slots=True)
+class _OfCards:
+    """A metric with one line for each card. `labels`: beside those of all."""
+
+    name: str
+    help: str
+    value: Callable[[Card, CardAllocation], float]
+    hami: bool = False
+    labels: Callable[[Card], str] = lambda _: ""
+
+
+_CARDS = (
+    _OfCards("hbox_card_memory_bytes", "A card's memory; 0: not known", lambda card, _: card.memory_mib * _MIB),
+    _OfCards("hbox_card_memory_allocated_bytes", "Of it, given to pods", lambda _, held: held.memory_mib * _MIB),
+    _OfCards("hbox_card_compute_allocated_ratio", "Of its compute, given to pods, 0 to 1", lambda _, held: held.cores / ALL_CORES),
+    _OfCards("hbox_card_shares", "Pods that may be on it at once", lambda card, _: card.shares),
+    _OfCards("hbox_card_shares_allocated", "Pods, or containers of pods, that are on it", lambda _, held: held.pods),
+    _OfCards("hami_gpu_memory_limit_bytes", "As hbox_card_memory_bytes", lambda card, _: card.memory_mib * _MIB, hami=True),
+    _OfCards("hami_gpu_core_limit_ratio", "Its compute, in percent", lambda _, __: ALL_CORES, hami=True),
+    _OfCards(
+        "hami_gpu_memory_allocated_bytes", "As hbox_card_memory_allocated_bytes", lambda _, held: held.memory_mib * _MIB,
+        hami=True, labels=lambda card: f',device_cores="{card.says.units}"',
+    ),
+    _OfCards("hami_gpu_shared_count", "As hbox_card_shares_allocated", lambda _, held: held.pods, hami=True),
+    _OfCards("hami_gpu_core_allocated_ratio", "Of its compute, given to pods, in percent", lambda _, held: held.cores, hami=True),
+    _OfCards(
+        "hami_node_gpu_overview", "As hami_gpu_memory_allocated_bytes", lambda _, held: held.memory_mib * _MIB, hami=True,
+        labels=lambda card: f',device_cores="{card.says.units}",device_memory_limit="{card.memory_mib}"',
+    ),
+    _OfCards(
+        "hami_node_gpu_memory_allocated_ratio", "Of its memory, given to pods, 0 to 1",
+        lambda card, held: held.memory_mib / card.memory_mib if card.memory_mib else 0.0, hami=True,
+    ),
+)  # fmt: skip
+
+_CLAIMS = (
+    ("hami_vgpu_memory_allocated_bytes", "Of a card's memory, given to a pod"),
+    ("hami_vgpu_core_allocated_ratio", "Of a card's compute, given to a pod, in percent"),
+)
+
+
+async def cards_page(books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
+    """The text in Prometheus's format, metric by metric. `books`: as they are now; they may be others after a failed commit."""
+    for metric in _CARDS:
+        yield _head(metric.name, metric.help)
+        for names in _in_parts(list(books().nodes)):
+            state = books()
+            yield "".join(line for name in names for line in _of_node(state, name, metric)).encode()
+            await asyncio.sleep(0)
+    for number, (name, text) in enumerate(_CLAIMS):
+        yield _head(name, text)
+        for claims in _in_parts(list(books().live)):
+            state = books()
+            records = [record for claim in claims if (record := state.live.get(claim)) is not None]
+            yield "".join(line for record in records for line in _of_claim(state, record.claim, number, name)).encode()
+            await asyncio.sleep(0)
+
+
+def _in_parts(names: list[T]) -> Iterator[list[T]]:
+    for start in range(0, len(names), _IN_ONE_GO):
+        yield names[start : start + _IN_ONE_GO]
+
+
+def _head(name: str, text: str) -> bytes:
+    return f"# HELP {name} {text}\n# TYPE {name} gauge\n".encode()
+
+
+def _of_node(state: LedgerState, name: NodeName, metric: _OfCards) -> Iterator[str]:
+    node, held = state.nodes.get(name), state.by_node.get(name)
+    if node is None or node.gone:
+        return
+    for card in node.cards:
+        value = metric.value(card, held.cards.get(card.index, _IDLE) if held is not None else _IDLE)
+        if metric.hami:
+            labels = f'node="{_text(name)}",device_uuid="{_text(card.uuid)}",device_index="{card.index}",device_type="{_text(card.model)}"'
+        else:
+            labels = f'node="{_text(name)}",card="{card.index}",uuid="{_text(card.uuid)}",kind="{_text(card.kind)}",model="{_text(card.model)}"'
+        yield f"{metric.name}{{{labels}{metric.labels(card)}}} {value:.10g}\n"
+
+
+def _of_claim(state: LedgerState, claim: Claim, number: int, metric: str) -> Iterator[str]:
+    """The container is not known here: all that a pod has of a card is said of its first."""
+    node = state.nodes.get(claim.node)
+    for taken in claim.slices:
+        card = node.card(taken.index) if node is not None else None
+        if card is not None:
+            labels = (
+                f'namespace="{_text(claim.namespace)}",node="{_text(claim.node)}",pod="{_text(claim.pod)}",container_index="0"'
+            )
+            value = taken.cores if number else taken.memory_mib * _MIB
+            yield f'{metric}{{{labels},device_uuid="{_text(card.uuid)}"}} {value:.10g}\n'
+
+
+def _text(value: str) -> str:
+    """As a label's value."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
