@@ -146,13 +146,16 @@ def test_its_nodes_are_read() -> None:
 
 def test_its_pods_are_read() -> None:
     shape = asks({BOARD: "2", "cpu": "1"}, {"cpu": "1"})
-    assert (shape.cards, shape.requests[BOARD], shape.problem) == (CardRequest(2), 2, "")
+    assert (shape.cards, shape.requests[BOARD], shape.problem) == (CardRequest(2, containers=2), 2, "")
     assert asks({BOARD: "0"}).cards is None
     assert asks({BOARD: "2000"}).problem.startswith(f"container c0: {BOARD} is 2000")
 
 
-def test_a_pod_has_cards_of_one_vendor() -> None:
-    assert asks({BOARD: "1", GPU: "1"}).problem.startswith(f"container c0 asks for {GPU} and {BOARD}")
+def test_a_pod_may_have_cards_of_several_vendors() -> None:
+    shape = asks({BOARD: "1", GPU: "1"})
+    assert shape.cards is not None
+    assert shape.cards.devices is not None
+    assert ([ask.kind for ask in shape.cards.devices.asks], shape.problem) == (["NVIDIA", "Board"], "")
 
 
 def test_a_node_may_have_cards_of_several_vendors() -> None:

@@ -74,7 +74,8 @@ def value_of(hint: Any) -> st.SearchStrategy[Any]:
         case types.UnionType:
             return st.one_of([value_of(argument) for argument in arguments])
         case builtins.tuple:
-            assert arguments[1:] == (...,), f"a pair or the like came in: {hint}"
+            if arguments[1:] != (...,):
+                return st.tuples(*map(value_of, arguments))
             return st.lists(value_of(arguments[0]), max_size=2).map(tuple)
         case builtins.dict:
             return st.dictionaries(value_of(arguments[0]), value_of(arguments[1]), max_size=2)

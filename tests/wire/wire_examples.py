@@ -141,13 +141,19 @@ from hbox_common.model import (
     terms_of,
 )
 from hbox_common.model.consolidation import MoveTerms
+from hbox_common.model.devices import Ask, CardTraits, PodDevices, Profile
 
 GOLDEN = Path(__file__).parent / "golden"
 
 _PARENT = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
 _JOB, _POD, _NODE, _QUEUE = JobId("job-uid"), PodUid("pod-uid"), NodeName("gpu-1"), QueueName("research")
 _CLAIM, _PLAN, _EPOCH, _INDEX = ClaimId("7-12"), PlanId("plan-1"), Epoch(7), Index(12)
-_SLICES = (CardSlice(0, 100, 81920), CardSlice(3, 30, 20480))
+_SLICES = (CardSlice(0, 100, 81920), CardSlice(3, 30, 20480, "1g.10gb@0", 2))
+_LAYOUT = "0:100:81920;|3:30:20480:1g.10gb@0;3:0:0;"
+_DEVICES = PodDevices(
+    (Ask("NVIDIA", 1, container=0), Ask("NVIDIA", 1, 30, 20480, 25, "1g.10gb", 1, ("nvidia.com/gpu",))), 3, 1, (0,),
+    (("hami.io/gpu-scheduler-policy", "spread"),), "binpack",
+)  # fmt: skip
 _REQUESTS = {"cpu": 4000, "memory": 16384, "pods": 1, "nvidia.com/gpu": 2}
 
 _quota = CardQuota("team", "cards", {"nvidia.com/gpumem": 4000}, "scopes are not supported")
@@ -157,7 +163,7 @@ _job = Job(
     tasks=(
         PodGroupTask(
             name="worker", requests=_REQUESTS, pods=(PodRef(_POD, "train-0", "991", 3),),
-            cards=CardRequest(2, 30, 20480, 25, ("H100",)), node_selector={"zone": "a"},
+            cards=CardRequest(2, 30, 20480, 25, ("H100",), _DEVICES, 1, 3), node_selector={"zone": "a"},
             affinity=(NodeTerm((Match("rack", MatchOperator.IN, ("r1", "r2")),), (Match("metadata.name", MatchOperator.NOT_IN, ("x",)),)),),
             preferred=(PreferredTerm(5, NodeTerm((Match("fast", MatchOperator.EXISTS),))),),
             tolerations=(Toleration("gpu", TolerationOperator.EQUAL, "yes", "NoSchedule"),),
@@ -195,7 +201,13 @@ _queue = Queue(
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},
     taints=(Taint("gpu", "yes", TaintEffect.NO_SCHEDULE),), conditions={"Ready": "True"}, allocatable={"cpu": 64000},
-    cards=(Card(0, "GPU-1", "H100", 81920, 10, 1, False),), cordoned_by="hbox", cordon_reason="broken", gone=True, registered=("NVIDIA",),
+    cards=(
+        Card(
+            0, "GPU-1", "H100", 81920, 10, 1, False, "NVIDIA",
+            CardTraits("mig", 132, 1, True, "fixed-share", (Profile("1g.10gb", 9728, 14, ((0, 1), (1, 1))),), (0, 240)),
+        ),
+    ),
+    device_facts={"metax-tech.com/gpu.topology.losses": "{}"}, cordoned_by="hbox", cordon_reason="broken", gone=True, registered=("NVIDIA",),
 )  # fmt: skip
 _verdict = JobVerdict(
     job=_JOB,
@@ -220,7 +232,7 @@ _neighbour = Neighbour(
 
 _plan = Plan(
     id=_PLAN, job=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, bound=1, requests=(_REQUESTS,),
-    placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES, rank=3),),
+    placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES, rank=3, layout=_LAYOUT),),
     victims=(Victim(claim=_CLAIM, pod_uid=_POD, to=_NODE, slices=_SLICES, gang=True, cards=CardRequest(1)),), preemptable=False, created_at=1.5,
     deadline_s=30.0, traceparent=_PARENT, succeeds=(PodUid("p9"),),
     moves=MoveTerms(16.0, 3600.0, 1, 1, 2, 720.0, 100),
@@ -279,7 +291,7 @@ EXAMPLES: tuple[Event, ...] = (
         binds=(
             Bind(
                 id=DecisionId("d1"), claim=_CLAIM, generation=1, plan=_PLAN, job=_JOB, queue=_QUEUE, namespace="team", pod="train-0", pod_uid=_POD,
-                resource_version="991", node=_NODE, slices=_SLICES, deadline=3.5, traceparent=_PARENT, rank=3,
+                resource_version="991", node=_NODE, slices=_SLICES, deadline=3.5, traceparent=_PARENT, rank=3, layout=_LAYOUT,
             ),
         ),
     ),

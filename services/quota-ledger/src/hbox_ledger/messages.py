@@ -21,7 +21,7 @@ from hbox_common.events import (
     PlansAnswered,
     VictimsStayed,
 )
-from hbox_common.model import Epoch, Index, PodUid
+from hbox_common.model import CardSlice, Epoch, Index, PodUid
 
 from .core.step import Change, Step
 
@@ -86,22 +86,36 @@ def _chunks(items: Sequence[T], bytes_of: Callable[[T], int]) -> Iterator[Sequen
         yield items[first:]
 
 
+def _slices_bytes(slices: Sequence[CardSlice]) -> int:
+    return 60 * len(slices) + sum([len(s.part) for s in slices])
+
+
 def _claim_bytes(change: Change) -> int:
     claim = change.claim
     names = sum(map(len, claim.requests)) + 10 * len(claim.requests) + sum(map(len, claim.models)) + 10 * len(claim.models)
     texts = len(claim.namespace) + len(claim.pod) + len(claim.node) + len(claim.queue) + 4 * len(claim.reason)
-    return 600 + names + texts + 40 * len(claim.slices)
+    return 600 + names + texts + _slices_bytes(claim.slices)
 
 
 def _nomination_bytes(nomination: HeldNomination) -> int:
     plan, moved = nomination.plan, nomination.moved
-    slices = sum(len(placement.slices) for placement in plan.placements) + 2 * sum(len(claim.slices) for claim in moved)
+    slices = sum(_slices_bytes(one.slices) + len(one.layout) for one in plan.placements) + 2 * sum(
+        _slices_bytes(claim.slices) for claim in moved
+    )
     resources = sum(map(len, (*plan.requests, *nomination.models, *(claim.requests for claim in moved))))
-    return 1000 + 800 * (len(plan.placements) + len(plan.victims)) + 1500 * len(moved) + 40 * slices + 60 * resources
+    return 1000 + 800 * (len(plan.placements) + len(plan.victims)) + 1500 * len(moved) + slices + 60 * resources
 
 
 def _bind_bytes(bind: Bind) -> int:
-    return 800 + len(bind.namespace) + len(bind.pod) + len(bind.node) + len(bind.queue) + 40 * len(bind.slices)
+    return (
+        800
+        + len(bind.namespace)
+        + len(bind.pod)
+        + len(bind.node)
+        + len(bind.queue)
+        + _slices_bytes(bind.slices)
+        + len(bind.layout)
+    )
 
 
 def _evict_bytes(evict: Evict) -> int:

@@ -102,7 +102,7 @@ def _cards(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Audi
             card = (pod.node, piece.index)
             cores[card] += piece.cores
             memory[card] += piece.memory_mib
-            users[card] += 1
+            users[card] += piece.slots
             whole[card] += piece.whole
     for (name, index), pods in users.items():
         card = (name, index)
@@ -133,6 +133,14 @@ def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
         if pod.uid not in placed:
             continue
         pieces = placed[pod.uid].slices
+        if pod.by_containers:
+            slots, memory = sum(piece.slots for piece in pieces), sum(piece.memory_mib for piece in pieces)
+            result.check(slots >= pod.cards, f"pod {pod.name} asked for {pod.cards} cards and holds {slots}")
+            result.check(
+                memory >= pod.least_mib,
+                f"pod {pod.name} holds {memory} MiB of its cards, its containers ask for {pod.least_mib}",
+            )
+            continue
         result.check(
             len({piece.index for piece in pieces}) == pod.cards == len(pieces),
             f"pod {pod.name} asked for {pod.cards} cards and holds {len(pieces)}",

@@ -42,6 +42,10 @@ class AuditPod:
     models: tuple[str, ...]
     slices: tuple[CardSlice, ...] | None  #: None: the annotation cannot be read
     ports: frozenset[tuple[str, int, str]] = frozenset()  #: of its node: protocol, port, address (empty = all)
+    by_containers: bool = (
+        False  #: several of its containers ask for cards, or an init container does: amounts of each are not looked at
+    )
+    least_mib: int = 0  #: MiB that those containers name which run together
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,21 @@ def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAM
         models=tuple(part for part in wanted.split(",") if part),
         slices=slices,
         ports=frozenset(_ports(spec)),
+        by_containers=_by_containers(spec),
+        least_mib=_least_mib(spec),
+    )
+
+
+def _by_containers(spec: Mapping[str, Any]) -> bool:
+    asking = [VENDORS.asked(_asked(container)) > 0 for container in spec.get("containers") or ()]
+    init = [VENDORS.asked(_asked(container)) > 0 for container in spec.get("initContainers") or ()]
+    return any(init) or sum(asking) > 1
+
+
+def _least_mib(spec: Mapping[str, Any]) -> int:
+    named = [(_asked(container), vendor) for container in spec.get("containers") or () for vendor in VENDORS if vendor.memory]
+    return sum(
+        asked.get(vendor.memory, 0) * max(asked.get(vendor.cards, 0), 1) for asked, vendor in named if vendor.cards in asked
     )
 
 

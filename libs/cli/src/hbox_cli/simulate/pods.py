@@ -71,7 +71,7 @@ class PodEntries:
         now: float,
     ) -> None:
         """ages_s: how long ago pods (`namespace/name`) started, where that is said apart from them. now: seconds since the epoch."""
-        self._reader = PodReader()
+        self._reader = PodReader(completes=True)
         self._classes = classes
         self._volumes = volumes
         self._schedulers = schedulers

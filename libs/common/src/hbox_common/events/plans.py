@@ -36,6 +36,9 @@ class Placement:
     slices: tuple[CardSlice, ...] = ()
     requests: int = 0  #: which of the plan's `requests`
     rank: int = -1  #: of the pod in its job; -1: not known
+    layout: str = (
+        ""  #: which container gets which of `slices` (`devices.layout`), where that does not follow from what the pod asks for
+    )
 
 
 class Victim(Event):

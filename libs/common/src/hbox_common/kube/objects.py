@@ -69,12 +69,17 @@ class Needs(_Slim, frozen=True, gc=False):
     limits: Quantities = {}
 
 
+class SecurityContext(_Slim, frozen=True, gc=False):
+    privileged: bool = False
+
+
 class Container(_Slim, frozen=True, gc=False):
     name: str = ""
     image: str = ""
     resources: Needs = Needs()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""  #: "Always" makes an init container a sidecar, which keeps its request
+    security_context: SecurityContext | None = None
 
 
 class Requirement(_Slim, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .devices import ALL_CORES, CardAllocation, CardSlice
+from .devices import ALL_CORES, VENDORS, Card, CardAllocation, CardSlice
 from .ids import ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
 from .node import NodeState, Verdict
 from .pools import amounts_in
@@ -119,6 +119,11 @@ class Refusal:
     message: str
 
 
+def _admits(card: Card, held: CardAllocation, taken: CardSlice) -> bool:
+    """Whether the card's vendor lets this slice stand beside what is given away; of a kind that nobody knows only slices without a part."""
+    return VENDORS.knows(card.kind) and VENDORS.kind(card.kind).admits(card, held, taken)
+
+
 def validate_claim(
     node: NodeState | None,
     verdict: Verdict | None,
@@ -150,13 +155,18 @@ def validate_claim(
         if held is None or held.pods == 0:
             if s.cores > ALL_CORES or s.memory_mib > card.memory_mib:
                 return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} is smaller than {s.memory_mib} MiB")
+            if s.slots > max(card.shares, 1):
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} has {card.shares} shares")
+            if s.part and not _admits(card, CardAllocation(), s):
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} cannot be divided into {s.part}")
             continue
         if (
             s.whole
             or held.cores + s.cores > ALL_CORES
             or held.cores >= ALL_CORES
             or held.memory_mib + s.memory_mib > card.memory_mib
-            or held.pods >= card.shares
+            or held.pods + s.slots > card.shares
+            or ((s.part or held.parts) and not _admits(card, held, s))
         ):
             return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} has too little left")
     return None

@@ -35,6 +35,9 @@ class NodeState:
     conditions: dict[str, str] = field(default_factory=dict)  #: type -> True | False | Unknown
     allocatable: Resources = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
+    device_facts: dict[str, str] = field(
+        default_factory=dict
+    )  #: labels and annotations of the node that vendors' rules read (`VENDORS.facts`)
     cordoned_by: str = ""  #: who set `unschedulable`, where that is written on the node
     cordon_reason: str = ""
     gone: bool = False  #: the node was deleted; the last word on it

@@ -56,6 +56,7 @@ from hbox_common.model.bounds import (
 from hbox_common.model.ranks import rank_key
 
 from .. import metrics
+from ..core.cards import as_admitted
 from ..core.requests import Container
 from ..core.spec import PodSpec, Shape, shape_of
 from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
@@ -80,9 +81,11 @@ MAX_SHAPES = 10_000
 
 
 class PodReader:
-    """Pods into `PodView`s. `schedulers`: the names that make a pod ours."""
+    """Pods into `PodView`s. `schedulers`: the names that make a pod ours. `completes`: pods are read as if HAMi's webhook had written the numbers of cards that
+    they leave out; else such are refused, since nobody gives devices to a container that names none."""
 
-    def __init__(self, schedulers: Collection[str] = (SCHEDULER_NAME,)) -> None:
+    def __init__(self, schedulers: Collection[str] = (SCHEDULER_NAME,), *, completes: bool = False) -> None:
+        self._completes = completes
         self._schedulers = frozenset(schedulers)
         self._shapes: OrderedDict[bytes, Shape] = OrderedDict()  #: by the digest of what is written
 
@@ -151,7 +154,7 @@ class PodReader:
     def _shape(self, pod: kube.Pod) -> Shape:
         spec, annotations = pod.spec, pod.metadata.annotations
         unsupported = [name for name in VENDORS.unsupported if annotations.get(name)]
-        models = {name: text for name in VENDORS.models_annotations if (text := annotations.get(name))}
+        written_wishes = {name: text for name in annotations.keys() & VENDORS.pod_annotations if (text := annotations[name])}
         given = given_of(pod)
         # Names of containers stay in: they stand in the text of a problem.
         written = _ENCODER.encode(
@@ -164,17 +167,26 @@ class PodReader:
                 spec.affinity,
                 spec.tolerations,
                 _ports(spec),
-                models,
+                written_wishes,
                 unsupported,
                 *([("images", images)] if (images := _images(spec)) else []),
                 *([given] if given else []),
+                *([("privileged", privileged)] if (privileged := _privileged(spec)) else []),
             )
         )
         bytes_ = len(written) + (len(_ENCODER.encode(spread)) if (spread := spec.topology_spread_constraints) else 0)
         digest = sha256(written if bytes_ <= SHAPE_BYTES else written + b"+").digest()
         shape = self._shapes.get(digest)
         if shape is None:
-            shape = _read_shape(digest.hex()[:16], pod, models, frozenset(unsupported), bytes_=bytes_, given=given)
+            shape = _read_shape(
+                digest.hex()[:16],
+                pod,
+                written_wishes,
+                frozenset(unsupported),
+                bytes_=bytes_,
+                given=given,
+                completes=self._completes,
+            )
             self._shapes[digest] = shape
             if len(self._shapes) > MAX_SHAPES:
                 self._shapes.popitem(last=False)
@@ -182,6 +194,7 @@ class PodReader:
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
+
 _STATUS = {
     "Pending": PodStatus.PENDING,
     "Running": PodStatus.RUNNING,
@@ -192,7 +205,14 @@ _STATUS = {
 
 
 def _read_shape(
-    key: str, pod: kube.Pod, models: Mapping[str, str], unsupported: frozenset[str], *, bytes_: int, given: Given
+    key: str,
+    pod: kube.Pod,
+    device_annotations: Mapping[str, str],
+    unsupported: frozenset[str],
+    *,
+    bytes_: int,
+    given: Given,
+    completes: bool,
 ) -> Shape:
     spec = pod.spec
     problem = ""
@@ -213,11 +233,16 @@ def _read_shape(
             )
     except ValueError as e:
         problem = f"{e}: not supported by HBox"
+
+    def read(c: kube.Container) -> Container:
+        container = _container(c, given)
+        return as_admitted(container) if completes else container
+
     return shape_of(
         key,
         PodSpec(
-            containers=tuple(_container(c, given) for c in spec.containers),
-            init_containers=tuple(_container(c, given) for c in spec.init_containers),
+            containers=tuple(read(c) for c in spec.containers),
+            init_containers=tuple(read(c) for c in spec.init_containers),
             overhead=spec.overhead,
             pod_requests={**spec.resources.limits, **spec.resources.requests} if spec.resources else {},
             node_selector=spec.node_selector if not large else {},
@@ -225,7 +250,7 @@ def _read_shape(
             preferred=preferred,
             tolerations=tolerations,
             ports=_ports(spec),
-            models=models,
+            device_annotations=device_annotations,
             images=_images(spec),
             unsupported=unsupported,
         ),
@@ -243,7 +268,16 @@ def _container(c: kube.Container, given: Given) -> Container:
         sidecar=c.restart_policy == "Always",
         given=own,
         infeasible=infeasible,
+        privileged=c.security_context is not None and c.security_context.privileged,
     )
+
+
+def _privileged(spec: kube.PodSpec) -> list[str]:
+    return [
+        c.name
+        for c in (*spec.init_containers, *spec.containers)
+        if c.security_context is not None and c.security_context.privileged
+    ]
 
 
 def _images(spec: kube.PodSpec) -> tuple[str, ...]:

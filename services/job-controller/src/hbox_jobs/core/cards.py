@@ -1,63 +1,141 @@
-"""What a pod asks of its node's cards. How a vendor's resources are read is the vendor's (`hbox_common.model.devices`)."""
+"""What a pod asks of its node's cards. How a vendor's resources are read is the vendor's (`hbox_common.model.devices`).
+
+A plain request is one of one container (not an init container) for equal cards of one kind, without wishes: it is `count` and amounts. All others are told
+container by container (`PodDevices`), with the sum in the same fields. Rules that HAMi's webhook has for whole pods are held here (reference hami §1.5).
+"""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import VENDORS, CardRequest, Vendor
 from hbox_common.model.bounds import MODELS, VALUE_BYTES, is_plain, not_plain, oversized
+from hbox_common.model.devices import COMMON_WISHES, Ask, PodDevices, check_wishes
 
 from .requests import Container
+
+#: Of one annotation that vendors read: the ids of a few hundred cards.
+WISH_BYTES = 8192
 
 _NONE: Mapping[str, str] = {}
 
 
 def card_request(
-    containers: Sequence[Container], models: Mapping[str, str] = _NONE, unsupported: Collection[str] = ()
+    containers: Sequence[Container],
+    init_containers: Sequence[Container] = (),
+    annotations: Mapping[str, str] = _NONE,
+    unsupported: Collection[str] = (),
 ) -> CardRequest | None:
-    """What the pod of these containers (init containers among them) asks for; None where no container names a card.
+    """What the pod of these containers asks for; None where no container names a card.
 
-    `models`: by annotation, models separated by commas. `unsupported`: annotations that the pod has though its vendor's cannot be honoured.
+    `annotations`: of the pod, those that vendors read (`VENDORS.wishes`, models). `unsupported`: those that it has though its vendor's cannot be honoured.
     Raises InvalidRequest that names container and resource, and says what to write instead.
     """
-    asking = [
-        (container, vendor, request)
-        for container in containers
+    everyone = (*init_containers, *containers)
+    asks = tuple(
+        ask
+        for position, container in enumerate(everyone)
         for vendor in VENDORS
-        if (request := _of_container(container, vendor, models)) is not None
-    ]
-    if not asking:
+        if (ask := _of_container(container, position, vendor)) is not None
+    )
+    if not asks:
         return None
-    container, vendor, request = asking[0]
-    if any(other is not container for other, _, _ in asking):
-        names = ", ".join(other.name for other, _, _ in asking)
+    if (privileged := next((one.name for one in everyone if one.privileged), None)) is not None:
         raise InvalidRequest(
-            f"several containers ask for cards ({names}): not supported yet", hint="ask for them in one container"
+            f"container {privileged} is privileged",
+            hint="a pod with cards has no privileged container: it would see all cards of its node",
         )
-    if len(asking) > 1:
-        cards = " and ".join(other.cards for _, other, _ in asking)
-        raise InvalidRequest(f"container {container.name} asks for {cards}", hint="a pod has cards of one vendor")
-    if refused := frozenset(unsupported).intersection(vendor.unsupported):
-        raise InvalidRequest(
-            f"annotation {min(refused)} is not supported yet: remove it, or choose by {vendor.models_annotation}"
-        )
-    return request
+    vendors = [vendor for vendor in VENDORS if any(ask.kind == vendor.kind for ask in asks)]
+    for vendor in vendors:
+        if refused := frozenset(unsupported).intersection(vendor.unsupported):
+            raise InvalidRequest(
+                f"annotation {min(refused)} is not supported yet: remove it, or choose by {vendor.models_annotation}"
+            )
+    wishes = _wishes(vendors, annotations)
+    models = _models(vendors[0].models_annotation, annotations)
+    ask, init = asks[0], len(init_containers)
+    plain = CardRequest(
+        ask.count, ask.cores, ask.memory_mib, ask.memory_percent, models, container=ask.container, containers=len(everyone)
+    )
+    if len(asks) == 1 and ask.container >= init and not wishes and not ask.part and not vendors[0].always_fits:
+        return plain
+    wishes += [(name, text) for vendor in vendors if (text := annotations.get(name := vendor.models_annotation))]
+    devices = PodDevices(
+        asks,
+        containers=len(everyone),
+        init=init,
+        sidecars=tuple(position for position, one in enumerate(init_containers) if one.sidecar),
+        wishes=tuple(sorted(wishes)),
+    )
+    check_wishes(devices)
+    return _sum(devices)
 
 
-def _of_container(container: Container, vendor: Vendor, models: Mapping[str, str]) -> CardRequest | None:
-    asked = {name: amount for name in (vendor.cards, *vendor.parts) if (amount := container.asked(name)) is not None}
+def as_admitted(container: Container) -> Container:
+    """The container with the numbers of cards that HAMi's webhook writes where a part of a card is named alone. Raises nothing: what is wrong stays wrong."""
+    more: dict[str, str | float] = {}
+    for vendor in VENDORS:
+        try:
+            ask = vendor.ask(_asked(container, vendor))
+        except InvalidRequest:
+            continue
+        if ask is not None:
+            more |= {name: str(ask.count) for name in ask.completed}
+    return replace(container, requests={**container.requests, **more}) if more else container
+
+
+def _of_container(container: Container, position: int, vendor: Vendor) -> Ask | None:
+    asked = _asked(container, vendor)
     if not asked:
         return None
     try:
-        return vendor.request(asked, _models(vendor.models_annotation, models))
+        ask = vendor.ask(asked)
+        if ask is not None and ask.completed:
+            part = next(name for name in vendor.parts if asked.get(name))
+            raise InvalidRequest(f"{part} given without {vendor.cards}", hint=f"add {vendor.cards}: {ask.count}")
     except InvalidRequest as e:
         raise InvalidRequest(f"container {container.name}: {e.message}", hint=e.hint) from e
+    return replace(ask, container=position) if ask is not None else None
+
+
+def _asked(container: Container, vendor: Vendor) -> dict[str, str | float]:
+    return {name: amount for name in (vendor.cards, *vendor.parts) if (amount := container.asked(name)) is not None}
+
+
+def _wishes(vendors: Sequence[Vendor], annotations: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Annotations that say more than models do. Raises InvalidRequest for what is too long, or no text."""
+    names = dict.fromkeys((*COMMON_WISHES, *(name for vendor in vendors for name in vendor.wishes)))
+    found = [(name, text) for name in names if (text := annotations.get(name, "").strip())]
+    for name, text in found:
+        if not is_plain(text, WISH_BYTES):
+            raise InvalidRequest(not_plain(f"annotation {name}", text, WISH_BYTES))
+    return found
 
 
 def _models(annotation: str, written: Mapping[str, str]) -> tuple[str, ...]:
-    models = tuple(t.strip() for t in written.get(annotation, "").split(",") if t.strip())
+    models = tuple(t.strip() for t in written.get(annotation, "").split(",") if t.strip()) if annotation else ()
     if len(models) > MODELS:
         raise InvalidRequest(oversized(f"annotation {annotation}", len(models), MODELS))
     for model in models:
         if not is_plain(model, VALUE_BYTES):
             raise InvalidRequest(not_plain(f"a model in annotation {annotation}", model, VALUE_BYTES))
     return models
+
+
+def _sum(devices: PodDevices) -> CardRequest:
+    """The request with what masks and sums by number read: the cards that it has at one time, and the least that is asked of any."""
+    lasting = most = 0
+    for container in range(devices.containers):
+        own = sum(ask.count for ask in devices.of(container))
+        most = max(most, lasting + own)
+        if not devices.ends_early(container):
+            lasting += own
+    asks = devices.asks
+    return CardRequest(
+        most,
+        cores=min(ask.cores for ask in asks),
+        memory_mib=min(ask.memory_mib for ask in asks),
+        memory_percent=min(ask.memory_percent for ask in asks),
+        devices=devices,
+        containers=devices.containers,
+    )

@@ -29,6 +29,7 @@ class Container:
     sidecar: bool = False
     given: Mapping[str, str | float] = field(default_factory=dict)  #: as its status says; of cpu and memory alone
     infeasible: bool = False  #: what it asks for of those is never given
+    privileged: bool = False  #: it has every device of its node, whatever it asks for
 
     def asked(self, name: str) -> str | float | None:
         """The quantity asked for of one resource; None where it is not named."""

@@ -29,9 +29,9 @@ class PodSpec:
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     ports: tuple[HostPort, ...] = ()  #: of containers and sidecars; init containers have ended when others look for theirs
-    models: Mapping[str, str] = field(
+    device_annotations: Mapping[str, str] = field(
         default_factory=dict
-    )  #: by vendors' annotations: the models that it may have, separated by commas
+    )  #: of the pod, those that vendors read: models that it may have, other wishes
     images: tuple[str, ...] = ()  #: of its containers
     unsupported: frozenset[str] = frozenset()  #: which annotations that no vendor's cards can honour are written on it
 
@@ -66,7 +66,7 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
         if (asked := len(requests)) > RESOURCES:
             requests = bounded(requests)
             raise InvalidRequest(too_many("resources and host ports", asked, RESOURCES))
-        cards = card_request(spec.containers + spec.init_containers, spec.models, spec.unsupported)
+        cards = card_request(spec.containers, spec.init_containers, spec.device_annotations, spec.unsupported)
     except InvalidRequest as e:
         problem = problem or str(e)
     return Shape(

@@ -204,7 +204,7 @@ _c = t.claims.c
 _HELD = (
     _c.id, _c.pod_uid, _c.namespace, _c.pod, _c.job, _c.plan, _c.queue, _c.priority, _c.node, _c.requests, _c.slices, _c.state, _c.reason,
     _c.min_member, _c.preemptable, _c.created_at, _c.claimed_at, _c.resource_version, _c.deadline, _c.changed_at, _c.generation, _c.intent, _c.intent_reason,
-    _c.forced, _c.traceparent, _c.slots, _c.models, _c.pool, _c.protected_until, _c.rank,
+    _c.forced, _c.traceparent, _c.slots, _c.models, _c.pool, _c.protected_until, _c.rank, _c.layout,
 )  # fmt: skip
 
 
@@ -212,7 +212,7 @@ def _record(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str
     (
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, state, reason, min_member, preemptable, created_at,
         claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list, models, pool,
-        protected_until, rank,
+        protected_until, rank, layout,
     ) = row  # fmt: skip
     claim = Claim(
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, read(requests), _parsed(slices), _STATE[state], reason, min_member,
@@ -220,7 +220,7 @@ def _record(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str
     )  # fmt: skip
     return ClaimRecord(
         claim, resource_version, deadline, changed_at, generation, _DECISION[intent], intent_reason, forced=bool(forced), traceparent=traceparent,
-        slots=slots(slot_list), rank=rank,
+        slots=slots(slot_list), rank=rank, layout=layout,
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def recount(connection: Connection, live: Mapping[ClaimId, ClaimRecord]) -> None
     for record in live.values():
         for s in record.claim.slices:
             held[record.claim.node, s.index].update(
-                cores=s.cores, memory_mib=s.memory_mib, pods=1, whole=int(s.whole), forced=int(record.forced)
+                cores=s.cores, memory_mib=s.memory_mib, pods=s.slots, whole=int(s.whole), forced=int(record.forced)
             )
     a = t.card_accounts.c
     for row in connection.execute(select(t.card_accounts)).all():

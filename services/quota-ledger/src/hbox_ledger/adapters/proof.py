@@ -225,7 +225,7 @@ def _cards(connection: Connection, proof: Proof, claims: Sequence[_Claim]) -> No
     held: defaultdict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for claim in claims:
         for s in claim.slices:
-            held[claim.node, s.index].update(cores=s.cores, memory_mib=s.memory_mib, pods=1)
+            held[claim.node, s.index].update(cores=s.cores, memory_mib=s.memory_mib, pods=s.slots)
     accounts = {(row.node, row.card): row for row in connection.execute(select(t.card_accounts))}
     for key in sorted(accounts.keys() | held.keys()):
         for what in ("cores", "memory_mib", "pods"):

@@ -87,6 +87,9 @@ claims = Table(
     Column("pool", Text, nullable=False, server_default=""),  # in which it counts; empty for `pooled`
     Column("protected_until", Double, nullable=False, server_default="0"),  # nobody takes from it before
     Column("rank", Integer, nullable=False, server_default="-1"),  # of its pod in the job; -1: none
+    Column(
+        "layout", Text, nullable=False, server_default=""
+    ),  # which container gets which of `slices`; empty where that follows
     CheckConstraint("state IN ('pending', 'posted', 'void')", name="claims_state"),
     Index("claims_pod", "pod_uid", unique=True, sqlite_where=text("state <> 'void'"), postgresql_where=text("state <> 'void'")),
     Index("claims_void", "changed_at", sqlite_where=text("state = 'void'"), postgresql_where=text("state = 'void'")),

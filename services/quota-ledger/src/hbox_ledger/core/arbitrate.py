@@ -35,7 +35,7 @@ from hbox_common.model import (
     validate_claim,
 )
 from hbox_common.model.bounds import INT32_MAX
-from hbox_common.model.devices import VENDORS
+from hbox_common.model.devices import VENDORS, layout_fault
 from hbox_common.model.resources import add
 
 from . import budget, guarantees
@@ -216,6 +216,7 @@ def _record(
         decision=Decision.BIND,
         traceparent=plan.traceparent,
         rank=placement.rank if 0 <= placement.rank <= INT32_MAX else -1,
+        layout=placement.layout,
         sent_at=now,
         sendings=1,
     )
@@ -238,10 +239,14 @@ def _malformed(plan: Plan) -> Refusal | None:
         if placement.pod_uid in pods:
             return wrong(f"pod {placement.pod} is placed twice")
         pods.add(placement.pod_uid)
-        if len(placement.slices) != VENDORS.asked(plan.requests[placement.requests]):
+        asked = VENDORS.asked(plan.requests[placement.requests])
+        if placement.layout:
+            if fault := layout_fault(placement.layout, placement.slices, asked):
+                return wrong(f"pod {placement.pod}: {fault}")
+        elif len(placement.slices) != asked:
             return wrong(f"pod {placement.pod} asks for other cards than it is given")
         for s in placement.slices:
-            if s.cores < 0 or s.memory_mib < 0:
+            if s.cores < 0 or s.memory_mib < 0 or s.slots < 1:
                 return wrong(f"pod {placement.pod} is given less than nothing of a card")
     return None
 

@@ -18,7 +18,7 @@ from hbox_common.model.bounds import (
     is_plain,
     sanitized,
 )
-from hbox_common.model.devices import ALL_CORES, MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB
+from hbox_common.model.devices import MAX_CARDS, is_slice
 
 #: A job's id is a uid, or `podgroup:<namespace>/<name>`.
 _JOB_BYTES = 2 * NAME_BYTES
@@ -42,10 +42,6 @@ def fitting(fact: PodFact) -> PodFact | None:
         requests={
             name: min(units, MOST_OF_A_POD) for name, units in fact.requests.items() if is_plain(name, KEY_BYTES) and units > 0
         },
-        slices=tuple(
-            s
-            for s in fact.slices[:MAX_CARDS]
-            if 0 <= s.index <= MAX_INDEX and 0 <= s.cores <= ALL_CORES and 0 <= s.memory_mib <= MAX_MEMORY_MIB
-        ),
+        slices=tuple(s for s in fact.slices[:MAX_CARDS] if is_slice(s)),
         created_at=fact.created_at if abs(fact.created_at) < INT64_MAX else 0.0,
     )

@@ -468,7 +468,7 @@ class LedgerState:
                 delta = step.cards[key] = CardDelta()
             delta.cores += times * s.cores
             delta.memory_mib += times * s.memory_mib
-            delta.pods += times
+            delta.pods += times * s.slots
             delta.whole += times * s.whole
             delta.forced += times * record.forced
             if times > 0 and not record.forced:

@@ -19,6 +19,9 @@ INVENTORY_WARNING = "hbox.io/InventoryProblem"
 #: Of a node, so that its state goes into a message of 256 KiB: labels (380 bytes at most, each), taints, conditions, resources.
 MAX_LABELS, MAX_TAINTS, MAX_CONDITIONS, MAX_RESOURCES = 300, 100, 60, 128
 
+#: Of one label or annotation that vendors' rules read.
+FACT_BYTES = 4096
+
 T = TypeVar("T")
 
 
@@ -57,11 +60,18 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
         conditions=conditions,
         allocatable=allocatable,
         cards=cards,
+        device_facts=_device_facts(facts),
         cordoned_by=sanitized(facts.annotations.get(CORDONED_BY, ""), NAME_BYTES),
         registered=tuple(kind for kind in VENDORS.registered(report) if any(card.kind == kind for card in cards)),
         cordon_reason=sanitized(facts.annotations.get(CORDON_REASON, "")),
     )
     return Reading(state, tuple(sanitized(warning, WORDS_BYTES) for warning in warnings))
+
+
+def _device_facts(facts: NodeFacts) -> dict[str, str]:
+    """What vendors' rules read of the node. What is too long is none: the rule goes without."""
+    said = {**facts.labels, **facts.annotations}
+    return {name: said[name] for name in sorted(said.keys() & VENDORS.facts) if is_plain(said[name], FACT_BYTES)}
 
 
 def _bounded(facts: NodeFacts, warnings: list[str]) -> tuple[NodeFacts, bool]:

@@ -12,18 +12,21 @@ from .cards import (
     CardTraits,
     Profile,
     format_slices,
+    is_slice,
     parse_slices,
 )
+from .cardvendor import check_wishes
 from .fitting import Fitted, Offer, Refused, booked
 from .handshake import NODE_LOCK, BindPhase, NodeLock, format_lock, parse_lock
 from .labels import DeviceLabel
-from .layout import Layout, effective, format_layout, parse_layout, parts_of
+from .layout import Layout, effective, format_layout, layout_fault, parse_layout, parts_of
 from .nvidia import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
 from .registry import VENDORS, Vendors
-from .vendor import Figures, NodeReport, Quantity, Vendor, whole_number
+from .vendor import COMMON_WISHES, NODE_POLICY, SPREAD, Figures, NodeReport, Quantity, Vendor, whole_number
 
 __all__ = [
     "ALL_CORES",
+    "COMMON_WISHES",
     "GPU",
     "GPU_CORES",
     "GPU_MEMORY",
@@ -32,6 +35,8 @@ __all__ = [
     "MAX_INDEX",
     "MAX_MEMORY_MIB",
     "NODE_LOCK",
+    "NODE_POLICY",
+    "SPREAD",
     "VENDORS",
     "Ask",
     "BindPhase",
@@ -54,10 +59,13 @@ __all__ = [
     "Vendor",
     "Vendors",
     "booked",
+    "check_wishes",
     "effective",
     "format_layout",
     "format_lock",
     "format_slices",
+    "is_slice",
+    "layout_fault",
     "parse_layout",
     "parse_lock",
     "parse_slices",

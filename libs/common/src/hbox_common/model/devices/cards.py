@@ -1,5 +1,6 @@
 """Cards, parts of them, and what a pod asks of them, whoever made them. What differs from maker to maker stands in its file (`vendor`)."""
 
+import re
 from dataclasses import dataclass
 
 #: The whole of a card's compute, in percent.
@@ -8,6 +9,11 @@ ALL_CORES = 100
 #: Far above any node's: more is a slip, or a broken plugin's.
 MAX_CARDS, MAX_INDEX = 1024, 65_535
 MAX_MEMORY_MIB = 2**31 - 1
+
+#: Of one card that one pod has: containers on it together, and characters of `CardSlice.part`.
+MAX_SLOTS, PART_CHARS = 10_000, 1024
+
+_PART = re.compile(r"[A-Za-z0-9.+@_/=-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +105,43 @@ class CardAllocation:
             self.parts = tuple(parts)
 
 
+def is_slice(s: CardSlice) -> bool:
+    """Whether it can be a part of a card at all, and be written as one."""
+    within = 0 <= s.index <= MAX_INDEX and 0 <= s.cores <= ALL_CORES and 0 <= s.memory_mib <= MAX_MEMORY_MIB
+    return (
+        within
+        and 1 <= s.slots <= MAX_SLOTS
+        and (not s.part or (len(s.part) <= PART_CHARS and _PART.fullmatch(s.part) is not None))
+    )
+
+
 def format_slices(slices: tuple[CardSlice, ...]) -> str:
-    """The value of the annotation `hbox.io/cards`: `index:cores:memory_mib`, joined by commas."""
-    return ",".join([f"{s.index}:{s.cores}:{s.memory_mib}" for s in slices])
+    """The value of the annotation `hbox.io/cards`: `index:cores:memory_mib`, with `:part:slots` where either says something, joined by commas."""
+    return ",".join([_slice_text(s) for s in slices])
+
+
+def _slice_text(s: CardSlice) -> str:
+    plain = f"{s.index}:{s.cores}:{s.memory_mib}"
+    return plain if not s.part and s.slots == 1 else f"{plain}:{s.part}:{s.slots}"
 
 
 def parse_slices(text: str) -> tuple[CardSlice, ...]:
     """The reverse of `format_slices`. Raises ValueError for anything else, and for what no card can be: anybody may write it on a pod."""
     if not text:
         return ()
-    if len(text) > MAX_CARDS * len("1023:100:2147483647,"):
+    if len(text) > MAX_CARDS * (len("1023:100:2147483647:") + PART_CHARS):
         raise ValueError(f"{len(text)} characters of cards")
     slices = []
-    for part in text.split(","):
-        index, cores, memory_mib = (int(number) for number in part.split(":"))
-        if not (0 <= index <= MAX_INDEX and 0 <= cores <= ALL_CORES and 0 <= memory_mib <= MAX_MEMORY_MIB):
-            raise ValueError(f"no part of a card: {part[:60]}")
-        slices.append(CardSlice(index, cores, memory_mib))
+    for one in text.split(","):
+        fields = one.split(":")
+        if len(fields) not in (3, 5):
+            raise ValueError(f"no part of a card: {one[:60]}")
+        part, slots = (fields[3], int(fields[4])) if len(fields) > 3 else ("", 1)
+        index, cores, memory_mib = map(int, fields[:3])
+        found = CardSlice(index, cores, memory_mib, part, slots)
+        if not is_slice(found):
+            raise ValueError(f"no part of a card: {one[:60]}")
+        slices.append(found)
     if len(slices) > MAX_CARDS:
         raise ValueError(f"{len(slices)} cards of one node")
     return tuple(slices)

@@ -12,7 +12,7 @@ from itertools import groupby
 from hbox_common.errors import InvalidRequest
 
 from ..bounds import sanitized
-from .asking import Ask
+from .asking import Ask, PodDevices
 from .cards import ALL_CORES, Card, CardSlice
 from .fitting import Offer, Refused, refused
 from .labels import DeviceLabel
@@ -184,6 +184,11 @@ def listed(offer: Offer, annotation: str) -> tuple[str, ...]:
     """The names in a pod's annotation, separated by commas."""
     text = offer.wishes.get(annotation, "") if annotation else ""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def check_wishes(devices: PodDevices) -> None:
+    """Raises InvalidRequest for a wish that no vendor's `fit` could read."""
+    weights_of(devices.wished.get(WEIGHTS, ""))
 
 
 @lru_cache(maxsize=1024)

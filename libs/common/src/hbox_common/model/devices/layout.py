@@ -61,6 +61,40 @@ def effective(layout: Layout, request: PodDevices) -> tuple[CardSlice, ...]:
     )
 
 
+def layout_fault(text: str, slices: Sequence[CardSlice], asked: int) -> str:
+    """Why a layout cannot be that of a pod which asks for so many cards and takes these slices in the books; empty where it can.
+
+    To be asked of what others wrote: no container may get what the books do not hold.
+    """
+    try:
+        layout, init = parse_layout(text)
+    except InvalidRequest as e:
+        return e.message
+    held = {s.index: s for s in slices}
+    if len(held) < len(slices):
+        return "a card stands twice among what it takes"
+    together: dict[int, CardAllocation] = {}
+    for number, container in enumerate(layout):
+        if len({s.index for s in container}) < len(container) and not any(s.part for s in container):
+            return f"container {number} gets a card twice"
+        for s in container:
+            card = held.get(s.index)
+            if card is None or s.cores > card.cores or s.memory_mib > card.memory_mib:
+                return f"container {number} gets more of card {s.index} than the pod takes"
+            if number >= init:
+                together.setdefault(s.index, CardAllocation()).book(s)
+    for index, on in together.items():
+        card = held[index]
+        if on.memory_mib > card.memory_mib or on.pods > card.slots or on.cores > card.cores:
+            return f"its containers get more of card {index} than the pod takes"
+    named = {s.index for container in layout for s in container}
+    if named != held.keys():
+        return "it takes cards that no container gets"
+    if sum(s.slots for s in slices) < asked:
+        return "it asks for other cards than it is given"
+    return ""
+
+
 def _raise(peak: dict[int, CardAllocation], index: int, to: CardAllocation) -> None:
     known = peak.setdefault(index, CardAllocation())
     known.cores = max(known.cores, to.cores)

@@ -55,6 +55,7 @@ class Vendors:
         self.models_annotations = tuple(vendor.models_annotation for vendor in vendors if vendor.models_annotation)
         #: annotations of pods that some vendor's `fit` reads
         self.wishes = frozenset(COMMON_WISHES).union(*(vendor.wishes for vendor in vendors))
+        self.pod_annotations = self.wishes.union(self.models_annotations)
         #: labels and annotations of nodes that some vendor's `fit` reads
         self.facts = frozenset().union(*(vendor.facts for vendor in vendors))
         self._kinds = {vendor.kind: vendor for vendor in vendors}

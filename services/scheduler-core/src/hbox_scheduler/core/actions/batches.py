@@ -97,6 +97,8 @@ class Batches:
         if (known := states.cards.get(key)) is None:
             batch = pick(columns, at, counts, task, session.card_keys(member.task, columns, at))
             slices = slices_of(columns, batch, task.cards.count)
+            if batch.slices:
+                return batch, slices
             states.cards[key] = batch.card_positions, batch.memory_mib, slices
             return batch, slices
         positions, memory_mib, slices = known

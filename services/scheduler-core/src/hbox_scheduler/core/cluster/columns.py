@@ -32,6 +32,8 @@ from hbox_common.model import (
 )
 
 from .arrays import Bools, Ints, Rows
+from .cardparts import CardParts
+from .cardsets import CardSets
 from .changelog import ChangeLog
 from .choices import Choices
 from .hostports import HostPorts, Ports
@@ -61,6 +63,9 @@ class Batch:
     cores: int
     memory_mib: Ints
     ports: Ports = ()
+    slices: Sequence[
+        tuple[int, tuple[CardSlice, ...]]
+    ] = ()  #: row and slices of each pod, in place of card cells, where each is chosen by itself
 
 
 class Columns:
@@ -101,6 +106,16 @@ class Columns:
         self.choices: Choices | None = None  #: who is told when a node is chosen
         self.descriptions = Descriptions(_ROWS)
         self.ports, self.ports_leaving = HostPorts(), HostPorts()
+        self.parts, self.parts_leaving = CardParts(), CardParts()
+        self.card_sets = CardSets()
+        self.card_set: Ints = np.zeros(
+            _ROWS, dtype=np.int64
+        )  #: what cards the row has, whichever they are: a code of `card_sets`
+        self.card_ids: Ints = np.zeros(_ROWS, dtype=np.int64)  #: which cards these are: likewise
+        self.card_judged: Bools = np.zeros(
+            _ROWS, dtype=np.bool_
+        )  #: whether amounts alone do not say who fits there (`CardSets.judged`)
+        self.any_judged = False  #: whether a row ever was
 
         self._pools: tuple[str, ...] = ("",)
         self._pools_at = -1
@@ -191,12 +206,17 @@ class Columns:
         self.card_memory[row] = 0
         self.card_shares[row] = 0
         self.card_model[row] = 0
-        vendor = VENDORS.of(node.allocatable) or VENDORS.default
+        resource = (VENDORS.of(node.allocatable) or VENDORS.default).cards
         for position, card in enumerate(cards):
             self.card_index[row, position] = card.index
             self.card_memory[row, position] = card.memory_mib
             self.card_shares[row, position] = card.shares
-            self.card_model[row, position] = self.model(card.model, vendor.cards)
+            self.card_model[row, position] = self.model(
+                card.model, VENDORS.kind(card.kind).cards if VENDORS.knows(card.kind) else resource
+            )
+        self.card_set[row], self.card_ids[row] = self.card_sets.codes(cards, node.device_facts)
+        self.card_judged[row] = judged = self.card_sets.judged(cards)
+        self.any_judged |= judged
         self.descriptions.put(row, node)
         self._judge(row, cards)
         return row
@@ -274,6 +294,8 @@ class Columns:
         self.leaving[:, row] = 0
         self.ports.clear(row)
         self.ports_leaving.clear(row)
+        self.parts.clear(row)
+        self.parts_leaving.clear(row)
         for field in _CARD_BOOKS:
             getattr(self, field)[row] = 0
 
@@ -283,7 +305,7 @@ class Columns:
         bad = () if verdict is None else verdict.bad_cards
         self.card_ok[row] = False
         for position, card in enumerate(cards):
-            self.card_ok[row, position] = card.healthy and card.index not in bad
+            self.card_ok[row, position] = card.healthy and not card.says.cordoned and card.index not in bad
         self.returned += 1
         self.changes.add(row)
         self.described.add(row)
@@ -291,11 +313,19 @@ class Columns:
 
     def kind(self, row: int) -> bytes:
         """What the row has, resources and cards: equal for nodes that are equal in these. Ports, labels and taints are not in it."""
-        return b"".join((self.allocatable[:, row].tobytes(), *(getattr(self, field)[row].tobytes() for field in _CARD_KIND)))
+        return b"".join(
+            (
+                self.allocatable[:, row].tobytes(),
+                self.card_set[row].tobytes(),
+                *(getattr(self, field)[row].tobytes() for field in _CARD_KIND),
+            )
+        )
 
     def booked(self, row: int) -> tuple[bytes, bytes]:
         """What is booked on the row: of resources, and on its cards. Nodes of one kind are equal that are equal in these."""
-        cards = (self.card_cores_used[row].tobytes(), self.card_memory_used[row].tobytes(), self.card_pods[row].tobytes())
+        cards = [self.card_cores_used[row].tobytes(), self.card_memory_used[row].tobytes(), self.card_pods[row].tobytes()]
+        if self.parts:
+            cards.append(repr(self.parts.of(row)).encode())
         return self.used[:, row].tobytes(), b"".join(cards)
 
     # Bookings.
@@ -315,6 +345,8 @@ class Columns:
             np.add.at(self.card_cores_used.reshape(-1), cells, times * batch.cores)
             np.add.at(self.card_memory_used.reshape(-1), cells, times * batch.memory_mib)
             np.add.at(self.card_pods.reshape(-1), cells, times)
+        for row, slices in batch.slices:
+            self._book_cards(row, slices, times)
         self.changes.extend(batch.rows.tolist())
 
     def _apply_on_one_row(self, batch: Batch, times: int) -> None:
@@ -330,6 +362,8 @@ class Columns:
             cores[position] += times * batch.cores
             memory[position] += times * mib
             on[position] += times
+        for _, slices in batch.slices:
+            self._book_cards(row, slices, times)
         self.changes.add(row)
 
     def undo(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice]) -> None:
@@ -349,12 +383,17 @@ class Columns:
             elif units:
                 column = self.resource(name)  # first: it may put larger arrays in place
                 self.used[column, row] += times * units
+        self._book_cards(row, slices, times)
+        self.returned += times < 0
+        self.changes.add(row)
+
+    def _book_cards(self, row: int, slices: Sequence[CardSlice], times: int) -> None:
         for position, s in self._positions(row, slices):
             self.card_cores_used[row, position] += times * s.cores
             self.card_memory_used[row, position] += times * s.memory_mib
-            self.card_pods[row, position] += times
-        self.returned += times < 0
-        self.changes.add(row)
+            self.card_pods[row, position] += times * s.slots
+            if s.part:
+                self.parts.book(row, (s,), times)
 
     def depart(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
         """What is booked for one pod will go (`times=1`), or what will be free is promised to one (`times=-1`)."""
@@ -367,7 +406,9 @@ class Columns:
         for position, s in self._positions(row, slices):
             self.card_cores_leaving[row, position] += times * s.cores
             self.card_memory_leaving[row, position] += times * s.memory_mib
-            self.card_pods_leaving[row, position] += times
+            self.card_pods_leaving[row, position] += times * s.slots
+            if s.part:
+                self.parts_leaving.book(row, (s,), times)
 
     def depart_alike(self, row: int, amount: Amount, ports: Ports, count: int, slices: Sequence[CardSlice]) -> None:
         """As `depart` for `count` pods that ask for the same; `slices` of all of them."""
@@ -379,7 +420,9 @@ class Columns:
         for position, s in self._positions(row, slices):
             self.card_cores_leaving[row, position] += s.cores
             self.card_memory_leaving[row, position] += s.memory_mib
-            self.card_pods_leaving[row, position] += 1
+            self.card_pods_leaving[row, position] += s.slots
+            if s.part:
+                self.parts_leaving.book(row, (s,))
 
     def future(self) -> Self:
         """The columns as they will be once all that leaves has left and all that is promised has come. To be read only, and at once: bookings
@@ -390,6 +433,8 @@ class Columns:
         view.card_cores_used = self.card_cores_used - self.card_cores_leaving
         view.card_memory_used = self.card_memory_used - self.card_memory_leaving
         view.card_pods = self.card_pods - self.card_pods_leaving
+        if self.parts_leaving:
+            view.parts = self.parts.without(self.parts_leaving)
         return view
 
     def emptied(self) -> Self:
@@ -398,7 +443,7 @@ class Columns:
         view.card_ok = self.card_index >= 0
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, np.zeros_like(getattr(self, field)))
-        view.ports = HostPorts()
+        view.ports, view.parts = HostPorts(), CardParts()
         return view
 
     def trial(self) -> Self:
@@ -406,6 +451,7 @@ class Columns:
         view = copy(self)
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, getattr(self, field).copy())
+        view.parts = self.parts.copy()
         return view
 
     @property
@@ -423,13 +469,15 @@ class Columns:
         np.maximum(view.card_cores_used, self.card_cores_used, out=view.card_cores_used)
         np.maximum(view.card_memory_used, self.card_memory_used, out=view.card_memory_used)
         np.maximum(view.card_pods, self.card_pods, out=view.card_pods)
+        view.parts = self.parts.beside(view.parts)
         return view
 
     def cards_of(self, row: int) -> Self:
         """The cards of one row, as row 0, as they will be. Nothing else of this view means anything."""
         view = copy(self)
-        for field in ("card_index", "card_memory", "card_shares", "card_model", "card_ok"):
+        for field in (*_CARD_KIND, *_CARD_CODES):
             setattr(view, field, getattr(self, field)[row : row + 1])
+        view.parts = self.parts.only(row).without(self.parts_leaving.only(row))
         for field in ("card_cores", "card_memory", "card_pods"):
             used, leaving = getattr(self, f"{field}_used" if field != "card_pods" else field), getattr(self, f"{field}_leaving")
             setattr(view, f"{field}_used" if field != "card_pods" else field, used[row : row + 1] - leaving[row : row + 1])
@@ -439,7 +487,7 @@ class Columns:
         """The columns with nothing booked. To be read only."""
         view = copy(self)
         view.used = np.zeros_like(self.used)
-        view.ports = HostPorts()
+        view.ports, view.parts = HostPorts(), CardParts()
         for field in ("card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, np.zeros_like(getattr(self, field)))
         return view
@@ -467,7 +515,7 @@ class Columns:
         return row
 
     def _grow_rows(self, rows: int) -> None:
-        for field in ("alive", "ready", "schedulable", "healthy", "reserved"):
+        for field in ("alive", "ready", "schedulable", "healthy", "reserved", *_CARD_CODES):
             setattr(self, field, grown(getattr(self, field), 0, rows))
         for field in ("allocatable", "used", "leaving"):
             setattr(self, field, grown(getattr(self, field), 1, rows))
@@ -484,4 +532,5 @@ _CARD_BOOKS = (
     "card_cores_used", "card_memory_used", "card_pods", "card_cores_leaving", "card_memory_leaving", "card_pods_leaving",
 )  # fmt: skip
 _CARD_KIND = ("card_index", "card_memory", "card_shares", "card_model", "card_ok")
+_CARD_CODES = ("card_set", "card_ids", "card_judged")
 _CARD_FIELDS = (*_CARD_KIND, *_CARD_BOOKS)

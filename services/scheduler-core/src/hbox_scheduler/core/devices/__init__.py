@@ -2,26 +2,40 @@
 
 from .cards import (
     ALL,
+    TIE_BREAK,
     Bounded,
     CardFit,
     bounded_request,
+    card_labels,
     cores_of,
     free_percent,
     memory_needed,
     pick,
+    ranked_by_devices,
     seats,
     slices_of,
+    usage_of_ranked,
 )
+from .fits import DEEP, PodSlices, devices_of, fits_of, layout_of
 
 __all__ = [
     "ALL",
+    "DEEP",
+    "TIE_BREAK",
     "Bounded",
     "CardFit",
+    "PodSlices",
     "bounded_request",
+    "card_labels",
     "cores_of",
+    "devices_of",
+    "fits_of",
     "free_percent",
+    "layout_of",
     "memory_needed",
     "pick",
+    "ranked_by_devices",
     "seats",
     "slices_of",
+    "usage_of_ranked",
 ]

@@ -3,27 +3,33 @@
 A card that nobody uses takes anything that it is large enough for. A used one takes a share where its cores (100 in all), its memory and
 its number of pods allow, and never a whole-card request. A card whose memory is unknown (0) can only be taken whole. Between a pod's cards
 there is no sharing: a pod that asks for k cards gets k distinct ones.
+
+That is the rule of plain requests, where one container asks for equal cards of one kind. All others, and plain ones on cards of which amounts do not say all,
+go node by node (`fits`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
 
 from hbox_common.model import VENDORS, CardRequest, CardSlice
-from hbox_common.model.devices import ALL_CORES
+from hbox_common.model.devices import ALL_CORES, DeviceLabel
 
 from ..cluster import Batch, Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from ..cluster.task import Task
 from ..explain.labels import Label
+from .fits import DEEP, devices_of, fits_of
 
 #: The whole of a card, in percent.
 ALL = ALL_CORES
 
 _UNLIMITED = 1 << 30
 
+
+_ORDER = {label: place for place, label in enumerate(DeviceLabel)}
 
 #: More than any slice counts.
 _ANY_MIB = 1 << 60
@@ -120,17 +126,61 @@ def _of_vendor(columns: Columns, rows: Rows, task: Task) -> Bools:
     return np.asarray(columns.allocatable[columns.resource(vendor.cards), rows] > 0)
 
 
+def _judged(columns: Columns, rows: Rows) -> Bools | None:
+    """`[n]`: rows on whose cards amounts do not say all; None = there are none."""
+    if not columns.any_judged:
+        return None
+    judged = rows_of(columns.card_judged, rows)
+    return judged if judged.any() else None
+
+
+def _kind(task: Task) -> str:
+    return (VENDORS.of(task.requests) or VENDORS.default).kind
+
+
+def _room(columns: Columns, rows: Rows, task: Task, most: int) -> Ints:
+    """As `CardFit.capacity`, node by node."""
+    request = task.cards
+    assert request is not None
+    return fits_of(columns).room(
+        columns,
+        rows,
+        devices_of(_unbounded(request), _kind(task)),
+        most=most,
+        most_mib=request.most_mib if isinstance(request, Bounded) and request.most_mib != _ANY_MIB else None,
+        excluded=request.excluded if isinstance(request, Bounded) else (),
+    )
+
+
+def _unbounded(request: CardRequest) -> CardRequest:
+    """The request itself, which is the same for all that bound it."""
+    return (
+        CardRequest(**{one.name: getattr(request, one.name) for one in fields(CardRequest)})
+        if isinstance(request, Bounded)
+        else request
+    )
+
+
 class CardFit:
     """Room plugin: enough cards with enough left."""
 
+    def __init__(self, most: int = 1) -> None:
+        """most: pods of a request by containers that are counted on a node; where they are placed one by one, it matters only whether there is one."""
+        self._most = most
+
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:
         """For shares of several cards a lower bound, since pods could share cards in other ways."""
-        if task.cards is None:
+        request = task.cards
+        if request is None:
             return None
-        fits = seats(columns, rows, task.cards)
-        if task.cards.count == 1:
-            return np.asarray(fits.sum(axis=1))
-        return np.asarray(np.count_nonzero(fits, axis=1) // task.cards.count, dtype=np.int64)
+        if request.devices is not None:
+            return _room(columns, rows, task, self._most)
+        fits = seats(columns, rows, request)
+        each = fits.sum(axis=1) if request.count == 1 else np.count_nonzero(fits, axis=1) // request.count
+        found = np.asarray(each, dtype=np.int64)
+        if (judged := _judged(columns, rows)) is not None:
+            found[judged] = _room(columns, np.arange(len(columns.alive))[rows][judged], task, DEEP)
+        return found
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         """HAMi's checks in HAMi's order (reference hami §1.4), over all cards of a node: the check after which no card is left gives the label.
@@ -139,6 +189,9 @@ class CardFit:
         """
         request = task.cards
         if request is None:
+            return
+        if request.devices is not None or _judged(columns, rows) is not None:
+            yield from _refusals(columns, rows, task)
             return
         present = (columns.card_index[rows] >= 0) & _of_vendor(columns, rows, task)[:, None]
         yield Label.DEVICE_INSUFFICIENT, np.count_nonzero(present, axis=1) < request.count
@@ -185,6 +238,10 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     nothing = np.zeros(0, dtype=np.int64)
     if request is None:
         return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports)
+    if request.devices is not None or _judged(columns, rows) is not None:
+        return Batch(
+            rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports, _each(columns, rows, counts, task, keys)
+        )
     if keys is None and len(rows) == 1 and request.whole and not request.models and type(request) is CardRequest:
         return _first_free(columns, rows, counts, task, request.count * int(counts[0]))
     fits = seats(columns, rows, request)
@@ -209,6 +266,73 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     return Batch(rows, counts, task.amount, card_rows, positions, cores_of(request), need, task.ports)
 
 
+def _each(
+    columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | None
+) -> list[tuple[int, tuple[CardSlice, ...]]]:
+    """Row and slices of each pod, in the order of the rows."""
+    request = task.cards
+    assert request is not None
+    fits, devices = fits_of(columns), devices_of(_unbounded(request), _kind(task))
+    excluded = request.excluded if isinstance(request, Bounded) else ()
+    found: list[tuple[int, tuple[CardSlice, ...]]] = []
+    for place, (row, count) in enumerate(zip(rows.tolist(), counts.tolist(), strict=True)):
+        if request.devices is not None or columns.card_judged[row]:
+            own: Sequence[tuple[CardSlice, ...]] = fits.take(columns, row, devices, count, excluded)
+        else:
+            one = slice(place, place + 1)
+            batch = pick(columns, rows[one], counts[one], task, keys[one] if keys is not None else None)
+            own = slices_of(columns, batch, request.count)
+        found += ((row, slices) for slices in own)
+    return found
+
+
+def _refusals(columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+    """As `CardFit.failures`, node by node: the last of the labels that its cards have."""
+    assert task.cards is not None
+    found = fits_of(columns).refused(columns, rows, devices_of(_unbounded(task.cards), _kind(task)))
+    last = [
+        None if one is None else max(one.cards, key=_ORDER.__getitem__, default=DeviceLabel.NODE_INSUFFICIENT) for one in found
+    ]
+    for label in DeviceLabel:
+        fails = np.array([one is label for one in last], dtype=np.bool_)
+        if fails.any():
+            yield str(label), fails
+    if isinstance(task.cards, Bounded):
+        room = _room(columns, rows, task, 1)
+        fits = np.array([one is None for one in found], dtype=np.bool_)
+        yield Label.CARD_QUOTA if task.cards.most_mib != _ANY_MIB else Label.QUEUE_MODEL, fits & (room == 0)
+
+
+#: Of what a policy says, beside what vendors say of the nodes: figures of theirs differ by a thousandth and more, the policy's sum is some thousands at most.
+TIE_BREAK = 1e-7
+
+
+def ranked_by_devices(columns: Columns, rows: Rows, task: Task) -> Floats | None:
+    """`[n]`: the nodes by their vendors' rules, the highest first, where the pod asks for that, or its cards are of a vendor whose rules say all; else None."""
+    request = task.cards
+    if request is None or request.devices is None:
+        return None
+    fits = fits_of(columns)
+    sign = fits.ranks(request.devices)
+    return sign * fits.usage(columns, rows, request.devices) if sign else None
+
+
+def usage_of_ranked(columns: Columns, rows: Rows, task: Task) -> Floats | None:
+    """`[n]`: as `ranked_by_devices`, the figure as the vendors have it, whether the highest or the lowest goes first."""
+    request = task.cards
+    if request is None or request.devices is None or not fits_of(columns).ranks(request.devices):
+        return None
+    return fits_of(columns).usage(columns, rows, request.devices)
+
+
+def card_labels(columns: Columns, rows: Rows, task: Task) -> list[Collection[str]]:
+    """`[n]`: the labels that cards of each row have, as HAMi counts them (reference hami §1.6); none where a pod fits, or asks for no card."""
+    if task.cards is None:
+        return [()] * len(columns.alive[rows])
+    found = fits_of(columns).refused(columns, rows, devices_of(_unbounded(task.cards), _kind(task)))
+    return [() if one is None else tuple(map(str, one.cards)) for one in found]
+
+
 def _first_free(columns: Columns, rows: Ints, counts: Ints, task: Task, cards: int) -> Batch:
     """As `pick`, for whole cards of any model on one row."""
     row = rows.item()
@@ -226,6 +350,8 @@ def _slices(cells: bytes, cores: int) -> tuple[CardSlice, ...]:
 
 def slices_of(columns: Columns, batch: Batch, cards: int) -> list[tuple[CardSlice, ...]]:
     """The slices of each pod of a batch, `cards` to a pod. Equal ones are one object: a gang's pods mostly take the same cards everywhere."""
+    if batch.slices:
+        return [slices for _, slices in batch.slices]
     if not cards:
         return [()] * int(batch.counts.sum())
     indexes = columns.card_index[batch.card_rows, batch.card_positions]

@@ -4,7 +4,7 @@ A node takes a member where no plugin's filter fails it, its resources cover the
 the engine's own business and always hold; filters and scores are the policy's. `cluster` is either the columns as they are, or `columns.future()`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -18,7 +18,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Member
 from ..cluster.task import Task
-from ..devices import ALL, Bounded, CardFit, pick, slices_of
+from ..devices import ALL, DEEP, TIE_BREAK, Bounded, CardFit, card_labels, pick, ranked_by_devices, slices_of
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
 from .nodeports import NodePorts
@@ -28,11 +28,14 @@ from .resources import ResourceFit
 if TYPE_CHECKING:
     from .session import Session
 
+#: As whose score the vendors' own ranking of nodes is told.
+DEVICES = "devices"
+
 #: What a node takes of members that ask for nothing.
 _NO_LIMIT = 1 << 30
 
 #: What the engine itself never over-books, in the order in which reasons are given.
-FITS = (PoolFit(), NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True))
+FITS = (PoolFit(), NodePorts(), ResourceFit(cards=False), CardFit(DEEP), ResourceFit(cards=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +114,18 @@ class Placing:
 
     def scores(self, member: Member, cluster: Columns, candidates: Bools) -> Floats:
         """`[N]`: the sum over the plugins; meaningful at the candidates `[N]`."""
-        total = np.zeros(cluster.size, dtype=np.float64)
-        for _, score in self._session.scores(member, cluster, candidates):
-            total += score
-        return total
+        return sum((score for _, score in self._terms(member, cluster, candidates)), np.zeros(cluster.size, dtype=np.float64))
+
+    def _terms(self, member: Member, cluster: Columns, candidates: Bools) -> list[tuple[str, Floats]]:
+        """Name and score `[N]` of each opinion. Where vendors' rules rank the nodes, all others decide among those that are equal to these."""
+        terms = [(plugin.name, score) for plugin, score in self._session.scores(member, cluster, candidates)]
+        own = ranked_by_devices(cluster, slice(0, cluster.size), member.task)
+        return terms if own is None else [(DEVICES, own), *((name, TIE_BREAK * score) for name, score in terms)]
 
     def best(self, member: Member, candidates: Bools, cluster: Columns | None = None) -> int:
         """The best row of the candidates `[N]`, of which there must be one; equal ones by row."""
         seen = cluster or self._columns
-        terms = [(plugin.name, score) for plugin, score in self._session.scores(member, seen, candidates)]
+        terms = self._terms(member, seen, candidates)
         scores = sum((score for _, score in terms), np.zeros(seen.size, dtype=np.float64))
         scores[~candidates] = -np.inf
         chosen = self._session.best_node(member, scores)
@@ -188,6 +194,13 @@ class Placing:
         too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
         return replace(reasons, limit="; ".join(limits), too_large=too_large)
 
+    def card_labels(self, member: Member) -> Iterator[Collection[str]]:
+        """Of each node that takes it but for its cards: the labels that these have."""
+        columns = self._columns
+        allowed = self.allowed(member, columns)
+        rows = np.flatnonzero(allowed)
+        yield from card_labels(columns, rows, self.task(member))
+
     def _reserved_for(self, member: Member) -> list[str]:
         """For whom nodes are set aside that the member may not use, and until when."""
         passed = self._session.task(member).passes
@@ -239,7 +252,8 @@ class Placing:
         request = task.cards
         if request is None:
             return ()
-        if request.whole and not request.models and not isinstance(request, Bounded):
+        plain = request.devices is None and not isinstance(request, Bounded) and not columns.card_judged[row]
+        if plain and request.whole and not request.models:
             free = columns.card_ok[row] & (columns.card_pods[row] == columns.card_pods_leaving[row])
             chosen = np.flatnonzero(free)[: request.count]
             if len(chosen) < request.count:

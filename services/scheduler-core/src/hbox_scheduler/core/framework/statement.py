@@ -46,6 +46,11 @@ class Operation:
         return self.alike or (self.member,)
 
 
+def _whole(slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
+    """As a tuple; one that knows more than its items (`devices.PodSlices`) stays what it is."""
+    return slices if isinstance(slices, tuple) else tuple(slices)
+
+
 class Statement:
     """Operations on one session. Not to be used after `commit` or `discard`."""
 
@@ -59,7 +64,7 @@ class Statement:
     def allocate(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
         """Give a pending member a place that is free now."""
         self._note(OperationKind.ALLOCATE, member)
-        member.row, member.slices = row, tuple(slices)
+        member.row, member.slices = row, _whole(slices)
         self._turn(member, Status.ALLOCATED)
         self._session.columns.book(row, member.task.requests, member.slices)
         self._session.namespace_quotas.book((member,))
@@ -85,7 +90,7 @@ class Statement:
         """Promise a pending member a place that will be free once all that leaves has left."""
         self._note(OperationKind.PIPELINE, member)
         self._session.promises += 1
-        member.row, member.slices = row, tuple(slices)
+        member.row, member.slices = row, _whole(slices)
         self._turn(member, Status.PIPELINED)
         self._session.columns.depart(row, member.task.requests, member.slices, -1)
         self._session.namespace_quotas.book((member,))

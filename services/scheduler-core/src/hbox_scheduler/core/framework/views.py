@@ -170,6 +170,8 @@ class View:
         room = int(self.capacity[first])
         if room == 0:
             return _NONE, _NONE
+        if self.task.cards is not None and self.task.cards.devices is not None:  # how many more fit there is not counted
+            return np.array([first], dtype=np.int64), np.ones(1, dtype=np.int64)
         fills = self._policy.fills
         if pods == 1 or (fills and room >= pods) or (not fills and room > 1):
             return np.array([first], dtype=np.int64), np.array([min(room, pods) if fills else 1], dtype=np.int64)
@@ -209,7 +211,13 @@ class View:
         cards = self.task.cards
         if cards is None:
             return not self.task.ports
-        plain = cards.whole and not cards.models and type(cards) is CardRequest
+        plain = (
+            cards.whole
+            and not cards.models
+            and type(cards) is CardRequest
+            and cards.devices is None
+            and not self._columns.any_judged
+        )
         return plain and not self.task.ports and not self._policy.orders_cards
 
     def _spread(self, pods: int) -> list[int]:

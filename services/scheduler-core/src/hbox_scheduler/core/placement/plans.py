@@ -12,6 +12,7 @@ from hbox_common.model import Generation, PlanId, SchedulerId
 from ..cluster import Booking, Bookings, Columns
 from ..cluster.entities import Member
 from ..cluster.task import Task
+from ..devices import layout_of
 from ..explain.reasons import Reasons
 from ..queueing.jobs import Entry
 from .runner import JobPlacement, Move, PodPlacement
@@ -59,9 +60,12 @@ class Plans:
             requests = task.requests
             seen = [_UNSEEN if (state := states[one.row]) is None else state.generation for one in alike]
             placed = [
-                Placement(one.uid, one.name, one.resource_version, names[one.row], generation, one.slices, which, one.rank)
+                Placement(
+                    one.uid, one.name, one.resource_version, names[one.row], generation, tuple(one.slices), which, one.rank,
+                    layout_of(task.cards, one.slices),
+                )
                 for one, generation in zip(alike, seen, strict=True)
-            ]
+            ]  # fmt: skip
             self.bookings.record(
                 [
                     Booking(one.pod_uid, job_id, queue, one.node, requests, one.slices, plan, priority, namespace, task, gang)

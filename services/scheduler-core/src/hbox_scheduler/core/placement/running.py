@@ -171,7 +171,7 @@ class RunningJobs:
             created_at=claim.created_at if claim is not None else 0.0,
             priority=booking.priority,
             status=Status.ALLOCATED if claim is None else Status.RUNNING,
-            movable=booking.task is not None and booking.pool != OFFLINE and booking.job not in self._bookings.in_domains,
+            movable=_movable(booking.task) and booking.pool != OFFLINE and booking.job not in self._bookings.in_domains,
             row=self._columns.row_of[booking.node],
             slices=booking.slices,
             models=self._models_of(booking),
@@ -230,3 +230,9 @@ def _started(claim: Claim | None, neighbour: Neighbour | None) -> float | None:
     if neighbour is not None and neighbour.started_at is not None:
         return neighbour.started_at
     return claim.claimed_at if claim is not None and claim.state is ClaimState.POSTED else None
+
+
+def _movable(task: Task | None) -> bool:
+    """Whether enough is known of what a pod asks for to give it another place; one whose containers ask for cards each by itself stays: what is kept for its
+    successor says nothing of containers."""
+    return task is not None and (task.cards is None or task.cards.devices is None)

@@ -9,7 +9,7 @@ import numpy as np
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.task import Task
-from ..devices import CardFit
+from ..devices import TIE_BREAK, CardFit, ranked_by_devices
 from ..framework.conf import Conf
 from ..framework.hooks import CardOrder, ShapeMask, ShapeRoom, ShapeScore
 from ..framework.nodeports import NodePorts
@@ -91,7 +91,13 @@ class Policy:
         return np.maximum(least, 0, out=least)
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats:
-        """`[n]`: the sum."""
+        """`[n]`: the sum; where vendors' rules rank the nodes for such a pod, it decides among those that are equal to these."""
+        own = ranked_by_devices(columns, rows, task)
+        if own is not None:
+            return own + TIE_BREAK * self._sum(columns, rows, task)
+        return self._sum(columns, rows, task)
+
+    def _sum(self, columns: Columns, rows: Rows, task: Task) -> Floats:
         total: Floats | None = None
         for plugin in self.scores:
             if (score := plugin.shape_score(columns, rows, task)) is not None:
@@ -103,6 +109,7 @@ class Policy:
         nowhere = slice(0, 0)
         return (
             not task.ports
+            and (task.cards is None or task.cards.devices is None)
             and all(keeper.room_by_amounts(columns) or not keeper.limits(task) for keeper in self.rooms)
             and all(plugin.by_amounts or plugin.shape_score(columns, nowhere, task) is None for plugin in self.scores)
         )

@@ -43,7 +43,7 @@ class QueueingHint:
         """False only where none of the risen rows can take one pod of the task."""
         if any(column >= len(self._free) or units > self._free[column] for column, units in task.amount):
             return False
-        if task.cards is None:
+        if task.cards is None or task.cards.devices is not None:
             return True
         return self._idle_cards >= task.cards.count if task.cards.whole else self._percent >= task.cards.cores
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hbox_common.model import JobId, QueueName
+from hbox_common.model.devices import DeviceLabel
 from hbox_common.model.minruntime import OF_LATE_S, run_time_of
 
 from ..actions import revoke
@@ -18,9 +19,11 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, QueueInfo, Status
 from ..cluster.snapshot import Cluster
+from ..devices import usage_of_ranked
 from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
 from ..framework.external import Ask, nobody
+from ..framework.placing import DEVICES
 from ..framework.views import Views
 from ..framework.waiting import WaitReasons
 from ..placement.ranks import Walk, arrange
@@ -147,6 +150,8 @@ def explain(session: Session, report: Report) -> None:
             for row, name in names.items():
                 table[plugin.name][name] += float(scores[row])
                 total[name] += float(scores[row])
+        if (own := usage_of_ranked(columns, slice(0, columns.size), member.task)) is not None:
+            table[DEVICES] = total = {name: float(own[row]) for row, name in names.items()}
         table["total"] = total
         report.scores[member.id] = table
     if session.topological or session.cluster.hypernodes:
@@ -198,15 +203,29 @@ def _conclude(session: Session, report: Report) -> None:
     report.pending = {}
     bound = set(map(id, session.outcome.bindings))
     reasons = WaitReasons(session)
+    placing = Placing(session)
     for gang in session.gangs:
         report.phases[gang.id] = gang.phase
         for member in gang.members:
             if member.status is Status.PIPELINED or (member.status is Status.ALLOCATED and id(member) not in bound):
                 report.nominations[member.id] = session.node(member.row)
             if member.status in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED) and id(member) not in bound:
-                report.pending[member.id] = Pending(reasons.of(member).message, reasons.nodes(member).counts)
+                nodes = reasons.nodes(member).counts
+                report.pending[member.id] = Pending(reasons.of(member).message, {**nodes, **_on_cards(placing, member, nodes)})
 
 
+def _on_cards(placing: Placing, member: Member, nodes: Mapping[str, int]) -> dict[str, int]:
+    """How many nodes have a card with each of HAMi's labels (reference hami §1.6), where cards are in the way: `nodes` says the one that decides."""
+    if member.task.cards is None or not any(label in _DEVICE_LABELS for label in nodes):
+        return {}
+    counts: dict[str, int] = {}
+    for labels in placing.card_labels(member):
+        for label in labels:
+            counts[label] = counts.get(label, 0) + 1
+    return counts
+
+
+_DEVICE_LABELS = frozenset(map(str, DeviceLabel))
 _PLACED = (Status.ALLOCATED, Status.BOUND, Status.RUNNING)
 
 

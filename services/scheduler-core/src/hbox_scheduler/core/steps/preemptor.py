@@ -12,6 +12,7 @@ from hbox_common.events import GivenUp, HeldNomination, Plan
 from hbox_common.model import ClaimId, Index, JobId, PlanId, PodUid, QueueName
 
 from ..cluster import Booking
+from ..devices import PodSlices
 from ..placement.runner import JobPlacement, PodPlacement
 from ..queueing.backoff import Backoff
 from ..queueing.jobs import Entry, JobState
@@ -238,7 +239,7 @@ class Preemptor:
             if task is None or pod is None or row is None or task.requests != plan.requests[p.requests]:
                 self._give_up(nomination)
                 return
-            placed.append(PodPlacement(task, pod, row, p.slices))
+            placed.append(PodPlacement(task, pod, row, PodSlices.written(p.slices, p.layout)))
         nomination.placement = JobPlacement(entry, tuple(placed), ())
         self._unschedulable.retry_class(entry)
         self._candidates.pop(entry.job.id, None)

@@ -1,0 +1,55 @@
+"""What cards nodes have, as small integers: what is worked out for one node holds for all with the same code.
+
+A node's cards are described twice: by all that they are but their ids (`set`), and with their ids (`ids`), which matter to pods that name cards.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from hbox_common.model import VENDORS, Card
+
+#: The cards of a node in the order of their indices, and what is known of the node beside (`NodeState.device_facts`).
+Described: TypeAlias = tuple[tuple[Card, ...], Mapping[str, str]]
+
+#: How cards are shared where amounts of cores, memory and shares say who fits; empty: nobody says how.
+_BY_AMOUNTS = ("", "hami-core", "mps")
+
+
+class CardSets:
+    """Codes are handed out once and never again for others, so that what is kept by them never lies."""
+
+    def __init__(self) -> None:
+        self._codes: dict[object, int] = {}
+        self._described: list[Described] = []
+        self.kept: object = None  #: what others worked out by these codes
+        self.codes((), {})  # what rows have before they are described: nothing, under 0
+
+    def codes(self, cards: Sequence[Card], facts: Mapping[str, str]) -> tuple[int, int]:
+        """The codes of these cards: without their ids, and with them. Whether they are well is in neither."""
+        named = tuple(sorted(facts.items())) if facts else ()
+        ids = tuple([card.uuid for card in cards])
+        what = tuple([(c.index, c.model, c.memory_mib, c.shares, c.numa, c.kind, c.traits) for c in cards])
+        code = self._code((what, named), cards, facts)
+        return code, self._code((code, ids), cards, facts)
+
+    def _code(self, key: object, cards: Sequence[Card], facts: Mapping[str, str]) -> int:
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = len(self._codes)
+            well = tuple([card if card.healthy else replace(card, healthy=True) for card in cards])
+            self._described.append((well, facts))
+        return found
+
+    def described(self, code: int) -> Described:
+        """The cards of a code, all of them well, and their node's facts."""
+        return self._described[code]
+
+    @staticmethod
+    def judged(cards: Sequence[Card]) -> bool:
+        """Whether amounts alone do not say who fits on these cards: they are of two kinds, divided in fixed sizes, or of a vendor with rules of its own."""
+        first = cards[0].kind if cards else ""
+        return any(
+            card.kind != first or (card.traits is not None and (card.traits.mode not in _BY_AMOUNTS or card.traits.profiles))
+            for card in cards
+        ) or (bool(first) and VENDORS.knows(first) and VENDORS.kind(first).always_fits)
