@@ -6,7 +6,7 @@
 The only package that imports `kubernetes`, and that only on `connect`.
 """
 
-from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, fence, read_pod
+from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, fence, label, read_pod
 from .cordon import CordonOutcome, CordonResult, cordon, uncordon
 from .eventwriter import EventWriter, Involved
 from .eviction import EvictOutcome, EvictResult, Notice, announce, evict, notice_of
@@ -210,6 +210,7 @@ __all__ = [
     "evict",
     "fence",
     "keep_taint",
+    "label",
     "locks_of",
     "micro_time",
     "notice_of",

@@ -9,6 +9,7 @@ REJECTED, never on UNKNOWN.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -38,9 +39,6 @@ class BindResult:
     retry_after_s: float | None = None  #: the server's wish, with UNKNOWN
 
 
-_NO_LABELS: Mapping[str, str] = {}
-
-
 def _never(_pod: Pod) -> bool:
     return False
 
@@ -54,17 +52,15 @@ async def bind(
     resource_version: str,
     node: str,
     annotations: Mapping[str, str],
-    labels: Mapping[str, str] = _NO_LABELS,
     may_retry: Callable[[Pod], bool] = _never,
 ) -> BindResult:
     """Binds the pod to `node`; calling it again with the same arguments is safe.
 
-    `labels`: written where the API server takes them from a Binding (Kubernetes 1.33 with PodTopologyLabelsAdmission, 1.35 always); others leave them out.
     `annotations` should hold `hbox.io/claim`, by which an unclear outcome is recognised as ours. `may_retry`: asked once, with the
     pod as it is now, when it is found unbound; on True the binding is sent again, fenced by the pod's new resourceVersion.
     Raises nothing but Bug: every failure is an outcome.
     """
-    wanted = _Wanted(namespace, name, uid, node, annotations, labels)
+    wanted = _Wanted(namespace, name, uid, node, annotations)
     sent = await _post(client, wanted, resource_version)
     if isinstance(sent, BindResult):
         return sent
@@ -97,7 +93,6 @@ class _Wanted:
     uid: str
     node: str
     annotations: Mapping[str, str]
-    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +113,6 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
             "uid": wanted.uid,
             "resourceVersion": resource_version,
             "annotations": wanted.annotations,
-            **({"labels": wanted.labels} if wanted.labels else {}),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": wanted.node},
     }
@@ -174,6 +168,15 @@ def _bears(pod: Pod, annotations: Mapping[str, str]) -> bool:
     """Whether it is this binding that the pod shows: by its claim, or without one by all that the binding wrote."""
     names = (CLAIM,) if CLAIM in annotations else tuple(annotations)
     return all(pod.metadata.annotations.get(name) == annotations[name] for name in names)
+
+
+async def label(client: KubeClient, *, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> None:
+    """Write these labels on the pod, after its binding: a Binding's own are left out by an API server without PodTopologyLabelsAdmission (alpha up to 1.34).
+    With its status, by which the API server takes labels too: that needs no right to write on pods. Where it does not work out nothing waits for it. Raises
+    nothing but Bug."""
+    body = {"metadata": {"uid": uid, "labels": dict(labels)}}
+    with suppress(Unavailable):
+        await client.request("PATCH", PODS.path(namespace, name, "status"), body=body, content_type=STRATEGIC_MERGE_PATCH)
 
 
 def _unknown(e: Unavailable) -> BindResult:

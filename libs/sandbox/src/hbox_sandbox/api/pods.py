@@ -15,8 +15,8 @@ _MAX_DISRUPTED = 2000
 
 
 def bind(cluster: Cluster, target: Target, body: Any, options: Options) -> Written:
-    """POST pods/NAME/binding. One write sets the node, the Binding's labels and annotations, and PodScheduled. 409 when the pod's uid or
-    resourceVersion is not the Binding's, or the pod is deleted, bound or gated. Nobody asks whether the node exists."""
+    """POST pods/NAME/binding. One write sets the node, the Binding's annotations (not its labels: PodTopologyLabelsAdmission is off), and PodScheduled. 409
+    when the pod's uid or resourceVersion is not the Binding's, or the pod is deleted, bound or gated. Nobody asks whether the node exists."""
     if not isinstance(body, dict) or body.get("kind", "Binding") != "Binding":
         raise bad_request("not a Binding object")
     meta, node = body.get("metadata") or {}, body.get("target") or {}
@@ -50,9 +50,8 @@ def bind(cluster: Cluster, target: Target, body: Any, options: Options) -> Writt
 
 def _assign(cluster: Cluster, current: Version, pod: Json, node: str, binding: Json) -> None:
     pod["spec"]["nodeName"] = node
-    for name in ("annotations", "labels"):
-        if binding.get(name):
-            pod["metadata"][name] = {**(pod["metadata"].get(name) or {}), **binding[name]}
+    if binding.get("annotations"):
+        pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **binding["annotations"]}
     set_condition(pod, {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": cluster.now()})
     cluster.store.replace(PODS.storage, current, pod)
 

@@ -16,6 +16,7 @@ from hbox_common.kube import (
     bind,
     evict,
     fence,
+    label,
     notice_of,
     read_pod,
 )
@@ -108,6 +109,10 @@ async def _bind(client: KubeClient, call: Call, decision: Bind, *, cards: NodeCa
     if taking is Taking.TAKEN and result.outcome is Bound.BOUND and result.resource_version:
         # A read told it: the pod was bound before this call, and its cards were handed over while it had the lock, if they were.
         await locks.release(decision.node, namespace=decision.namespace, pod=decision.pod)
+    if result.outcome is Bound.BOUND and allocation.labels:
+        # Before the outcome: a decision without one comes again, so that a binder that is killed here leaves no pod without its label.
+        uid = decision.pod_uid
+        await label(client, namespace=decision.namespace, name=decision.pod, uid=uid, labels=allocation.labels)
     return Answer(_found(result, fenced=fenced), result.message, node=result.node, retry_after_s=result.retry_after_s)
 
 
@@ -137,7 +142,6 @@ async def _post(client: KubeClient, decision: Bind, resource_version: str, alloc
         resource_version=resource_version,
         node=decision.node,
         annotations=annotations,
-        labels=allocation.labels,
         may_retry=may_retry,
     )
     return result, fenced
