@@ -149,6 +149,16 @@ ALERTS: Mapping[str, Case] = {
     "HBoxEvictionBreakerOpen": Case(
         {"hbox_binder_eviction_breaker_open": "1x60"}, {"hbox_binder_eviction_breaker_open": "0x60"}
     ),
+    "HBoxFabricOld": Case(
+        {'hbox_topology_fabric_age_seconds{fabric="ib"}': "0+60x60", 'hbox_topology_fabric_held{fabric="ib"}': "1x60"},
+        {'hbox_topology_fabric_age_seconds{fabric="ib"}': "0+60x60", 'hbox_topology_fabric_held{fabric="ib"}': "0x60"},
+        at=20,
+    ),
+    "HBoxFabricGaps": Case(
+        {'hbox_topology_fabric_gaps{fabric="ib",kind="miswire"}': "1x60"},
+        {'hbox_topology_fabric_gaps{fabric="ib",kind="link-down"}': "1x60"},
+        at=45,
+    ),
     "HBoxNodesUnmeasured": Case(
         {"hbox_topology_nodes_measured": "100x30 50x60", "hbox_topology_nodes": "100x90"},
         {"hbox_topology_nodes_measured": "100x30 50x60", "hbox_topology_nodes": "100x30 50x60"},

@@ -112,6 +112,7 @@ imagePullSecrets:
 {{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ end -}}
 {{- if eq $name "scheduler-core" }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}
 {{- if eq $name "topology-collector" }}{{ if $.Values.pools }}{{ $_ := set $own "pools_file" "/etc/hbox/files/pools.yaml" }}{{ end }}{{ end -}}
+{{- if eq $name "topology-collector" }}{{ if $.Values.fabric.sources }}{{ $_ := set $own "fabrics_file" "/etc/hbox/files/fabrics.yaml" }}{{ end }}{{ end -}}
 {{- if $own }}{{ $_ := set $all $name $own }}{{ end -}}
 {{- end -}}
 {{- toYaml $all -}}

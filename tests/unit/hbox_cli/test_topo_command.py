@@ -73,3 +73,20 @@ def test_packed_files_are_read_and_others_refused(fabric: Path, tmp_path: Path) 
     fabric.write_text("<html>log in</html>")
     with pytest.raises(InvalidRequest, match="no line names a switch"):
         printed("tree", str(fabric))
+
+
+def test_differences_of_two_files(fabric: Path, tmp_path: Path) -> None:
+    later = tmp_path / "later.txt"
+    later.write_text(ibnetdiscover_text(FabricPlan().snapshot()))
+    [change] = json.loads(printed("diff", str(fabric), str(later), "-o", "json"))["items"]
+    assert (change["sign"], change["message"]) == ("-", "no longer: node-0001 has no link on rail 3 (mlx5_4)")
+
+
+def test_hypernodes_of_a_file_are_what_a_cluster_takes(fabric: Path) -> None:
+    items = json.loads(printed("hypernodes", str(fabric), "-o", "json"))["items"]
+    assert [(one["metadata"]["name"], one["spec"]["tier"]) for one in items] == [
+        ("leaf-p1u01", 1),
+        ("leaf-p1u02", 1),
+        ("fabric", 2),
+    ]
+    assert printed("hypernodes", str(fabric)).count("kind: HyperNode") == 3

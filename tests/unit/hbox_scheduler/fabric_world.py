@@ -142,8 +142,9 @@ class Fabric:
         explain: bool = False,
         queues: Sequence[QueueInfo] = (QueueInfo(QueueName("q")),),
         budgets: Sequence[DisruptionBudget] = (),
+        old: Mapping[str, str] | None = None,
     ) -> Report:
-        cluster = Cluster(self.gangs, list(queues), hypernodes=self.hypernodes, budgets=budgets)
+        cluster = Cluster(self.gangs, list(queues), hypernodes=self.hypernodes, old_domains=old or {}, budgets=budgets)
         policy = parse_conf(conf.format(actions=actions), plugins=list(PLUGINS))
         return simulate(self.columns, cluster, policy, Plan(cycles=cycles, explain=explain))
 

@@ -91,6 +91,7 @@ class SchedulerService:
                 resend_after_s=settings.resend_after_s,
                 verdict_every_s=settings.verdict_every_s,
                 deadline_s=settings.gang_deadline_s,
+                fabric_max_age_s=settings.fabric_max_age_s,
             ),
             conf=self._conf,
             wall=wall_s(),

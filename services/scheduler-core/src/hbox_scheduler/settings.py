@@ -49,4 +49,9 @@ class SchedulerSettings(Settings):
         ge=2,
         description="bound of that folder: a record ends at half of it, and the oldest records go until they fit in the other half",
     )
+    fabric_max_age_s: float = Field(
+        600.0,
+        gt=0,
+        description="a fabric that its source (UFM, ...) has not confirmed for longer promises no domain: gangs that need one wait; others go by it",
+    )
     verdict_every_s: float = Field(2.0, ge=0, description="why one job waits is said at most so often")

@@ -17,7 +17,8 @@ from hbox_common.model import NodeDevices, NodeName, NodeState
 from hbox_common.runtime import Condition, Health, connected
 
 from . import metrics
-from .adapters.fabric import Fabric
+from .adapters.fabrics import FabricSources
+from .adapters.fabricsfile import HYPERNODES_ONLY, fabrics_file
 from .adapters.images import ImagePublisher
 from .adapters.objects import images_of, node_facts, without_images
 from .adapters.poolsfile import pools_file
@@ -50,7 +51,7 @@ class TopologyCollector:
     """All tasks of the service run on one loop, and the core is only touched between awaits: it needs no lock."""
 
     def __init__(self, settings: TopologySettings, health: Health, client: KubeClient, bus: Bus) -> None:
-        """Raises InvalidRequest where the file of pools is wrong."""
+        """Raises InvalidRequest where the file of pools or of fabrics is wrong."""
         self._health, self._bus = health, bus
         self.inventory = Inventory()
         self._pools = None if settings.pools_file is None else pools_file(settings.pools_file)
@@ -61,7 +62,11 @@ class TopologyCollector:
         self._image_publisher = ImagePublisher(bus, self._images)
         self._publisher = Publisher(bus)
         self._labels: dict[str, Mapping[str, str]] = {}
-        self._fabric = Fabric(client, bus, lambda: self._labels)
+        self._fabrics_file = (
+            None if settings.fabrics_file is None else fabrics_file(settings.fabrics_file, settings.allowed_fabric_hosts)
+        )
+        wanted = HYPERNODES_ONLY if self._fabrics_file is None else self._fabrics_file.value
+        self._fabric = FabricSources(wanted, client, bus, lambda: self._labels)
         self._usages = Usages(client, bus, self.inventory.states)
 
     async def run(self) -> None:
@@ -96,6 +101,8 @@ class TopologyCollector:
             group.create_task(self._image_publisher.run())
             if self._pools is not None:
                 group.create_task(self._pools.watch(self._pools_changed))
+            if self._fabrics_file is not None:
+                group.create_task(self._fabrics_file.watch(self._fabric.follow))
 
     async def _read_back(self) -> None:
         ready = asyncio.Event()
@@ -189,6 +196,8 @@ class TopologyCollector:
             _set(on_kube, f"nodes were last seen {seen.age_s:.0f} s ago: {seen.why}" if old else seen.why)
             if self._pools is not None:  # what was right before it is followed: told, but no reason not to be ready
                 self._health.condition("pools").ok(self._pools.problem)
+            if self._fabrics_file is not None:  # what was known stays: told, and no reason not to be ready
+                self._health.condition("fabric").ok(self._fabrics_file.problem or self._fabric.trouble)
             _set(on_bus, "" if self._bus.connected else "NATS cannot be reached")
             behind = f"{len(self._publisher)} states are not published yet" if len(self._publisher) else ""
             _set(on_synced, behind if self._nodes.synced.is_set() else "nodes are not listed yet")

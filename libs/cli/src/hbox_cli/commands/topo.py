@@ -1,15 +1,30 @@
 """`hbox topo`: the fabric that connects the machines."""
 
+import time
 from pathlib import Path
 
 import click
 
+from ..aio import run
 from ..context import Context, command_options
 from ..fabrics.files import graph_of
-from ..fabrics.views import aligned, gap_items, matrix_rows, tree_item, tree_lines
-from ..output import Column, put
+from ..fabrics.live import fabrics_of
+from ..fabrics.objects import documents, hypernode_objects
+from ..fabrics.views import aligned, change_items, gap_items, matrix_rows, tree_item, tree_lines
+from ..output import Column, duration, put
 
 FILE = click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
+OPTIONAL = click.argument("path", type=click.Path(path_type=Path, dir_okay=False), required=False)
+
+SOURCES = (
+    Column("FABRIC", lambda f: f["name"]),
+    Column("SOURCE", lambda f: f["source"]),
+    Column("AGE", lambda f: None if f["ageSeconds"] is None else duration(f["ageSeconds"])),
+    Column("DOMAINS", lambda f: f["domains"]),
+    Column("NODES", lambda f: f["nodes"]),
+    Column("GAPS", lambda f: f["gaps"]),
+    Column("HELD", lambda f: f["held"]),
+)
 
 GAPS = (
     Column("KIND", lambda f: f["kind"]),
@@ -26,16 +41,35 @@ def command() -> None:
     """The fabric: its tree of units, pods and switches, and what is wrong with its cables."""
 
 
-@command.command("tree")
-@FILE
-@click.option("--hosts", is_flag=True, help="Name the hosts of each unit.")
+@command.command("sources")
 @command_options
-def tree(ctx: Context, path: Path, hosts: bool) -> None:
-    """Roots, pods and units of the fabric in PATH, the text of ibnetdiscover (also .gz).
+def sources(ctx: Context) -> None:
+    """The fabrics that the platform knows: where from, how old, and why what their source says now is not believed.
 
     \b
+    hbox topo sources
+    """
+    ctx.output.rows("Fabric", [one.item(time.time()) for one in run(lambda: fabrics_of(ctx))], SOURCES)
+
+
+@command.command("tree")
+@OPTIONAL
+@click.option("--hosts", is_flag=True, help="Name the hosts of each unit.")
+@command_options
+def tree(ctx: Context, path: Path | None, hosts: bool) -> None:
+    """Roots, pods and units: of the fabrics that the platform knows, or of the one in PATH, the text of ibnetdiscover (also .gz).
+
+    \b
+    hbox topo tree
     ibnetdiscover > fabric.txt; hbox topo tree fabric.txt
     """
+    if path is None:
+        known = run(lambda: fabrics_of(ctx))
+        if ctx.output.machine:
+            ctx.output.document("FabricList", {"items": [one.tree() for one in known]})
+        else:
+            put(*(line for one in known for line in one.lines(hosts=hosts)))
+        return
     graph = graph_of(path)
     if ctx.output.machine:
         ctx.output.document("Fabric", tree_item(graph))
@@ -44,15 +78,43 @@ def tree(ctx: Context, path: Path, hosts: bool) -> None:
 
 
 @command.command("gaps")
-@FILE
+@OPTIONAL
 @command_options
-def gaps(ctx: Context, path: Path) -> None:
-    """What is not as it should be: links down, swapped rails, cables to other units, slow and narrow links, missing uplinks, cards without a name.
+def gaps(ctx: Context, path: Path | None) -> None:
+    """What is not as it should be: links down, swapped rails, cables to other units, slow and narrow links, missing uplinks, cards without a name. Of the
+    fabrics that the platform knows, or of the one in PATH.
 
     \b
+    hbox topo gaps
     hbox topo gaps fabric.txt
     """
-    ctx.output.rows("Gap", gap_items(graph_of(path)), GAPS)
+    found = (
+        gap_items(graph_of(path))
+        if path is not None
+        else [item for one in run(lambda: fabrics_of(ctx)) for item in one.gap_items()]
+    )
+    ctx.output.rows("Gap", found, GAPS)
+
+
+DIFF = (
+    Column("", lambda c: c["sign"]),
+    Column("KIND", lambda c: c["kind"]),
+    Column("WHAT", lambda c: c["message"]),
+)
+
+
+@command.command("diff")
+@click.argument("before", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("after", type=click.Path(path_type=Path, dir_okay=False))
+@command_options
+def difference(ctx: Context, before: Path, after: Path) -> None:
+    """What became different between two files: units, hosts, switches, gaps. `+` is new, `-` is gone, `~` is elsewhere. Names are those of BEFORE.
+
+    \b
+    hbox topo diff monday.txt today.txt
+    """
+    old = graph_of(before)
+    ctx.output.rows("Change", change_items(old, graph_of(after, former=old)), DIFF)
 
 
 @command.command("matrix")
@@ -71,3 +133,20 @@ def matrix(ctx: Context, path: Path, unit: str | None) -> None:
         ctx.output.document("FabricMatrix", {"rows": rows})
     else:
         put(*aligned(rows))
+
+
+@command.command("hypernodes")
+@FILE
+@command_options
+def hypernodes(ctx: Context, path: Path) -> None:
+    """The fabric in PATH as HyperNode objects, for `hbox simulate cycle`, or for a cluster whose fabric nobody measures.
+
+    \b
+    hbox topo hypernodes fabric.txt > hypernodes.yaml
+    hbox simulate cycle cluster.yaml hypernodes.yaml
+    """
+    objects = hypernode_objects(graph_of(path))
+    if ctx.output.machine:
+        ctx.output.document("HyperNodeList", {"items": objects})
+    else:
+        put(*documents(objects))

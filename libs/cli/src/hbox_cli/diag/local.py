@@ -74,7 +74,7 @@ async def _settings(layout: Layout) -> Files:
     """What services were started with, the files that they name, and what other commands know of the platform."""
     services = layout.settings()
     files: dict[str, Any] = {f"settings/{name}.json": variables for name, variables in services.items()}
-    keys = ("HBOX_CONFIG", "HBOX_SCHEDULER_CONF", "HBOX_POOLS_FILE")
+    keys = ("HBOX_CONFIG", "HBOX_SCHEDULER_CONF", "HBOX_POOLS_FILE", "HBOX_FABRICS_FILE")
     named = {variables[key] for variables in services.values() for key in keys if variables.get(key)}
     brokers = sorted(layout.folder.glob("nats*/nats.conf"))
     for path in [layout.folder / "platform.json", layout.folder / "pids.json", *brokers, *map(Path, sorted(named))]:

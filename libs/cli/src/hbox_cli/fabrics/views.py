@@ -6,6 +6,7 @@ from typing import Any
 
 from hbox_common.errors import NotFound
 from hbox_topology.core.fabric.graph import FAULTS, Graph, Unit
+from hbox_topology.core.fabric.keeper import diff
 
 
 def tree_item(graph: Graph) -> dict[str, Any]:
@@ -80,6 +81,13 @@ def gap_items(graph: Graph) -> list[dict[str, Any]]:
             "message": str(finding),
         }
         for finding in graph.findings
+    ]
+
+
+def change_items(before: Graph, after: Graph) -> list[dict[str, Any]]:
+    return [
+        {"name": f"{one.kind}/{one.subject}", "sign": one.sign, "kind": one.kind, "subject": one.subject, "message": one.text}
+        for one in diff(before, after)
     ]
 
 

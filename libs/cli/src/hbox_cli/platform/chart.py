@@ -49,6 +49,7 @@ DECIDED = frozenset(
         "database_url",
         "scheduler_conf",
         "pools_file",
+        "fabrics_file",
         "profile",
         "node_name",
         "kubelets",
@@ -155,6 +156,12 @@ def schema() -> dict[str, Any]:
             "type": "string",
             "description": "standard sizes of devices, as `hbox sizes --default` prints HBox's own; in the ConfigMap hbox-sizes",
         },
+        fabric=_closed(
+            sources={"type": "string", "description": "where the fabric is read, as YAML"},
+            secret=_NAME,
+            port=_PORT,
+            to=_LIST,
+        ),
         services=_closed(**{name: _service(name) for name in SETTINGS}),
         admission=_closed(
             enabled=_BOOLEAN,

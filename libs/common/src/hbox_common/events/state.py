@@ -2,13 +2,17 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from hbox_common.model import (
     CardQuota,
     ClassQuota,
+    FabricGap,
     HeldImage,
     HyperNode,
     Index,
     NodeDevices,
+    NodeName,
     NodeState,
     NodeUsage,
     PodBudget,
@@ -91,6 +95,39 @@ class FabricChanged(Event):
     )
     fabric: str
     hypernodes: tuple[HyperNode, ...]
+    version: int = 0  #: rises with every change of what a source says of this fabric; 0 = nobody counts
+
+
+@register
+class FabricSeen(Event):
+    """How old is what FabricChanged says of a fabric that a source outside of the cluster knows (UFM, a file of ibnetdiscover): said again and again. A
+    fabric of which this is not said, or whose `source` is empty, never ages."""
+
+    about: ClassVar = About("hbox.v1.fabric.seen.{fabric}", Stream.STATE, ("topology-collector",), ("scheduler-core", "cli"))
+    fabric: str
+    version: int  #: of the FabricChanged that was confirmed
+    seen_at: float  #: when its source confirmed it last, seconds since the epoch
+    source: str = ""  #: what kind it is: ufm, ibnetdiscover, lldp
+    held: str = ""  #: why what the source says now is not believed, or not to be had; "" = it is
+
+
+@register
+class FabricGapsFound(Event):
+    """What is wrong with the cables of a fabric, all of it."""
+
+    about: ClassVar = About(
+        "hbox.v1.fabric.gaps.{fabric}",
+        Stream.STATE,
+        ("topology-collector",),
+        ("scheduler-core", "cli"),
+        4 * 2**20,
+        items=("gaps",),
+        whole=True,
+    )
+    fabric: str
+    version: int
+    gaps: tuple[FabricGap, ...]
+    degraded: dict[NodeName, tuple[int, ...]] = Field(default={})  #: rails of nodes that are down, slow or at another leaf
 
 
 @register

@@ -92,7 +92,7 @@ from .queuetree import ROOT_QUEUE, Headroom, QueueAmounts, QueueTree, TreeAmount
 from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
 from .schedulers import scheduler_names
-from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
+from .topology import FabricGap, HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 
 __all__ = [
     "DEFAULT_QUEUE",
@@ -120,6 +120,7 @@ __all__ = [
     "DecisionId",
     "DeviceIds",
     "Epoch",
+    "FabricGap",
     "GangPart",
     "Generation",
     "GroupPhase",

@@ -34,6 +34,7 @@ CORDON_REASON = "hbox.io/cordon-reason"
 RUN_SECONDS = "hbox.io/run-seconds"  #: the sandbox's kubelets end a pod after so long
 
 NETWORK_TOPOLOGY = "hbox.io/network-topology"  #: none, bestEffort or singleSwitch, on a PodGroup
+NETWORK_TOPOLOGY_LEVEL = "hbox.io/network-topology-level"  #: beside singleSwitch: the tier that all pods share: leafgroup (as without it), pod, fabric
 KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE_UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
@@ -72,6 +73,7 @@ WAITING_TIME = "sla-waiting-time"
 #: What plugins of a policy read on pods and PodGroups.
 POLICY_ANNOTATIONS = (
     *TOPOLOGY_ANNOTATIONS,
+    NETWORK_TOPOLOGY_LEVEL,
     WALLTIME,
     MIN_RUN_TIME,
     CHECKPOINTED_AT,

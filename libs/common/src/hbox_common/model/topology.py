@@ -42,3 +42,15 @@ class HyperNode:
     nodes: tuple[NodeName, ...] = ()  #: members of type Node
     children: tuple[str, ...] = ()  #: members of type HyperNode
     labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FabricGap:
+    """Something in the fabric that is not as it should be: `kind` is one word (link-down, rail-swap, miswire ...), `message` says it whole."""
+
+    kind: str
+    message: str
+    host: str = ""
+    unit: str = ""  #: the leaf group that it is about
+    switch: str = ""
+    rails: tuple[int, ...] = ()  #: from 1 on

@@ -20,6 +20,7 @@ from hbox_common.events import (
     ClaimsChanged,
     ClaimsPage,
     FabricChanged,
+    FabricSeen,
     HealthVerdict,
     JobsAsked,
     JobsPage,
@@ -79,6 +80,7 @@ class Feeds:
                         CardQuotasChanged,
                         NamespaceQuotasChanged,
                         FabricChanged,
+                        FabricSeen,
                         NodesMeasured,
                         NodeImagesChanged,
                         BudgetsChanged,
@@ -124,8 +126,10 @@ class Feeds:
                     self._scheduler.on_node(node)
                 case HealthVerdict(verdict=verdict):
                     self._scheduler.on_verdict(verdict)
-                case FabricChanged(hypernodes=hypernodes):
-                    self._scheduler.on_fabric(hypernodes)
+                case FabricChanged(fabric=fabric, hypernodes=hypernodes):
+                    self._scheduler.on_fabric(hypernodes, fabric)
+                case FabricSeen(fabric=fabric, seen_at=seen_at, source=source):
+                    self._scheduler.on_fabric_seen(fabric, seen_at, source)
                 case NodesMeasured(usages=usages):
                     self._scheduler.on_usage(usages)
                 case NodeImagesChanged(images=images):

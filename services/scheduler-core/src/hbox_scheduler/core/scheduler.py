@@ -249,10 +249,18 @@ class Scheduler:
         self._facts.quotas = quotas
         self.admission.invalidate()
 
-    def on_fabric(self, hypernodes: Sequence[HyperNode]) -> None:
-        """The domains of the fabric, all of them."""
-        self._facts.hypernodes = list(hypernodes)
+    def on_fabric(self, hypernodes: Sequence[HyperNode], fabric: str = "") -> None:
+        """The domains of one fabric, all of them."""
+        self._facts.hypernodes = self._facts.fabrics.put(fabric, hypernodes)
+        self._facts.fabrics.relist(self.limits.fabric_max_age_s)
         self._placer.invalidate()
+
+    def on_fabric_seen(self, fabric: str, seen_at: float, source: str) -> None:
+        """A fabric's source confirmed it, at `seen_at` seconds since the epoch. Without a source it does not age."""
+        if source:
+            self._facts.fabrics.seen(fabric, seen_at)
+        else:
+            self._facts.fabrics.forget_age(fabric)
 
     def on_priority_classes(self, values: Mapping[str, int]) -> None:
         """What each PriorityClass stands for, all of them."""
@@ -501,6 +509,8 @@ class Scheduler:
         self.decisions.begin(now)
         self._facts.now = wall
         self._wall_ahead = wall - now
+        if self._facts.fabrics.aging and self._facts.fabrics.age(wall, self.limits.fabric_max_age_s):
+            self._placer.invalidate()
         if self._facts.expire_refused(now):
             self._preemptor.invalidate()
         self._queue.due(self.index, now)

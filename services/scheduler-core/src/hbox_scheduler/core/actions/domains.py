@@ -101,7 +101,10 @@ class Domains:
                 constraint is not None
                 and constraint.hard
                 and rows
-                and self._tree.tiers[self._tree.lowest(rows)] > constraint.ceiling
+                and (
+                    self._tree.tiers[lowest := self._tree.lowest(rows)] > constraint.ceiling
+                    or self._tree.names[lowest] in self._session.cluster.old_domains
+                )
             ):
                 return False
         return True
@@ -367,6 +370,11 @@ class Domains:
             (tree.sums(self._allocator.capacities(kind[0], kind[0].gang, When.NOW).room), len(kind))
             for kind in self._allocator.kinds(members)
         ]
+        old = self._session.cluster.old_domains
+        if old and all(
+            tree.names[d] in old for d in np.flatnonzero((tree.tiers <= constraint.ceiling) & (tree.sizes > 0)).tolist()
+        ):
+            return f"TopologyOld: {{who}} have to be in one domain of the fabric, and {next(iter(old.values()))}"
         allowed = np.flatnonzero(tree.tiers <= constraint.ceiling)
         if any(room[tree.root] < count for room, count in rooms) or not len(allowed):
             return ""

@@ -41,6 +41,7 @@ class Cluster:
     gangs: list[Gang]
     queues: list[QueueInfo]
     hypernodes: list[HyperNode] = field(default_factory=list)
+    old_domains: Mapping[str, str] = field(default_factory=dict)  #: those too old to promise anything on, and why
     budgets: Sequence[DisruptionBudget] = ()
     may_not_leave: Container[PodUid] = frozenset()  #: pods whose eviction was refused lately, whatever the budgets say
     quotas: Sequence[ResourceQuota] = ()

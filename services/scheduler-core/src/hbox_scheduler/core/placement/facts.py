@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hbox_common.model import CardRequest, HyperNode, NodeUsage, PodUid, QueueName, ResourceQuota
 from hbox_common.model.consolidation import RecentMoves
 
+from ..cluster.fabrics import Fabrics
 from ..cluster.images import HeldImages
 from ..cluster.reservations import Reservation
 from ..cluster.runtimes import RunTimes
@@ -16,7 +17,8 @@ from ..cluster.snapshot import DisruptionBudget
 class ClusterFacts:
     """As published last; empty where nobody publishes it."""
 
-    hypernodes: list[HyperNode] = field(default_factory=list)  #: the fabric
+    hypernodes: list[HyperNode] = field(default_factory=list)  #: of all fabrics
+    fabrics: Fabrics = field(default_factory=Fabrics)  #: the same by source, and how old each is
     priority_classes: Mapping[str, int] = field(default_factory=dict)  #: values by name
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  #: those that pods' constraints ask about
     quotas: Sequence[ResourceQuota] = ()  #: of namespaces

@@ -610,6 +610,7 @@ class SessionRunner:
                     gangs,
                     known,
                     facts.hypernodes,
+                    old_domains=facts.fabrics.old,
                     quotas=facts.quotas,
                     namespace_labels=facts.namespace_labels,
                     card_books=self._bookings.card_quotas,

@@ -77,8 +77,11 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
         if constraint.hard and tree.root == 0:
             return []  # nothing is known of the fabric: no domain can be promised
         subject = gang if sub_gang is None else sub_gang
+        old = self._session.cluster.old_domains if constraint.hard else ()
         held = [member.row for member in subject.members if member.status in HOLDING]
         good: Bools = (tree.tiers <= constraint.ceiling) & (tree.tiers >= constraint.floor) & (tree.sizes > 0)
+        if old:
+            good &= np.array([name not in old for name in tree.names])
         if held:
             good &= tree.holding(held)
         elif (need := self._need(subject)) is not None:

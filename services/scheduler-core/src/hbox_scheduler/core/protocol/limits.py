@@ -24,6 +24,7 @@ class Limits:
     shuffle_max_s: float = 15.0  #: most time between two sessions of `shuffle`, while they find nothing
     successor_s: float = 60.0  #: for a successor of a pod that was sent away to appear
     stays_s: float = 30.0  #: a pod whose eviction was refused is no victim for so long
+    fabric_max_age_s: float = 600.0  #: a fabric that nobody confirmed for longer promises no domain
     nomination_s: float = 120.0  #: a nomination whose victims have not left by then is given up
 
 

@@ -17,12 +17,16 @@ from hbox_common.model.annotations import (
     KUEUE_REQUIRED,
     KUEUE_UNCONSTRAINED,
     NETWORK_TOPOLOGY,
+    NETWORK_TOPOLOGY_LEVEL,
     TOPOLOGY_ANNOTATIONS,
 )
 
 from ..cluster.entities import Gang, SubGang
 from .spread import SpreadLevels
 from .tree import Tree
+
+#: The tier of machines that share their leaves, as topology-collector names it.
+LEAF_GROUP = "leafgroup"
 
 
 class Word(StrEnum):
@@ -99,7 +103,8 @@ def _gang_constraint(tree: Tree, wish: TopologyWish | None, annotations: Mapping
         case Word.BEST_EFFORT:
             return TopologyConstraint(False, top, _lowest(tree), SpreadLevels.LEAVES)
         case Word.SINGLE_SWITCH:
-            return TopologyConstraint(True, _lowest(tree), _lowest(tree), SpreadLevels.LEAVES)
+            tier = _switch_tier(tree, annotations.get(NETWORK_TOPOLOGY_LEVEL))
+            return TopologyConstraint(True, tier, _lowest(tree), SpreadLevels.LEAVES)
     required, preferred = annotations.get(KUEUE_REQUIRED), annotations.get(KUEUE_PREFERRED)
     kueue = required is not None or preferred is not None
     if wish is None:
@@ -117,6 +122,13 @@ def _gang_constraint(tree: Tree, wish: TopologyWish | None, annotations: Mapping
     if wish.mode is TopologyMode.HARD:
         return TopologyConstraint(True, ceiling, floor, levels)
     return TopologyConstraint(False, top, floor, levels)
+
+
+def _switch_tier(tree: Tree, level: str | None) -> int:
+    """What "one switch" is: machines that share their leaves, not those of one NVLink domain below. A level that is not there, and no level where nobody names
+    tiers so, is the lowest tier: the strictest."""
+    named = [int(tier) for tier, name in zip(tree.tiers, tree.tier_names, strict=True) if name == (level or LEAF_GROUP)]
+    return max(named, default=_lowest(tree))
 
 
 def _lowest(tree: Tree) -> int:

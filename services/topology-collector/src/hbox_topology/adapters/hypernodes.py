@@ -22,18 +22,20 @@ from .. import metrics
 
 log = logging.getLogger(__name__)
 
-#: The fabric's name on the bus.
-FABRIC = "hypernodes"
+#: Label of HyperNodes that we write for others to read: no source of ours.
+EXPORTED = "hbox.io/exported"
 #: Changes that come together are said together.
 WINDOW_S = 0.5
 LOOK_AGAIN_S = 15.0
 
 
-class Fabric:
-    """`labels`: those of all nodes, by name, as of now."""
+class HyperNodeFabric:
+    """`name`: of the fabric on the bus. `labels`: those of all nodes, by name, as of now."""
 
-    def __init__(self, client: KubeClient, bus: Bus, labels: Callable[[], Mapping[str, Mapping[str, str]]]) -> None:
-        self._client, self._bus, self._labels = client, bus, labels
+    trouble = ""
+
+    def __init__(self, name: str, client: KubeClient, bus: Bus, labels: Callable[[], Mapping[str, Mapping[str, str]]]) -> None:
+        self._name, self._client, self._bus, self._labels = name, client, bus, labels
         self._watched = Informer(client, HYPERNODES, kube.HyperNode)
         self._known = False  #: the HyperNodes were listed, or there is no such kind
         self._last: tuple[HyperNode, ...] | None = None
@@ -97,7 +99,8 @@ class Fabric:
 
     async def _resolved(self) -> tuple[HyperNode, ...]:
         """The domains, in order of their names. Patterns over thousands of nodes take seconds: in a thread."""
-        objects = sorted(self._watched.store.values(), key=lambda one: one.metadata.name)
+        theirs = (one for one in self._watched.store.values() if EXPORTED not in one.metadata.labels)
+        objects = sorted(theirs, key=lambda one: one.metadata.name)
         resolved = await asyncio.to_thread(resolve, objects, dict(self._labels()))
         self._complain([(objects[wrong.place].metadata.name, wrong) for wrong in resolved.wrong])
         return tuple(resolved.hypernodes)
@@ -113,7 +116,7 @@ class Fabric:
     async def _publish(self, hypernodes: tuple[HyperNode, ...]) -> None:
         try:
             await insist(
-                lambda: self._bus.publish(FabricChanged(fabric=FABRIC, hypernodes=hypernodes), FABRIC),
+                lambda: self._bus.publish(FabricChanged(fabric=self._name, hypernodes=hypernodes), self._name),
                 say=lambda e: log.warning("the fabric is not said yet, trying again: %s", e),
             )
         except InvalidRequest as e:

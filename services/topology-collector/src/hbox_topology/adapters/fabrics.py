@@ -1,0 +1,115 @@
+"""All fabrics that the file names, each as a task of its own; begun anew when the file says other ones."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, Protocol
+
+from hbox_common.bus import Bus, Delivery, Start
+from hbox_common.errors import HBoxError
+from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen
+from hbox_common.insisting import insist
+from hbox_common.kube import KubeClient
+
+from .fabricsfile import Fabrics, FabricSpec
+from .hypernodes import HyperNodeFabric
+from .labelled import LabelledFabric
+from .measured import MeasuredFabric
+
+log = logging.getLogger(__name__)
+
+
+class _Fabric(Protocol):
+    @property
+    def trouble(self) -> str: ...
+
+    def touch(self) -> None: ...
+
+    def say_again(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class FabricSources:
+    """`labels`: those of all nodes, by name, as of now."""
+
+    def __init__(
+        self, wanted: Fabrics, client: KubeClient, bus: Bus, labels: Callable[[], Mapping[str, Mapping[str, str]]]
+    ) -> None:
+        self._wanted, self._client, self._bus, self._labels = wanted, client, bus, labels
+        self._running: dict[str, _Fabric] = {}
+        self._changed = asyncio.Event()
+
+    def follow(self, wanted: Fabrics) -> None:
+        """What the file says from now on."""
+        self._wanted = wanted
+        self._changed.set()
+
+    def touch(self) -> None:
+        """Nodes may have changed."""
+        for fabric in self._running.values():
+            fabric.touch()
+
+    def say_again(self) -> None:
+        """The stream was lost."""
+        for fabric in self._running.values():
+            fabric.say_again()
+
+    @property
+    def trouble(self) -> str:
+        """What may be old, and why."""
+        return "; ".join(f"fabric {name}: {fabric.trouble}" for name, fabric in self._running.items() if fabric.trouble)
+
+    async def run(self) -> NoReturn:
+        """Until cancelled. To be started when the nodes are known."""
+        while True:
+            self._changed.clear()
+            wanted = self._wanted
+            await self._empty_others({one.name for one in wanted.fabrics})
+            self._running = {one.name: self._made(one, wanted) for one in wanted.fabrics}
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(fabric.run()) for fabric in self._running.values()]
+                await self._changed.wait()
+                for task in tasks:
+                    task.cancel()
+
+    def _made(self, spec: FabricSpec, wanted: Fabrics) -> _Fabric:
+        if spec.hyper_nodes:
+            return HyperNodeFabric(spec.name, self._client, self._bus, self._labels)
+        if spec.labels:
+            return LabelledFabric(spec, self._bus, self._labels)
+        return MeasuredFabric(spec, self._bus, self._labels, several=wanted.several)
+
+    async def _empty_others(self, names: set[str]) -> None:
+        """Fabrics that were said once, and that the file does not name any more, have no domains from now on."""
+        gone: dict[str, None] = {}
+        ready = asyncio.Event()
+
+        async def heard(deliveries: Sequence[Delivery]) -> None:
+            for delivery in deliveries:
+                event = delivery.event
+                if isinstance(event, FabricChanged) and event.fabric not in names and event.hypernodes:
+                    gone[event.fabric] = None
+
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(
+                self._bus.follow([FabricChanged], heard, start=Start.LAST_PER_SUBJECT, on_ready=ready.set)
+            )
+            await ready.wait()
+            reading.cancel()
+        for name in gone:
+            await self._say_empty(name)
+
+    async def _say_empty(self, name: str) -> None:
+        for event in (
+            FabricChanged(fabric=name, hypernodes=()),
+            FabricGapsFound(fabric=name, version=0, gaps=()),
+            FabricSeen(fabric=name, version=0, seen_at=0.0),
+        ):
+            try:
+                await insist(
+                    lambda event=event: self._bus.publish(event, name),  # type: ignore[misc]
+                    say=lambda e: log.warning("that fabric %s is gone is not said yet: %s", name, e),
+                )
+            except HBoxError as e:
+                log.error("that fabric %s is gone cannot be said: %s", name, e)

@@ -1,0 +1,133 @@
+"""Where graphs come from: one small interface, and the sources that are files."""
+
+import asyncio
+import gzip
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from hbox_common.errors import InvalidRequest, Unavailable
+
+from ..core.fabric.ibnetdiscover import parse_ibnetdiscover
+from ..core.fabric.lldp import snapshot_of
+from ..core.fabric.snapshot import Snapshot
+
+#: A file is looked at again after so long.
+FILE_POLL_S = 5.0
+MAX_TEXT = 512 << 20
+MAX_MACHINE = 1 << 20
+MAX_MACHINES = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`snapshot` None: nothing changed since the last one."""
+
+    snapshot: Snapshot | None
+    failovers: int = 0  #: of the fabric's manager, since the last reading
+    downs: int = 0  #: links, nodes and switches that it says went down since
+    at: float | None = None  #: when the fabric was seen so, seconds since the epoch; None = now
+
+
+class Source(Protocol):
+    """Something that knows how a fabric is cabled."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def poll_s(self) -> float: ...
+
+    async def read(self) -> Reading:
+        """Raises Unavailable where asking again may help, InvalidRequest where somebody has to change something."""
+        ...
+
+    def forget(self) -> None:
+        """The next reading has a snapshot, whether anything changed or not."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class IbnetdiscoverSource:
+    """A file that somebody writes: its time is when the fabric was seen."""
+
+    kind = "ibnetdiscover"
+    poll_s = FILE_POLL_S
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+
+    async def read(self) -> Reading:
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Reading:
+        try:
+            status = self._path.stat()
+            seen = (status.st_mtime_ns, status.st_size)
+            if seen == self._seen:
+                return Reading(None, at=status.st_mtime)
+            with gzip.open(self._path) if self._path.suffix == ".gz" else self._path.open("rb") as file:
+                content = file.read(MAX_TEXT + 1)
+        except (OSError, EOFError) as e:
+            raise Unavailable(f"{self._path}: {getattr(e, 'strerror', None) or e}") from e
+        if len(content) > MAX_TEXT:
+            raise InvalidRequest(f"{self._path} has more than {MAX_TEXT >> 20} MiB of text")
+        try:
+            snapshot = parse_ibnetdiscover(io.StringIO(content.decode("utf-8", errors="replace")))
+        except InvalidRequest as e:
+            raise InvalidRequest(f"{self._path}: {e.message}", hint=e.hint) from e
+        self._seen = seen
+        return Reading(snapshot, at=status.st_mtime)
+
+    def forget(self) -> None:
+        self._seen = None
+
+    async def close(self) -> None:
+        pass
+
+
+class LldpSource:
+    """A folder of <machine>.json, each what `lldpcli -f json show neighbors` says there."""
+
+    kind = "lldp"
+    poll_s = FILE_POLL_S
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: Mapping[str, int] | None = None
+
+    async def read(self) -> Reading:
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Reading:
+        try:
+            files = sorted(self._path.glob("*.json"))[:MAX_MACHINES]
+            seen = {path.name: path.stat().st_mtime_ns for path in files}
+            if seen == self._seen:
+                return Reading(None)
+            machines = {path.stem: _document(path) for path in files}
+        except OSError as e:
+            raise Unavailable(f"{self._path}: {e.strerror or e}") from e
+        self._seen = seen
+        return Reading(snapshot_of(machines))
+
+    def forget(self) -> None:
+        self._seen = None
+
+    async def close(self) -> None:
+        pass
+
+
+def _document(path: Path) -> Any:
+    """None where it is no JSON: the machine is left out, and told."""
+    with path.open("rb") as file:
+        content = file.read(MAX_MACHINE + 1)
+    try:
+        return json.loads(content) if len(content) <= MAX_MACHINE else None
+    except (ValueError, RecursionError):
+        return None

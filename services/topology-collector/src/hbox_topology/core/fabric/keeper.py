@@ -1,0 +1,125 @@
+"""Which graph is believed: the last good one, until another is.
+
+A source answers in halves while its manager moves, or not at all. A graph that lost a tenth of its hosts, or a whole tier, is held back until two further
+readings say the same, or the source tells of as many that went down. After a failover nothing that changes the graph is believed for a while. Whatever is held
+back, the last good graph stays, and its age says since when nobody confirmed it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .graph import Graph
+
+#: Of hosts: more at once is held back.
+SHRINK = 0.10
+#: Readings beside the first that have to agree before a smaller graph is believed.
+FURTHER = 2
+
+
+@dataclass(slots=True)
+class Keeper:
+    quiet_s: float = 120.0  #: after a failover
+    graph: Graph | None = None  #: the last good one
+    version: int = 0  #: rises with every change of it, also over restarts
+    seen_at: float = 0.0  #: when it was confirmed last, seconds since the epoch
+    held: str = ""  #: why the last reading is not believed; "" = it is
+    _quiet_until: float = 0.0
+    _pending: frozenset[str] = field(default=frozenset())
+    _agreed: int = 0
+    _downs: int = 0  #: that the source told of since the last good reading
+
+    def told(self, *, now: float, failovers: int = 0, downs: int = 0) -> None:
+        """Events of the source since the last call."""
+        if failovers:
+            self._quiet_until = now + self.quiet_s
+        self._downs += downs
+
+    def confirm(self, now: float) -> None:
+        """The source says that nothing changed."""
+        if self.graph is not None and not self.held:
+            self.seen_at = now
+
+    def offer(self, graph: Graph, now: float) -> bool:
+        """A new reading, built on `self.graph`. Returns whether it is believed, and differs from what was."""
+        self.held = self._doubt(graph, now)
+        if self.held:
+            return False
+        self._pending, self._agreed, self._downs = frozenset(), 0, 0
+        changed = self.graph is None or shape_of(graph) != shape_of(self.graph)
+        self.graph, self.seen_at = graph, now
+        if changed:
+            self.version = max(self.version + 1, int(now * 1000))
+        return changed
+
+    def _doubt(self, graph: Graph, now: float) -> str:
+        before = self.graph
+        if not graph.units:
+            return "it names no machine"
+        if before is None:
+            return ""
+        if now < self._quiet_until and shape_of(graph) != shape_of(before):
+            return f"the fabric's manager moved; changes are believed in {self._quiet_until - now:.0f} s"
+        lost = _hosts(before) - _hosts(graph)
+        if len(lost) <= max(1, SHRINK * before.hosts) and graph.tiers >= before.tiers:
+            return ""
+        if lost and self._downs >= len(lost):
+            return ""
+        hosts = _hosts(graph)
+        near = len(hosts ^ self._pending) <= 0.02 * max(len(hosts), 1)
+        self._agreed = self._agreed + 1 if near and self._agreed else 1
+        self._pending = hosts
+        if self._agreed > FURTHER:
+            return ""
+        what = f"{len(lost)} of {before.hosts} machines" if lost else "a whole tier"
+        return f"it lost {what} at once; believed when {FURTHER + 1 - self._agreed} more readings say so"
+
+
+def _hosts(graph: Graph) -> frozenset[str]:
+    return frozenset(host for unit in graph.units for host in unit.hosts)
+
+
+def shape_of(graph: Graph) -> tuple[object, ...]:
+    """What of a graph others are told: two of the same shape are the same news."""
+    return graph.units, graph.pods, graph.roots, graph.findings, tuple(sorted(graph.degraded.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference between two graphs. `sign`: `+` new, `-` gone, `~` other than before."""
+
+    sign: str
+    kind: str  #: unit, pod, host, switch, gap
+    subject: str
+    text: str
+
+
+def diff(before: Graph, after: Graph) -> list[Change]:
+    """What became different, the largest first."""
+    out = [
+        *_named("pod", (pod.name for pod in before.pods), (pod.name for pod in after.pods)),
+        *_named("unit", (unit.name for unit in before.units), (unit.name for unit in after.units)),
+    ]
+    was, now = before.unit_of, after.unit_of
+    out += [
+        Change("~", "host", host, f"{host} moved from {was[host]} to {now[host]}")
+        for host in sorted(was.keys() & now.keys())
+        if was[host] != now[host]
+    ]
+    out += [Change("+", "host", host, f"{host} is new in {now[host]}") for host in sorted(now.keys() - was.keys())]
+    out += [Change("-", "host", host, f"{host} is gone from {was[host]}") for host in sorted(was.keys() - now.keys())]
+    for guid in sorted(after.switches.keys() - before.switches.keys()):
+        out.append(Change("+", "switch", after.switches[guid].name, f"switch {after.switches[guid].name} is new"))
+    for guid in sorted(before.switches.keys() - after.switches.keys()):
+        out.append(Change("-", "switch", before.switches[guid].name, f"switch {before.switches[guid].name} is gone"))
+    old, new = dict.fromkeys(before.findings), dict.fromkeys(after.findings)
+    out += [Change("+", "gap", one.host or one.switch, str(one)) for one in new if one not in old]
+    out += [Change("-", "gap", one.host or one.switch, f"no longer: {one}") for one in old if one not in new]
+    return out
+
+
+def _named(kind: str, before: Iterable[str], after: Iterable[str]) -> list[Change]:
+    old, new = set(before), set(after)
+    return [
+        *(Change("+", kind, name, f"{kind} {name} is new") for name in sorted(new - old)),
+        *(Change("-", kind, name, f"{kind} {name} is gone") for name in sorted(old - new)),
+    ]

@@ -1,0 +1,198 @@
+"""Through all services: a UFM says how machines are cabled, and gangs go by it. No HyperNode is in the cluster."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+from hbox_sandbox.fabric import FabricPlan, UfmServer
+
+from ..waiting import until
+from .platform_world import Up, placed, up
+from .test_e2e_shares_and_neighbours import SPACE, create, pod
+from .traced_jobs import node
+
+pytestmark = pytest.mark.e2e
+
+#: Two units of four machines, each with a leaf for each of eight rails.
+PLAN = FabricPlan(host_name="n{}")
+UNITS = {"leaf-p1u01": {"n0", "n1", "n2", "n3"}, "leaf-p1u02": {"n4", "n5", "n6", "n7"}}
+MAX_AGE_S = 9
+
+
+@contextmanager
+def served(ufm: UfmServer) -> Iterator[None]:
+    """On a loop of its own, beside that of tests."""
+    ready, stop = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with ufm:
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def ufm() -> Iterator[UfmServer]:
+    server = UfmServer(PLAN.snapshot())
+    with served(server):
+        yield server
+
+
+@pytest.fixture(scope="module")
+def platform(ufm: UfmServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    folder = tmp_path_factory.mktemp("ufm")
+    (folder / "token").write_text(ufm.token)
+    (folder / "fabrics.yaml").write_text(
+        f"fabrics: [{{name: compute, ufm: {{url: '{ufm.url}', auth: token, credentials: {folder}, pollSeconds: 0.3}}}}]"
+    )
+    env = {"HBOX_FABRICS_FILE": str(folder / "fabrics.yaml"), "HBOX_FABRIC_MAX_AGE_S": str(MAX_AGE_S)}
+    with up(folder / "state", env=env) as running:
+        asyncio.run(_furnish(folder / "state" / "kubeconfig"))
+        yield running
+
+
+async def _furnish(kubeconfig: Path) -> None:
+    async with KubeClient.connect(str(kubeconfig), user_agent="test") as client:
+        for number in range(8):
+            await client.json("POST", NODES.path(), body=node(f"n{number}"))
+
+
+@pytest.fixture
+async def client(platform: Up) -> AsyncIterator[KubeClient]:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        yield client
+        for resource in (PODS, PODGROUPS):
+            for one in (await client.json("GET", resource.path(SPACE)))["items"]:
+                await client.json("DELETE", resource.path(SPACE, one["metadata"]["name"]), body={"gracePeriodSeconds": 0})
+
+
+async def gang(client: KubeClient, name: str, *, members: int, word: str, **annotations: str) -> None:
+    """A PodGroup with its pods, each with all cards of a machine."""
+    await client.json(
+        "POST",
+        PODGROUPS.path(SPACE),
+        body={
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {
+                "name": name,
+                "namespace": SPACE,
+                "annotations": {"hbox.io/network-topology": word} | {f"hbox.io/{k}": v for k, v in annotations.items()},
+            },
+            "spec": {"minMember": members},
+        },
+    )
+    pods = [pod(f"{name}-{number}", cards=8) for number in range(members)]
+    for one in pods:
+        one["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = name
+    await create(client, *pods)
+
+
+async def nodes_of(client: KubeClient, name: str, members: int) -> set[str]:
+    async def whole() -> bool:
+        return len(await placed(client, SPACE, f"{name}-")) == members
+
+    await until(whole, f"{name} whole", timeout_s=60)
+    return set((await placed(client, SPACE, f"{name}-")).values())
+
+
+async def waits(client: KubeClient, name: str, says: Callable[[str], bool]) -> str:
+    """Why a gang waits, once the reason is as asked for."""
+
+    async def told() -> str:
+        listed = (await client.json("GET", PODS.path(SPACE)))["items"]
+        mine = [one for one in listed if one["metadata"]["name"].startswith(f"{name}-")]
+        messages = [c.get("message", "") for one in mine for c in one.get("status", {}).get("conditions", ())]
+        return next(filter(says, messages), "")
+
+    found: Any = await until(told, f"why {name} waits", timeout_s=60)
+    return str(found)
+
+
+async def test_a_gang_of_one_switch_is_in_one_unit_and_a_larger_one_is_told_which_has_most_room(client: KubeClient) -> None:
+    await gang(client, "near", members=3, word="singleSwitch")
+    where = await nodes_of(client, "near", 3)
+    [unit] = [name for name, hosts in UNITS.items() if where <= hosts]
+    [other] = set(UNITS) - {unit}
+    await gang(client, "big", members=5, word="singleSwitch")
+    said = await waits(client, "big", lambda message: "TopologyFull" in message)
+    assert f"5 pods have to be in one domain of tier 1 or lower; the best, {other}, has room for 4" in said
+    assert not await placed(client, SPACE, "big-")
+
+
+async def test_one_switch_may_be_said_to_be_the_whole_fabric(client: KubeClient) -> None:
+    await gang(client, "wide", members=6, word="singleSwitch", **{"network-topology-level": "fabric"})
+    assert len(await nodes_of(client, "wide", 6)) == 6
+
+
+async def test_the_command_shows_what_the_platform_knows(platform: Up, ufm: UfmServer) -> None:
+    before = ufm.snapshot
+    try:
+        kept = tuple(link for link in before.hosts if (link.host, link.hca) != ("n2", "mlx5_4"))
+        ufm.snapshot = replace(before, hosts=kept)
+        [gap] = await until(lambda: platform.json("topo", "gaps")["items"], "the gap", timeout_s=20)
+        assert gap["message"] == "n2 has no link on rail 3 (mlx5_4)"
+        [source] = platform.json("topo", "sources")["items"]
+        assert (source["name"], source["source"], source["nodes"], source["held"]) == ("compute", "ufm", 8, "")
+        assert source["ageSeconds"] < MAX_AGE_S
+        said = platform.hbox("topo", "tree", "--hosts").stdout
+        assert "  leaf-p1u01  tier 1 (leafgroup), 4 nodes" in said
+        assert "n2  without rail 3" in said
+    finally:
+        ufm.snapshot = before
+
+
+async def test_a_machine_that_is_cabled_elsewhere_belongs_there_within_moments(client: KubeClient, ufm: UfmServer) -> None:
+    before = ufm.snapshot
+    leaves = {switch.name: guid for guid, switch in before.switches.items()}
+    try:
+        ufm.snapshot = replace(
+            before,
+            hosts=tuple(
+                replace(link, switch=leaves[before.switches[link.switch].name.replace("u01", "u02")], switch_port=60)
+                if link.host == "n3"
+                else link
+                for link in before.hosts
+            ),
+        )
+        await asyncio.sleep(2.0)
+        await gang(client, "five", members=5, word="singleSwitch")
+        assert await nodes_of(client, "five", 5) == {"n3", "n4", "n5", "n6", "n7"}
+    finally:
+        ufm.snapshot = before
+        await asyncio.sleep(2.0)
+
+
+async def test_when_nobody_confirms_the_fabric_gangs_of_one_switch_wait_and_others_go_on(
+    client: KubeClient, ufm: UfmServer, platform: Up
+) -> None:
+    ufm.fail(down=True)
+    try:
+        await asyncio.sleep(MAX_AGE_S + 2)
+        await gang(client, "strict", members=2, word="singleSwitch")
+        said = await waits(client, "strict", lambda message: "TopologyOld" in message)
+        assert f"fabric compute was confirmed by nobody for more than {MAX_AGE_S} s" in said
+        await gang(client, "easy", members=4, word="bestEffort")
+        where = await nodes_of(client, "easy", 4)
+        assert where in UNITS.values()
+        assert not await placed(client, SPACE, "strict-")
+    finally:
+        ufm.fail()
+    await nodes_of(client, "strict", 2)

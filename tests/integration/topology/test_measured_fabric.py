@@ -1,0 +1,129 @@
+"""A UFM's fabric through the collector: what is said of it, and what stays while UFM is ill."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_common.bus import Bus, EmbeddedServer
+from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen
+from hbox_sandbox.fabric import FabricPlan, UfmServer, ibnetdiscover_text
+from hbox_topology.app import run
+from hbox_topology.settings import TopologySettings
+
+from ...waiting import until
+from ..jobs.edge_world import Kube, listening, running
+
+PLAN = FabricPlan(units=3, host_name="n{}")
+
+
+@pytest.fixture
+async def ufm() -> AsyncIterator[UfmServer]:
+    async with UfmServer(PLAN.snapshot()) as server:
+        yield server
+
+
+@pytest.fixture
+async def settings(kube: Kube, kubeconfig: Path, nats: EmbeddedServer, ufm: UfmServer, tmp_path: Path) -> Any:
+    for number in range(12):
+        await kube.node(f"n{number}")
+    (tmp_path / "token").write_text(ufm.token)
+    (tmp_path / "fabrics.yaml").write_text(
+        f"fabrics: [{{name: ib, ufm: {{url: '{ufm.url}', credentials: {tmp_path}, pollSeconds: 0.1}}}}]"
+    )
+    return TopologySettings(kubeconfig=str(kubeconfig), nats_url=nats.url, fabrics_file=tmp_path / "fabrics.yaml")
+
+
+def last(heard: Any) -> Any:
+    return heard[-1]
+
+
+def all_of(heard: Any) -> Any:
+    return heard
+
+
+def sizes(heard: Any) -> dict[str, int]:
+    """Nodes of each unit, as said last."""
+    return {one.name: len(one.nodes) for one in heard[-1].hypernodes if one.tier_name == "leafgroup"} if heard else {}
+
+
+def young(heard: Any, than: float) -> bool:
+    return not last(heard).held and last(heard).seen_at > than
+
+
+WHOLE = {"leaf-p1u01": 4, "leaf-p1u02": 4, "leaf-p1u03": 4}
+
+
+async def test_domains_gaps_and_age_are_said(bus: Bus, settings: Any, ufm: UfmServer) -> None:
+    async with (
+        listening(bus, FabricChanged) as fabric,
+        listening(bus, FabricGapsFound) as gaps,
+        listening(bus, FabricSeen) as seen,
+        running(run, settings),
+    ):
+        await until(lambda: sizes(fabric) == WHOLE)
+        await until(lambda: gaps and last(gaps).gaps == ())
+        kept = tuple(link for link in ufm.snapshot.hosts if (link.host, link.hca) != ("n3", "mlx5_4"))
+        ufm.snapshot = replace(ufm.snapshot, hosts=kept)
+        await until(lambda: last(gaps).gaps and last(gaps).gaps[0].message == "n3 has no link on rail 3 (mlx5_4)")
+        assert last(gaps).degraded == {"n3": (3,)}
+        said = await until(lambda: seen and last(seen).version == last(gaps).version and last(seen))
+        assert (said.source, said.held, said.fabric) == ("ufm", "", "ib")
+
+
+async def test_while_ufm_is_down_the_last_graph_stays_and_ages(bus: Bus, settings: Any, ufm: UfmServer) -> None:
+    async with listening(bus, FabricChanged) as fabric, listening(bus, FabricSeen) as seen, running(run, settings):
+        await until(lambda: sizes(fabric) == WHOLE)
+        for faults in ({"down": True}, {"logged_out": True}, {"empty": True}, {"half_paged": True}, {"cut": True}):
+            ufm.fail(**faults)
+            await until(lambda: seen and last(seen).held)
+            ufm.fail()
+            before = last(seen).seen_at
+            await until(partial(young, seen, before))
+        assert len(fabric) == 1
+
+
+async def test_a_ufm_that_lists_half_is_believed_only_when_it_insists(bus: Bus, settings: Any, ufm: UfmServer) -> None:
+    async with listening(bus, FabricChanged) as fabric, listening(bus, FabricSeen) as seen, running(run, settings):
+        await until(lambda: sizes(fabric) == WHOLE)
+        ufm.fail(hosts=0.5)
+        await until(lambda: seen and "lost 6 of 12 machines" in last(seen).held)
+        assert sizes(fabric) == WHOLE
+        await until(lambda: sizes(fabric) == {"leaf-p1u01": 4, "leaf-p1u03": 2})
+        await until(lambda: last(seen).held == "")
+
+
+async def test_names_outlive_a_restart_and_a_doubt_does_too(bus: Bus, settings: Any, ufm: UfmServer) -> None:
+    async with listening(bus, FabricChanged) as fabric, listening(bus, FabricSeen) as seen:
+        async with running(run, settings):
+            await until(lambda: sizes(fabric) == WHOLE)
+        renamed = {guid: replace(one, name=f"sw-{guid[-4:]}") for guid, one in ufm.snapshot.switches.items()}
+        ufm.snapshot = replace(ufm.snapshot, switches=renamed)
+        ufm.fail(hosts=0.5)
+        async with running(run, settings):
+            await until(lambda: seen and "lost 6 of 12 machines" in last(seen).held)
+            ufm.fail()
+            await until(lambda: last(seen).held == "")
+            assert sizes(fabric) == WHOLE
+
+
+async def test_a_fabric_that_the_file_names_no_more_is_empty_and_another_takes_its_place(
+    bus: Bus, settings: Any, tmp_path: Path
+) -> None:
+    async with listening(bus, FabricChanged) as fabric, running(run, settings):
+        await until(lambda: sizes(fabric) == WHOLE)
+        (tmp_path / "fabric.txt").write_text(ibnetdiscover_text(FabricPlan(units=2, hosts=(6,), host_name="n{}").snapshot()))
+        settings.fabrics_file.write_text(f"fabrics: [{{name: other, ibnetdiscover: {tmp_path}/fabric.txt}}]")
+        await until(lambda: last(fabric).fabric == "other" and sizes(fabric) == {"leaf-p1u01": 6, "leaf-p1u02": 6})
+        assert last([one.hypernodes for one in all_of(fabric) if one.fabric == "ib"]) == ()
+
+
+async def test_nodes_that_come_later_join_their_unit(bus: Bus, settings: Any, kube: Kube) -> None:
+    await kube.delete_node("n7")
+    async with listening(bus, FabricChanged) as fabric, running(run, settings):
+        await until(lambda: sizes(fabric) == WHOLE | {"leaf-p1u02": 3})
+        await kube.node("n7")
+        await until(lambda: sizes(fabric) == WHOLE)

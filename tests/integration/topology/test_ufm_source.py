@@ -1,0 +1,169 @@
+"""UFM over HTTP, as it is on good days and on bad ones."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_sandbox.fabric import FabricPlan, UfmServer
+from hbox_topology.adapters.fabricsfile import Auth, UfmSpec
+from hbox_topology.adapters.ufm import UfmSource
+from hbox_topology.core.fabric.build import build
+from hbox_topology.core.fabric.snapshot import Snapshot
+
+
+@pytest.fixture
+async def ufm() -> AsyncIterator[UfmServer]:
+    async with UfmServer(FabricPlan().snapshot()) as server:
+        yield server
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, ufm: UfmServer) -> Path:
+    for name in ("token", "password"):
+        (tmp_path / name).write_text(getattr(ufm, name) + "\n")
+    (tmp_path / "username").write_text(ufm.user)
+    return tmp_path
+
+
+def source(ufm: UfmServer, secrets: Path, auth: Auth = Auth.TOKEN, **more: Any) -> UfmSource:
+    return UfmSource(UfmSpec(url=ufm.url, auth=auth, credentials=secrets, **more))
+
+
+async def snapshot_of(source: UfmSource) -> Snapshot:
+    try:
+        reading = await source.read()
+        assert reading.snapshot is not None
+        return reading.snapshot
+    finally:
+        await source.close()
+
+
+@pytest.mark.parametrize("auth", [Auth.BASIC, Auth.SESSION, Auth.TOKEN])
+async def test_each_login_reads_the_fabric_whole(ufm: UfmServer, secrets: Path, auth: Auth) -> None:
+    found = await snapshot_of(source(ufm, secrets, auth, page=50))
+    assert set(found.hosts) == set(ufm.snapshot.hosts)
+    assert set(found.trunks) == set(ufm.snapshot.trunks)
+    assert found.switches == ufm.snapshot.switches
+
+
+async def test_a_token_is_sent_under_the_other_word_where_the_first_is_refused(ufm: UfmServer, secrets: Path) -> None:
+    ufm.word = "Bearer"
+    assert len((await snapshot_of(source(ufm, secrets))).hosts) == 64
+
+
+async def test_wrong_credentials_are_told_without_them(ufm: UfmServer, secrets: Path) -> None:
+    (secrets / "token").write_text("another-secret")
+    (secrets / "password").write_text("another-secret")
+    for auth in (Auth.TOKEN, Auth.BASIC, Auth.SESSION):
+        with pytest.raises(InvalidRequest, match="401") as told:
+            await source(ufm, secrets, auth).read()
+        assert "another-secret" not in repr(told.value) + str(told.value) + str(told.value.__cause__)
+    (secrets / "token").unlink()
+    with pytest.raises(InvalidRequest, match="token: No such file"):
+        await source(ufm, secrets).read()
+
+
+async def test_nothing_is_fetched_while_counters_stand_still(ufm: UfmServer, secrets: Path) -> None:
+    one = source(ufm, secrets)
+    assert (await one.read()).snapshot is not None
+    for _ in range(3):
+        assert (await one.read()).snapshot is None
+    assert ufm.asked["/resources/ports"] == 1
+    ufm.move()
+    assert (await one.read()).snapshot is not None
+    await one.close()
+
+
+async def test_versions_without_pages_or_counters_are_read_too(ufm: UfmServer, secrets: Path) -> None:
+    ufm.fail(pages=False, versioning=False)
+    one = source(ufm, secrets, resync_s=10.0)
+    found = (await one.read()).snapshot
+    assert found is not None
+    assert set(found.hosts) == set(ufm.snapshot.hosts)
+    await one.close()
+
+
+async def test_a_session_that_ended_is_begun_anew(ufm: UfmServer, secrets: Path) -> None:
+    one = source(ufm, secrets, Auth.SESSION)
+    await one.read()
+    ufm.log_out()
+    ufm.move()
+    assert (await one.read()).snapshot is not None
+    await one.close()
+
+
+@pytest.mark.parametrize(
+    ("faults", "told"),
+    [
+        ({"down": True}, "answers 503"),
+        ({"logged_out": True}, "page of HTML"),
+        ({"cut": True}, "ends in the middle"),
+        ({"cut": True, "pages": False}, "ends in the middle"),
+        ({"half_paged": True}, "says 256 rows and has 250"),
+        ({"empty": True}, "is empty"),
+        ({"redirects_to": "http://127.0.0.1:1/steal"}, "sends us elsewhere"),
+    ],
+)
+async def test_what_is_no_whole_answer_is_refused(ufm: UfmServer, secrets: Path, faults: dict[str, Any], told: str) -> None:
+    ufm.fail(**faults)
+    with pytest.raises(Unavailable, match=told):
+        await source(ufm, secrets, page=50).read()
+
+
+async def test_time_and_size_are_bounded(ufm: UfmServer, secrets: Path) -> None:
+    ufm.fail(slow_s=3.0)
+    with pytest.raises(Unavailable, match="within 1 s"):
+        await source(ufm, secrets, timeout_s=1.0).read()
+    ufm.fail(endless=True)
+    with pytest.raises(Unavailable, match="more than 4 MiB"):
+        await source(ufm, secrets, most_mib=4).read()
+
+
+async def test_rows_with_anything_in_them_are_left_out_one_by_one(ufm: UfmServer, secrets: Path) -> None:
+    ufm.fail(garbage=True)
+    found = await snapshot_of(source(ufm, secrets))
+    assert found.problems
+    assert 0 < len(found.hosts) <= 64
+    build(found)
+
+
+async def test_pages_are_read_again_while_counters_move_and_taken_in_the_end(ufm: UfmServer, secrets: Path) -> None:
+    ufm.fail(moves=True)
+    one = source(ufm, secrets)
+    assert (await one.read()).snapshot is not None
+    assert ufm.asked["/resources/ports"] == 3
+    await one.close()
+
+
+@pytest.mark.parametrize("new", [True, False])
+async def test_failovers_and_what_went_down_are_counted_since_the_last_reading(
+    ufm: UfmServer, secrets: Path, new: bool
+) -> None:
+    ufm.new_events = new
+    ufm.tell(602, "old news")
+    one = source(ufm, secrets)
+    assert (await one.read()).failovers == 0
+    for number in (512, 329, 331, 64, 328):
+        ufm.tell(number)
+    ufm.move()
+    reading = await one.read()
+    assert (reading.failovers, reading.downs) == (1, 2)
+    assert (await one.read()).downs == 0
+    await one.close()
+
+
+async def test_a_port_that_went_down_is_read_as_such(ufm: UfmServer, secrets: Path) -> None:
+    links = ufm.snapshot.hosts
+    ufm.snapshot = replace(ufm.snapshot, hosts=(replace(links[0], up=False, switch="", switch_port=0), *links[1:]))
+    graph = build(await snapshot_of(source(ufm, secrets)))
+    assert [str(finding) for finding in graph.findings] == [f"{links[0].host} has no link on rail 1 ({links[0].hca})"]
+
+
+def test_credentials_have_no_place_in_an_address_and_go_nowhere_in_the_clear(tmp_path: Path) -> None:
+    for url in ("https://user:pass@ufm", "http://ufm.example.org", "ftp://ufm", "https://ufm/?token=x", "https://"):
+        with pytest.raises(ValueError, match="url"):
+            UfmSpec(url=url, credentials=tmp_path)
