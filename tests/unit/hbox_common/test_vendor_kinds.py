@@ -1,63 +1,15 @@
 """Every other maker's cards: what each registers, asks for and gives, by HAMi's rules for it (reference hami §2)."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import VENDORS, Card, CardSlice, Vendor
-from hbox_common.model.devices import Ask, CardAllocation, DeviceLabel, Fitted, NodeReport, PodDevices, Refused, booked
+from hbox_common.model import VENDORS, Card, CardSlice
+from hbox_common.model.devices import Ask, DeviceLabel, NodeReport, PodDevices
 from hbox_common.model.devices.vendor import CARD_POLICY
 
-
-def kind(word: str) -> Vendor:
-    return VENDORS.kind(word)
-
-
-def registered(
-    word: str, annotation: str = "", amounts: Mapping[str, int] | None = None, labels: Mapping[str, str] | None = None
-) -> tuple[Card, ...]:
-    vendor = kind(word)
-    notes = {getattr(vendor, "register_annotation", ""): annotation} if annotation else {}
-    cards = vendor.register(NodeReport("n", amounts or {}, labels or {}, notes))
-    return tuple(replace(card, kind=word) for card in cards)
-
-
-def asked(word: str, amounts: Mapping[str, str | float], wishes: Mapping[str, str] | None = None) -> Ask:
-    ask = kind(word).ask(amounts, wishes or {})
-    assert ask is not None
-    return ask
-
-
-def tried(
-    cards: Sequence[Card],
-    *asks: Ask,
-    used: Mapping[int, CardAllocation] | None = None,
-    facts: Mapping[str, str] | None = None,
-    **wishes: str,
-) -> Fitted | Refused:
-    pod = PodDevices(
-        tuple(replace(ask, container=i) for i, ask in enumerate(asks)),
-        containers=len(asks),
-        wishes=tuple(sorted((name.replace("__", "/").replace("_", "-"), text) for name, text in wishes.items())),
-    )
-    return VENDORS.fit(cards, used or {}, pod, facts or {})
-
-
-def given(found: Fitted | Refused) -> list[list[int]]:
-    assert isinstance(found, Fitted), found
-    return [[s.index for s in container] for container in found.layout]
-
-
-def labels(found: Fitted | Refused) -> dict[DeviceLabel, int]:
-    assert isinstance(found, Refused), found
-    return dict(found.cards)
-
-
-def used_by(*slices: CardSlice) -> dict[int, CardAllocation]:
-    return booked({}, slices)
-
+from .vendorcases import asked, given, kind, labels, registered, score, tried, used_by
 
 # Cambricon.
 
@@ -217,8 +169,7 @@ def test_dies_come_from_the_card_with_the_most_that_are_free() -> None:
     cards = dies("a", "a", "b", "b")
     taken = tried(cards, va(3), used=used_by(CardSlice(0, 0, 0)))
     assert sorted(given(taken)[0]) == [1, 2, 3]
-    assert isinstance(taken, Fitted)
-    assert taken.score == pytest.approx(2 / 3)
+    assert score(taken) == pytest.approx(2 / 3)
     assert sorted(given(tried(cards, va(2), used=used_by(CardSlice(0, 0, 0))))[0]) == [2, 3]
 
 

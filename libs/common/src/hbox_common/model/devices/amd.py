@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from hbox_common.errors import InvalidRequest
 
 from .asking import Ask
+from .cards import ALL_CORES, Card, CardSlice
 from .hami import HamiVendor
+from .handshake import NODE_LOCK
 from .vendor import Figures, Quantity, whole_number
 
 _USE_UUID, _NOUSE_UUID, _NOUSE_TYPE = "amd.com/use-gpu-uuid", "amd.com/nouse-gpu-uuid", "amd.com/nouse-gputype"
@@ -21,6 +23,11 @@ class Amd(HamiVendor):
         if whole_number(self.cores, asked) == 0:
             raise InvalidRequest(f"{self.cores} is 0", hint="write the percentage of one card's compute units, 1 to 100")
         return HamiVendor.ask(self, asked, wishes)
+
+    def device_text(self, card: Card, taken: CardSlice) -> str:
+        """The product's name stands in the place of the word, and compute in units."""
+        units = card.says.units
+        return f"{card.uuid},{card.model},{taken.memory_mib},{min(max(units * taken.cores // ALL_CORES, 1), units)}"
 
 
 AMD = Amd(
@@ -37,6 +44,8 @@ AMD = Amd(
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID, _NOUSE_TYPE),
     allocated_annotation="hami.io/amd-devices-allocated",
+    to_allocate_annotation="hami.io/amd-devices-to-allocate",
+    node_lock=NODE_LOCK,
     cores_unnamed=100,
     cores_in_percent=False,  # allocations count compute units
     # By AMD's data sheets, both ways over all links.

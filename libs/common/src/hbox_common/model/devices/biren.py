@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from .asking import Ask
 from .hami import HamiVendor
+from .handshake import NODE_LOCK
 from .vendor import Quantity, Vendor
 
 _USE_UUID, _NOUSE_UUID = "birentech.com/use-gpuuuid", "birentech.com/nouse-gpuuuid"
@@ -30,5 +31,7 @@ BIREN = SlotVendor(
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID),
     allocated_annotation="hami.io/Biren-devices-allocated",
+    to_allocate_annotation="hami.io/Biren-devices-to-allocate",
+    node_lock=NODE_LOCK,
     always_fits=True,
 )

@@ -12,6 +12,7 @@ from hbox_common.errors import InvalidRequest
 from .asking import Ask
 from .cards import ALL_CORES, MAX_CARDS, MAX_MEMORY_MIB, Card
 from .hami import CountedVendor, HamiVendor
+from .layout import Layout
 from .vendor import NodeReport, Quantity
 
 _USE_UUID, _NOUSE_UUID = "cambricon.com/use-gpuuuid", "cambricon.com/nouse-gpuuuid"
@@ -47,7 +48,20 @@ class SummedVendor(CountedVendor):
         return ask if ask is None or ask.count == 1 else Ask(self.kind, ask.count)
 
 
-CAMBRICON = SummedVendor(
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cambricon(SummedVendor):
+    def annotate(self, layout: Layout, cards: Mapping[int, Card], *, node: str = "", now: float = 0.0) -> dict[str, str]:
+        """The plugin reads the first card alone, as `<index>_<percent>_<units of memory>`."""
+        notes = SummedVendor.annotate(self, layout, cards, node=node, now=now)
+        first = next((s for one in layout for s in one), None)
+        if first is not None:
+            index = cards[first.index].uuid.rpartition("-")[2]
+            notes["CAMBRICON_DSMLU_PROFILE"] = f"{index}_{first.cores}_{first.memory_mib // self.memory_unit_mib}"
+            notes["CAMBRICON_DSMLU_ASSIGNED"] = "false"
+        return notes
+
+
+CAMBRICON = Cambricon(
     name="cambricon",
     kind="MLU",
     cards="cambricon.com/vmlu",
@@ -63,5 +77,7 @@ CAMBRICON = SummedVendor(
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID),
     allocated_annotation="hami.io/cambricon-mlu-devices-allocated",
+    to_allocate_annotation="hami.io/cambricon-mlu-devices-to-allocate",
+    node_lock="cambricon.com/dsmlu.lock",
     cores_unnamed=100,
 )

@@ -24,6 +24,7 @@ class Profile:
     memory_mib: int
     units: int = 0  #: of the card's compute, in percent
     placements: tuple[tuple[int, int], ...] = ()  #: (start, size) in the card's slices; empty: anywhere
+    id: str = ""  #: as the plugin calls it, where that is not its name
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,9 @@ class CardVendor(Vendor):
         if isinstance(chosen, DeviceLabel):
             labels[chosen] += len(fitting)
             return refused(offer, labels)
+        if len(chosen) < ask.count:
+            labels[DeviceLabel.TOO_FEW] = len(chosen)
+            return refused(offer, labels)
         return tuple(chosen)
 
     def policy(self, offer: Offer) -> CardPolicy:
@@ -137,7 +140,7 @@ class CardVendor(Vendor):
 
     def choose(self, offer: Offer, fitting: Sequence[Fitting], ask: Ask) -> Sequence[CardSlice] | DeviceLabel:  # noqa: ARG002
         """`ask.count` of the slices that fit, which come in the order of the pod's policy: the first of them. Without a policy that order is by index for
-        whole cards, and for parts by what is left."""
+        whole cards, and for parts by what is left. Fewer: so many go together; a label: none of those that fit do."""
         return [taken for _, taken in fitting[: ask.count]]
 
     def card_score(self, offer: Offer, card: Card, taken: CardSlice) -> float:
@@ -160,6 +163,11 @@ class CardVendor(Vendor):
             + sum(card.cores for card in held) / (ALL_CORES * len(held))
             + sum(card.memory_mib for card in held) / max(memory, 1)
         )
+
+
+def place(offer: Offer, card: Card) -> int:
+    """The card's index as its plugin has it: where a node has several kinds, those of the second start at a multiple of 16 (`Vendors.cards_of`)."""
+    return card.index - min(one.index for one in offer.cards) // 16 * 16
 
 
 def together(fitting: Sequence[tuple[Card, CardSlice]], count: int) -> list[CardSlice]:

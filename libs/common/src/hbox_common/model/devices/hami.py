@@ -104,12 +104,17 @@ class HamiVendor(CardVendor):
     def registered(self, node: NodeReport) -> bool:
         return self.register_annotation in node.annotations
 
-    def annotate(self, layout: Layout, cards: Mapping[int, Card]) -> dict[str, str]:
+    def annotate(
+        self,
+        layout: Layout,
+        cards: Mapping[int, Card],
+        *,
+        node: str = "",  # noqa: ARG002
+        now: float = 0.0,  # noqa: ARG002
+    ) -> dict[str, str]:
         """Both annotations alike: `<uuid>,<kind>,<MiB>,<cores>:` a card, `;` a container (reference hami §1.1)."""
-        if not self.to_allocate_annotation:
-            return {}
         text = "".join("".join(self.device_text(cards[s.index], s) + ":" for s in one) + ";" for one in layout)
-        return {self.to_allocate_annotation: text, self.allocated_annotation: text}
+        return {name: text for name in (self.to_allocate_annotation, self.allocated_annotation) if name}
 
     def device_text(self, card: Card, taken: CardSlice) -> str:
         """One card of a container, as the plugin reads it."""
@@ -156,6 +161,9 @@ class CountedVendor(HamiVendor):
         if count > MAX_CARDS:
             raise InvalidRequest(f"allocatable {self.cards}: {count} cards on one node")
         return tuple(self.card(node, index, count) for index in range(count))
+
+    def registered(self, node: NodeReport) -> bool:
+        return bool(self.allocated_annotation and node.amounts.get(self.cards, 0))
 
     def card(self, node: NodeReport, index: int, count: int) -> Card:  # noqa: ARG002  most vendors' are all alike
         return Card(

@@ -1,6 +1,7 @@
 """Hygon's DCUs, shared by HAMi (reference hami §2.9)."""
 
 from .hami import HamiVendor
+from .handshake import NODE_LOCK
 
 _USE_UUID, _NOUSE_UUID, _NOUSE_TYPE = "hygon.com/use-gpuuuid", "hygon.com/nouse-gpuuuid", "hygon.com/nouse-dcutype"
 
@@ -17,5 +18,7 @@ HYGON = HamiVendor(
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID, _NOUSE_TYPE),
     allocated_annotation="hami.io/dcu-devices-allocated",
+    to_allocate_annotation="hami.io/dcu-devices-to-allocate",
+    node_lock=NODE_LOCK,
     cores_unnamed=100,
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from .asking import Ask
 from .hami import HamiVendor
+from .handshake import NODE_LOCK
 from .vendor import Quantity
 
 #: HAMi's words.
@@ -36,6 +37,8 @@ def _kind(word: str) -> Iluvatar:
         nouse_uuid=nouse,
         wishes=(use, nouse),
         allocated_annotation=f"hami.io/{word}-devices-allocated",
+        to_allocate_annotation=f"hami.io/{word}-devices-to-allocate",
+        node_lock=NODE_LOCK,
     )
 
 

@@ -16,6 +16,7 @@ from .cards import ALL_CORES, Card, CardSlice
 from .fitting import Offer
 from .hami import CountedVendor
 from .labels import DeviceLabel
+from .layout import Layout
 from .vendor import Quantity, whole_number
 
 #: Of `sgpu-memory`, for one card.
@@ -62,6 +63,18 @@ class Mthreads(SummedVendor):
     def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
         return CardSlice(card.index, min(cores, UNITS) * ALL_CORES // UNITS, memory_mib)
 
+    def device_text(self, card: Card, taken: CardSlice) -> str:
+        return f"{card.uuid},{self.kind},{taken.memory_mib},{-(-taken.cores * UNITS // ALL_CORES)}"
+
+    def annotate(self, layout: Layout, cards: Mapping[int, Card], *, node: str = "", now: float = 0.0) -> dict[str, str]:
+        notes = CountedVendor.annotate(self, layout, cards, node=node, now=now)
+        own = next((one for one in layout if one), ())
+        return notes | {
+            "mthreads.com/gpu-index": ",".join(cards[s.index].uuid.rpartition("-")[2] for s in own),
+            "mthreads.com/predicate-node": node,
+            "mthreads.com/predicate-time": str(int(now * 1e9)),
+        }
+
 
 MTHREADS = Mthreads(
     name="mthreads",
@@ -78,4 +91,5 @@ MTHREADS = Mthreads(
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID),
     allocated_annotation="hami.io/mthreads-vgpu-devices-allocated",
+    to_allocate_annotation="hami.io/mthreads-vgpu-devices-to-allocate",
 )

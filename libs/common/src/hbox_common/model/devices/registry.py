@@ -6,18 +6,23 @@ from dataclasses import replace
 from hbox_common.errors import Bug, InvalidRequest
 
 from .amd import AMD
+from .ascend import ASCEND
 from .asking import PodDevices
 from .biren import BIREN
 from .bymodel import CountedByModel
 from .cambricon import CAMBRICON
 from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
+from .enflame import GCU, SHARED_GCU
 from .fitting import Fitted, Refused, fit
 from .gaudi import GAUDI
 from .handshake import assignment
 from .hygon import HYGON
 from .iluvatar import ILUVATAR
+from .kunlun import KUNLUN, XPU
 from .layout import Layout
+from .metax import METAX_GPU, METAX_SGPU
 from .mthreads import MTHREADS
+from .neuron import NEURON
 from .nvidia import NVIDIA
 from .vastai import VASTAI
 from .vendor import COMMON_WISHES, Figures, NodeReport, Vendor
@@ -137,7 +142,7 @@ class Vendors:
         for kind in dict.fromkeys(by_index[s.index].kind for one in layout for s in one):
             if kind in registered and kind in self._kinds:
                 own = tuple(tuple(s for s in one if by_index[s.index].kind == kind) for one in layout)
-                notes |= self._kinds[kind].annotate(own, by_index)
+                notes |= self._kinds[kind].annotate(own, by_index, node=node, now=now)
         return notes | assignment(node, now) if notes else notes
 
     def node_locks(self, slices: Sequence[CardSlice], cards: Sequence[Card], registered: Collection[str]) -> tuple[str, ...]:
@@ -170,4 +175,22 @@ class Vendors:
         return sorted((name for name in amounts if name in self._ranks), key=self._ranks.__getitem__)
 
 
-VENDORS = Vendors(NVIDIA, AMD, HYGON, CAMBRICON, *ILUVATAR, MTHREADS, BIREN, VASTAI, GAUDI)
+VENDORS = Vendors(
+    NVIDIA,
+    AMD,
+    HYGON,
+    *ASCEND,
+    CAMBRICON,
+    METAX_GPU,
+    METAX_SGPU,
+    KUNLUN,
+    XPU,
+    NEURON,
+    GCU,
+    SHARED_GCU,
+    *ILUVATAR,
+    MTHREADS,
+    BIREN,
+    VASTAI,
+    GAUDI,
+)

@@ -12,6 +12,7 @@ from .biren import SlotVendor
 from .cards import Card, CardSlice
 from .cardvendor import CardVendor, largest_share, together
 from .fitting import Offer
+from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 
 _USE_UUID, _NOUSE_UUID = "vastaitech.com/use-gpuuuid", "vastaitech.com/nouse-gpuuuid"
@@ -55,5 +56,7 @@ VASTAI = Vastai(
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID),
     allocated_annotation="hami.io/Vastai-devices-allocated",
+    to_allocate_annotation="hami.io/Vastai-devices-to-allocate",
+    node_lock=NODE_LOCK,
     always_fits=True,
 )

@@ -136,10 +136,17 @@ class Vendor(ABC):
         """Whether a plugin of HAMi's has registered this node's cards of this kind: its pods need `annotate`."""
         return False
 
-    def annotate(self, layout: Layout, cards: Mapping[int, Card]) -> dict[str, str]:  # noqa: ARG002  a vendor without a protocol
+    def annotate(
+        self,
+        layout: Layout,  # noqa: ARG002  a vendor without a protocol
+        cards: Mapping[int, Card],  # noqa: ARG002
+        *,
+        node: str = "",  # noqa: ARG002
+        now: float = 0.0,  # noqa: ARG002
+    ) -> dict[str, str]:
         """What the device plugin of this kind reads on a pod: annotations, written in the call that binds it. `layout`: what each container has of this kind,
-        init containers first, empty for one that has nothing; `cards`: those of the node, by index. Pure: what is true of all kinds (node, time, phase) is
-        `handshake.assignment`."""
+        init containers first, empty for one that has nothing; `cards`: those of the node, by index; `now`: seconds since the epoch, for plugins that read a
+        time of their own. Pure: what is true of all kinds (node, time, phase) is `handshake.assignment`."""
         return {}
 
     def rebuild(
