@@ -69,6 +69,48 @@ def test_the_kubelet_says_which_cards_it_gave(platform: Up) -> None:
     assert told["default/a/main"] == {uuids[index] for index in by_kubelet["default/a"]}
 
 
+def test_the_books_follow_the_kubelet_and_go_on_so_after_a_restart(platform: Up) -> None:
+    def agree() -> bool:
+        item = shown(platform, "plain", 2)
+        return holders(item, "books") == holders(item, "kubelet")
+
+    until(agree, timeout_s=20, what="books that follow the kubelet")
+    before = platform.pids()["quota-ledger"]
+    os.kill(before, signal.SIGKILL)
+    until(lambda: platform.pids()["quota-ledger"] != before, timeout_s=20, what="another ledger")
+    until(lambda: platform.hbox("check").returncode == 0, timeout_s=60, what="a platform that is well")
+    assert agree()
+    audit = platform.json("audit")
+    assert audit["faults"] == []
+    assert not [note for note in audit["notes"] if "somebody else than HBox" in note]
+
+
+async def test_what_is_left_by_the_books_is_what_is_left(platform: Up) -> None:
+    """Four cards are free: one pod gets them all, by books and kubelet, and the next waits."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        for name, cards in (("rest", "4"), ("late", "1")):
+            body = pod(name)
+            body["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "plain"}
+            body["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = cards
+            await client.json("POST", PODS.path("default"), body=body)
+            if name == "rest":
+                until(
+                    lambda: len(holders(shown(platform, "plain", 3), "kubelet").get("default/rest", ())) == 4,
+                    timeout_s=20,
+                    what="rest",
+                )
+        item = until(
+            lambda: (i := shown(platform, "plain", 3)) and holders(i, "books") == holders(i, "kubelet") and i,
+            timeout_s=20,
+            what="books",
+        )
+        assert all(card["freePercent"] == 0 for card in item["cards"])
+        assert "late" not in await placed(client, "default")
+        for name in ("late", "rest"):
+            await client.json("DELETE", PODS.path("default", name))
+        until(lambda: shown(platform, "plain", 2), timeout_s=20, what="room")
+
+
 def test_slots_of_hamis_plugin_say_nothing_of_cards(platform: Up) -> None:
     item = shown(platform, "slots", 1)
     assert item["identity"] == "the device plugin follows HBox's choice, which is written on the pod"

@@ -23,6 +23,7 @@ from hbox_common.events import (
     JobsPage,
     JobsWithdrawn,
     JobTermsPending,
+    NodeDevicesChanged,
     NodeStateChanged,
     OutcomesObserved,
     PlansProposed,
@@ -123,7 +124,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(rules.run(conditions.queues))
                 tasks.create_task(
                     bus.follow(
-                        [NodeStateChanged, HealthVerdict, PodGroupsCounted],
+                        [NodeStateChanged, HealthVerdict, PodGroupsCounted, NodeDevicesChanged],
                         shell.on_state,
                         start=Start.LAST_PER_SUBJECT,
                         on_ready=shell.state_read.set,
@@ -210,6 +211,8 @@ class Shell:
         for delivery in deliveries:
             if isinstance(delivery.event, NodeStateChanged):
                 self._ledger.node(delivery.event.node)
+            elif isinstance(delivery.event, NodeDevicesChanged):
+                self._ledger.devices(delivery.event.devices)
             elif isinstance(delivery.event, HealthVerdict):
                 self._ledger.verdict(delivery.event.verdict)
             elif isinstance(delivery.event, PodGroupsCounted):

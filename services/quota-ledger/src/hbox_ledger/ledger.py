@@ -30,6 +30,7 @@ from hbox_common.model import (
     ClaimState,
     ClassQuota,
     Index,
+    NodeDevices,
     NodeName,
     NodeState,
     PlanId,
@@ -48,7 +49,7 @@ from . import metrics
 from .adapters import load, mending, rollup, tables
 from .adapters.journal import Head, Repeated
 from .caches import ChangedQueues, RecentIds
-from .core import arbitrate, budget, lifecycle, loans, recovery, usage
+from .core import arbitrate, budget, given, lifecycle, loans, recovery, usage
 from .core.chain import ASIDE, Record
 from .core.claimrecord import Decision
 from .core.fitting import fitting
@@ -59,6 +60,7 @@ from .core.reconcile import Comparison, in_order
 from .core.recovery import StreamHistory
 from .core.step import Step
 from .core.storm import Storm
+from .kubelets import Kubelets
 from .messages import messages_of
 from .pace import Pace
 from .relay import WINDOW, Outgoing, Relay
@@ -111,6 +113,7 @@ class Ledger:
         self._lock = asyncio.Lock()
         self._answered, self._handled = RecentIds(), RecentIds()
         self._overbooked: dict[NodeName, str] = {}  #: with what is said of it
+        self._kubelets = Kubelets(clock)
         self._stale = False
         self._committed = self.state.index  #: what the database has said to be on disk
         self._gone_since: dict[QueueName, float] = {}  #: when this process told of those of `gone`
@@ -195,6 +198,7 @@ class Ledger:
         """A node's inventory, as it is from now on."""
         before = self.state.nodes.get(state.name)
         self.state.know(state.name, state)
+        self._kubelets.node_changed(state.name)
         old, new = (models_on(one) if one is not None and not one.gone else set() for one in (before, state))
         if old != new:
             self._models_moved(new - old, old - new)
@@ -209,6 +213,10 @@ class Ledger:
                 del self.models[model]
         if self.models.keys() != known and self.state.by_model:
             self.touch_all()
+
+    def devices(self, said: NodeDevices) -> None:
+        """What a kubelet gave to whom; the books follow at the next tick."""
+        self._kubelets.hear(said)
 
     def verdict(self, verdict: Verdict) -> None:
         """What may be used of a node, from now on."""
@@ -255,7 +263,8 @@ class Ledger:
             self.state.storm.pass_(self._clock())
             if not self.state.frozen:
                 notes = self._overbookings()
-                await self._turn(self._tick, notes=notes)
+                moves, differing = self._kubelets.look(self.state)
+                await self._turn(partial(self._tick, moves), notes=notes + differing)
         metrics.LIVE.set(len(self.state.live))
         metrics.OPEN.set(len(self.state.open))
         metrics.quotas(self.state.card_quotas)
@@ -281,7 +290,9 @@ class Ledger:
         metrics.OVERBOOKED.set(len(self._overbooked))
         return notes
 
-    def _tick(self, step: Step) -> None:
+    def _tick(self, moves: Iterable[given.Moves], step: Step) -> None:
+        for one in moves:
+            metrics.CARDS_FOLLOWED.inc(given.move(self.state, step, one))
         lifecycle.tick(self.state, step)
         if self._relay.reaches:  # else it waits in the outbox, where it would stand once more every two minutes
             lifecycle.send_again(self.state, step)

@@ -25,6 +25,10 @@ SUSPECTS = gauge(
     "ledger_suspects",
     "Claims whose pods the last list of pods lacks; they hold until the API server says that their pods are gone",
 )
+CARD_CONFLICTS = gauge(
+    "ledger_card_conflicts", "Nodes on which pods have other cards by their kubelet than by the books, for good"
+)
+CARDS_FOLLOWED = counter("ledger_claims_moved", "Claims moved to the cards that a kubelet gave")
 OVERBOOKED = gauge("ledger_overbooked_nodes", "Nodes that hold more than they have: they shrank, or their pods grew")
 EPOCH = gauge("ledger_epoch", "The epoch of the ledger")
 QUOTA_USED = gauge(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.model import Claim, ClaimState, Resources, format_slices
+from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import ALL_CORES, VENDORS
 
 from .cluster import AuditGang, AuditNode, AuditPod
@@ -200,6 +201,8 @@ def _differs(pod: AuditPod, claim: Claim) -> str:
     """What the pod's annotations say that its claim does not; empty where they agree, or say nothing of a pod that was found bound."""
     held = format_slices(tuple(sorted(claim.slices, key=lambda s: s.index)))
     said = None if pod.slices is None else format_slices(tuple(sorted(pod.slices, key=lambda s: s.index)))
+    if claim.reason == KUBELET_GAVE:  # what was planned stands on it
+        return ""
     if claim.plan:
         if said == held and pod.claim == claim.id:
             return ""

@@ -14,6 +14,9 @@ from .node import NodeState, Verdict
 from .pools import amounts_in
 from .resources import Resources, add, shortfall
 
+#: Of a live claim: its cards are not those that were planned, but those that its node's kubelet says it gave.
+KUBELET_GAVE = "its kubelet gave it these cards"
+
 
 class ClaimState(StrEnum):
     """PENDING -> POSTED | VOID, POSTED -> VOID; never back (S12)."""
@@ -43,7 +46,7 @@ class Claim:
     requests: Resources
     slices: tuple[CardSlice, ...] = ()
     state: ClaimState = ClaimState.PENDING
-    reason: str = ""  #: why it is void
+    reason: str = ""  #: why it is void; `KUBELET_GAVE` of a live one of which that is so
     min_member: int = 1  #: of its job: what has to stay for the job to stay whole
     preemptable: bool = True  #: whether it may be evicted for others at all: the ledger's word (`rights.may_be_protected`)
     created_at: float = 0.0  #: of its job, in seconds since the epoch

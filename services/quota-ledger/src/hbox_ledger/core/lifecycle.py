@@ -19,6 +19,7 @@
     POSTED    revoke          outcome BOUND, CONFLICT                                      same, it stays; evict if its gang is unwound
     POSTED    any             outcome of its bind                                          same (late news)
     live      any             pod seen terminal or gone                                    VOID
+    POSTED    none            its kubelet gave it other cards (`given`)                   VOID, and a claim as found, on these
     POSTED    none            pod seen there, with more or less cpu or memory              VOID, and a claim as found
     POSTED    any             consistent read of its pod, by uid: gone, or terminal         VOID
     VOID      -               consistent read of its pod, by uid: there, told gone in error  a claim as found
@@ -59,6 +60,7 @@ from hbox_common.model import (
     is_host_port,
     is_offline,
 )
+from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 from hbox_common.pacing import backoff_s
@@ -193,6 +195,8 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
 
 def _contradicted(state: LedgerState, claim: Claim, fact: PodFact) -> bool:
     """Whether the pod proves that it holds other cards, by another claim that was issued for it: one that these books have lost, or gave up too early."""
+    if claim.reason == KUBELET_GAVE:  # what is written on it is what was planned
+        return False
     return fact.claim != claim.id and fact.slices != claim.slices and proven(state, fact)
 
 

@@ -1,0 +1,150 @@
+"""Which cards pods really got, where their kubelet chooses: the books follow what is true.
+
+Under a device plugin without HAMi's protocol a plan says how many cards a pod gets, and which ones is a guess. node-agent tells what the kubelet gave, by the
+ids of devices and the uids of pods; claims of those pods are moved to these cards: voided, and entered anew as found, like one whose pod was resized.
+
+A claim moves when its cards are held by nobody else, or by claims that move with it: else a card would be counted twice while the other's own word is on its
+way, and a plan could have room that nobody has. What does not agree for good is a conflict, and said: two pods on one card, another number of cards, a card
+that a pod has by the kubelet and another one by the books.
+
+Nothing is followed where ids are no cards of the inventory (slots of HAMi's plugin, whose cards are HBox's own choice), nor where the pod's uid is not known:
+a name may come back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from hbox_common.model import CardSlice, Claim, ClaimId, ClaimState, NodeDevices, NodeState, PlanId, PodUid, cards_by_model
+from hbox_common.model.claim import KUBELET_GAVE
+from hbox_common.model.devices import VENDORS
+from hbox_common.model.devices.identity import made_up
+from hbox_common.model.nodedevices import card_of
+
+from .claimrecord import ClaimRecord, Decision
+from .identity import found_claim_id
+from .ledgerstate import LedgerState
+from .lifecycle import end
+from .step import Step
+
+ACTOR = "node-agent"
+
+
+@dataclass(slots=True)
+class Moves:
+    """What follows from a kubelet's word. `waits`: more may follow from the same word, once claims are posted or others move."""
+
+    slices: dict[ClaimId, tuple[CardSlice, ...]] = field(default_factory=dict)
+    conflicts: list[str] = field(default_factory=list)
+    waits: bool = False
+
+
+def moves(state: LedgerState, said: NodeDevices) -> Moves:
+    """The claims of a node that are on other cards than their kubelet says."""
+    found = Moves()
+    node = state.nodes.get(said.node)
+    if node is None or node.gone:
+        return found
+    wanted: dict[ClaimId, list[int]] = {}
+    for uid, indexes in _given(node, said).items():
+        id_ = state.by_pod.get(uid)
+        record = state.live[id_] if id_ is not None else None
+        if record is None or record.claim.state is ClaimState.PENDING:
+            found.waits = True
+            continue
+        claim = record.claim
+        if claim.node != said.node or sorted(s.index for s in claim.slices) == indexes:
+            continue
+        if len(claim.slices) != len(indexes) or not all(s.whole for s in claim.slices):
+            found.conflicts.append(
+                f"{_name(claim)} has {len(indexes)} cards by its kubelet, and {len(claim.slices)} or parts of them by the books"
+            )
+        elif record.decision is not Decision.NONE or claim.id in state.evicting or claim.job in state.gangs:
+            found.waits = True
+        else:
+            wanted[claim.id] = indexes
+    if wanted:
+        _settle(state, node, wanted, found)
+    return found
+
+
+def move(state: LedgerState, step: Step, found: Moves) -> int:
+    """Moves them; how many."""
+    records = [state.live[id_] for id_ in found.slices if id_ in state.live]
+    for record in records:
+        end(state, step, record, actor=ACTOR, cause=KUBELET_GAVE)
+    for record in records:
+        claim = record.claim
+        slices = found.slices[claim.id]
+        moved = replace(
+            claim,
+            id=found_claim_id(claim.pod_uid, state.epoch, state.index),
+            plan=PlanId(""),
+            slices=slices,
+            state=ClaimState.POSTED,
+            reason=KUBELET_GAVE,
+            claimed_at=step.now,
+            models=cards_by_model(state.nodes.get(claim.node), slices),
+        )
+        entered = ClaimRecord(moved, record.resource_version, deadline=0.0, changed_at=step.now, forced=True)
+        state.enter(step, entered, actor=ACTOR, cause=KUBELET_GAVE)
+    return len(records)
+
+
+def _given(node: NodeState, said: NodeDevices) -> dict[PodUid, list[int]]:
+    """Cards by pod, sorted; without those pods that hold anything which is no card of the inventory."""
+    cards = {card.uuid: card.index for card in node.cards if not made_up(node.name, card)}
+    found: dict[PodUid, list[int]] = {}
+    strange: set[PodUid] = set()
+    for one in said.holds if cards else ():
+        uid = PodUid(one.uid)
+        for id_ in (id_ for part in one.devices if part.resource in VENDORS.cards for id_ in part.ids):
+            index = card_of(id_, cards)
+            if index is None:
+                strange.add(uid)
+            else:
+                found.setdefault(uid, []).append(index)
+    return {uid: sorted(set(indexes)) for uid, indexes in found.items() if uid and uid not in strange}
+
+
+def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[int]], found: Moves) -> None:
+    """Those of `wanted` that can move together."""
+    holders: dict[int, set[ClaimId]] = {}
+    for record in state.live.values():
+        if record.claim.node == node.name:
+            for s in record.claim.slices:
+                holders.setdefault(s.index, set()).add(record.claim.id)
+    target: dict[int, ClaimId] = {}
+    for id_, indexes in list(wanted.items()):
+        twice = [index for index in indexes if index in target]
+        if twice:
+            other = state.live[target[twice[0]]].claim
+            found.conflicts.append(f"card {twice[0]} is {_name(state.live[id_].claim)}'s and {_name(other)}'s by the kubelet")
+            del wanted[id_]
+        else:
+            target |= dict.fromkeys(indexes, id_)
+    while blocked := _blocked(wanted, holders):
+        for id_, index in blocked.items():
+            other = state.live[min(holders[index] - wanted.keys())].claim
+            found.conflicts.append(
+                f"card {index} is {_name(state.live[id_].claim)}'s by the kubelet, and {_name(other)}'s by the books"
+            )
+            found.waits = True
+            del wanted[id_]
+    for id_, indexes in wanted.items():
+        found.slices[id_] = tuple(_on(node, s, i) for s, i in zip(state.live[id_].claim.slices, indexes, strict=True))
+
+
+def _blocked(wanted: Mapping[ClaimId, list[int]], holders: Mapping[int, set[ClaimId]]) -> dict[ClaimId, int]:
+    """Who would come to a card that somebody keeps, and which."""
+    kept = {index for index, own in holders.items() if own - wanted.keys()}
+    return {id_: min(kept.intersection(indexes)) for id_, indexes in wanted.items() if kept.intersection(indexes)}
+
+
+def _on(node: NodeState, held: CardSlice, index: int) -> CardSlice:
+    """The whole of another card."""
+    card = node.card(index)
+    return replace(held, index=index, memory_mib=held.memory_mib if card is None else card.memory_mib)
+
+
+def _name(claim: Claim) -> str:
+    return f"{claim.namespace}/{claim.pod}"

@@ -1,0 +1,75 @@
+"""What kubelets gave to whom, as they said last, and what of it the books do not follow yet."""
+
+import logging
+from collections.abc import Iterator
+
+from hbox_common.clock import Clock
+from hbox_common.model import NodeDevices, NodeName
+from hbox_common.model.bounds import sanitized
+
+from . import metrics
+from .core.chain import Record
+from .core.given import Moves, moves
+from .core.ledgerstate import LedgerState
+
+log = logging.getLogger(__name__)
+
+#: What does not agree for so long is a conflict: evidence of a pod's start and end is on its way for less.
+CONFLICT_S = 10.0
+#: What may follow later is looked at for so long after it was said: a pod that nobody knows by then is none of ours.
+FRESH_S = 60.0
+#: Nodes looked at in one turn, and characters of what is written down of one.
+AT_ONCE, LONGEST_NOTE = 256, 1000
+
+
+class Kubelets:
+    """`look` once a second, before the turn that moves what it returns."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._said: dict[NodeName, NodeDevices] = {}
+        self._look_at: dict[NodeName, float] = {}  #: since when
+        self._conflicts: dict[NodeName, str] = {}
+
+    def hear(self, said: NodeDevices) -> None:
+        if said.gone:
+            self._said.pop(said.node, None)
+        else:
+            self._said[said.node] = said
+        self._look_at[said.node] = self._clock()
+
+    def node_changed(self, node: NodeName) -> None:
+        """The ids of its cards may be known now."""
+        if node in self._said:
+            self._look_at.setdefault(node, self._clock())
+
+    def look(self, state: LedgerState) -> tuple[list[Moves], list[Record]]:
+        """What is to be moved now, and what is to be written down of conflicts that began or ended."""
+        found: list[Moves] = []
+        notes: list[Record] = []
+        now = self._clock()
+        for node, since in list(self._look_at.items())[:AT_ONCE]:
+            del self._look_at[node]
+            said = self._said.get(node)
+            one = moves(state, said) if said is not None else Moves()
+            if one.slices:
+                found.append(one)
+            lasting = now - since >= CONFLICT_S
+            if (one.conflicts and not lasting) or (one.waits and now - since < FRESH_S):
+                self._look_at[node] = since
+            if lasting or not one.conflicts:
+                notes += self._noted(state, node, "; ".join(sorted(one.conflicts)), now)
+        metrics.CARD_CONFLICTS.set(len(self._conflicts))
+        return found, notes
+
+    def _noted(self, state: LedgerState, node: NodeName, conflict: str, now: float) -> Iterator[Record]:
+        if conflict == self._conflicts.get(node, ""):
+            return
+        if conflict:
+            self._conflicts[node] = conflict
+            log.warning("node %s: kubelet and books differ: %s", node, conflict, extra={"node": node})
+        else:
+            del self._conflicts[node]
+            log.info("node %s: kubelet and books agree again", node, extra={"node": node})
+        change = "cards-differ" if conflict else "cards-agree"  # an arrow is for changes of claims alone
+        yield Record(state.epoch, now, "node-agent", f"node {node}", change, sanitized(conflict, LONGEST_NOTE))

@@ -1,0 +1,213 @@
+"""The books follow what kubelets gave, and say where they cannot."""
+
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.events import BindOutcome
+from hbox_common.model import (
+    CardSlice,
+    ClaimState,
+    ContainerHolds,
+    DeviceIds,
+    Generation,
+    NodeDevices,
+    NodeName,
+    NodeState,
+)
+from hbox_common.model.claim import KUBELET_GAVE
+from hbox_ledger import kubelets
+from hbox_ledger.core.given import Moves, move, moves
+from hbox_ledger.core.overbooked import overbooked
+from hbox_ledger.kubelets import CONFLICT_S, FRESH_S, Kubelets
+
+from .conftest import World, card, node
+
+GPU, A = "nvidia.com/gpu", NodeName("a")
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    four = node("a", cards=4)
+    cards = tuple(replace(one, uuid=f"GPU-{one.index}") for one in four.cards)  # `a-0` would be made up
+    world.state.know(A, replace(four, cards=cards))
+    return world
+
+
+def bound(world: World, pod: str, *indexes: int, where: str = "a") -> None:
+    world.commits(world.plan(f"plan-{pod}", (pod, where, [card(i) for i in indexes])))
+    world.outcome(pod, BindOutcome.BOUND, at=where)
+    world.see(world.fact(pod, where))
+
+
+def said(**pods: str) -> NodeDevices:
+    """Pod -> the digits of its cards."""
+    holds = [
+        ContainerHolds("ns", pod, "main", (DeviceIds(GPU, tuple(f"GPU-{digit}" for digit in digits)),), uid=pod)
+        for pod, digits in pods.items()
+    ]
+    return NodeDevices(A, 1.0, holds=tuple(holds))
+
+
+def follow(world: World, word: NodeDevices) -> Moves:
+    found = moves(world.state, word)
+    move(world.state, world.turn(), found)
+    return found
+
+
+def cards(world: World, pod: str) -> list[int]:
+    return [s.index for s in world.claim(pod).slices]
+
+
+def test_a_claim_moves_to_the_cards_that_its_pod_has(world: World) -> None:
+    bound(world, "p", 0, 1)
+    before = world.claim("p")
+    found = follow(world, said(p="23"))
+    after = world.claim("p")
+    assert (cards(world, "p"), found.conflicts, found.waits) == ([2, 3], [], False)
+    assert (after.state, after.reason, after.plan) == (ClaimState.POSTED, KUBELET_GAVE, "")
+    assert (after.requests, after.queue, after.preemptable) == (before.requests, before.queue, before.preemptable)
+    assert after.id != before.id
+    held = world.state.by_node[A].cards
+    assert [held[i].pods if i in held else 0 for i in range(4)] == [0, 0, 1, 1]
+    assert follow(world, said(p="23")).slices == {}, "it is so now"
+
+
+def test_what_a_pod_wears_of_its_plan_does_not_take_it_back(world: World) -> None:
+    world.state.key = b"k" * 32
+    bound(world, "p", 0, 1)
+    planned = world.claim("p")
+    follow(world, said(p="23"))
+    world.see(world.fact("p", "a", claim=planned.id, slices=list(planned.slices)))
+    assert cards(world, "p") == [2, 3]
+
+
+def test_two_that_have_each_others_cards_change_places(world: World) -> None:
+    bound(world, "p", 0, 1)
+    bound(world, "q", 2, 3)
+    follow(world, said(p="23", q="01"))
+    assert (cards(world, "p"), cards(world, "q")) == ([2, 3], [0, 1])
+    assert overbooked(world.state, A) == ""
+
+
+def test_nobody_moves_to_a_card_that_another_keeps(world: World) -> None:
+    bound(world, "p", 0)
+    bound(world, "q", 2)
+    found = follow(world, said(p="2"))
+    assert (cards(world, "p"), cards(world, "q")) == ([0], [2])
+    assert found.waits
+    assert found.conflicts == ["card 2 is ml/p's by the kubelet, and ml/q's by the books"]
+    assert follow(world, said(p="2", q="1")).conflicts == []
+    assert (cards(world, "p"), cards(world, "q")) == ([2], [1])
+
+
+def test_who_would_follow_one_that_stays_stays_too(world: World) -> None:
+    bound(world, "p", 0)
+    bound(world, "q", 1)
+    bound(world, "r", 2)
+    follow(world, said(p="1", q="2"))
+    assert [cards(world, pod) for pod in "pqr"] == [[0], [1], [2]]
+
+
+def test_two_pods_on_one_card_and_another_number_of_cards_are_conflicts(world: World) -> None:
+    bound(world, "p", 0)
+    bound(world, "q", 1)
+    found = follow(world, said(p="3", q="3"))
+    assert found.conflicts == ["card 3 is ml/q's and ml/p's by the kubelet"]
+    assert cards(world, "p") == [3]
+    found = follow(world, said(q="02"))
+    assert found.conflicts == ["ml/q has 2 cards by its kubelet, and 1 or parts of them by the books"]
+
+
+def test_parts_of_cards_are_left_where_they_are(world: World) -> None:
+    world.commits(world.plan("plan-p", ("p", "a", [CardSlice(0, 30, 1000)])))
+    world.outcome("p", BindOutcome.BOUND, at="a")
+    assert follow(world, said(p="2")).slices == {}
+
+
+@pytest.mark.parametrize("name", ["pending", "leaving", "a gang on its way"])
+def test_what_is_under_way_is_not_touched_and_looked_at_again(world: World, name: str) -> None:
+    if name == "pending":
+        world.commits(world.plan("plan-p", ("p", "a", [card(0)])))
+    elif name == "leaving":
+        bound(world, "p", 0)
+        world.state.leave(world.turn(), world.state.live[world.state.by_pod["p"]])  # type: ignore[index]
+    else:
+        world.commits(world.plan("plan-p", ("p", "a", [card(0)]), ("q", "a", [card(1)]), min_member=2, job="g"))
+        world.outcome("p", BindOutcome.BOUND, at="a")
+    found = follow(world, said(p="2"))
+    assert (cards(world, "p"), found.waits) == ([0], True)
+
+
+def test_slots_names_that_came_back_and_made_up_ids_say_nothing(world: World) -> None:
+    bound(world, "p", 0)
+    slots = (DeviceIds(GPU, ("GPU-3-7",)),)
+    assert moves(world.state, NodeDevices(A, 1.0, holds=(ContainerHolds("ns", "p", "main", slots, uid="p"),))) == Moves()
+    card_3 = (DeviceIds(GPU, ("GPU-3",)),)
+    assert moves(world.state, NodeDevices(A, 1.0, holds=(ContainerHolds("ns", "p", "main", card_3, uid=""),))) == Moves()
+    other = NodeDevices(A, 1.0, holds=(ContainerHolds("ns", "p", "main", card_3, uid="another"),))
+    assert moves(world.state, other) == Moves(waits=True)
+    bound(world, "b", 0, where="b")
+    made_up = NodeDevices(NodeName("b"), 1.0, holds=(ContainerHolds("ns", "b", "main", (DeviceIds(GPU, ("b-1",)),), uid="b"),))
+    assert moves(world.state, made_up) == Moves()
+
+
+def test_replicas_are_the_card_that_they_share(world: World) -> None:
+    bound(world, "p", 0)
+    replica = (DeviceIds(GPU, ("GPU-3::1",)),)
+    follow(world, NodeDevices(A, 1.0, holds=(ContainerHolds("ns", "p", "main", replica, uid="p"),)))
+    assert cards(world, "p") == [3]
+
+
+def test_a_conflict_is_told_when_it_lasts_and_when_it_ends(world: World) -> None:
+    now = [100.0]
+    books = Kubelets(lambda: now[0])
+    bound(world, "p", 0)
+    bound(world, "q", 2)
+    books.hear(said(p="2"))
+    assert books.look(world.state) == ([], [])
+    now[0] += CONFLICT_S
+    _, notes = books.look(world.state)
+    assert [(note.subject, note.change) for note in notes] == [("node a", "cards-differ")]
+    assert books.look(world.state)[1] == [], "once"
+    books.hear(said(p="2", q="1"))
+    found, notes = books.look(world.state)
+    assert [len(one.slices) for one in found] == [2]
+    assert [note.change for note in notes] == ["cards-agree"]
+
+
+def test_a_word_that_waits_is_looked_at_again_until_it_is_old(world: World) -> None:
+    now = [100.0]
+    books = Kubelets(lambda: now[0])
+    books.hear(said(p="2"))
+    assert books.look(world.state)[0] == []
+    bound(world, "p", 0)
+    [found] = books.look(world.state)[0]
+    assert len(found.slices) == 1
+    books.hear(said(nobody="1"))
+    now[0] += FRESH_S
+    books.look(world.state)
+    assert books.look(world.state) == ([], [])
+    assert not books._look_at
+
+
+def test_ids_that_become_known_later_count_then(world: World) -> None:
+    books = Kubelets(lambda: 1.0)
+    bound(world, "p", 0)
+    known = world.state.nodes[A]
+    world.state.know(A, replace(known, cards=node("a", cards=4).cards))
+    books.hear(said(p="2"))
+    assert books.look(world.state)[0] == []
+    world.state.know(A, known)
+    books.node_changed(A)
+    assert len(books.look(world.state)[0]) == 1
+    assert kubelets.AT_ONCE > 1
+
+
+def test_a_node_that_is_gone_is_forgotten(world: World) -> None:
+    books = Kubelets(lambda: 1.0)
+    books.hear(said(p="2"))
+    books.hear(NodeDevices(A, 2.0, gone=True))
+    assert books.look(world.state) == ([], [])
+    world.state.know(A, NodeState(A, "a", Generation(9), ready=False, gone=True))
+    assert moves(world.state, said(p="2")) == Moves()
