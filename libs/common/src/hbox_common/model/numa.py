@@ -1,0 +1,237 @@
+"""What the kubelet's topology manager would say of a pod: a mirror of its hints and their merge, so that a scheduler does not send pods where they are refused.
+
+Theory of operation (pkg/kubelet/cm: topologymanager, cpumanager, devicemanager of Kubernetes 1.34; reference fabric-numa-health §B2). A hint is a set of NUMA
+nodes, here the bits of an int. Of each resource that is aligned there is a hint for every set whose *free* amount covers the request; it is preferred where the
+set is as narrow as the narrowest whose *total* covers it. Hints of all resources are merged by AND of every combination, preferred only where all are preferred
+and equal.
+
+    none              every pod
+    best-effort       every pod, on the merged set
+    restricted        where the merged set is preferred: one set is a narrowest one for every resource
+    single-numa-node  the same, of sets of one node
+
+Go walks all combinations, 255^resources of them on eight nodes. Here the sets that ANDs can give are folded resource by resource, and the best of them is taken
+by one order, which is that of Go's pairwise `compare`.
+
+What differs: of several nodes the lower ones give first here, where the kubelet packs by sockets and cores. Memory groups of the
+static memory manager are not modelled: its hints are by amounts alone. `align-by-socket` needs sockets, and is not modelled; `distribute-cpus-across-numa`
+changes the split and no hint.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import reduce
+from itertools import pairwise
+
+#: Nodes beyond which the kubelet's topology manager does not start, but for its option max-allowable-numa-nodes; masks grow by powers of two.
+MAX_NODES = 8
+
+
+class NumaPolicy(StrEnum):
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE = "single-numa-node"
+
+
+class NumaScope(StrEnum):
+    CONTAINER = "container"
+    POD = "pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """One NUMA node. Amounts in base units of each aligned resource: whole CPUs under `cpu`, devices, bytes of memory and huge pages."""
+
+    id: int
+    total: Mapping[str, int] = field(default_factory=dict)
+    free: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """A node as its topology manager sees it. `aligned`: resources that have hints at all: cpu under the static CPU manager, memory under the static memory
+    manager, devices whose plugins say where they are."""
+
+    policy: NumaPolicy = NumaPolicy.NONE
+    scope: NumaScope = NumaScope.CONTAINER
+    zones: tuple[Zone, ...] = ()
+    aligned: frozenset[str] = frozenset()
+    threads_per_core: int = 1
+    full_pcpus_only: bool = False
+    prefer_closest: bool = False
+    distances: tuple[tuple[int, ...], ...] = ()  #: as the zones stand; () = not known
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    mask: int | None  #: bits by position of zones; None: anywhere
+    preferred: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`masks`: of each container, or of the pod, the set of zones that it is aligned to; `node` with what it takes taken; `reason` as the kubelet calls it."""
+
+    admitted: bool
+    reason: str = ""
+    message: str = ""
+    masks: tuple[int, ...] = ()
+    node: NumaNode | None = None
+
+
+CPU = "cpu"
+#: What is aligned for Guaranteed pods alone.
+_GUARANTEED_ONLY = ("cpu", "memory", "hugepages-")
+
+AFFINITY_ERROR, SMT_ERROR = "TopologyAffinityError", "SMTAlignmentError"
+
+
+def admit(node: NumaNode, containers: Sequence[Mapping[str, int]], *, guaranteed: bool) -> Admission:
+    """What the kubelet would do with a pod. containers: what each asks for, app containers in their order; of init containers, what is more than these, as the
+    caller sums it. CPUs are in thousandths, as in `Resources`; those that are no whole number are not aligned.
+    """
+    asks = [_aligned(node, one, guaranteed=guaranteed) for one in containers]
+    for ask in asks:
+        if node.full_pcpus_only and ask.get(CPU, 0) % max(1, node.threads_per_core):
+            return Admission(
+                False,
+                SMT_ERROR,
+                f"{ask[CPU]} CPUs are no multiple of the {node.threads_per_core} threads of a core (full-pcpus-only)",
+            )
+    if node.policy is NumaPolicy.NONE:
+        return Admission(True, node=node)
+    parts = asks if node.scope is NumaScope.CONTAINER else [_sum(asks)]
+    masks: list[int] = []
+    for ask in parts:
+        hints = {resource: hints_of(node, resource, amount) for resource, amount in ask.items() if amount}
+        best = merge(node, list(hints.values()))
+        if not best.preferred and node.policy is not NumaPolicy.BEST_EFFORT:
+            return Admission(False, AFFINITY_ERROR, _why(node, ask, hints), tuple(masks))
+        mask = best.mask if best.mask is not None else _all(node)
+        masks.append(mask)
+        node = _taken(node, ask, mask)
+    return Admission(True, masks=tuple(masks), node=node)
+
+
+def hints_of(node: NumaNode, resource: str, amount: int) -> list[Hint]:
+    """In the order of their masks. Empty: no set of zones has so much free."""
+    sums = _sums(node)
+    least = min((_width(mask) for mask in sums if _has(node, mask, resource, amount, free=False)), default=len(node.zones))
+    return [Hint(mask, _width(mask) == least) for mask in sums if _has(node, mask, resource, amount, free=True)]
+
+
+def merge(node: NumaNode, hints: Sequence[Sequence[Hint]]) -> Hint:
+    """The hint that the kubelet acts on. `hints`: of each resource; without any resource every zone, preferred."""
+    everything = _all(node)
+    if node.policy is NumaPolicy.SINGLE:
+        hints = [[h for h in one if h.preferred and (h.mask is None or _width(h.mask) == 1)] for one in hints]
+        if not all(hints):
+            return Hint(everything, preferred=False)
+    else:
+        hints = [one or [Hint(None, preferred=False)] for one in hints]
+    bound = [one for one in hints if any(h.mask is not None for h in one)]
+    good = reduce(set.intersection, [{h.mask for h in one if h.preferred} for one in bound]) if bound else {everything}
+    impossible = any(not any(h.preferred for h in one) for one in hints)
+    if good and not impossible:
+        return Hint(min((mask for mask in good if mask is not None), key=lambda mask: _narrow(node, mask)), preferred=True)
+    reached = {everything}
+    for one in hints:
+        masks = {h.mask for h in one if h.mask is not None} or {everything}
+        reached = {left & right for left in reached for right in masks}
+    reached.discard(0)
+    if not reached:
+        return Hint(everything, preferred=False)
+    wanted = max((min(_width(h.mask) for h in one if h.mask is not None) for one in bound), default=0)
+    return Hint(min(reached, key=lambda mask: _unpreferred(node, mask, wanted)), preferred=False)
+
+
+def _narrow(node: NumaNode, mask: int) -> tuple[float, ...]:
+    """The order of sets that are preferred alike: the narrower, then the nearer where that is asked for, then the lower."""
+    near = average_distance(node, mask) if node.prefer_closest and node.distances else 0.0
+    return _width(mask), near, mask
+
+
+def _unpreferred(node: NumaNode, mask: int, wanted: int) -> tuple[float, ...]:
+    """The order of others: as wide as `wanted`, else narrower and of these the widest, else wider and of these the narrowest."""
+    width, near, value = _narrow(node, mask)
+    if width == wanted:
+        return 0, 0, near, value
+    return (1, -width, near, value) if width < wanted else (2, width, near, value)
+
+
+def average_distance(node: NumaNode, mask: int) -> float:
+    """Mean over all ordered pairs of its zones, each with itself too."""
+    own = [i for i in range(len(node.zones)) if mask >> i & 1]
+    return sum(node.distances[a][b] for a in own for b in own) / (len(own) ** 2)
+
+
+def _aligned(node: NumaNode, asked: Mapping[str, int], *, guaranteed: bool) -> dict[str, int]:
+    """What of it has hints, in base units of zones."""
+    found: dict[str, int] = {}
+    for resource, amount in asked.items():
+        if resource not in node.aligned or amount <= 0 or (not guaranteed and resource.startswith(_GUARANTEED_ONLY)):
+            continue
+        if resource != CPU:
+            found[resource] = amount
+        elif amount % 1000 == 0:
+            found[resource] = amount // 1000
+    return found
+
+
+def _sum(asks: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for ask in asks:
+        for resource, amount in ask.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _sums(node: NumaNode) -> range:
+    return range(1, 1 << len(node.zones))
+
+
+def _all(node: NumaNode) -> int:
+    return (1 << len(node.zones)) - 1
+
+
+def _width(mask: int) -> int:
+    return mask.bit_count()
+
+
+def _has(node: NumaNode, mask: int, resource: str, amount: int, *, free: bool) -> bool:
+    own = (zone for i, zone in enumerate(node.zones) if mask >> i & 1)
+    return sum((zone.free if free else zone.total).get(resource, 0) for zone in own) >= amount
+
+
+def _taken(node: NumaNode, ask: Mapping[str, int], mask: int) -> NumaNode:
+    """The zones of the mask first, by their order, then the others."""
+    free = [dict(zone.free) for zone in node.zones]
+    order = sorted(range(len(node.zones)), key=lambda i: (not mask >> i & 1, i))
+    for resource, amount in ask.items():
+        left = amount
+        for i in order:
+            part = min(left, max(0, free[i].get(resource, 0)))
+            if part:
+                free[i][resource] -= part
+                left -= part
+    return replace(node, zones=tuple(replace(zone, free=own) for zone, own in zip(node.zones, free, strict=True)))
+
+
+def _why(node: NumaNode, ask: Mapping[str, int], hints: Mapping[str, Sequence[Hint]]) -> str:
+    """In words: the resource that has no set, or those that need sets of different widths."""
+    for resource, own in hints.items():
+        if not own:
+            return f"no NUMA nodes have {ask[resource]} {resource} free together"
+    for resource, own in hints.items():
+        if not any(h.preferred for h in own):
+            widths = min(_width(h.mask) for h in own if h.mask is not None)
+            return f"{ask[resource]} {resource} would be spread over {widths} NUMA nodes, and fewer would do were they free"
+    widths_of = {r: min(_width(h.mask) for h in own if h.preferred and h.mask is not None) for r, own in hints.items()}
+    if node.policy is NumaPolicy.SINGLE and (wide := [r for r, width in widths_of.items() if width > 1]):
+        return f"{ask[wide[0]]} {wide[0]} are more than one NUMA node has"
+    if any(a != b for a, b in pairwise(widths_of.values())):
+        told = ", ".join(f"{ask[r]} {r} need {width}" for r, width in sorted(widths_of.items()))
+        return f"what is asked for needs NUMA nodes of different number: {told}"
+    return f"no NUMA node has {', '.join(f'{amount} {r}' for r, amount in sorted(ask.items()))} free together"

@@ -1,0 +1,112 @@
+"""What the kubelet's topology manager says, case by case."""
+
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.model.numa import AFFINITY_ERROR, SMT_ERROR, NumaNode, NumaPolicy, NumaScope, Zone, admit
+
+GPU = "nvidia.com/gpu"
+
+
+def box(policy: NumaPolicy, *zones: tuple[int, int], free: tuple[tuple[int, int], ...] = ()) -> NumaNode:
+    """Zones of (CPUs, cards)."""
+    own = free or zones
+    return NumaNode(
+        policy,
+        zones=tuple(
+            Zone(i, {"cpu": cpus, GPU: cards}, {"cpu": own[i][0], GPU: own[i][1]}) for i, (cpus, cards) in enumerate(zones)
+        ),
+        aligned=frozenset({"cpu", GPU}),
+    )
+
+
+def ask(cpu: int = 0, cards: int = 0) -> dict[str, int]:
+    return {"cpu": cpu * 1000, GPU: cards}
+
+
+H100 = box(NumaPolicy.RESTRICTED, (96, 4), (96, 4))
+
+
+def test_four_cards_with_their_cores_are_on_one_node() -> None:
+    found = admit(H100, [ask(48, 4)], guaranteed=True)
+    assert (found.admitted, found.masks) == (True, (0b01,))
+    assert found.node is not None
+    assert admit(found.node, [ask(48, 4)], guaranteed=True).masks == (0b10,)
+
+
+def test_cards_over_two_nodes_with_one_cpu_are_refused_when_restricted() -> None:
+    """The trap of reference §B2: GPU width 2, CPU width 1."""
+    found = admit(H100, [ask(1, 8)], guaranteed=True)
+    assert (found.admitted, found.reason) == (False, AFFINITY_ERROR)
+    assert found.message == "what is asked for needs NUMA nodes of different number: 1 cpu need 1, 8 nvidia.com/gpu need 2"
+    assert admit(H100, [ask(100, 8)], guaranteed=True).admitted
+    assert admit(H100, [ask(1, 8)], guaranteed=False).admitted, "of a Burstable pod devices alone are aligned"
+    assert admit(replace(H100, policy=NumaPolicy.BEST_EFFORT), [ask(1, 8)], guaranteed=True).admitted
+
+
+def test_a_fragmented_node_is_refused_though_enough_is_free() -> None:
+    node = box(NumaPolicy.RESTRICTED, (96, 4), (96, 4), free=((96, 2), (96, 2)))
+    found = admit(node, [ask(0, 4)], guaranteed=False)
+    assert (found.admitted, found.message) == (
+        False,
+        "4 nvidia.com/gpu would be spread over 2 NUMA nodes, and fewer would do were they free",
+    )
+
+
+def test_devices_are_aligned_for_every_class_of_pods() -> None:
+    node = box(NumaPolicy.SINGLE, (96, 4), (96, 4), free=((96, 2), (96, 2)))
+    assert not admit(node, [ask(0, 3)], guaranteed=False).admitted
+    assert admit(node, [ask(0, 2)], guaranteed=False).masks == (0b01,)
+
+
+def test_one_numa_node_is_all_that_a_pod_gets_under_single() -> None:
+    node = replace(H100, policy=NumaPolicy.SINGLE)
+    assert admit(node, [ask(8, 5)], guaranteed=True).message == "5 nvidia.com/gpu are more than one NUMA node has"
+
+
+def test_containers_go_one_by_one_and_a_pod_at_once() -> None:
+    two = [ask(8, 3), ask(8, 3)]
+    assert admit(replace(H100, policy=NumaPolicy.SINGLE), two, guaranteed=True).masks == (0b01, 0b10)
+    assert not admit(replace(H100, policy=NumaPolicy.SINGLE, scope=NumaScope.POD), two, guaranteed=True).admitted
+
+
+def test_cards_without_cores_beside_them_are_not_aligned() -> None:
+    """AMD NPS4: cards on nodes that others' CPUs have been taken from."""
+    node = box(NumaPolicy.SINGLE, (32, 0), (32, 4), free=((32, 0), (2, 4)))
+    found = admit(node, [ask(8, 1)], guaranteed=True)
+    assert not found.admitted
+    assert admit(node, [ask(2, 1)], guaranteed=True).masks == (0b10,)
+
+
+def test_uneven_nodes_never_hold_four_cards_alone() -> None:
+    """Intel SNC2 with 3, 1, 3 and 1 cards: two nodes are the narrowest set, which restricted takes."""
+    node = box(NumaPolicy.RESTRICTED, (24, 3), (24, 1), (24, 3), (24, 1))
+    assert admit(node, [ask(0, 4)], guaranteed=False).masks == (0b0011,)
+    assert not admit(replace(node, policy=NumaPolicy.SINGLE), [ask(0, 4)], guaranteed=False).admitted
+
+
+def test_the_nearest_of_equal_sets_is_taken_where_that_is_asked_for() -> None:
+    node = replace(
+        box(NumaPolicy.RESTRICTED, (24, 1), (24, 1), (24, 1), (24, 1)),
+        distances=((10, 32, 32, 12), (32, 10, 12, 32), (32, 12, 10, 32), (12, 32, 32, 10)),
+    )
+    assert admit(node, [ask(0, 2)], guaranteed=False).masks == (0b0011,)
+    assert admit(replace(node, prefer_closest=True), [ask(0, 2)], guaranteed=False).masks == (0b0110,)
+
+
+def test_half_a_core_is_refused_under_full_pcpus_only_and_parts_of_a_cpu_are_nobodys() -> None:
+    node = replace(H100, full_pcpus_only=True, threads_per_core=2)
+    found = admit(node, [ask(3, 1)], guaranteed=True)
+    assert (found.admitted, found.reason) == (False, SMT_ERROR)
+    assert admit(node, [{"cpu": 3500, GPU: 1}], guaranteed=True).admitted, "its CPUs are of the shared set"
+    assert admit(node, [ask(3, 1)], guaranteed=False).admitted
+
+
+@pytest.mark.parametrize("policy", NumaPolicy)
+def test_who_asks_for_nothing_that_is_aligned_goes_anywhere(policy: NumaPolicy) -> None:
+    assert admit(replace(H100, policy=policy), [{"memory": 2**30}, {}], guaranteed=True).admitted
+
+
+def test_more_than_there_is_is_refused_by_name() -> None:
+    assert admit(H100, [ask(0, 9)], guaranteed=False).message == "no NUMA nodes have 9 nvidia.com/gpu free together"
