@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,7 +30,7 @@ from hbox_scheduler.core import Scheduler
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.protocol.inflight import Verdicts
 from hbox_scheduler.core.protocol.limits import Limits
-from hbox_scheduler.core.queueing.jobs import JobState
+from hbox_scheduler.core.queueing.jobs import Entry, JobState
 from hbox_scheduler.core.simulate import job, node
 
 #: As `started`, with one job; prints the id of its plan.
@@ -334,6 +336,37 @@ def test_a_cycle_ends_at_its_limit_and_goes_on_at_once(scheduler: Scheduler) -> 
     assert ([p.job for p in first.plans], first.more) == (["j0", "j1", "j2", "j3"], True)
     second = scheduler.cycle(0.0)
     assert ([p.job for p in second.plans], second.more) == (["j4", "j5"], False)
+
+
+def test_sessions_have_the_jobs_that_they_come_to(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a flood without places 64 are tried in a session: one of 512 would be made for 448 in vain. Where all are placed sessions grow again."""
+    sizes: list[int] = []
+    place = scheduler._runner.place
+
+    def counted(entries: Sequence[Entry], *args: Any, **more: Any) -> Any:
+        sizes.append(len(entries))
+        return place(entries, *args, **more)
+
+    monkeypatch.setattr(scheduler._runner, "place", counted)
+    flood = [job(f"f{i}", cards=3) for i in range(1000)]
+    scheduler.on_jobs(flood)
+    cycles = 1
+    while scheduler.cycle(0.0).more:
+        cycles += 1
+    assert sizes[0] == 512
+    assert max(sizes[1:]) == 64, sizes
+    assert (len(sizes), cycles) == (16, 16)
+    assert all(state(scheduler, one.id) is JobState.UNSCHEDULABLE for one in flood)
+
+    scheduler.on_withdrawn([one.id for one in flood], [one.revision + 1 for one in flood])
+    scheduler.limits = Limits(placements=10_000)
+    for name in range(600):
+        scheduler.on_node(node(f"m{name}", cards=2))
+    scheduler.on_jobs([job(f"j{i}", cards=2) for i in range(512)])
+    sizes.clear()
+    cycle = scheduler.cycle(1.0)
+    assert len(cycle.plans) == 512
+    assert sizes == [64, 128, 256, 64]
 
 
 def test_what_is_withdrawn_is_forgotten_and_an_older_revision_does_not_bring_it_back(scheduler: Scheduler) -> None:

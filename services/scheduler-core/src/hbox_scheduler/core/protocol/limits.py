@@ -19,7 +19,7 @@ class Limits:
     deadline_s: float = 60.0  #: for a gang to be bound whole
     session_every_s: float = 0.2  #: least time between two sessions of one step
     session_max_s: float = 2.0  #: most time between two, while they find nothing
-    session_jobs: int = 512  #: most jobs in one session
+    session_jobs: int = 512  #: most jobs in one session; fewer after one that did not come to most of its own
     session_failures: int = 64  #: jobs without a place after which a session leaves the turns of others to the next cycle
     shuffle_max_s: float = 15.0  #: most time between two sessions of `shuffle`, while they find nothing
     successor_s: float = 60.0  #: for a successor of a pod that was sent away to appear

@@ -20,6 +20,9 @@ from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
 from .nominations import Nominations
 
+#: Jobs of the smallest session: as many as may fail in one.
+LEAST_JOBS = 64
+
 #: Pods that are gone are forgotten then: their end is told by their claims.
 NEIGHBOURS_KEPT = 100_000
 
@@ -62,6 +65,7 @@ class Placer:
         self._tried: set[JobId] = set()  #: in this cycle, without success
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
+        self._most_jobs = context.limits.session_jobs  #: of the next session
         self._changes = 0  #: count of changes so far
         self._refusals: dict[tuple[QueueName, bool], str] = {}  #: by the rules of queues, which do not change within a session
 
@@ -121,14 +125,14 @@ class Placer:
     def place(self, nominations: Nominations, most: int) -> Attempt | None:
         """One session, for jobs of all queues; None: no job waits for its turn. `most`: pods after which it ends."""
         self._leaving = nominations
-        taken, outside = self._queue.take(self._limits.session_jobs)
+        taken, outside = self._queue.take(self._most_jobs)
         if not taken:
             return None
         if not self._runner.by_shape and any(entry.pending for entry in taken):
             self._activate_all()  # those that wait count for the policy's plugins
             for entry in taken:
                 self._queue.give_back(entry)
-            taken, outside = self._queue.take(self._limits.session_jobs)
+            taken, outside = self._queue.take(self._most_jobs)
         attempt = Attempt()
         self._refusals.clear()
         entries = [entry for entry in taken if self._is_tried(attempt, entry)]
@@ -146,6 +150,7 @@ class Placer:
             if entries
             else ()
         )
+        untried = 0
         for one in found:
             match one:
                 case Placed(entry):
@@ -154,9 +159,21 @@ class Placer:
                     self._wait(attempt, entry, verdict_of(entry, reasons, message), lacks_room=lacks_room)
                 case Untried(entry):
                     self._queue.give_back(entry)
+                    untried += 1
+        self._adapt(len(taken), untried=untried, failed=len(attempt.failed))
         if attempt.plans:
             self._backoff.reset()
         return attempt
+
+    def _adapt(self, taken: int, *, untried: int, failed: int) -> None:
+        """How many jobs the next session has. A session is made for all of its jobs, and for those that it did not come to the next one is made again: of a
+        flood that finds no place it comes to LEAST_JOBS, of gangs to as many as fill a cycle."""
+        if not self._runner.by_shape:
+            return  # those that wait count for the policy's plugins, all of them
+        if untried > taken // 2:
+            self._most_jobs = max(LEAST_JOBS, taken - untried)
+        elif taken >= self._most_jobs and untried == 0 and failed <= taken // 2:
+            self._most_jobs = min(self._limits.session_jobs, 2 * self._most_jobs)
 
     def _is_tried(self, attempt: Attempt, entry: Entry) -> bool:
         """Whether a session is needed to say what becomes of the job."""
