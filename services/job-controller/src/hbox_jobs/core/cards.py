@@ -35,8 +35,8 @@ def card_request(
     asks = tuple(
         ask
         for position, container in enumerate(everyone)
-        for vendor in VENDORS
-        if (ask := _of_container(container, position, vendor)) is not None
+        for vendor in VENDORS.whose((*container.requests, *container.limits))
+        if (ask := _of_container(container, position, vendor, annotations)) is not None
     )
     if not asks:
         return None
@@ -74,7 +74,7 @@ def card_request(
 def as_admitted(container: Container) -> Container:
     """The container with the numbers of cards that HAMi's webhook writes where a part of a card is named alone. Raises nothing: what is wrong stays wrong."""
     more: dict[str, str | float] = {}
-    for vendor in VENDORS:
+    for vendor in VENDORS.whose((*container.requests, *container.limits)):
         try:
             ask = vendor.ask(_asked(container, vendor))
         except InvalidRequest:
@@ -84,12 +84,27 @@ def as_admitted(container: Container) -> Container:
     return replace(container, requests={**container.requests, **more}) if more else container
 
 
-def _of_container(container: Container, position: int, vendor: Vendor) -> Ask | None:
+def counted(devices: PodDevices) -> dict[str, int]:
+    """How many cards of each kind the pod has at one time, by the resource that counts them. Some kinds' pods name others: slices, cores, one die of two."""
+    peak: dict[str, int] = {}
+    lasting: dict[str, int] = {}
+    for container in range(devices.containers):
+        own: dict[str, int] = {}
+        for ask in devices.of(container):
+            own[ask.kind] = own.get(ask.kind, 0) + ask.count
+        for kind, count in own.items():
+            peak[kind] = max(peak.get(kind, 0), lasting.get(kind, 0) + count)
+            if not devices.ends_early(container):
+                lasting[kind] = lasting.get(kind, 0) + count
+    return {VENDORS.kind(kind).cards: count for kind, count in peak.items()}
+
+
+def _of_container(container: Container, position: int, vendor: Vendor, annotations: Mapping[str, str]) -> Ask | None:
     asked = _asked(container, vendor)
     if not asked:
         return None
     try:
-        ask = vendor.ask(asked)
+        ask = vendor.ask(asked, annotations)
         if ask is not None and ask.completed:
             part = next(name for name in vendor.parts if asked.get(name))
             raise InvalidRequest(f"{part} given without {vendor.cards}", hint=f"add {vendor.cards}: {ask.count}")

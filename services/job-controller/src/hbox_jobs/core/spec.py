@@ -12,7 +12,7 @@ from hbox_common.model.bounds import RESOURCES, sanitized
 from hbox_common.model.bounds import oversized as too_many
 from hbox_common.model.devices.sizes import PREFIX as SIZE
 
-from .cards import card_request
+from .cards import card_request, counted
 from .requests import Container, bounded, pod_requests
 
 
@@ -67,6 +67,8 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
             requests = bounded(requests)
             raise InvalidRequest(too_many("resources and host ports", asked, RESOURCES))
         cards = card_request(spec.containers, spec.init_containers, spec.device_annotations, spec.unsupported)
+        if cards is not None and cards.devices is not None:
+            requests |= counted(cards.devices)
     except InvalidRequest as e:
         problem = problem or str(e)
     return Shape(

@@ -46,6 +46,7 @@ class Vendors:
         #: the resources that count cards
         self.cards = tuple(vendor.cards for vendor in vendors)
         self._ranks = {name: rank for rank, name in enumerate(self.cards)}
+        self._owners = {name: rank for rank, vendor in enumerate(vendors) for name in (vendor.cards, *vendor.parts)}
         #: resources of each card, not of a pod: they have columns of their own (`CardRequest`)
         self.parts = frozenset(name for vendor in vendors for name in vendor.parts)
         #: key of a ResourceQuota -> the resource that it limits
@@ -100,6 +101,11 @@ class Vendors:
         if len(named) > 1:
             named = [rank for rank in named if amounts[self.cards[rank]]] or named
         return self._vendors[min(named)]
+
+    def whose(self, resources: Iterable[str]) -> list[Vendor]:
+        """The vendors that have any of these resources, of cards or of parts, in the registry's order."""
+        ranks = {self._owners[name] for name in resources if name in self._owners}
+        return [self._vendors[rank] for rank in sorted(ranks)]
 
     def kind(self, kind: str) -> Vendor:
         """By HAMi's common word. Raises KeyError for a word that nobody has."""
