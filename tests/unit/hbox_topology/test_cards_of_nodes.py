@@ -5,7 +5,7 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Card
-from hbox_common.model.devices import NodeReport
+from hbox_common.model.devices import CardTraits, NodeReport
 from hbox_common.model.devices.nvidia import NVIDIA
 
 
@@ -55,7 +55,10 @@ def test_cards_without_any_index_are_numbered_in_order() -> None:
             "GPU-a,10,15360,100,NVIDIA-Tesla T4,0,true:GPU-b,10,15360,100,NVIDIA-Tesla T4,1,false:",
             (Card(0, "GPU-a", "Tesla T4", 15360, 10, 0, True), Card(1, "GPU-b", "Tesla T4", 15360, 10, 1, False)),
         ),
-        ("GPU-c,5,24576,100,NVIDIA-A10,0,true,3,hami-core:", (Card(3, "GPU-c", "A10", 24576, 5, 0, True),)),
+        (
+            "GPU-c,5,24576,100,NVIDIA-A10,0,true,3,hami-core:",
+            (Card(3, "GPU-c", "A10", 24576, 5, 0, True, traits=CardTraits(mode="hami-core")),),
+        ),
         ("", ()),
         ("[]", ()),
     ],

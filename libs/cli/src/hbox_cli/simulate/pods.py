@@ -109,7 +109,7 @@ class PodEntries:
             group=view.group,
             queue=annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""),
             vendor=vendor,
-            allocated=annotations.get(vendor.allocated_annotation, "") if vendor is not None else "",
+            allocated=vendor.allocated(annotations) if vendor is not None else "",
         )
 
     def _spec(self, view: PodView) -> tuple[PodGroupTask, str]:

@@ -61,7 +61,8 @@ class NodeCards:
         node = self._nodes.get(bind.node)
         if not bind.slices or node is None or not node.registered:
             return _NOTHING
-        annotations = VENDORS.annotate(_layout(bind), node.cards, node.registered, node=bind.node, now=now)
+        layout, init = _layout(bind)
+        annotations = VENDORS.annotate(layout, node.cards, node.registered, node=bind.node, now=now, init=init)
         if not annotations:
             return _NOTHING
         locks = VENDORS.node_locks(bind.slices, node.cards, node.registered)
@@ -73,11 +74,12 @@ class NodeCards:
 _LABEL_BYTES = 63
 
 
-def _layout(bind: Bind) -> Layout:
+def _layout(bind: Bind) -> tuple[Layout, int]:
+    """And how many of its containers are init containers."""
     if not bind.layout:
-        return (bind.slices,)
-    layout, _ = parse_layout(bind.layout)
+        return (bind.slices,), 0
+    layout, init = parse_layout(bind.layout)
     given = {s.index for s in bind.slices}
     if not all(s.index in given for one in layout for s in one):
         raise InvalidRequest(f"the layout {bind.layout!r} has cards that the claim has not")
-    return layout
+    return layout, init

@@ -15,7 +15,7 @@ Whether cards fit, and which are taken, stands in `cardvendor`.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
@@ -26,6 +26,7 @@ from .cards import ALL_CORES, MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB, Card, CardSl
 from .cardvendor import CardVendor
 from .identity import made_up_id
 from .layout import Layout
+from .mig import MIG, registered_profiles
 from .vendor import NodeReport, Quantity, whole_number
 
 #: HAMi's default deviceSplitCount: pods that may share a card of known memory (reference hami §2.1).
@@ -49,6 +50,7 @@ class HamiVendor(CardVendor):
     memory_label: str = ""  #: of a node: MiB of each card
     cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
     cores_in_percent: bool = True  #: whether allocations say compute in percent, and not in the card's own units
+    allocated_unit_mib: int = 1  #: of the memory in allocations
 
     def register(self, node: NodeReport) -> tuple[Card, ...]:
         """Without a register as many cards as the kubelet would give out, as the labels describe them, with ids `<node>-<index>`. Memory is the label's, else
@@ -78,18 +80,18 @@ class HamiVendor(CardVendor):
                 return None
             count, completed = 1, (self.cards,)
         self.bounded(count)
-        if cores is not None and cores > ALL_CORES:
-            raise InvalidRequest(f"{self.cores} is {cores}", hint="write the percentage of one card's compute, 0 to 100")
+        if cores is not None:
+            cores = min(cores, ALL_CORES)  # more than a card is a whole one, as in HAMi
         if memory > MAX_MEMORY_MIB:
             raise InvalidRequest(f"{self.memory} is {asked[self.memory]}", hint="write the memory of one card")
-        if percent is not None and not 1 <= percent <= 100:
+        if percent is not None and percent > 100:
             raise InvalidRequest(
                 f"{self.memory_percent} is {percent}", hint="write the percentage of one card's memory, 1 to 100"
             )
         with_part = self.cores_unnamed if cores is None else cores
         if memory:
             return Ask(self.kind, count, cores=with_part, memory_mib=memory, completed=completed)
-        if percent is None or percent == 100:
+        if not percent or percent == 100:
             return Ask(self.kind, count, cores=ALL_CORES if cores is None else cores, completed=completed)
         return Ask(self.kind, count, cores=with_part, memory_percent=percent, completed=completed)
 
@@ -131,13 +133,19 @@ class HamiVendor(CardVendor):
             slices = []
             for record in container.split(":"):
                 fields = [part.strip() for part in record.split(",")]
-                known = len(fields) >= _ALLOCATED_FIELDS and fields[0] in by_uuid
+                uuid, part = self.identity(fields[0])
+                known = len(fields) >= _ALLOCATED_FIELDS and uuid in by_uuid
                 if not known or not all(text.isascii() and text.isdecimal() and len(text) < 11 for text in fields[2:4]):
                     continue
-                memory_mib = min(int(fields[2]), MAX_MEMORY_MIB)
-                slices.append(self.taken(by_uuid[fields[0]], memory_mib, int(fields[3]), ask, wishes))
+                memory_mib = min(int(fields[2]) * self.allocated_unit_mib, MAX_MEMORY_MIB)
+                taken = self.taken(by_uuid[uuid], memory_mib, int(fields[3]), ask, wishes)
+                slices.append(replace(taken, part=part) if part else taken)
             layout.append(tuple(slices))
         return tuple(layout) if any(layout) else ()
+
+    def identity(self, text: str) -> tuple[str, str]:
+        """The id of a card in such an annotation, and the part of the card that stands with it."""
+        return text, ""
 
     def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
         """The slice that one record of an allocation says. Compute in the card's own units is what was asked for, else as much in percent, rounded up."""
@@ -242,7 +250,8 @@ def _traits(position: int, fields: Mapping[str, Any], groups: dict[str, int]) ->
         if isinstance(name, bool) or not isinstance(name, str | int | float):
             raise InvalidRequest(f"card {position}: NetworkID or AIC is of the wrong kind")
         group = groups.setdefault(str(name), len(groups))
-    said = CardTraits(mode=mode, units=units or ALL_CORES, group=group)
+    profiles = registered_profiles(position, fields.get("migprofiles")) if mode == MIG else ()
+    said = CardTraits(mode=mode, units=units or ALL_CORES, group=group, profiles=profiles)
     return said if said != CardTraits() else None
 
 

@@ -4,16 +4,18 @@ Without HAMi's register the labels are those of GPU feature discovery. Beside HA
 `mig`, `mps`), which a pod may name; cards that an operator has cordoned one by one; how well cards are linked (`linkscore`); instances of MIG (`mig`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from . import linkscore
+from . import linkscore, mig
 from .asking import Ask
-from .cards import Card, CardSlice
+from .cards import ALL_CORES, Card, CardAllocation, CardSlice
 from .cardvendor import Fitting
 from .fitting import Offer
 from .hami import HamiVendor
 from .handshake import NODE_LOCK
+from .labels import DeviceLabel
+from .layout import Layout
 from .vendor import Figures, NodeReport
 
 GPU = "nvidia.com/gpu"
@@ -28,17 +30,92 @@ CORDON, CORDON_CHARS = "hami.io/device-cordon", 64 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NvidiaVendor(HamiVendor):
     links_annotation: str = ""  #: of a node: how well its cards are linked
+    record_annotation: str = ""  #: of a pod: its instances of MIG
+    geometries: mig.Geometries = mig.KNOWN_GEOMETRIES  #: of cards in MIG whose plugin says no profiles
 
     def register(self, node: NodeReport) -> tuple[Card, ...]:
         """As all of HAMi's; what is said of cards beside is read too. A matrix of links that cannot be read is none: links are a preference, and a node is
         not out of use for it."""
         cards = HamiVendor.register(self, node)
         cordoned = {name.strip() for name in node.annotations.get(CORDON, "")[:CORDON_CHARS].split(",")}
+        cards = tuple(self._divided(card) for card in cards)
         if not cordoned.isdisjoint([card.uuid for card in cards]):
             cards = tuple(
                 replace(card, traits=replace(card.says, cordoned=True)) if card.uuid in cordoned else card for card in cards
             )
         return linkscore.linked(cards, node.annotations.get(self.links_annotation, ""))
+
+    def _divided(self, card: Card) -> Card:
+        """Where the plugin says no profiles of a card that it divides, the geometries that its release knows are meant."""
+        if card.says.mode != mig.MIG or card.says.profiles:
+            return card
+        known = mig.known_profiles(f"{self.type_prefix}{card.model}", self.geometries)
+        return replace(card, traits=replace(card.says, profiles=known)) if known else card
+
+    def divides(self, offer: Offer) -> bool:
+        """In MIG several instances of one card may go to one container."""
+        mode = offer.wishes.get(self.mode_annotation, mig.MIG) if self.mode_annotation else mig.MIG
+        return mig.MIG in mode and any(card.says.mode == mig.MIG for card in offer.cards)
+
+    def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
+        """As all of HAMi's; a card in MIG then gives an instance. One on which somebody is with an instance that cannot be read is out of use."""
+        held = offer.of(card)
+        divided = card.says.mode == mig.MIG
+        taken = mig.free_of(card, held) if divided else None
+        if (taken is None) if divided else bool(held.parts):
+            return DeviceLabel.NOT_HEALTHY
+        found = HamiVendor.judge(self, offer, card, ask)
+        if taken is None or isinstance(found, DeviceLabel):
+            return found
+        return self._instance(card, held, taken, ask) or DeviceLabel.MIG
+
+    def further(self, offer: Offer, card: Card, ask: Ask, first: CardSlice) -> tuple[Sequence[CardSlice], DeviceLabel | None]:
+        """All instances of a card that is divided, as many as are asked for."""
+        if card.says.mode != mig.MIG:
+            return (), None
+        held, last = offer.of(card).copy(), first
+        more: list[CardSlice] = []
+        while len(more) + 1 < ask.count:
+            held.book(last)
+            taken = mig.free_of(card, held)
+            found = self._instance(card, held, taken, ask) if taken is not None and held.pods < card.shares else None
+            if found is None:
+                return more, DeviceLabel.MIG
+            more.append(found)
+            last = found
+        return more, None
+
+    def _instance(self, card: Card, held: CardAllocation, taken: mig.Taken, ask: Ask) -> CardSlice | None:
+        """Counted with the instance's memory, and its compute where that is known: never more than the card has left, by whatever its plugin rounds."""
+        memory_mib, cores = self.amounts(card, ask)
+        found = mig.instance(card, taken, memory_mib)
+        left_mib, left = card.memory_mib - held.memory_mib, ALL_CORES - held.cores
+        if found is None or left_mib < memory_mib or (not found.profile.units and left < cores):
+            return None
+        own = found.profile.units or cores
+        return CardSlice(card.index, min(own, left), min(found.profile.memory_mib, left_mib), found.part)
+
+    def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:
+        """Whether the instances can stand beside those that others have; on a card that is not divided there are none."""
+        return mig.admits(card, held, taken.part)
+
+    def allocated(self, annotations: Mapping[str, str]) -> str:
+        written = HamiVendor.allocated(self, annotations)
+        return mig.with_record(written, annotations.get(self.record_annotation, "")) if self.record_annotation else written
+
+    def annotate(self, layout: Layout, cards: Mapping[int, Card], *, node: str = "", now: float = 0.0) -> dict[str, str]:
+        """Also which instances of MIG by placement, for the plugin to make."""
+        notes = HamiVendor.annotate(self, layout, cards, node=node, now=now)
+        instances = mig.record(layout, cards) if notes and self.record_annotation else ""
+        return notes | {self.record_annotation: instances} if instances else notes
+
+    def device_text(self, card: Card, taken: CardSlice) -> str:
+        """An instance by geometry stands behind the card's id."""
+        uuid = f"{card.uuid}[{taken.part}]" if taken.part and "@" not in taken.part else card.uuid
+        return f"{uuid},NVIDIA,{taken.memory_mib // self.allocated_unit_mib},{taken.cores}"
+
+    def identity(self, text: str) -> tuple[str, str]:
+        return mig.identity(text)
 
     def has_type(self, offer: Offer, card: Card) -> bool:
         """Also by how the card is shared: the pod's word has to contain the card's, as in HAMi."""
@@ -72,6 +149,7 @@ NVIDIA = NvidiaVendor(
     nouse_uuid="nvidia.com/nouse-gpuuuid",
     numa_bind="nvidia.com/numa-bind",
     links_annotation="hami.io/node-nvidia-score",
+    record_annotation=mig.RECORD,
     wishes=(
         "nvidia.com/nouse-gputype",
         "nvidia.com/use-gpuuuid",
@@ -79,7 +157,6 @@ NVIDIA = NvidiaVendor(
         "nvidia.com/numa-bind",
         "nvidia.com/vgpu-mode",
     ),
-    unsupported=("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"),
     allocated_annotation="hami.io/vgpu-devices-allocated",
     to_allocate_annotation="hami.io/vgpu-devices-to-allocate",
     node_lock=NODE_LOCK,

@@ -15,7 +15,6 @@ from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
 from .enflame import GCU, SHARED_GCU
 from .fitting import Fitted, Refused, fit
 from .gaudi import GAUDI
-from .handshake import assignment
 from .hygon import HYGON
 from .iluvatar import ILUVATAR
 from .kunlun import KUNLUN, XPU
@@ -26,6 +25,7 @@ from .neuron import NEURON
 from .nvidia import NVIDIA
 from .vastai import VASTAI
 from .vendor import COMMON_WISHES, Figures, NodeReport, Vendor
+from .volcano import VOLCANO
 
 #: Indices of a second kind start at a multiple of it (`Vendors.cards_of`).
 _BLOCK = 16
@@ -139,17 +139,20 @@ class Vendors:
         return tuple(vendor.kind for vendor in self._vendors if vendor.registered(node))
 
     def annotate(
-        self, layout: Layout, cards: Sequence[Card], registered: Collection[str], *, node: str, now: float
+        self, layout: Layout, cards: Sequence[Card], registered: Collection[str], *, node: str, now: float, init: int = 0
     ) -> dict[str, str]:
         """What device plugins read on a pod that is bound to `node` with these cards of it (`handshake`); nothing where none of its cards is of a kind
-        `registered`. `now`: seconds since the epoch. Raises KeyError for a card that the node does not have."""
+        `registered`. `now`: seconds since the epoch; `init`: how many of the containers are init containers. Raises KeyError for a card that the node does
+        not have."""
         by_index = {card.index: card for card in cards}
         notes: dict[str, str] = {}
         for kind in dict.fromkeys(by_index[s.index].kind for one in layout for s in one):
             if kind in registered and kind in self._kinds:
+                vendor = self._kinds[kind]
                 own = tuple(tuple(s for s in one if by_index[s.index].kind == kind) for one in layout)
-                notes |= self._kinds[kind].annotate(own, by_index, node=node, now=now)
-        return notes | assignment(node, now) if notes else notes
+                written = vendor.annotate(own[init:] if vendor.without_init else own, by_index, node=node, now=now)
+                notes |= written | vendor.assignment(node, now) if written else written
+        return notes
 
     def node_locks(self, slices: Sequence[CardSlice], cards: Sequence[Card], registered: Collection[str]) -> tuple[str, ...]:
         """The locks of the node that a pod with these slices takes for its device plugins, sorted. Raises KeyError as `annotate` does."""
@@ -199,4 +202,5 @@ VENDORS = Vendors(
     BIREN,
     VASTAI,
     GAUDI,
+    VOLCANO,
 )

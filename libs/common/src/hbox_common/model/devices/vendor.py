@@ -26,6 +26,7 @@ from ..resources import parse_quantity
 from .asking import Ask, CardRequest
 from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
 from .fitting import Offer, Refused
+from .handshake import assignment
 from .layout import Layout
 
 #: As Kubernetes writes it.
@@ -74,6 +75,7 @@ class Vendor(ABC):
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
     to_allocate_annotation: str = ""  #: of a pod: what its device plugin is still to hand over (`handshake`)
+    without_init: bool = False  #: whether its device plugin counts containers without init containers
     node_lock: str = (
         ""  #: of a node: the lock that the plugin goes by; empty: it needs none, and many pods may be in allocation at once
     )
@@ -149,6 +151,14 @@ class Vendor(ABC):
         time of their own. Pure: what is true of all kinds (node, time, phase) is `handshake.assignment`."""
         return {}
 
+    def assignment(self, node: str, now: float) -> dict[str, str]:
+        """Where and when (seconds since the epoch) a pod was put, as the device plugin of this kind reads it."""
+        return assignment(node, now)
+
+    def allocated(self, annotations: Mapping[str, str]) -> str:
+        """What a scheduler wrote on a pod of the devices of this kind that it has, as `rebuild` reads it; empty where nothing is."""
+        return annotations.get(self.allocated_annotation, "") if self.allocated_annotation else ""
+
     def rebuild(
         self,
         allocated: str,  # noqa: ARG002  a vendor with no such annotation
@@ -156,7 +166,7 @@ class Vendor(ABC):
         asks: Sequence[Ask],  # noqa: ARG002
         wishes: Mapping[str, str] = _NO_WISHES,  # noqa: ARG002
     ) -> Layout:
-        """The layout that `allocated_annotation` says, of these cards; () where it says nothing of them. `asks`: what the pod's containers ask for of this
+        """The layout that `allocated` says, of these cards; () where it says nothing of them. `asks`: what the pod's containers ask for of this
         kind; `wishes`: its annotations. Never raises: anybody may write it."""
         return ()
 
