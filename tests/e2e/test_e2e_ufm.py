@@ -126,11 +126,15 @@ async def waits(client: KubeClient, name: str, says: Callable[[str], bool]) -> s
     return str(found)
 
 
-async def test_a_gang_of_one_switch_is_in_one_unit_and_a_larger_one_is_told_which_has_most_room(client: KubeClient) -> None:
+async def test_a_gang_of_one_switch_is_in_one_unit_and_a_larger_one_is_told_which_has_most_room(
+    client: KubeClient, platform: Up
+) -> None:
     await gang(client, "near", members=3, word="singleSwitch")
     where = await nodes_of(client, "near", 3)
     [unit] = [name for name, hosts in UNITS.items() if where <= hosts]
     [other] = set(UNITS) - {unit}
+    drawn = platform.hbox("topo", "draw").stdout
+    assert all(f"<title>{name}: {SPACE}/near" in drawn for name in where), drawn
     await gang(client, "big", members=5, word="singleSwitch")
     said = await waits(client, "big", lambda message: "TopologyFull" in message)
     assert f"5 pods have to be in one domain of tier 1 or lower; the best, {other}, has room for 4" in said

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from hbox_cli.platform.crds import HYPER_NODE
 from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen
+from hbox_common.kube import HYPERNODES, apply, wait_established
+from hbox_common.model import HyperNode, NodeName
 from hbox_sandbox.fabric import FabricPlan, UfmServer, ibnetdiscover_text
 from hbox_topology.app import run
+from hbox_topology.core.fabric.domains import hypernode_object
 from hbox_topology.settings import TopologySettings
 
 from ...waiting import until
@@ -127,3 +131,35 @@ async def test_nodes_that_come_later_join_their_unit(bus: Bus, settings: Any, ku
         await until(lambda: sizes(fabric) == WHOLE | {"leaf-p1u02": 3})
         await kube.node("n7")
         await until(lambda: sizes(fabric) == WHOLE)
+
+
+async def test_domains_are_written_as_hypernodes_and_only_ours_are_touched(
+    bus: Bus, settings: Any, kube: Kube, ufm: UfmServer
+) -> None:
+    await apply(kube.client, HYPER_NODE, field_manager="test")
+    await wait_established(kube.client, HYPER_NODE["metadata"]["name"])
+    for name in ("theirs", "leaf-p1u03"):
+        body = hypernode_object(HyperNode(name, 7, "rack", nodes=(NodeName("n0"),)))
+        await kube.client.json("POST", HYPERNODES.path(), body=body)
+    settings.fabrics_file.write_text("exportHyperNodes: true\n" + settings.fabrics_file.read_text())
+
+    async def written() -> dict[str, tuple[int, int]]:
+        items = (await kube.client.json("GET", HYPERNODES.path()))["items"]
+        return {one["metadata"]["name"]: (one["spec"]["tier"], len(one["spec"]["members"])) for one in items}
+
+    theirs = {"theirs": (7, 1), "leaf-p1u03": (7, 1)}
+    whole = {"leaf-p1u01": (1, 4), "leaf-p1u02": (1, 4), "fabric": (2, 3)}
+
+    async def all_written() -> bool:
+        return await written() == theirs | whole
+
+    async def second_gone() -> bool:
+        return await written() == theirs | {"leaf-p1u01": (1, 4), "fabric": (2, 2)}
+
+    async with listening(bus, FabricChanged) as fabric, running(run, settings):
+        await until(all_written)
+        ufm.snapshot = replace(
+            ufm.snapshot, hosts=tuple(link for link in ufm.snapshot.hosts if link.host not in ("n4", "n5", "n6", "n7"))
+        )
+        await until(second_gone)
+        assert {one.fabric for one in all_of(fabric)} == {"ib"}

@@ -1,5 +1,6 @@
 """UFM over HTTP, as it is on good days and on bad ones."""
 
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from hbox_topology.adapters.fabricsfile import Auth, UfmSpec
 from hbox_topology.adapters.ufm import UfmSource
 from hbox_topology.core.fabric.build import build
 from hbox_topology.core.fabric.snapshot import Snapshot
+
+from ...certificates import NONE, OPENSSL, make_certificates
 
 
 @pytest.fixture
@@ -167,3 +170,23 @@ def test_credentials_have_no_place_in_an_address_and_go_nowhere_in_the_clear(tmp
     for url in ("https://user:pass@ufm", "http://ufm.example.org", "ftp://ufm", "https://ufm/?token=x", "https://"):
         with pytest.raises(ValueError, match="url"):
             UfmSpec(url=url, credentials=tmp_path)
+
+
+@pytest.mark.skipif(OPENSSL is None, reason=NONE)
+async def test_only_the_given_authority_is_trusted_and_a_certificate_of_ours_is_a_login(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(made / "ca.pem"))
+    tls.load_cert_chain(made / "broker.pem", made / "broker.key")
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    for name in ("crt", "key"):
+        (tmp_path / f"tls.{name}").write_bytes((made / f"client.{'pem' if name == 'crt' else 'key'}").read_bytes())
+    async with UfmServer(FabricPlan().snapshot(), tls=tls) as ufm:
+        (tmp_path / "token").write_text(ufm.token)
+        for auth in (Auth.TOKEN, Auth.CERTIFICATE):
+            assert len((await snapshot_of(source(ufm, tmp_path, auth, ca=made / "ca.pem"))).hosts) == 64
+        for ca in (made / "other.pem", None):
+            with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+                await source(ufm, tmp_path, ca=ca).read()
+        assert "/app/versioning" in ufm.asked
+    with pytest.raises(InvalidRequest, match=r"certificates of .*missing.pem cannot be used"):
+        await source(ufm, tmp_path, ca=made / "missing.pem").read()

@@ -4,12 +4,14 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from hbox_cli.__main__ import cli
+from hbox_cli.fabrics.drawing import Box, drawing
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound
 from hbox_sandbox.fabric import FabricPlan, ibnetdiscover_text
 
@@ -90,3 +92,16 @@ def test_hypernodes_of_a_file_are_what_a_cluster_takes(fabric: Path) -> None:
         ("fabric", 2),
     ]
     assert printed("hypernodes", str(fabric)).count("kind: HyperNode") == 3
+
+
+def test_the_drawing_has_every_machine_and_marks_the_broken_one(fabric: Path) -> None:
+    root = ElementTree.fromstring(printed("draw", str(fabric)))
+    said = [title.text or "" for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert said[1:] == [f"node-{n:04}: free" + ("; without rail 3" if n == 1 else "") for n in range(8)]
+    assert sum("stroke-width" in one.attrib for one in root.iter("{http://www.w3.org/2000/svg}rect")) == 1
+
+
+def test_names_in_a_drawing_are_text_and_nothing_else() -> None:
+    evil = '<script>"&\x1b[31m' + "x" * 500
+    root = ElementTree.fromstring(drawing(evil, [Box(evil, evil, [evil])], {evil: [evil, "b"]}, broken={evil: [1]}))
+    assert {one.tag.rpartition("}")[2] for one in root.iter()} == {"svg", "title", "rect", "text"}

@@ -14,6 +14,7 @@ FABRIC_GAPS = gauge("topology_fabric_gaps", "What is wrong with the cables of a 
 FABRIC_HELD = gauge("topology_fabric_held", "1 while a fabric's source cannot be read, or is not believed", ["fabric"])
 FABRIC_FAILURES = counter("topology_fabric_failures", "Readings of a fabric's source that failed", ["fabric"])
 FABRIC_BUILD = histogram("topology_fabric_build_seconds", "From rows of ports to the tree")
+EXPORTED = gauge("topology_hypernodes_exported", "HyperNodes that we keep for others to read")
 MEASURED = gauge("topology_nodes_measured", "Nodes of which it is known what they really use")
 STATES = counter("topology_states", "Node states published")
 QUIET = counter("topology_quiet_changes", "Changes of node objects that scheduling cannot see")

@@ -7,10 +7,11 @@ import click
 
 from ..aio import run
 from ..context import Context, command_options
+from ..fabrics.drawing import drawing
 from ..fabrics.files import graph_of
-from ..fabrics.live import fabrics_of
+from ..fabrics.live import fabrics_of, occupied
 from ..fabrics.objects import documents, hypernode_objects
-from ..fabrics.views import aligned, change_items, gap_items, matrix_rows, tree_item, tree_lines
+from ..fabrics.views import aligned, change_items, gap_items, graph_boxes, matrix_rows, tree_item, tree_lines
 from ..output import Column, duration, put
 
 FILE = click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
@@ -150,3 +151,24 @@ def hypernodes(ctx: Context, path: Path) -> None:
         ctx.output.document("HyperNodeList", {"items": objects})
     else:
         put(*documents(objects))
+
+
+@command.command("draw")
+@OPTIONAL
+@command_options
+def draw(ctx: Context, path: Path | None) -> None:
+    """An SVG of the fabrics that the platform knows with the jobs on their machines, or of the one in PATH. Red edges: a rail is down, slow or miswired.
+
+    \b
+    hbox topo draw > fabric.svg
+    hbox topo draw fabric.txt > fabric.svg
+    """
+    if path is not None:
+        graph = graph_of(path)
+        text = drawing(path.name, graph_boxes(graph), {}, broken=graph.degraded)
+    else:
+        known, jobs = run(lambda: occupied(ctx))
+        boxes = [box for one in known for box in one.boxes()]
+        broken = {node: rails for one in known for node, rails in one.degraded.items()}
+        text = drawing("HBox: " + ", ".join(one.name for one in known), boxes, jobs, broken=broken)
+    put(*text.splitlines())

@@ -1,5 +1,6 @@
 """The fabrics that a running platform knows."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,8 @@ from hbox_common.model import FabricGap, HyperNode
 
 from ..context import Context
 from ..platform.layout import Layout
-from ..session import bus_of, last_values
+from ..session import bus_of, claims_of, jobs_of, last_values
+from .drawing import Box
 
 
 @dataclass(slots=True)
@@ -65,6 +67,19 @@ class KnownFabric:
             for gap in self.gaps
         ]
 
+    def boxes(self) -> list[Box]:
+        """The lowest domains that hold nodes, each below the domain that names it; of a node in several the first counts."""
+        above = {child: one.name for one in reversed(self.domains) for child in one.children}
+        found, seen = [], set[str]()
+        for one in sorted(
+            (one for one in self.domains if one.nodes), key=lambda one: (one.tier, above.get(one.name, ""), one.name)
+        ):
+            hosts = [str(node) for node in one.nodes if node not in seen]
+            seen.update(hosts)
+            if hosts:
+                found.append(Box(one.name, above.get(one.name, self.name), hosts))
+        return sorted(found, key=lambda box: box.pod)
+
     def lines(self, *, hosts: bool) -> Iterator[str]:
         """Domains below each other, as they are declared; one below two stands below both."""
         by_name = {one.name: one for one in self.domains}
@@ -86,6 +101,18 @@ class KnownFabric:
         for node in one.nodes if hosts else ():
             rails = self.degraded.get(node, ())
             yield f"{indent}  {node}" + (f"  without rail {', '.join(map(str, rails))}" if rails else "")
+
+
+async def occupied(ctx: Context) -> tuple[list[KnownFabric], dict[str, list[str]]]:
+    """The fabrics, and by node the jobs that have a place there."""
+    known = await fabrics_of(ctx)
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        claims = [claim for page in await claims_of(bus) for claim in page.claims]
+        names = {job.id: f"{job.namespace}/{job.name}" for job in (await jobs_of(bus))[0]}
+    jobs: dict[str, dict[str, None]] = defaultdict(dict)
+    for claim in claims:
+        jobs[claim.node][names.get(claim.job) or f"{claim.namespace}/{claim.pod}"] = None
+    return known, {node: sorted(names) for node, names in jobs.items()}
 
 
 async def fabrics_of(ctx: Context) -> list[KnownFabric]:

@@ -8,6 +8,8 @@ from hbox_common.errors import NotFound
 from hbox_topology.core.fabric.graph import FAULTS, Graph, Unit
 from hbox_topology.core.fabric.keeper import diff
 
+from .drawing import Box
+
 
 def tree_item(graph: Graph) -> dict[str, Any]:
     """Everything of a graph but its single ports."""
@@ -81,6 +83,16 @@ def gap_items(graph: Graph) -> list[dict[str, Any]]:
             "message": str(finding),
         }
         for finding in graph.findings
+    ]
+
+
+def graph_boxes(graph: Graph) -> list[Box]:
+    pod_of = {name: pod.name for pod in graph.pods for name in pod.units}
+    return [
+        Box(unit.name, pod_of.get(unit.name, ""), unit.hosts)
+        for pod in graph.pods
+        for unit in graph.units
+        if unit.name in pod.units
     ]
 
 

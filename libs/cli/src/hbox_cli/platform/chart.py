@@ -161,6 +161,7 @@ def schema() -> dict[str, Any]:
             secret=_NAME,
             port=_PORT,
             to=_LIST,
+            export={**_BOOLEAN, "description": "the right to write HyperNodes, for exportHyperNodes"},
         ),
         services=_closed(**{name: _service(name) for name in SETTINGS}),
         admission=_closed(

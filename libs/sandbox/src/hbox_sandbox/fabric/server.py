@@ -9,6 +9,7 @@ async with UfmServer(FabricPlan().snapshot()) as ufm:
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -56,6 +57,7 @@ class UfmServer:
     new_events: bool = True  #: the shape of events since 6.17
     asked: dict[str, int] = field(default_factory=dict)
     url: str = ""
+    tls: ssl.SSLContext | None = None  #: its certificate; clients that show one that it trusts are let in at /ufmRestV2
 
     def __post_init__(self) -> None:
         self._counter = 1000
@@ -100,9 +102,9 @@ class UfmServer:
         app.router.add_get("/{base}/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self.tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -126,7 +128,8 @@ class UfmServer:
             case "ufmRest":
                 return given == "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
             case "ufmRestV2":
-                return request.cookies.get("session") in self._cookies
+                shown = request.transport.get_extra_info("peercert") if request.transport is not None else None
+                return bool(shown) or request.cookies.get("session") in self._cookies
             case "ufmRestV3":
                 return given == f"{self.word} {self.token}"
         return False
@@ -158,6 +161,11 @@ class UfmServer:
             case "/resources/systems" | "/resources/ports":
                 return self._page(path, request.query)
         return web.json_response({}) if path.startswith("/resources") else web.Response(status=404)
+
+    def warm(self) -> None:
+        """Write all rows now, and not when somebody asks."""
+        for path in ("/resources/systems", "/resources/ports"):
+            self._pages[path] = [json.dumps(row) for row in self._rows(path)]
 
     def _page(self, path: str, query: Mapping[str, str]) -> web.Response:
         made = self._pages.get(path)

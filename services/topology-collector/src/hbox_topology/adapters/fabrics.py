@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn, Protocol
 
 from hbox_common.bus import Bus, Delivery, Start
@@ -10,7 +11,9 @@ from hbox_common.errors import HBoxError
 from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen
 from hbox_common.insisting import insist
 from hbox_common.kube import KubeClient
+from hbox_common.model import HyperNode
 
+from .export import HyperNodeExport
 from .fabricsfile import Fabrics, FabricSpec
 from .hypernodes import HyperNodeFabric
 from .labelled import LabelledFabric
@@ -30,6 +33,10 @@ class _Fabric(Protocol):
     async def run(self) -> None: ...
 
 
+def _nobody(_: Sequence[HyperNode]) -> None:
+    """Nobody is handed the domains."""
+
+
 class FabricSources:
     """`labels`: those of all nodes, by name, as of now."""
 
@@ -39,6 +46,7 @@ class FabricSources:
         self._wanted, self._client, self._bus, self._labels = wanted, client, bus, labels
         self._running: dict[str, _Fabric] = {}
         self._changed = asyncio.Event()
+        self._export: HyperNodeExport | None = None
 
     def follow(self, wanted: Fabrics) -> None:
         """What the file says from now on."""
@@ -66,9 +74,12 @@ class FabricSources:
             self._changed.clear()
             wanted = self._wanted
             await self._empty_others({one.name for one in wanted.fabrics})
+            self._export = HyperNodeExport(self._client, wanted.measured) if wanted.export else None
             self._running = {one.name: self._made(one, wanted) for one in wanted.fabrics}
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(fabric.run()) for fabric in self._running.values()]
+                if self._export is not None:
+                    tasks.append(group.create_task(self._export.run()))
                 await self._changed.wait()
                 for task in tasks:
                     task.cancel()
@@ -78,7 +89,8 @@ class FabricSources:
             return HyperNodeFabric(spec.name, self._client, self._bus, self._labels)
         if spec.labels:
             return LabelledFabric(spec, self._bus, self._labels)
-        return MeasuredFabric(spec, self._bus, self._labels, several=wanted.several)
+        said = partial(self._export.put, spec.name) if self._export is not None else _nobody
+        return MeasuredFabric(spec, self._bus, self._labels, several=wanted.several, said=said)
 
     async def _empty_others(self, names: set[str]) -> None:
         """Fabrics that were said once, and that the file does not name any more, have no domains from now on."""

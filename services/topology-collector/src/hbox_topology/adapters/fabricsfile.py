@@ -133,9 +133,13 @@ class Fabrics:
     export: bool = False  #: domains are written as HyperNode objects too, for others to read
 
     @property
+    def measured(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.fabrics if one.measured)
+
+    @property
     def several(self) -> bool:
         """Whether names of domains need the name of their fabric."""
-        return sum(one.measured for one in self.fabrics) > 1
+        return len(self.measured) > 1
 
 
 #: Without a file: the HyperNodes of the cluster.

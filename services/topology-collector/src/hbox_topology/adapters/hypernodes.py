@@ -19,11 +19,10 @@ from hbox_common.kube.fabric import Wrong, resolve
 from hbox_common.model import HyperNode
 
 from .. import metrics
+from .export import EXPORTED
 
 log = logging.getLogger(__name__)
 
-#: Label of HyperNodes that we write for others to read: no source of ours.
-EXPORTED = "hbox.io/exported"
 #: Changes that come together are said together.
 WINDOW_S = 0.5
 LOOK_AGAIN_S = 15.0

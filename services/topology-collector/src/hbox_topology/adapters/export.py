@@ -1,0 +1,112 @@
+"""The domains of measured fabrics as HyperNode objects, for schedulers and people that read those.
+
+Ours carry a label. Nothing else is touched: a HyperNode of somebody else with the name of a domain stays as it is, and the domain is left out, with a warning.
+HBox itself reads none of them back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from hbox_common.errors import Conflict, HBoxError, NotFound
+from hbox_common.kube import HYPERNODES, KubeClient
+from hbox_common.model import HyperNode
+
+from .. import metrics
+from ..core.fabric.domains import hypernode_object
+
+log = logging.getLogger(__name__)
+
+#: Label of HyperNodes that we write for others to read: no source of ours.
+EXPORTED = "hbox.io/exported"
+#: What somebody did to them is mended after so long.
+EVERY_S = 60.0
+RETRY_S = 5.0
+
+
+class HyperNodeExport:
+    """`fabrics`: those whose domains are written. Before all of them were heard of, nothing is deleted."""
+
+    def __init__(self, client: KubeClient, fabrics: frozenset[str]) -> None:
+        self._client, self._fabrics = client, fabrics
+        self._domains: dict[str, tuple[HyperNode, ...]] = {}  #: by fabric
+        self._wake = asyncio.Event()
+        self._warned: frozenset[str] = frozenset()
+        self._complaint = ""
+
+    def put(self, fabric: str, domains: Sequence[HyperNode]) -> None:
+        """All domains of a fabric, from now on."""
+        self._domains[fabric] = tuple(domains)
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Until cancelled. What is written stays when it ends: a restart is no reason to take domains away from others."""
+        while True:
+            if not self._domains:
+                await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.reconcile()
+                self._complaint, wait = "", EVERY_S
+            except HBoxError as e:
+                if str(e) != self._complaint:
+                    log.warning("HyperNodes cannot be written: %s", e)
+                self._complaint, wait = str(e), RETRY_S
+            try:
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def reconcile(self) -> None:
+        """Make ours what they should be. Raises what the API server says."""
+        listed = await self._client.json("GET", HYPERNODES.path(), params={"limit": "10000"})
+        there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in listed["items"]}
+        wanted = {one.name: hypernode_object(one, {EXPORTED: "true"}) for of in self._domains.values() for one in of}
+        theirs = {name for name in wanted if name in there and not _is_ours(there[name])}
+        self._warn(theirs)
+        for name, body in wanted.items():
+            if name in theirs:
+                continue
+            if name not in there:
+                await self._create(body)
+            elif there[name].get("spec") != body["spec"]:
+                await self._replace(there[name], body)
+        for name, one in there.items() if self._fabrics <= self._domains.keys() else ():
+            if name not in wanted and _is_ours(one):
+                await self._delete(one)
+        metrics.EXPORTED.set(len(wanted) - len(theirs))
+
+    async def _create(self, body: Mapping[str, Any]) -> None:
+        try:
+            await self._client.json("POST", HYPERNODES.path(), body=body)
+        except Conflict:
+            self._wake.set()  # somebody was faster: see whose it is
+
+    async def _replace(self, there: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+        """On condition that it still is what was read: ours."""
+        metadata = {**body["metadata"], "resourceVersion": there["metadata"]["resourceVersion"]}
+        try:
+            await self._client.json("PUT", HYPERNODES.path(name=metadata["name"]), body={**body, "metadata": metadata})
+        except (Conflict, NotFound):
+            self._wake.set()
+
+    async def _delete(self, there: Mapping[str, Any]) -> None:
+        metadata = there["metadata"]
+        condition = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        try:
+            await self._client.json("DELETE", HYPERNODES.path(name=metadata["name"]), body={"preconditions": condition})
+        except NotFound:
+            pass  # as it should be
+        except Conflict:
+            self._wake.set()
+
+    def _warn(self, names: set[str]) -> None:
+        for name in sorted(names - self._warned):
+            log.warning("HyperNode %s is somebody else's: the domain of that name is not written", name)
+        self._warned = frozenset(names)
+
+
+def _is_ours(one: Mapping[str, Any]) -> bool:
+    return EXPORTED in (one["metadata"].get("labels") or {})
