@@ -19,6 +19,7 @@ ASKED_FOR = (
     "scale",
     "large",
     "flood",
+    "vgpu",
 )  #: take minutes, and the first programs that are not everywhere
 
 

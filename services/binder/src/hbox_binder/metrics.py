@@ -14,6 +14,7 @@ LOCK_WAIT_S = histogram(
     "From a bind's coming to its turn, where its node's device plugin allocates for one pod at a time",
 )
 ALLOCATION_S = histogram("binder_allocation_seconds", "From taking a node's lock to its being released")
+ALLOCATIONS = counter("binder_allocations", "Pods that device plugins of HAMi's handed cards to, or failed", ["phase"])
 IN_LINE = gauge("binder_binds_in_line", "Binds that wait while their node is in allocation")
 LOCKED_NODES = gauge("binder_locked_nodes", "Nodes in allocation")
 LOCKS_REMOVED = counter(

@@ -3,6 +3,9 @@
 A copy of all nodes' locks is kept by a watch, begun when the first node is seen that has one to take. It says at once when a lock is gone, and at which
 resourceVersion a node can be locked without asking. Without the watch (an older chart's rights) all goes on by reads, a second later.
 
+When a lock is gone its pod is read, for what the plugin said of it. A node whose plugin fails one pod after the other is given no new one for a while, more
+each time up to LONGEST_REST_S: the pods of a controller would else come and fail as fast as it makes them.
+
 Nothing is remembered over a restart: the nodes are listed then, and every lock that is found is looked into like any other.
 """
 
@@ -18,10 +21,12 @@ from hbox_common.errors import Conflict, HBoxError, NotFound
 from hbox_common.kube import NODES, Informer, KubeClient, KubeObject, Locked, locks_of, older, read_locks, read_pod, write_locks
 from hbox_common.kube.reflector import Delta
 from hbox_common.model import NodeName
-from hbox_common.model.devices import VENDORS, format_lock, parse_lock
+from hbox_common.model.devices import VENDORS, BindPhase, format_lock, parse_lock
+from hbox_common.model.devices.handshake import BIND_PHASE
 from hbox_common.pacing import backoff_s
 
 from .. import metrics
+from ..core import LONGEST_MESSAGE
 from ..core.stale import LockOwner, stale
 
 log = logging.getLogger(__name__)
@@ -29,7 +34,16 @@ log = logging.getLogger(__name__)
 #: A lock that stands for so long is looked into, and again after growing pauses: a plugin needs some tens of milliseconds.
 LOOK_S, LONGEST_PAUSE_S = 1.0, 8.0
 _ROUND_S = 0.25
+#: After the second pod in a row that a node's plugin failed; doubled with each.
+REST_S, LONGEST_REST_S = 2.0, 60.0
+#: kubelet writes a pod's status a moment after its plugin has answered.
+_STATUS_S = 1.0
+#: Pods read for what became of them at one time; of more it is not asked.
+_MOST_READ = 4
 _TRIES = 6
+
+#: Of a pod that kubelet failed because a device plugin did (kubelet `lifecycle`).
+_NOT_ADMITTED = "UnexpectedAdmissionError"
 
 #: Every lock that some vendor's plugin goes by.
 NAMES = tuple(sorted({vendor.node_lock for vendor in VENDORS} - {""}))
@@ -69,6 +83,10 @@ class NodeLocks:
         self._nodes: dict[str, _Seen] = {}
         self._held: set[str] = set()  #: of these, those with a lock
         self._wanted = asyncio.Event()
+        self._failures: dict[str, int] = {}  #: pods in a row that the node's plugin failed
+        self._resting: dict[str, float] = {}  #: until when the node is given no other pod, monotonic
+        self._reading = 0
+        self._tasks = asyncio.TaskGroup()
         metrics.LOCKED_NODES.set_function(lambda: len(self._held))
 
     def want(self) -> None:
@@ -76,8 +94,8 @@ class NodeLocks:
         self._wanted.set()
 
     def free(self, node: NodeName) -> bool:
-        """Whether the node has no lock, as far as is known."""
-        return node not in self._held
+        """Whether the node may be locked now, as far as is known."""
+        return node not in self._held and self._resting.get(node, 0.0) <= monotonic_s()
 
     # --- taking and releasing
 
@@ -148,7 +166,7 @@ class NodeLocks:
     async def run(self) -> None:
         """Watch, and look into locks that stand too long. Until cancelled."""
         nodes = Informer(self._client, NODES, KubeObject)
-        async with asyncio.TaskGroup() as group:
+        async with self._tasks as group:
             group.create_task(self._look_after())
             await self._wanted.wait()
             group.create_task(nodes.run(self._changed))
@@ -176,6 +194,7 @@ class NodeLocks:
             assert known is not None
             metrics.ALLOCATION_S.observe(now - known.since)
             self._held.discard(node)
+            self._ask(node, known.locked)
             self._on_free(NodeName(node))
 
     def _forget(self, node: str) -> None:
@@ -184,11 +203,51 @@ class NodeLocks:
             self._held.discard(node)
             self._on_free(NodeName(node))
 
+    # --- what plugins say of pods
+
+    def _ask(self, node: str, was: Locked) -> None:
+        """Read the pod that had this lock, unless too many are being read."""
+        lock = next((lock for _, value in was.locks if (lock := parse_lock(value)).pod), None)
+        if lock is not None and self._reading < _MOST_READ:
+            self._reading += 1
+            self._tasks.create_task(self._hear(node, lock.namespace, lock.pod))
+
+    async def _hear(self, node: str, namespace: str, name: str) -> None:
+        try:
+            failed = await self._failed(namespace, name)
+        except HBoxError:
+            return
+        finally:
+            self._reading -= 1
+        metrics.ALLOCATIONS.labels("failed" if failed else "success").inc()
+        if not failed:
+            self._failures.pop(node, None)
+            return
+        self._failures[node] = failures = self._failures.get(node, 0) + 1
+        if failures > 1:
+            self._resting[node] = monotonic_s() + backoff_s(failures - 2, base_s=REST_S, cap_s=LONGEST_REST_S)
+        log.warning(
+            "node %s: its device plugin failed pod %s/%s, %d in a row: %s", node, namespace, name, failures, failed[:LONGEST_MESSAGE],
+            extra={"node": node},
+        )  # fmt: skip
+
+    async def _failed(self, namespace: str, name: str) -> str:
+        """Why the pod's cards were not handed over; empty: they were, or nobody says. The phase alone proves nothing, since a pod's owner can write it: kubelet
+        says whether it admitted the pod."""
+        pod = await read_pod(self._client, namespace=namespace, name=name)
+        if pod.metadata.annotations.get(BIND_PHASE) == BindPhase.FAILED and pod.status.phase == "Pending":
+            await asyncio.sleep(_STATUS_S)
+            pod = await read_pod(self._client, namespace=namespace, name=name)
+        return pod.status.message if (pod.status.phase, pod.status.reason) == ("Failed", _NOT_ADMITTED) else ""
+
     # --- looking into
 
     async def _look_after(self) -> NoReturn:
         while True:
             now = monotonic_s()
+            for node in [node for node, until in self._resting.items() if until <= now]:
+                del self._resting[node]
+                self._on_free(NodeName(node))
             for node in [node for node in self._held if self._nodes[node].look_at <= now]:
                 seen = self._nodes.get(node)
                 if seen is None or seen.locked.free:

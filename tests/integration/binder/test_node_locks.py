@@ -1,0 +1,211 @@
+"""The lock of a node in allocation, on a real broker and an API with faults: binder killed at every step, plugins that die, pods that go."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.events import Bind, BindOutcome, EvictKind
+from hbox_common.kube import MERGE_PATCH, NODES, Pod
+from hbox_common.model import CardSlice
+from hbox_common.model.devices import format_lock
+from hbox_sandbox.api.faults import Rule
+from hbox_sandbox.kubelet import Kubelets
+
+from ...waiting import until
+from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict
+
+LOCK, PHASE, TO_ALLOCATE = "hami.io/mutex.lock", "hami.io/bind-phase", "hami.io/vgpu-devices-to-allocate"
+REGISTER = ":".join(f"GPU-{i},10,81920,100,NVIDIA-A100,0,true" for i in range(8)) + ":"
+ASKS = {"containers": [{"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+
+
+async def nodes(world: BinderWorld, *names: str) -> None:
+    for name in names:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "annotations": {"hami.io/node-nvidia-register": REGISTER}},
+        }
+        await world.client.json("POST", NODES.path(), body=body)
+    await world.states(*names, registered=("NVIDIA",))
+
+
+@asynccontextmanager
+async def kubelets(world: BinderWorld) -> AsyncIterator[Kubelets]:
+    """With the device plugins of their nodes."""
+    own = Kubelets(world.api.cluster, start_s=0.01)
+    task = asyncio.create_task(own.run())
+    yield own
+    task.cancel()
+
+
+async def a_pod(world: BinderWorld, name: str) -> Pod:
+    return await world.pod(name, spec=ASKS)
+
+
+def on(pod: Pod, card: int = 0, node: str = "n1") -> Bind:
+    return replace(a_bind(pod, node=node), slices=(CardSlice(card, 30, 3000),))
+
+
+async def lock(world: BinderWorld, node: str = "n1") -> str:
+    found = await world.client.json("GET", NODES.path(name=node))
+    return str((found["metadata"].get("annotations") or {}).get(LOCK, ""))
+
+
+async def set_lock(world: BinderWorld, value: str | None, node: str = "n1") -> None:
+    body = {"metadata": {"annotations": {LOCK: value}}}
+    await world.client.json("PATCH", NODES.path(name=node), body=body, content_type=MERGE_PATCH)
+
+
+async def unlocked(world: BinderWorld, node: str = "n1", timeout_s: float = 20.0) -> None:
+    async def free() -> bool:
+        return not await lock(world, node)
+
+    await until(free, f"{node} without a lock", timeout_s=timeout_s)
+
+
+async def runs(world: BinderWorld, *names: str, timeout_s: float = 30.0) -> None:
+    async def so() -> bool:
+        return all([(await world.seen(name)).status.phase == "Running" for name in names])
+
+    await until(so, f"{names} run", timeout_s=timeout_s)
+
+
+async def test_the_binding_tells_the_plugin_which_cards_and_the_node_is_locked_for_it(world: BinderWorld) -> None:
+    await nodes(world, "n1")
+    bind = on(await a_pod(world, "a"), card=3)
+    async with world.binder():
+        await world.decide(bind)
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+        pod = await world.seen("a")
+        assert pod.metadata.annotations[TO_ALLOCATE] == "GPU-3,NVIDIA,3000,30:;"
+        assert (pod.metadata.annotations[PHASE], pod.metadata.labels["hami.io/vgpu-node"]) == ("allocating", "n1")
+        assert (await lock(world)).endswith(f",{NAMESPACE},a")
+
+
+async def test_pods_of_one_node_take_turns_and_another_node_does_not_wait(world: BinderWorld) -> None:
+    await nodes(world, "n1", "n2")
+    pods = [await a_pod(world, name) for name in ("a", "b", "c")]
+    first, second, elsewhere = on(pods[0]), on(pods[1], card=1), on(pods[2], node="n2")
+    async with world.binder(patience_s=30):
+        await world.decide(first, second, elsewhere)
+        for bind in (first, elsewhere):
+            assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+        assert world.said(second) == []
+        await set_lock(world, None)
+        assert (await world.settled(second)).outcome is BindOutcome.BOUND
+
+
+async def test_plugins_hand_over_what_a_burst_of_binds_says(world: BinderWorld) -> None:
+    await nodes(world, "n1", "n2")
+    pods = await asyncio.gather(*(a_pod(world, f"p{i}") for i in range(32)))
+    binds = [on(pod, card=i % 8, node=f"n{1 + i // 16}") for i, pod in enumerate(pods)]
+    async with kubelets(world), world.binder():
+        await world.decide(*binds)
+        await runs(world, *(f"p{i}" for i in range(32)))
+        await unlocked(world)
+        await unlocked(world, "n2")
+
+
+#: What is slow when binder is killed: the step after it has not happened then, all before it have.
+STEPS = {
+    "before the lock": Rule(verb="patch", resource="nodes", latency_s=30.0),
+    "after the lock": Rule(verb="create", resource="pods/binding", latency_s=30.0),
+    "after the binding": Rule(verb="patch", resource="pods/status", latency_s=30.0),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_killed_at_any_step_it_leaves_no_lock_and_nobody_waiting(world: BinderWorld, step: str) -> None:
+    await nodes(world, "n1")
+    first, second = on(await a_pod(world, "a")), on(await a_pod(world, "b"), card=1)
+    world.faults(replace_client(STEPS[step]))
+    async with kubelets(world):
+        async with world.process() as binder:
+            await world.decide(first, second)
+            await until(lambda: world.api.faults.fired[0] >= 1, timeout_s=30)
+            binder.kill()
+        world.faults()
+        async with world.binder():
+            for bind in (first, second):
+                assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+            await runs(world, "a", "b")
+            await unlocked(world)
+
+
+def replace_client(rule: Rule) -> Rule:
+    """For the binder alone."""
+    rule.client = "hbox-binder"
+    return rule
+
+
+async def test_killed_after_the_lock_of_a_pod_that_is_revoked_it_leaves_no_lock(world: BinderWorld) -> None:
+    await nodes(world, "n1")
+    pod = await a_pod(world, "a")
+    bind = on(pod)
+    world.faults(Rule(verb="create", resource="pods/binding", latency_s=30.0))
+    async with world.process() as binder:
+        await world.decide(bind)
+        await until(lambda: world.api.faults.fired == [1], timeout_s=30)
+        binder.kill()
+    world.faults()
+    assert (await lock(world)).endswith(",a")
+    async with world.binder():
+        await world.decide(an_evict(pod, EvictKind.REVOKE))
+        assert (await world.settled(an_evict(pod, EvictKind.REVOKE))).outcome is BindOutcome.REVOKED
+        await unlocked(world)
+
+
+async def test_a_pod_deleted_in_allocation_frees_its_node(world: BinderWorld) -> None:
+    await nodes(world, "n1")
+    first, second = on(await a_pod(world, "a")), on(await a_pod(world, "b"), card=1)
+    async with world.binder():
+        await world.decide(first)
+        assert (await world.settled(first)).outcome is BindOutcome.BOUND
+        await world.decide(second)
+        await world.delete("a")
+        began = time.monotonic()
+        assert (await world.settled(second)).outcome is BindOutcome.BOUND
+        assert time.monotonic() - began < 10, "by evidence, not by age"
+
+
+@pytest.mark.parametrize("value", ["2026-01-01T00:00:00Z,default,nobody", "2026-01-01T00:00:00Z", "garbage,default,nobody"])
+async def test_a_lock_that_nobody_needs_is_taken_over(world: BinderWorld, value: str) -> None:
+    await nodes(world, "n1")
+    await set_lock(world, value)
+    bind = on(await a_pod(world, "a"))
+    async with world.binder():
+        await world.decide(bind)
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+        assert (await lock(world)).endswith(f",{NAMESPACE},a")
+
+
+async def test_a_lock_of_a_pod_that_another_scheduler_binds_is_respected(world: BinderWorld) -> None:
+    await nodes(world, "n1")
+    other = await a_pod(world, "other")
+    await set_lock(world, format_lock(NAMESPACE, "other", time.time()))
+    bind = on(await a_pod(world, "a"))
+    async with world.binder():
+        await world.decide(bind)
+        await until(lambda: world.said(bind) == [BindOutcome.UNKNOWN])
+        assert (await world.seen("a")).spec.node_name == ""
+        await world.delete(other.metadata.name)
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+
+
+async def test_a_pod_whose_allocation_is_wrong_fails_and_the_next_has_its_turn(world: BinderWorld) -> None:
+    await nodes(world, "n1")
+    two_of_one = replace(on(await a_pod(world, "a")), slices=(CardSlice(0, 30, 3000), CardSlice(1, 30, 3000)))
+    second = on(await a_pod(world, "b"), card=2)
+    async with kubelets(world), world.binder():
+        await world.decide(two_of_one, second)
+        await runs(world, "b")
+        failed = await world.seen("a")
+        assert (failed.status.phase, failed.status.reason) == ("Failed", "UnexpectedAdmissionError")
+        assert "device number not matched" in failed.status.message
+        assert failed.metadata.annotations[PHASE] == "failed"
+        await unlocked(world)
