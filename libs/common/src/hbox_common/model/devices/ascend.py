@@ -139,14 +139,15 @@ class Ascend(HamiVendor):
     def choice_score(self, offer: Offer, ask: Ask, chosen: Sequence[CardSlice]) -> float:  # noqa: ARG002
         return _GROUP_WEIGHT * largest_share(offer, chosen) if self.chip.linked else 0.0
 
-    def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:  # noqa: ARG002
+    def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:  # noqa: ARG002  memory says what is left
         """Templates of the chip, with their memory."""
         parts = parts_of(taken.part)
         sizes = {template.name: template.memory_mib for template in self.chip.templates}
-        return not parts or (
-            all(part in sizes for part in parts)
-            and max(sizes[part] for part in parts) <= taken.memory_mib <= sum(sizes[part] for part in parts)
-        )
+        if not parts or not all(part in sizes for part in parts):
+            return not parts
+        # Containers that follow one another count once, and one of them may have the whole card.
+        memory = [sizes[part] for part in parts]
+        return max(memory) <= taken.memory_mib <= sum(memory) or taken.memory_mib == card.memory_mib
 
     def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
         soft = wishes.get(MODE, "").strip() == SOFT

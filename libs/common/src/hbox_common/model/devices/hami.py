@@ -151,7 +151,7 @@ class HamiVendor(CardVendor):
         """The slice that one record of an allocation says. Compute in the card's own units is what was asked for, else as much in percent, rounded up."""
         if not self.cores_in_percent:
             units = card.says.units
-            cores = -(-cores * ALL_CORES // units) if ask is None else ALL_CORES if ask.whole else ask.cores
+            cores = -(-cores * ALL_CORES // units) if ask is None else ask.cores
         return CardSlice(card.index, min(cores, ALL_CORES), memory_mib)
 
 
