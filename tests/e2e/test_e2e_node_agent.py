@@ -131,6 +131,18 @@ def test_an_agent_that_was_killed_goes_on(platform: Up) -> None:
     assert set(holders(shown(platform, "plain", 1), "kubelet")) == {"default/a"}
 
 
+def test_how_a_node_is_made_is_shown_and_checked(platform: Up) -> None:
+    numa = until(lambda: platform.json("node", "show", "plain")["numa"], timeout_s=20, what="NUMA nodes")
+    zones = [(zone["name"], zone["distances"], zone["cards"] != []) for zone in numa["zones"]]
+    assert zones == [("0", [10, 21], True), ("1", [21, 10], True)]
+    assert numa["kubelet"]["topologyManager"] == "none"
+    done = platform.hbox("node", "show", "plain", "--numa")
+    assert "2 sockets, 2 NUMA nodes, 2 threads a core" in done.stdout
+    check = platform.hbox("check", "node", "plain")
+    assert (check.returncode, "fix: topologyManagerPolicy: best-effort" in check.stdout) == (0, True)
+    assert platform.hbox("check", "node", "nobody").returncode == 3
+
+
 def test_people_read_it_as_a_table(platform: Up) -> None:
     done = platform.hbox("node", "show", "plain")
     assert done.returncode == 0

@@ -52,6 +52,7 @@ from hbox_common.events import (
     NodeDecided,
     NodeDevicesChanged,
     NodeImagesChanged,
+    NodeNumaChanged,
     NodeObserved,
     NodeOutcome,
     NodesMeasured,
@@ -105,14 +106,19 @@ from hbox_common.model import (
     Index,
     Job,
     JobId,
+    KubeletRules,
     Match,
     MatchOperator,
     Neighbour,
     NodeDevices,
     NodeName,
+    NodeNuma,
     NodeState,
     NodeTerm,
     NodeUsage,
+    NumaZone,
+    PciDevice,
+    PciKind,
     PlanId,
     PodBudget,
     PodConstraints,
@@ -248,9 +254,19 @@ _ids = DeviceIds("nvidia.com/gpu", ("GPU-0", "GPU-3"), (0, 1))
 _holds = ContainerHolds("team", "train-0", "main", (_ids,), "1-4,8", (HeldMemory("memory", 2**39, (0,)),), "pod-uid")
 _devices = NodeDevices(_NODE, 1_700_000_000.5, (_ids,), "1-95", (_holds,), 1, "the socket is gone", True)
 
+_rules = KubeletRules(
+    "static", {"full-pcpus-only": "true"}, "Static", "restricted", "pod", {"prefer-closest-numa-nodes": "true"}, "0,48"
+)
+_numa = NodeNuma(
+    _NODE, 1_700_000_000.5, (NumaZone(0, "0-47", 2**20, (10, 21)), NumaZone(1, "48-95", 2**20, (21, 10))), 2, 2,
+    (PciDevice("0000:18:00.0", PciKind.CARD, 0, "", "0x10de"), PciDevice("", PciKind.HCA, 1, "mlx5_0")),
+    _rules, "static", "Static", 40, True, ("sockets: none",), True,
+)  # fmt: skip
+
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
     NodeDevicesChanged(devices=_devices),
+    NodeNumaChanged(numa=_numa),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5), node_gone=True),
     NodesMeasured(usages=(NodeUsage(_NODE, 12.5, 80.0, 1_700_000_000.25),)),
     NodeImagesChanged(images=(HeldImage(("docker.io/library/nginx:latest",), 100 << 20, (_NODE,)),)),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hbox_common.model import Claim, ContainerHolds, NodeDevices, NodeState, Verdict, pool_of
+from hbox_common.model import Claim, ContainerHolds, NodeDevices, NodeNuma, NodeState, PciKind, Verdict, pool_of
 from hbox_common.model.devices import ALL_CORES, VENDORS
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
@@ -15,7 +15,13 @@ OLD_S = 1500.0
 
 
 def node_item(
-    node: NodeState, verdict: Verdict | None, claims: Iterable[Claim], said: NodeDevices | None, *, now: float
+    node: NodeState,
+    verdict: Verdict | None,
+    claims: Iterable[Claim],
+    said: NodeDevices | None,
+    *,
+    numa: NodeNuma | None = None,
+    now: float,
 ) -> Item:
     """One document. `said`: None where no agent speaks for the node."""
     own = [claim for claim in claims if claim.node == node.name]
@@ -43,11 +49,57 @@ def node_item(
         "cards": cards,
         "identity": identity(node, said, now=now),
         "containers": [_holds(one) for one in said.holds] if said is not None else [],
+        "numa": None if numa is None else numa_item(node, said, numa),
         "cpus": said.cpus if said is not None else "",
         "kubelet": None
         if said is None
         else {"ageSeconds": round(max(0.0, now - said.at), 1), "problem": said.problem, "leftOut": said.left_out},
     }
+
+
+def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item:
+    """How the machine is made, zone by zone."""
+    zones = []
+    for zone in numa.zones:
+        here = [device for device in numa.devices if device.numa == zone.id]
+        zones.append(
+            {
+                "name": str(zone.id),
+                "cpus": zone.cpus,
+                "memoryMib": zone.memory_mib,
+                "distances": list(zone.distances),
+                "cards": [card.index for card in node.cards if card.numa == zone.id],
+                "adapters": [device.name for device in here if device.kind is PciKind.HCA],
+                "pci": [device.address for device in here if device.address],
+                "pods": sorted(_pods_on(said, zone.id)),
+            }
+        )
+    rules = numa.rules
+    told = {
+        "cpuManager": rules.cpu_manager or "none",
+        "memoryManager": rules.memory_manager or "None",
+        "topologyManager": rules.topology_manager or "none",
+        "scope": rules.topology_scope or "container",
+    } if rules is not None else None  # fmt: skip
+    return {
+        "sockets": numa.sockets,
+        "threadsPerCore": numa.threads_per_core,
+        "zones": zones,
+        "kubelet": told,
+        "unplaced": [d.address or d.name for d in numa.devices if d.numa < 0],
+        "problems": list(numa.problems),
+    }
+
+
+def _pods_on(said: NodeDevices | None, zone: int) -> set[str]:
+    """Who has something of its own there."""
+    holds = said.holds if said is not None else ()
+    found = set()
+    for one in holds:
+        places = [part.numa for part in one.devices] + [part.numa for part in one.memory]
+        if any(zone in where for where in places):
+            found.add(f"{one.namespace}/{one.pod}")
+    return found
 
 
 def identity(node: NodeState, said: NodeDevices | None, *, now: float) -> str:

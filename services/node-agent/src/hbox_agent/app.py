@@ -12,12 +12,13 @@ from typing import NoReturn
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest
-from hbox_common.events import NodeDevicesChanged
-from hbox_common.model import NodeDevices, NodeName
+from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
+from hbox_common.model import NodeDevices, NodeName, NodeNuma
 from hbox_common.model.bounds import is_name
 from hbox_common.runtime import Health, connected
 
 from . import metrics
+from .adapters.host import read_machine
 from .adapters.kubelet import Kubelet, Stamp
 from .core import Telling
 from .settings import AgentSettings
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 #: How often it is looked for nodes of an emulated cluster that came or went, and for what /readyz says.
 LOOK_S = 1.0
+#: /sys is read so often.
+MACHINE_S = 300.0
 STARTING_S = 0.05
 #: For the broker to answer what it has last.
 LAST_S = 5.0
@@ -79,25 +82,32 @@ class NodeAgent:
             self._tasks.pop(node).cancel()
             del self._watches[node]
         for node in roots.keys() - self._watches.keys():
-            watch = NodeWatch(node, roots[node], self._settings, self._bus)
+            host = self._settings.host_root if self._settings.kubelets is None else roots[node] / "host"
+            watch = NodeWatch(node, roots[node], host, self._settings, self._bus)
             self._watches[node], self._tasks[node] = watch, group.create_task(watch.run())
 
 
 class NodeWatch:
     """One node. `trouble`: why its kubelet's last answer is missing; "" where it is there."""
 
-    def __init__(self, node: NodeName, root: Path, settings: AgentSettings, bus: Bus) -> None:
+    def __init__(self, node: NodeName, root: Path, host: Path, settings: AgentSettings, bus: Bus) -> None:
+        self._root, self._host = root, host
+        self._numa: NodeNuma | None = None
+        self._numa_said: tuple[object, ...] = ()
+        self._looked_at = -MACHINE_S
         self._node, self._settings, self._bus = node, settings, bus
         self._kubelet = Kubelet(node, root)
         self.telling = Telling(node)
         self.trouble = "the kubelet was not asked yet"
         self._stamp: Stamp = ()
+        self._managers: Stamp = ()
         self._asked_at = -settings.resync_s
         self._connection = 0
 
     async def run(self) -> NoReturn:
         while True:
             await self._look()
+            await self._look_at_machine()
             await self._tell()
             await asyncio.sleep(self._settings.poll_s)
 
@@ -118,17 +128,32 @@ class NodeWatch:
         self.trouble, self._stamp, self._asked_at = "", stamp, monotonic_s()
         self.telling.answered(found)
 
+    async def _look_at_machine(self) -> None:
+        """Now and then, and after the kubelet wrote the state of a manager: its rules may be others."""
+        if monotonic_s() - self._looked_at < MACHINE_S and self._stamp[2:] == self._managers:
+            return
+        self._looked_at, self._managers = monotonic_s(), self._stamp[2:]
+        config = self._settings.kubelet_config if self._settings.kubelets is None else None
+        self._numa = await asyncio.to_thread(
+            read_machine, self._node, host=self._host, kubelet=self._root, config=config, at=wall_s()
+        )
+
     async def _tell(self) -> None:
         if not self._bus.connected:
             return
         connection = self._bus.connections
         if self._connection != connection:  # a broker that was away may have lost what it had
             self.telling.said = await self._stored()
+            self._numa_said = ()
         due = self.telling.due(now=wall_s())
         try:
             if due is not None:
                 await self._bus.publish(NodeDevicesChanged(devices=due), self._node)
                 self.telling.said = due
+                metrics.SAID.inc()
+            if self._numa is not None and self._numa.said != self._numa_said:
+                await self._bus.publish(NodeNumaChanged(numa=self._numa), self._node)
+                self._numa_said = self._numa.said
                 metrics.SAID.inc()
             self._connection = connection
         except HBoxError as e:

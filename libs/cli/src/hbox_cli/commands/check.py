@@ -32,6 +32,8 @@ class Finding:
 
 
 @click.command("check")
+@click.argument("what", required=False, type=click.Choice(["node"]))
+@click.argument("node", required=False)
 @click.option("--pre", is_flag=True, help="Before an install: whether a cluster, and a broker of yours, are fit for it.")
 @click.option(
     "--kubeconfig",
@@ -50,6 +52,8 @@ class Finding:
 def command(
     ctx: Context,
     *,
+    what: str | None,
+    node: str | None,
     pre: bool,
     kubeconfig: Path | None,
     namespace: str,
@@ -63,12 +67,20 @@ def command(
 
     \b
     hbox check
+    hbox check node node-0001          how its kubelet is set up, and the machine made
     hbox check --pre --kubeconfig ~/.kube/config
     hbox check --pre --kubeconfig ~/.kube/config --nats-url nats://nats:4222 --nats-seed admin.nk
 
     Exit status 0 where all is well, else 6. With --pre 0 where nothing is a fault (warnings may be), 1 where something is, 6 where the API server does not
     answer.
     """
+    if what is not None:
+        if node is None:
+            raise click.UsageError("which node? `hbox nodes` lists them")
+        from ..checknode import check_node  # noqa: PLC0415
+
+        check_node(ctx, node)
+        return
     if pre:
         from hbox_common.bus import Access  # noqa: PLC0415  so that `hbox check --help` is quick
 

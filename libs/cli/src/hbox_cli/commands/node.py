@@ -4,7 +4,7 @@ import click
 
 from hbox_common.clock import wall_s
 from hbox_common.errors import NotFound
-from hbox_common.events import HealthVerdict, NodeDevicesChanged, NodeStateChanged
+from hbox_common.events import HealthVerdict, NodeDevicesChanged, NodeNumaChanged, NodeStateChanged
 
 from ..aio import run
 from ..context import Context, command_options
@@ -37,19 +37,35 @@ def command() -> None:
     """One node."""
 
 
+ZONES = (
+    Column("NUMA", lambda z: z["name"]),
+    Column("CPUS", lambda z: z["cpus"]),
+    Column("MEM-GIB", lambda z: z["memoryMib"] // 1024),
+    Column("CARDS", lambda z: " ".join(map(str, z["cards"]))),
+    Column("ADAPTERS", lambda z: " ".join(z["adapters"])),
+    Column("DISTANCES", lambda z: " ".join(map(str, z["distances"]))),
+    Column("GIVEN TO", lambda z: ", ".join(z["pods"])),
+)
+
+
 @command.command("show")
 @click.argument("name")
+@click.option("--numa", is_flag=True, help="How the machine is made: NUMA nodes, what hangs on them, and the kubelet's rules.")
 @command_options
-def show(ctx: Context, name: str) -> None:
+def show(ctx: Context, name: str, numa: bool) -> None:
     """Its cards, who holds them by the ledger's books, and what its kubelet gave to whom.
 
     \b
     hbox node show node-0001
+    hbox node show node-0001 --numa
     hbox node show node-0001 -o json
     """
     item = run(lambda: _read(ctx, name))
     if ctx.output.machine:
         ctx.output.document("Node", item)
+        return
+    if numa:
+        _put_numa(ctx, item)
         return
     put(f"{item['name']}: {item['state']}, pool {item['pool']}, {len(item['cards'])} cards")
     if item["identity"]:
@@ -66,6 +82,23 @@ def show(ctx: Context, name: str) -> None:
         ctx.output.rows("Container", item["containers"], CONTAINERS)
 
 
+def _put_numa(ctx: Context, item: Item) -> None:
+    found = item["numa"]
+    if found is None:
+        put("numa: no agent speaks for this node (`docs/guides/numa.md`)")
+        return
+    put(
+        f"{item['name']}: {found['sockets']} sockets, {len(found['zones'])} NUMA nodes, {found['threadsPerCore']} threads a core"
+    )
+    rules = found["kubelet"]
+    put(
+        "kubelet: " + ("its configuration cannot be read" if rules is None else ", ".join(f"{k} {v}" for k, v in rules.items()))
+    )
+    ctx.output.rows("Zone", found["zones"], ZONES)
+    for problem in found["problems"]:
+        put(f"not read: {problem}")
+
+
 async def _read(ctx: Context, name: str) -> Item:
     async with bus_of(Layout(ctx.state).running()) as bus:
         states = [one.event for one in await bus.last(NodeStateChanged, [(name,)])]
@@ -74,11 +107,13 @@ async def _read(ctx: Context, name: str) -> Item:
             raise NotFound(f"there is no node {name}", hint="`hbox nodes` lists them")
         verdicts = [one.event for one in await bus.last(HealthVerdict, [(name,)])]
         said = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
+        numa = [one.event for one in await bus.last(NodeNumaChanged, [(name,)])]
         claims = [claim for page in await claims_of(bus) for claim in page.claims]
     return node_item(
         node,
         next((e.verdict for e in verdicts if isinstance(e, HealthVerdict)), None),
         claims,
         next((e.devices for e in said if isinstance(e, NodeDevicesChanged) and not e.devices.gone), None),
+        numa=next((e.numa for e in numa if isinstance(e, NodeNumaChanged) and not e.numa.gone), None),
         now=wall_s(),
     )

@@ -13,6 +13,7 @@ from hbox_common.model import (
     Index,
     NodeDevices,
     NodeName,
+    NodeNuma,
     NodeState,
     NodeUsage,
     PodBudget,
@@ -63,6 +64,18 @@ class NodeDevicesChanged(Event):
     @property
     def closes(self) -> bool:
         return self.devices.gone
+
+
+@register
+class NodeNumaChanged(Event):
+    """How a node is made, and by which rules its kubelet gives it out; said when it changes. `numa.gone` closes its subject, as of NodeDevicesChanged."""
+
+    about: ClassVar = About("hbox.v1.node.numa.{node}", Stream.STATE, ("node-agent", "topology-collector"), ("cli",))
+    numa: NodeNuma
+
+    @property
+    def closes(self) -> bool:
+        return self.numa.gone
 
 
 @register

@@ -56,6 +56,7 @@ from .job import (
 from .lending import Held, Lending
 from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices
+from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciDevice, PciKind
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
 from .podbudget import PodBudget
 from .podconstraints import (
@@ -136,6 +137,7 @@ __all__ = [
     "JobDemand",
     "JobId",
     "JobTerms",
+    "KubeletRules",
     "Lending",
     "Match",
     "MatchOperator",
@@ -143,9 +145,13 @@ __all__ = [
     "NodeAllocation",
     "NodeDevices",
     "NodeName",
+    "NodeNuma",
     "NodeState",
     "NodeTerm",
     "NodeUsage",
+    "NumaZone",
+    "PciDevice",
+    "PciKind",
     "PlanId",
     "PodBudget",
     "PodConstraints",

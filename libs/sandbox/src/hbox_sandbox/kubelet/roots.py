@@ -35,6 +35,7 @@ from hbox_common.kubelet import (
 )
 from hbox_common.model.devices import VENDORS, Card, NodeReport
 from hbox_common.model.devices.hami import HamiVendor
+from hbox_common.model.resources import parse_quantity
 from hbox_sandbox.api.cluster import Cluster
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
@@ -65,6 +66,7 @@ class NodeKubelet:
     def __init__(self, node: str, manifest: dict[str, Any]) -> None:
         self.node = node
         self.devices = _devices(node, manifest)
+        self.files = _host(manifest)
         self.pods: dict[str, Pod] = {}
         self.waiting: dict[str, Version] = {}
         self._held: dict[tuple[str, str], str] = {}
@@ -209,6 +211,7 @@ class KubeletRoots:
             # Made whole before it is seen: an agent takes a folder for a node's.
             (self._folder / node.node / "device-plugins").mkdir(parents=True, exist_ok=True)
             self._write(node)
+            self._write_host(node)
             await stack.enter_async_context(listening(self._folder / node.node / "pod-resources" / "kubelet.sock", methods))
         except (HBoxError, OSError) as e:
             log.warning("node %s: no kubelet's socket: %s", node.node, e)
@@ -219,6 +222,12 @@ class KubeletRoots:
         draft = path.with_name(".checkpoint")
         draft.write_bytes(node.checkpoint())
         draft.replace(path)
+
+    def _write_host(self, node: NodeKubelet) -> None:
+        for name, text in node.files.items():
+            path = self._folder / node.node / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
 
     @staticmethod
     def _drained(names: list[str]) -> Iterator[str]:
@@ -249,6 +258,31 @@ def _devices(node: str, manifest: dict[str, Any]) -> dict[str, dict[str, tuple[i
         else:
             found[vendor.cards] = {_uuid(node, vendor.cards, index): (index * 2 // count,) for index in range(count)}
     return found
+
+
+def _host(manifest: dict[str, Any]) -> dict[str, str]:
+    """Files below the kubelet's folder: its configuration, and in `host` what /sys says: two sockets of one NUMA node each, two threads a core."""
+    allocatable = (manifest.get("status") or {}).get("allocatable") or {}
+    try:
+        cpus = max(4, min(1024, int(parse_quantity(str(allocatable.get("cpu", "4"))))) // 4 * 4)
+        memory_kib = int(parse_quantity(str(allocatable.get("memory", "1Gi")))) // 1024
+    except HBoxError:
+        cpus, memory_kib = 4, 2**20
+    half, files = cpus // 4, {}
+    files["config.yaml"] = json.dumps(
+        {"kind": "KubeletConfiguration", "cpuManagerPolicy": "none", "topologyManagerPolicy": "none"}
+    )
+    files["cpu_manager_state"] = json.dumps({"policyName": "none", "defaultCpuSet": "", "checksum": 0})
+    sys = "host/sys/devices/system"
+    files[f"{sys}/node/online"] = "0-1"
+    for zone in range(2):
+        first, second = zone * half, cpus // 2 + zone * half
+        files[f"{sys}/node/node{zone}/cpulist"] = f"{first}-{first + half - 1},{second}-{second + half - 1}"
+        files[f"{sys}/node/node{zone}/distance"] = "10 21" if zone == 0 else "21 10"
+        files[f"{sys}/node/node{zone}/meminfo"] = f"Node {zone} MemTotal: {memory_kib // 2} kB"
+        files[f"{sys}/cpu/cpu{first}/topology/physical_package_id"] = str(zone)
+        files[f"{sys}/cpu/cpu{first}/topology/thread_siblings_list"] = f"{first},{second}"
+    return files
 
 
 def _uuid(node: str, resource: str, index: int) -> str:

@@ -1,6 +1,7 @@
 """What is told of a node, and when. Pure."""
 
 from .facts import holders, node_devices
+from .machine import machine
 from .telling import Telling
 
-__all__ = ["Telling", "holders", "node_devices"]
+__all__ = ["Telling", "holders", "machine", "node_devices"]

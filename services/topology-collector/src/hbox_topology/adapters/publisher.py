@@ -9,8 +9,8 @@ import logging
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import NodeDevicesChanged, NodeStateChanged
-from hbox_common.model import NodeDevices, NodeState
+from hbox_common.events import NodeDevicesChanged, NodeNumaChanged, NodeStateChanged
+from hbox_common.model import NodeDevices, NodeNuma, NodeState
 
 from .. import metrics
 
@@ -61,6 +61,8 @@ class Publisher:
     async def _close(self, devices: NodeDevices) -> None:
         try:
             await self._bus.publish(NodeDevicesChanged(devices=devices), devices.node)
+            numa = NodeNuma(devices.node, devices.at, gone=True)
+            await self._bus.publish(NodeNumaChanged(numa=numa), devices.node)
         except (InvalidRequest, Unavailable) as e:  # closed at the next start, by then
             log.warning("what the kubelet of %s said is not closed: %s", devices.node, e)
 

@@ -1,0 +1,134 @@
+"""Whether a node is set up so that cards, cores and adapters of a pod can be near each other: what its kubelet is told, and how the machine is made. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbox_common.model import KubeletRules, NodeDevices, NodeNuma, PciKind
+from hbox_common.model.numa import MAX_NODES
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "WARN"
+    FAULT = "BAD"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    name: str
+    level: Level
+    message: str
+    fix: str = ""
+
+
+def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
+    """In the order in which somebody would go through them."""
+    found = [
+        NodeFinding("reading", Level.WARNING, problem, "is the folder mounted, and readable?") for problem in numa.problems
+    ]
+    found += _zones(numa)
+    found += _rules(numa, numa.rules) if numa.rules is not None else []
+    found += _machine(numa)
+    if devices is not None and devices.problem:
+        found.append(NodeFinding("podresources", Level.FAULT, devices.problem, "does the kubelet run?"))
+    elif devices is not None:
+        found.append(NodeFinding("podresources", Level.OK, f"{len(devices.holds)} containers hold something of their own"))
+    return found
+
+
+def _zones(numa: NodeNuma) -> Iterator[NodeFinding]:
+    per_socket = len([zone for zone in numa.zones if zone.cpus]) / numa.sockets if numa.sockets else 0.0
+    told = f"{len(numa.zones)} NUMA nodes on {numa.sockets} sockets"
+    most = MAX_NODES
+    if numa.rules is not None:
+        option = numa.rules.topology_options.get("max-allowable-numa-nodes", "")
+        most = int(option) if option.isascii() and option.isdigit() else MAX_NODES
+    if len(numa.zones) > most:
+        yield NodeFinding(
+            "numa", Level.FAULT, f"{told}: the kubelet's topology manager does not start with more than {most}",
+            f"topologyManagerPolicyOptions: {{max-allowable-numa-nodes: \"{len(numa.zones)}\"}}",
+        )  # fmt: skip
+    else:
+        yield NodeFinding("numa", Level.OK, told)
+    cards = [device for device in numa.devices if device.kind is PciKind.CARD]
+    if cards and all(card.numa < 0 for card in cards):
+        yield NodeFinding(
+            "cards",
+            Level.WARNING,
+            f"nobody says where {len(cards)} cards are: it is hidden",
+            "pin the guest's NUMA nodes in the hypervisor",
+        )
+        return
+    with_cards = {card.numa for card in cards if card.numa >= 0}
+    bare = [zone.id for zone in numa.zones if zone.cpus and zone.id not in with_cards]
+    if with_cards and bare and per_socket > 1:
+        yield NodeFinding(
+            "nps", Level.WARNING, f"NUMA nodes {', '.join(map(str, bare))} have cores and no card: these cores are never near one",
+            "NPS1 in the firmware (AMD), or SNC off (Intel), unless it was measured that more is faster",
+        )  # fmt: skip
+    elif with_cards:
+        yield NodeFinding("cards", Level.OK, f"{len(cards)} cards on NUMA nodes {', '.join(map(str, sorted(with_cards)))}")
+
+
+def _rules(numa: NodeNuma, rules: KubeletRules) -> Iterator[NodeFinding]:
+    if rules.cpu_manager != "static":
+        yield NodeFinding(
+            "cpu manager",
+            Level.WARNING,
+            f"policy {rules.cpu_manager or 'none'}: no container has cores of its own",
+            "cpuManagerPolicy: static",
+        )
+    elif numa.cpu_state and numa.cpu_state != "static":
+        yield NodeFinding(
+            "cpu manager", Level.FAULT, f"static in the configuration, {numa.cpu_state} in cpu_manager_state",
+            "drain the node, delete cpu_manager_state, restart the kubelet",
+        )  # fmt: skip
+    elif numa.threads_per_core > 1 and rules.cpu_options.get("full-pcpus-only") != "true":
+        yield NodeFinding(
+            "cpu manager",
+            Level.WARNING,
+            "static, and containers may share the threads of one core",
+            'cpuManagerPolicyOptions: {full-pcpus-only: "true"}',
+        )
+    else:
+        yield NodeFinding("cpu manager", Level.OK, "static")
+    if rules.cpu_manager == "static" and not rules.reserved_cpus:
+        yield NodeFinding(
+            "reserved cpus",
+            Level.WARNING,
+            "which cores are the system's is left to the kubelet",
+            "reservedSystemCPUs: some of each NUMA node",
+        )
+    policy = rules.topology_manager or "none"
+    if policy == "none":
+        yield NodeFinding(
+            "topology manager",
+            Level.WARNING,
+            "policy none: cards and cores may be far from each other",
+            "topologyManagerPolicy: best-effort",
+        )
+    elif policy == "best-effort":
+        yield NodeFinding("topology manager", Level.OK, "best-effort")
+    else:
+        yield NodeFinding(
+            "topology manager", Level.WARNING, f"{policy}: pods that were sent here may be refused (TopologyAffinityError)",
+            "topologyManagerPolicy: best-effort, unless pods have to be refused",
+        )  # fmt: skip
+
+
+def _machine(numa: NodeNuma) -> Iterator[NodeFinding]:
+    if numa.lxcfs:
+        yield NodeFinding(
+            "lxcfs",
+            Level.WARNING,
+            "mounted: programs see other cores than they have",
+            "do not mount it into containers that pin threads",
+        )
+    if numa.iommu_groups:
+        yield NodeFinding(
+            "iommu", Level.WARNING, f"{numa.iommu_groups} groups: transfers between cards may go by the root complex",
+            "iommu=pt, or off, and ACS off on the switches above the cards, where no guest needs them",
+        )  # fmt: skip
+    elif numa.zones:
+        yield NodeFinding("iommu", Level.OK, "off")

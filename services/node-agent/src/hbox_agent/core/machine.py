@@ -1,0 +1,169 @@
+"""A node's /sys and its kubelet's files as one value of the model. Pure: files come in as text by path; what cannot be read is left out and named."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import NodeName
+from hbox_common.model.bounds import KEY_BYTES, VALUE_BYTES, is_plain, sanitized
+from hbox_common.model.nodedevices import cpu_list, parse_cpu_list
+from hbox_common.model.nodenuma import (
+    MAX_DEVICES,
+    MAX_PROBLEMS,
+    MAX_ZONES,
+    KubeletRules,
+    NodeNuma,
+    NumaZone,
+    PciDevice,
+    PciKind,
+)
+from hbox_common.yamltext import content_of
+
+T = TypeVar("T")
+
+NODES = "/sys/devices/system/node"
+CPUS = "/sys/devices/system/cpu"
+PCI = "/sys/bus/pci/devices"
+HCAS = "/sys/class/infiniband"
+MOUNTS = "/proc/mounts"
+
+#: PCI base classes and subclasses: display and 3D controllers, processing accelerators; Ethernet; InfiniBand.
+_CARDS, _ETHERNET, _INFINIBAND = ("0x03", "0x12"), "0x0200", "0x0207"
+#: Baseboards' own display controllers are no cards: ASPEED, Matrox.
+_NO_CARDS = frozenset({"0x1a03", "0x102b"})
+
+_MEM_TOTAL = re.compile(r"MemTotal:\s+(\d{1,18}) kB")
+_PCI_PATH = re.compile(rf"{PCI}/([0-9a-f]{{4,8}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7])/class")
+_HCA_PATH = re.compile(rf"{HCAS}/([^/]{{1,64}})/device/numa_node")
+_MAX_OPTIONS = 32
+
+
+def machine(
+    node: NodeName,
+    files: Mapping[str, str],
+    *,
+    config: str | None,
+    cpu_state: str = "",
+    memory_state: str = "",
+    iommu_groups: int = 0,
+    at: float,
+) -> NodeNuma:
+    """files: by their paths on the node. config: the kubelet's configuration, None where there is none to read; the states: of its CPU and memory managers.
+    Never raises."""
+    problems: list[str] = []
+
+    def tried(what: str, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except (InvalidRequest, ValueError, KeyError, IndexError, TypeError, RecursionError) as e:
+            if len(problems) < MAX_PROBLEMS:
+                problems.append(sanitized(f"{what}: {e}", VALUE_BYTES))
+            return otherwise
+
+    if config is None:
+        problems.append("the kubelet's configuration is not to be found")
+    rules = None if config is None else tried("the kubelet's configuration", lambda: _rules(config), None)
+    return NodeNuma(
+        node=node,
+        at=at,
+        zones=tried("NUMA nodes", lambda: _zones(files), ()),
+        sockets=tried("sockets", lambda: _sockets(files), 0),
+        threads_per_core=tried("threads", lambda: _threads(files), 0),
+        devices=tried("PCI devices", lambda: _devices(files), ()),
+        rules=rules,
+        cpu_state=tried("cpu_manager_state", lambda: _policy(cpu_state), ""),
+        memory_state=tried("memory_manager_state", lambda: _policy(memory_state), ""),
+        iommu_groups=iommu_groups,
+        lxcfs=any(line.split(" ")[0] == "lxcfs" for line in files.get(MOUNTS, "").splitlines()),
+        problems=tuple(problems),
+    )
+
+
+def _zones(files: Mapping[str, str]) -> tuple[NumaZone, ...]:
+    zones = []
+    online = parse_cpu_list(files[f"{NODES}/online"])
+    if len(online) > MAX_ZONES:
+        raise ValueError(f"{len(online)} of them")
+    for id_ in online:
+        folder = f"{NODES}/node{id_}"
+        total = _MEM_TOTAL.search(files.get(f"{folder}/meminfo", ""))
+        distances = [int(word) for word in files.get(f"{folder}/distance", "").split()]
+        fits = len(distances) == len(online) and all(0 < d <= 65_535 for d in distances)
+        cpus = cpu_list(parse_cpu_list(files.get(f"{folder}/cpulist", "")))
+        zones.append(NumaZone(id_, cpus, int(total[1]) // 1024 if total else 0, tuple(distances) if fits else ()))
+    return tuple(zones)
+
+
+def _sockets(files: Mapping[str, str]) -> int:
+    return len({text.strip() for path, text in files.items() if path.endswith("/topology/physical_package_id")})
+
+
+def _threads(files: Mapping[str, str]) -> int:
+    """Of the core with most."""
+    found = [parse_cpu_list(text) for path, text in files.items() if path.endswith("/topology/thread_siblings_list")]
+    return max((len(own) for own in found), default=0)
+
+
+def _devices(files: Mapping[str, str]) -> tuple[PciDevice, ...]:
+    found: list[PciDevice] = []
+    for path, text in files.items():
+        if (match := _PCI_PATH.fullmatch(path)) is None:
+            continue
+        folder, vendor = path.removesuffix("/class"), files.get(path.removesuffix("class") + "vendor", "").strip()
+        kind = _kind(text.strip(), vendor)
+        if kind is not None:
+            found.append(PciDevice(match[1], kind, _numa(files.get(f"{folder}/numa_node", "")), vendor=vendor[:16]))
+    for path, text in files.items():
+        if (match := _HCA_PATH.fullmatch(path)) is not None and is_plain(match[1], KEY_BYTES):
+            found.append(PciDevice("", PciKind.HCA, _numa(text), name=match[1]))
+    found.sort(key=lambda one: (one.kind, one.address, one.name))
+    return tuple(found[:MAX_DEVICES])
+
+
+def _kind(class_: str, vendor: str) -> PciKind | None:
+    if class_.startswith(_CARDS):
+        return None if vendor in _NO_CARDS else PciKind.CARD
+    if class_.startswith((_ETHERNET, _INFINIBAND)):
+        return PciKind.NIC
+    return None
+
+
+def _numa(text: str) -> int:
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= 65_535 else -1
+
+
+def _rules(config: str) -> KubeletRules:
+    found = content_of(config) or {}
+    if not isinstance(found, dict):
+        raise InvalidRequest("it is no map")
+    return KubeletRules(
+        cpu_manager=_word(found, "cpuManagerPolicy"),
+        cpu_options=_options(found, "cpuManagerPolicyOptions"),
+        memory_manager=_word(found, "memoryManagerPolicy"),
+        topology_manager=_word(found, "topologyManagerPolicy"),
+        topology_scope=_word(found, "topologyManagerScope"),
+        topology_options=_options(found, "topologyManagerPolicyOptions"),
+        reserved_cpus=_word(found, "reservedSystemCPUs"),
+    )
+
+
+def _word(found: Mapping[str, Any], key: str) -> str:
+    value = found.get(key)
+    return "" if value is None else sanitized(str(value), VALUE_BYTES)
+
+
+def _options(found: Mapping[str, Any], key: str) -> dict[str, str]:
+    value = found.get(key)
+    own = value.items() if isinstance(value, dict) else ()
+    return {sanitized(str(k), KEY_BYTES): sanitized(str(v), VALUE_BYTES) for k, v in list(own)[:_MAX_OPTIONS]}
+
+
+def _policy(state: str) -> str:
+    """The policy of a manager's checkpoint."""
+    if not state.strip():
+        return ""
+    found = json.loads(state)
+    return sanitized(str(found.get("policyName", "")), VALUE_BYTES) if isinstance(found, dict) else ""

@@ -1,0 +1,162 @@
+"""How a node is made, of /sys and of the kubelet's files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbox_agent.adapters.host import read_machine
+from hbox_agent.core import machine
+from hbox_cli.nodecheck import Level, findings
+from hbox_common.model import KubeletRules, NodeName, NodeNuma, NumaZone, PciDevice, PciKind
+
+N = NodeName("n1")
+SAMPLES = Path(__file__).parents[4] / "shared" / "samples" / "sysfs"
+with_samples = pytest.mark.skipif(not SAMPLES.exists(), reason="no folder ../shared/samples beside the project")
+
+SYS = "/sys/devices/system"
+TWO = {
+    f"{SYS}/node/online": "0-1\n",
+    f"{SYS}/node/node0/cpulist": "0-3,8-11\n",
+    f"{SYS}/node/node0/distance": "10 21\n",
+    f"{SYS}/node/node0/meminfo": "Node 0 MemTotal:       2097152 kB\nNode 0 MemFree: 1 kB\n",
+    f"{SYS}/node/node1/cpulist": "4-7,12-15\n",
+    f"{SYS}/node/node1/distance": "21 10\n",
+    f"{SYS}/node/node1/meminfo": "Node 1 MemTotal:       1048576 kB\n",
+    f"{SYS}/cpu/cpu0/topology/physical_package_id": "0\n",
+    f"{SYS}/cpu/cpu0/topology/thread_siblings_list": "0,8\n",
+    f"{SYS}/cpu/cpu4/topology/physical_package_id": "1\n",
+    "/sys/bus/pci/devices/0000:18:00.0/class": "0x030200\n",
+    "/sys/bus/pci/devices/0000:18:00.0/vendor": "0x10de\n",
+    "/sys/bus/pci/devices/0000:18:00.0/numa_node": "1\n",
+    "/sys/bus/pci/devices/0000:19:00.0/class": "0x020700\n",
+    "/sys/bus/pci/devices/0000:19:00.0/numa_node": "-1\n",
+    "/sys/bus/pci/devices/0000:03:00.0/class": "0x030000\n",
+    "/sys/bus/pci/devices/0000:03:00.0/vendor": "0x1a03\n",
+    "/sys/bus/pci/devices/0000:01:00.0/class": "0x010802\n",
+    "/sys/class/infiniband/mlx5_0/device/numa_node": "0\n",
+    "/proc/mounts": "proc /proc proc rw 0 0\nlxcfs /var/lib/lxcfs fuse.lxcfs rw 0 0\n",
+}
+CONFIG = """
+cpuManagerPolicy: static
+cpuManagerPolicyOptions: {full-pcpus-only: "true"}
+topologyManagerPolicy: restricted
+topologyManagerScope: pod
+"""
+
+
+def read(files: Any = TWO, config: str | None = CONFIG, **states: Any) -> NodeNuma:
+    return machine(N, files, config=config, at=1.0, **states)
+
+
+def test_zones_devices_and_rules_are_read() -> None:
+    found = read(cpu_state='{"policyName": "static", "checksum": 0}')
+    assert found.zones == (NumaZone(0, "0-3,8-11", 2048, (10, 21)), NumaZone(1, "4-7,12-15", 1024, (21, 10)))
+    assert (found.sockets, found.threads_per_core, found.lxcfs, found.cpu_state) == (2, 2, True, "static")
+    assert found.devices == (
+        PciDevice("0000:18:00.0", PciKind.CARD, 1, vendor="0x10de"),
+        PciDevice("", PciKind.HCA, 0, name="mlx5_0"),
+        PciDevice("0000:19:00.0", PciKind.NIC, -1),
+    )
+    assert found.rules == KubeletRules(
+        "static", {"full-pcpus-only": "true"}, topology_manager="restricted", topology_scope="pod"
+    )
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "config", "problem"),
+    [
+        ({}, CONFIG, "NUMA nodes"),
+        (TWO | {f"{SYS}/node/online": "all"}, CONFIG, "no range of CPUs"),
+        (TWO | {f"{SYS}/node/online": "0-999"}, CONFIG, "1000 of them"),
+        (TWO, None, "configuration is not to be found"),
+        (TWO, "[", "configuration"),
+        (TWO, "3", "it is no map"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_the_rest_stands(files: Any, config: str | None, problem: str) -> None:
+    found = read(files, config)
+    assert problem in "; ".join(found.problems)
+    assert found.zones or found.rules is not None
+
+
+def test_what_the_configuration_does_not_say_is_kubernetes_own() -> None:
+    assert read(config="").rules == KubeletRules()
+
+
+@pytest.mark.hypothesis
+@given(
+    st.dictionaries(st.sampled_from(sorted(TWO)), st.text(max_size=40)), st.text(max_size=60) | st.none(), st.text(max_size=40)
+)
+def test_nothing_that_is_written_there_raises(files: dict[str, str], config: str | None, state: str) -> None:
+    found = read({**TWO, **files}, config, cpu_state=state, memory_state=state)
+    findings(found, None)
+
+
+def test_files_are_read_below_a_root(tmp_path: Path) -> None:
+    for name, text in TWO.items():
+        path = tmp_path / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "sys/kernel/iommu_groups/0").mkdir(parents=True)
+    kubelet = tmp_path / "kubelet"
+    kubelet.mkdir()
+    (kubelet / "config.yaml").write_text(CONFIG)
+    found = read_machine(N, host=tmp_path, kubelet=kubelet, config=None, at=1.0)
+    assert (found.zones, found.devices, found.rules) == (read().zones, read().devices, read().rules)
+    assert (found.iommu_groups, found.lxcfs) == (1, True)
+
+
+def told(numa: NodeNuma) -> dict[str, tuple[Level, str]]:
+    return {one.name: (one.level, one.message) for one in findings(numa, None)}
+
+
+def test_the_check_names_what_keeps_cores_from_cards() -> None:
+    found = told(read(cpu_state='{"policyName": "none"}'))
+    assert found["cpu manager"] == (Level.FAULT, "static in the configuration, none in cpu_manager_state")
+    assert found["topology manager"][0] is Level.WARNING
+    assert found["lxcfs"][0] is Level.WARNING
+    good = told(read(config=CONFIG.replace("restricted", "best-effort")))
+    assert (good["cpu manager"], good["topology manager"]) == ((Level.OK, "static"), (Level.OK, "best-effort"))
+    assert told(read(config=""))["cpu manager"][0] is Level.WARNING
+
+
+def sample(name: str) -> dict[str, str]:
+    files: dict[str, str] = json.loads((SAMPLES / f"{name}.json").read_text())["files"]
+    return files
+
+
+@with_samples
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("synth_*.json")), ids=lambda path: path.stem)
+def test_samples_of_boxes_are_read_whole(path: Path) -> None:
+    found = read(sample(path.stem))
+    assert (found.zones != (), found.problems) == (True, ())
+    assert any(device.kind is PciKind.CARD for device in found.devices)
+
+
+@with_samples
+def test_layouts_are_what_they_are_called() -> None:
+    h100 = read(sample("synth_h100_2socket_192cpu"))
+    assert [sum(d.kind is PciKind.CARD and d.numa == zone.id for d in h100.devices) for zone in h100.zones] == [4, 4]
+    assert (h100.sockets, h100.threads_per_core) == (2, 2)
+    nps4 = told(read(sample("synth_a100_dgx_nps4_256cpu")))
+    assert nps4["nps"] == (Level.WARNING, "NUMA nodes 0, 2, 4, 6 have cores and no card: these cores are never near one")
+    assert told(read(sample("synth_gb200_4gpu_144cpu_34nodes")))["numa"][0] is Level.FAULT
+    assert told(read(sample("synth_h200_vm_single_numa_128cpu")))["cards"][0] is Level.WARNING
+
+
+@with_samples
+def test_the_samples_of_a_kubelets_files_are_read() -> None:
+    config = (SAMPLES / "kubelet_config.yaml").read_text()
+    state = (SAMPLES / "kubelet_cpu_manager_state.json").read_text()
+    memory = (SAMPLES / "kubelet_memory_manager_state.json").read_text()
+    found = read(config=config, cpu_state=state, memory_state=memory)
+    assert (found.cpu_state, found.memory_state, found.problems) == ("static", "Static", ())
+    assert found.rules is not None
+    assert found.rules.reserved_cpus == yaml.safe_load(config)["reservedSystemCPUs"]
+    assert found.rules.topology_options == {"prefer-closest-numa-nodes": "true"}
