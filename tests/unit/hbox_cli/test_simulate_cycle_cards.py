@@ -2,6 +2,8 @@
 
 from hbox_cli.simulate.cards import Holder, slices_of
 from hbox_common.model import VENDORS, Card, CardRequest, CardSlice, Generation, NodeName, NodeState
+from hbox_common.model.devices import Ask, PodDevices
+from hbox_scheduler.core.devices import devices_of
 
 NODE = NodeState(
     name=NodeName("n"),
@@ -17,7 +19,8 @@ def held(*holders: Holder) -> list[tuple[CardSlice, ...]]:
 
 
 def holder(request: CardRequest, *, slices: tuple[CardSlice, ...] = (), allocated: str = "", node: str = "n") -> Holder:
-    return Holder(NodeName(node), request, slices, VENDORS.default, allocated)
+    written = ((VENDORS.default, allocated),) if allocated else ()
+    return Holder(NodeName(node), devices_of(request, "NVIDIA"), request, slices, written)
 
 
 def test_what_hbox_wrote_counts() -> None:
@@ -55,3 +58,26 @@ def test_shares_without_a_note_are_put_together() -> None:
 def test_a_pod_holds_no_more_than_there_is() -> None:
     assert len(held(holder(CardRequest(8)))[0]) == 4
     assert held(holder(CardRequest(1), node="elsewhere")) == [()]
+
+
+def by_containers(allocated: str, *, started: bool = False) -> Holder:
+    """600 MiB for an init container, 300 and 100 MiB for the two that run."""
+    asks = tuple(Ask("NVIDIA", 1, cores=10, memory_mib=mib, container=place) for place, mib in enumerate((600, 300, 100)))
+    devices = PodDevices(asks, containers=3, init=1)
+    return Holder(NodeName("n"), devices, CardRequest(2, devices=devices), (), ((VENDORS.default, allocated),), started)
+
+
+def test_an_init_container_counts_until_it_has_ended() -> None:
+    written = "GPU-0,NVIDIA,600,10:;GPU-0,NVIDIA,300,10:;GPU-1,NVIDIA,100,10:;"
+    assert held(by_containers(written)) == [(CardSlice(0, 10, 600), CardSlice(1, 10, 100))]
+    assert held(by_containers(written, started=True)) == [(CardSlice(0, 10, 300), CardSlice(1, 10, 100))]
+
+
+def test_containers_on_one_card_have_a_share_of_it_each() -> None:
+    assert held(by_containers("GPU-2,NVIDIA,300,10:;GPU-2,NVIDIA,100,10:;")) == [(CardSlice(2, 20, 400, slots=2),)], (
+        "as HAMi wrote it before v2.10, without init containers"
+    )
+
+
+def test_who_has_nothing_written_on_it_takes_what_its_containers_need() -> None:
+    assert held(by_containers("")) == [(CardSlice(0, 20, 600, slots=2),)]

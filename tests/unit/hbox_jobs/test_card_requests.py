@@ -31,6 +31,7 @@ def asks(name: str = "main", **amounts: Any) -> Container:
         ({"gpu": 2, "percent": 50, "cores": 50}, CardRequest(2, cores=50, memory_percent=50)),
         ({"gpu": 1, "percent": 100}, CardRequest(1)),
         ({"gpu": 1, "cores": 40}, CardRequest(1, cores=40)),
+        ({"gpu": 1, "mem": 1000, "cores": 150}, CardRequest(1, cores=100, memory_mib=1000)),
         ({"gpu": 1, "mem": 1000, "percent": 50}, CardRequest(1, cores=0, memory_mib=1000)),
         ({"gpu": 1, "mem": 0}, CardRequest(1)),
         ({"gpu": 1, "percent": 0}, CardRequest(1)),

@@ -133,9 +133,9 @@ def test_affinity_selector_and_tolerations_become_the_models_own() -> None:
             "given without nvidia.com/gpu",
         ),
         (
-            {"annotations": {"nvidia.com/nouse-gputype": "T4"}},
+            {"annotations": {"hami.io/device-scoring-weights": "slot=1"}},
             {"containers": [{"name": "m", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
-            "nouse-gputype is not supported yet",
+            "device-scoring-weights is 'slot=1'",
         ),
     ],
 )

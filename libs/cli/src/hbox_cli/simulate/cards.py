@@ -2,14 +2,14 @@
 
 HBox writes `hbox.io/cards`, HAMi's scheduler an annotation of each vendor's. A pod with neither got its cards from its kubelet, and nobody wrote down which:
 it is counted on the lowest that can be its own, after all those that are known, so that the node's sum is right. Of `hbox.io/cards` it counts which cards
-these are; how much of each is what the pod asks for, whatever anybody wrote on it.
+these are; how much of each is what the pod asks for, whatever anybody wrote on it. What init containers had is free once they have ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hbox_common.model import Card, CardAllocation, CardRequest, CardSlice, NodeName, NodeState, Vendor, cards_held
-from hbox_common.model.devices import Ask, PodDevices, effective
+from hbox_common.model import VENDORS, Card, CardAllocation, CardRequest, CardSlice, NodeName, NodeState, Vendor, cards_held
+from hbox_common.model.devices import Fitted, Layout, PodDevices, effective
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,47 +17,79 @@ class Holder:
     """A pod with a node: what it asks for, and what is written on it."""
 
     node: NodeName
+    devices: PodDevices
     cards: CardRequest
     slices: tuple[CardSlice, ...] = ()  #: as hbox.io/cards says
-    vendor: Vendor | None = None  #: of the cards that it asks for
-    allocated: str = ""  #: of the vendor's annotation
+    allocated: tuple[tuple[Vendor, str], ...] = ()  #: of the vendors' annotations
+    started: bool = False  #: its init containers have ended
+
+    def held(self, layout: Layout) -> tuple[CardSlice, ...]:
+        """What it takes of each card, by its layout."""
+        if self.started:
+            layout = tuple(() if self.devices.ends_early(place) else own for place, own in enumerate(layout))
+        return effective(layout, self.devices)
 
 
 def slices_of(nodes: Iterable[NodeState], holders: Sequence[Holder]) -> list[tuple[CardSlice, ...]]:
     """What each holder holds, in their order. Less than it asks for where the node has no more."""
-    cards = {node.name: sorted(node.cards, key=lambda card: card.index) for node in nodes}
-    books: dict[NodeName, dict[int, CardAllocation]] = {name: {} for name in cards}
+    states = {node.name: node for node in nodes}
+    books: dict[NodeName, dict[int, CardAllocation]] = {name: {} for name in states}
     found: list[tuple[CardSlice, ...]] = []
     for holder in holders:
-        known = _written(holder, cards.get(holder.node, ()), books.get(holder.node, {}))
+        known = _written(holder, _cards(states, holder), books.get(holder.node, {}))
         found.append(known)
         _book(books, holder.node, known)
     for place, holder in enumerate(holders):
         if not found[place]:
-            found[place] = cards_held(holder.cards, cards.get(holder.node, ()), books.get(holder.node, {}))
+            found[place] = _assumed(holder, states, books)
             _book(books, holder.node, found[place])
     return found
 
 
+def _cards(states: Mapping[NodeName, NodeState], holder: Holder) -> Sequence[Card]:
+    node = states.get(holder.node)
+    return sorted(node.cards, key=lambda card: card.index) if node is not None else ()
+
+
 def _written(holder: Holder, cards: Sequence[Card], held: Mapping[int, CardAllocation]) -> tuple[CardSlice, ...]:
     said = [s.index for s in holder.slices]
-    if said:
+    if said and holder.cards.devices is None:
         own = cards_held(holder.cards, cards, held, named=said)
         if [s.index for s in own] == said:
             return own
-    if holder.vendor is None:
-        return ()
-    asked = holder.cards
-    asks = [
-        Ask(holder.vendor.kind, asked.count, asked.cores, asked.memory_mib, asked.memory_percent, container=asked.container)
-    ]
-    layout = holder.vendor.rebuild(holder.allocated, cards, asks)
-    return effective(layout, PodDevices(tuple(asks), len(layout)))
+    layout = _rebuilt(holder, cards)
+    if layout:
+        return holder.held(layout)
+    there = {card.index for card in cards}
+    return holder.slices if holder.cards.devices is not None and there.issuperset(said) else ()
+
+
+def _rebuilt(holder: Holder, cards: Sequence[Card]) -> Layout:
+    """What all vendors' annotations together say; () where they say nothing of these cards."""
+    containers = holder.devices.containers
+    together: list[tuple[CardSlice, ...]] = []
+    for vendor, text in holder.allocated:
+        own = [card for card in cards if card.kind in ("", vendor.kind)]
+        asks = [ask for ask in holder.devices.asks if ask.kind == vendor.kind]
+        layout = vendor.rebuild(text, own, asks)
+        # Before HAMi v2.10 init containers had no entry.
+        shift = holder.devices.init if len(layout) == containers - holder.devices.init else 0
+        together += [()] * (len(layout) + shift - len(together))
+        for place, slices in enumerate(layout, shift):
+            together[place] += slices
+    return tuple(together) if any(together) else ()
+
+
+def _assumed(
+    holder: Holder, states: Mapping[NodeName, NodeState], books: Mapping[NodeName, dict[int, CardAllocation]]
+) -> tuple[CardSlice, ...]:
+    cards, held, node = _cards(states, holder), books.get(holder.node, {}), states.get(holder.node)
+    if holder.cards.devices is None or node is None:
+        return cards_held(holder.cards, cards, held)
+    fitted = VENDORS.fit(cards, held, holder.devices, node.device_facts)
+    return holder.held(fitted.layout) if isinstance(fitted, Fitted) else ()
 
 
 def _book(books: dict[NodeName, dict[int, CardAllocation]], node: NodeName, slices: Sequence[CardSlice]) -> None:
     for s in slices:
-        card = books.setdefault(node, {}).setdefault(s.index, CardAllocation())
-        card.cores += s.cores
-        card.memory_mib += s.memory_mib
-        card.pods += 1
+        books.setdefault(node, {}).setdefault(s.index, CardAllocation()).book(s)

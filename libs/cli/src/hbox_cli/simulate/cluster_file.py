@@ -20,6 +20,7 @@ from hbox_scheduler.core.cluster.entities import HOLDING, Gang, Member, QueueInf
 from hbox_scheduler.core.cluster.images import HeldImages
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.task import Task, Tasks
+from hbox_scheduler.core.devices import devices_of
 from hbox_scheduler.core.explain.labels import Label
 from hbox_scheduler.core.framework.guarantees import lending_of
 
@@ -260,7 +261,9 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
     for place in holding:
         cards = tasks[place].cards
         assert cards is not None
-        holders.append(Holder(pods[place].view.node, cards, pods[place].view.slices, pods[place].vendor, pods[place].allocated))
+        pod = pods[place]
+        devices = devices_of(cards, pod.kind)
+        holders.append(Holder(pod.view.node, devices, cards, pod.view.slices, pod.allocated, pod.started))
     held = dict(zip(holding, slices_of(nodes, holders), strict=True))
     width, pods_column = len(columns.allocatable), columns.resources.get(PODS)
     for place, (pod, gang, task) in enumerate(zip(pods, owner, tasks, strict=True)):

@@ -50,8 +50,9 @@ class PodEntry:
     ours: bool
     group: str
     queue: str  #: as named on the pod; counts for bare pods
-    vendor: Vendor | None  #: of the cards that it asks for
-    allocated: str  #: another scheduler's note of its cards
+    kind: str  #: of the cards that it asks for, where they are of one
+    allocated: tuple[tuple[Vendor, str], ...]  #: schedulers' notes of its cards, one of each vendor
+    started: bool  #: its init containers have ended
 
     @property
     def id(self) -> str:
@@ -86,7 +87,6 @@ class PodEntries:
         view = self._reader.view(pod)
         spec, problem = self._spec(view)
         labels, annotations = pod.metadata.labels, pod.metadata.annotations
-        vendor = VENDORS.of(spec.requests)
         named = self._classes.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else self._default
         written = pod.spec.priority if pod.spec.priority is not None else named.value if named is not None else None
         policy = pod.spec.preemption_policy or (named.preemption_policy if named is not None else "")
@@ -108,8 +108,9 @@ class PodEntries:
             ours=pod.spec.scheduler_name in self._schedulers,
             group=view.group,
             queue=annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""),
-            vendor=vendor,
-            allocated=vendor.allocated(annotations) if vendor is not None else "",
+            kind=(VENDORS.of(spec.requests) or VENDORS.default).kind,
+            allocated=tuple((vendor, text) for vendor in VENDORS if (text := vendor.allocated(annotations))),
+            started=any(one.type == "Initialized" and one.status == "True" for one in pod.status.conditions),
         )
 
     def _spec(self, view: PodView) -> tuple[PodGroupTask, str]:

@@ -30,15 +30,22 @@ class CardQuota:
 
 
 def charge(requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> Resources:
-    """What these slices of one pod count, `times` over. `requests`: the pod's; nothing where it asks for no vendor's cards."""
-    vendor = VENDORS.of(requests)
-    if vendor is None:
-        return {}
-    counted = {vendor.cards: times * len(slices)}
-    if vendor.cores:
-        counted[vendor.cores] = times * sum(s.cores for s in slices)
-    if vendor.memory:
-        counted[vendor.memory] = times * sum(s.memory_mib for s in slices)
+    """What these slices of one pod count, `times` over. `requests`: the pod's; nothing where it asks for no vendor's cards.
+
+    Of a pod with cards of several vendors each has all of its cores and memory: which of them are whose only its node knows, and no quota is to be passed by.
+    """
+    vendors = [vendor for vendor in VENDORS if requests.get(vendor.cards)] if len(slices) > 1 else ()
+    if len(vendors) < 2:
+        vendor = VENDORS.of(requests)
+        vendors = [vendor] if vendor is not None else []
+    counted: Resources = {}
+    for vendor in vendors:
+        cards = len(slices) if len(vendors) == 1 else min(requests[vendor.cards], len(slices))
+        counted[vendor.cards] = times * cards
+        if vendor.cores:
+            counted[vendor.cores] = times * sum(s.cores for s in slices)
+        if vendor.memory:
+            counted[vendor.memory] = times * sum(s.memory_mib for s in slices)
     return counted
 
 

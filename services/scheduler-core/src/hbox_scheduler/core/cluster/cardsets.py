@@ -47,9 +47,14 @@ class CardSets:
 
     @staticmethod
     def judged(cards: Sequence[Card]) -> bool:
-        """Whether amounts alone do not say who fits on these cards: they are of two kinds, divided in fixed sizes, or of a vendor with rules of its own."""
+        """Whether amounts alone do not say who fits on these cards: they are of two kinds, divided in fixed sizes, cordoned one by one, or of a vendor with
+        rules of its own."""
         first = cards[0].kind if cards else ""
         return any(
-            card.kind != first or (card.traits is not None and (card.traits.mode not in _BY_AMOUNTS or card.traits.profiles))
+            card.kind != first
+            or (
+                card.traits is not None
+                and (card.traits.mode not in _BY_AMOUNTS or card.traits.profiles or card.traits.cordoned)
+            )
             for card in cards
         ) or (bool(first) and VENDORS.knows(first) and VENDORS.kind(first).always_fits)

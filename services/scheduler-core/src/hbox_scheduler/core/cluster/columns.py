@@ -170,13 +170,11 @@ class Columns:
         return self._model_resources
 
     def models_allowed(self, names: Sequence[str]) -> Bools:
-        """By model code, whether it is one of `names`."""
-        allowed = np.zeros(len(self._model), dtype=np.bool_)
-        for name in names:
-            code = self._model.get(name)
-            if code:
-                allowed[code] = True
-        return allowed
+        """By model code, whether one of `names` is a part of the model's name, whatever the case: as in HAMi (reference hami §2.1)."""
+        wanted = [name.lower() for name in names]
+        return np.array(
+            [code > 0 and any(name in model.lower() for name in wanted) for model, code in self._model.items()], dtype=np.bool_
+        )
 
     def models_counted(self, resources: Sequence[str]) -> Bools:
         """By model code, whether its cards count as one of these resources."""

@@ -8,13 +8,13 @@ That is the rule of plain requests, where one container asks for equal cards of 
 go node by node (`fits`).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
 
-from hbox_common.model import VENDORS, CardRequest, CardSlice
+from hbox_common.model import VENDORS, CardRequest, CardSlice, Resources, charge
 from hbox_common.model.devices import ALL_CORES, DeviceLabel
 
 from ..cluster import Batch, Columns
@@ -41,6 +41,9 @@ class Bounded(CardRequest):
 
     most_mib: int = _ANY_MIB  #: that a slice of one card may count; negative: no card is paid for
     excluded: tuple[str, ...] = ()  #: models, as resources
+    left: tuple[
+        tuple[str, int], ...
+    ] = ()  #: what a pod that asks container by container may count of each resource of its namespace's quotas
 
 
 @lru_cache(maxsize=4096)
@@ -147,9 +150,20 @@ def _room(columns: Columns, rows: Rows, task: Task, most: int) -> Ints:
         rows,
         devices_of(_unbounded(request), _kind(task)),
         most=most,
+        pays=_pays(task.requests, request.left) if isinstance(request, Bounded) and request.left else None,
         most_mib=request.most_mib if isinstance(request, Bounded) and request.most_mib != _ANY_MIB else None,
         excluded=request.excluded if isinstance(request, Bounded) else (),
     )
+
+
+def _pays(requests: Resources, left: Sequence[tuple[str, int]]) -> Callable[[Sequence[CardSlice]], bool]:
+    """Whether what is left of a namespace's quotas pays for these slices of a pod."""
+
+    def pays(slices: Sequence[CardSlice]) -> bool:
+        counted = charge(requests, slices)
+        return all(counted.get(name, 0) <= units for name, units in left)
+
+    return pays
 
 
 def _unbounded(request: CardRequest) -> CardRequest:
@@ -300,7 +314,7 @@ def _refusals(columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, B
     if isinstance(task.cards, Bounded):
         room = _room(columns, rows, task, 1)
         fits = np.array([one is None for one in found], dtype=np.bool_)
-        yield Label.CARD_QUOTA if task.cards.most_mib != _ANY_MIB else Label.QUEUE_MODEL, fits & (room == 0)
+        yield Label.CARD_QUOTA if task.cards.most_mib != _ANY_MIB or task.cards.left else Label.QUEUE_MODEL, fits & (room == 0)
 
 
 #: Of what a policy says, beside what vendors say of the nodes: figures of theirs differ by a thousandth and more, the policy's sum is some thousands at most.

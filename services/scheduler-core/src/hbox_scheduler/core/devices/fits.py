@@ -42,6 +42,9 @@ DEEP = 64
 #: Models that may not be had, as resources.
 Excluded: TypeAlias = tuple[str, ...]
 
+#: Whether one pod may have these slices.
+Pays: TypeAlias = Callable[[Sequence[CardSlice]], bool]
+
 
 class PodSlices(tuple[CardSlice, ...]):
     """What a pod takes of each card in the books, and which container gets what of it (`devices.layout`)."""
@@ -123,11 +126,15 @@ class DeviceFits:
         *,
         most: int = 1,
         most_mib: int | None = None,
+        pays: Pays | None = None,
         excluded: Excluded = (),
     ) -> Ints:
-        """`[n]`: how many such pods fit on each row, of which `most` are counted. most_mib: that a slice of one card may have; None = any."""
+        """`[n]`: how many such pods fit on each row, of which `most` are counted. most_mib: that a slice of one card may have; None = any. pays: whether one
+        pod may have these slices."""
         known = self._known(devices, excluded)
-        found = self._by_state(columns, rows, known, lambda walk: self._room(walk, most, most_mib))
+        if most_mib is not None:
+            pays = _smaller(most_mib, pays)
+        found = self._by_state(columns, rows, known, lambda walk: self._room(walk, most, pays))
         return found.astype(np.int64)
 
     def usage(self, columns: Columns, rows: Rows, devices: PodDevices) -> Floats:
@@ -188,23 +195,23 @@ class DeviceFits:
         ]
         return np.array(found, dtype=np.float64)[which.reshape(-1)]
 
-    def _room(self, walk: "_Walk", most: int, most_mib: int | None) -> int:
+    def _room(self, walk: "_Walk", most: int, pays: Pays | None) -> int:
         first = self.answer(walk)
-        if (known := first.room.get(most)) is not None and most_mib is None:
+        if pays is None and (known := first.room.get(most)) is not None:
             return known
         answer, count = first, 0
-        while (
-            count < most
-            and answer.slices is not None
-            and (most_mib is None or all(s.memory_mib <= most_mib for s in answer.slices))
-        ):
+        while count < most and answer.slices is not None and (pays is None or pays(answer.slices)):
             count += 1
             walk.on(answer)
             if count < most:
                 answer = self.answer(walk)
-        if most_mib is None:
+        if pays is None:
             first.room[most] = count
         return count
+
+
+def _smaller(most_mib: int, pays: Pays | None) -> Pays:
+    return lambda slices: all(s.memory_mib <= most_mib for s in slices) and (pays is None or pays(slices))
 
 
 class _Walk:
@@ -251,7 +258,7 @@ def _ask(walk: _Walk) -> _Answer:
     if isinstance(found, Refused):
         return _Answer(found)
     slices = PodSlices.of(found, known.devices)
-    return _Answer(found, slices, _after(walk.state, columns, row, slices))
+    return _Answer(found, slices, after(walk.state, columns, row, slices))
 
 
 def _score(answer: _Answer) -> float:
@@ -321,7 +328,7 @@ def states(columns: Columns, rows: Rows, *, by_ids: bool = False) -> Ints:
     return found
 
 
-def _after(state: int, columns: Columns, row: int, slices: Sequence[CardSlice]) -> int:
+def after(state: int, columns: Columns, row: int, slices: Sequence[CardSlice]) -> int:
     """The state of a row once these slices are booked too."""
     weights = _weights(columns.card_index.shape[1])
     position = {index: number for number, index in enumerate(columns.card_index[row].tolist())}

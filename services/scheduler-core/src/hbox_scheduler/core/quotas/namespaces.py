@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from hbox_common.model import VENDORS, CardQuotas, CardRequest, Resources
-from hbox_common.model.devices import ALL_CORES
+from hbox_common.model.devices import ALL_CORES, PodDevices
 
 from ..cluster import Columns
 from ..cluster.task import Task
@@ -44,6 +44,8 @@ class NamespaceQuota:
         request = task.cards
         if request is None:
             return task, together
+        if request.devices is not None:
+            return _within(task, tuple(sorted((name, max(units, 0) // together) for name, units in left.items()))), together
         each, memory = _fixed(task.requests, request)
         pods = min((max(left[name], 0) // units for name, units in each.items() if units and name in left), default=_MANY)
         if memory in left and memory not in each:
@@ -65,6 +67,8 @@ class NamespaceQuota:
             return ""
         now = self.remaining(namespace)
         left = now if left is None else left
+        if request.devices is not None:
+            return self.quotas.headroom(namespace, {name: units * together for name, units in self.least(task).items()}).message
         each, memory = _fixed(task.requests, request)
         if memory and memory not in each:
             kept, _ = self.within_quota(task, left, together=together)
@@ -79,6 +83,8 @@ class NamespaceQuota:
         request = task.cards
         if request is None:
             return {}
+        if request.devices is not None:
+            return _least(request.devices, min(self._needs(_ANY), default=0))
         each, memory = _fixed(task.requests, request)
         return {memory: request.count * min(self._needs(request), default=0), **each} if memory else each
 
@@ -106,7 +112,34 @@ def bounded(task: Task, most_mib: int) -> Task:
     return replace(task, cards=replace(bounded_request(task.cards), most_mib=most_mib))
 
 
+@lru_cache(maxsize=4096)
+def _within(task: Task, left: tuple[tuple[str, int], ...]) -> Task:
+    """The task, which may count so much of each resource at most: for one that asks container by container."""
+    assert task.cards is not None
+    return replace(task, cards=replace(bounded_request(task.cards), left=left))
+
+
+def _least(devices: PodDevices, card_mib: int) -> Resources:
+    """What a pod's containers count together at one time, on cards of this size: of memory that it names, and of cards (reference hami §1.7)."""
+    lasting: Resources = {}
+    most: Resources = {}
+    for container in range(devices.containers):
+        now = dict(lasting)
+        for ask in devices.of(container):
+            vendor = VENDORS.kind(ask.kind)
+            for name, units in ((vendor.cards, 1), (vendor.cores, ask.cores), (vendor.memory, ask.memory_on(card_mib))):
+                if name:
+                    now[name] = now.get(name, 0) + ask.count * units
+        most = {name: max(units, most.get(name, 0)) for name, units in now.items()} | {
+            n: u for n, u in most.items() if n not in now
+        }
+        if not devices.ends_early(container):
+            lasting = now
+    return most
+
+
 _MANY = 1 << 30
+_ANY = CardRequest(1)
 
 
 def _fixed(requests: Resources, request: CardRequest) -> tuple[Resources, str]:

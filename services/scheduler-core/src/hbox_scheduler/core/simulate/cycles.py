@@ -211,14 +211,14 @@ def _conclude(session: Session, report: Report) -> None:
                 report.nominations[member.id] = session.node(member.row)
             if member.status in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED) and id(member) not in bound:
                 nodes = reasons.nodes(member).counts
-                report.pending[member.id] = Pending(reasons.of(member).message, {**nodes, **_on_cards(placing, member, nodes)})
+                report.pending[member.id] = Pending(reasons.of(member).message, _with_cards(placing, member, nodes))
 
 
-def _on_cards(placing: Placing, member: Member, nodes: Mapping[str, int]) -> dict[str, int]:
-    """How many nodes have a card with each of HAMi's labels (reference hami §1.6), where cards are in the way: `nodes` says the one that decides."""
+def _with_cards(placing: Placing, member: Member, nodes: Mapping[str, int]) -> Mapping[str, int]:
+    """The reasons, with how many nodes have a card with each of HAMi's labels (reference hami §1.6) in place of the one that decides for each node."""
     if member.task.cards is None or not any(label in _DEVICE_LABELS for label in nodes):
-        return {}
-    counts: dict[str, int] = {}
+        return nodes
+    counts = {label: count for label, count in nodes.items() if label not in _DEVICE_LABELS or label == DeviceLabel.QUOTA}
     for labels in placing.card_labels(member):
         for label in labels:
             counts[label] = counts.get(label, 0) + 1
