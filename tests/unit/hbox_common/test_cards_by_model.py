@@ -23,8 +23,8 @@ def named() -> Iterator[None]:
 def test_they_are_cards_of_their_model_taken_whole() -> None:
     cards = VENDORS.cards_of(NodeReport("n1", {"nvidia.com/A100": 2, "nvidia.com/H800": 1, "nvidia.com/gpu": 1}), print)
     assert [(card.index, card.kind, card.model, card.shares) for card in cards] == [
-        (0, "NVIDIA", "", 1), (1, "nvidia.com/A100", "A100-SXM4-80GB", 1), (2, "nvidia.com/A100", "A100-SXM4-80GB", 1),
-        (3, "nvidia.com/H800", "H800", 1),
+        (0, "NVIDIA", "", 1), (16, "nvidia.com/A100", "A100-SXM4-80GB", 1), (17, "nvidia.com/A100", "A100-SXM4-80GB", 1),
+        (32, "nvidia.com/H800", "H800", 1),
     ]  # fmt: skip
     assert len({card.uuid for card in cards}) == 4
     request = VENDORS.kind("nvidia.com/A100").request({"nvidia.com/A100": "2"}, ())

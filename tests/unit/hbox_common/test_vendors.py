@@ -15,7 +15,12 @@ from hbox_common.model.devices.nvidia import NVIDIA
 ROOT = Path(__file__).parents[3]
 
 #: Sandbox data that plays a vendor's plugin, and examples in help texts.
-EXAMPLES = ("libs/sandbox/src/hbox_sandbox/trace/", "libs/cli/src/hbox_cli/commands/", "libs/cli/src/hbox_cli/usage.py")
+EXAMPLES = (
+    "libs/sandbox/src/hbox_sandbox/trace/",
+    "libs/sandbox/src/hbox_sandbox/kubelet/",
+    "libs/cli/src/hbox_cli/commands/",
+    "libs/cli/src/hbox_cli/usage.py",
+)
 AMD_REGISTER = (
     '[{"id":"AMD-0","index":0,"count":4,"devmem":196608,"devcore":304,"type":"AMD_Instinct_MI300X_VF","health":true}]'
 )

@@ -13,7 +13,7 @@ from .ids import NodeName
 #: Of one node, so that it goes into one message: what is beyond is left out, and `left_out` says so.
 MAX_CONTAINERS, MAX_IDS = 512, 2048
 
-#: Between a device's id and the number of its replica, where NVIDIA's plugin shares cards by time or by MPS.
+#: Between a device's id and the number of its replica, where a vendor's plugin shares cards by time or by MPS.
 REPLICA = "::"
 
 

@@ -144,6 +144,7 @@ NVIDIA = NvidiaVendor(
     memory_label="nvidia.com/gpu.memory",
     models_annotation="nvidia.com/use-gputype",
     mode_annotation="nvidia.com/vgpu-mode",
+    clique_label="nvidia.com/gpu.clique",  # by its feature discovery where multi-node NVLink is up: <ClusterUUID>.<CliqueID>
     nouse_type="nvidia.com/nouse-gputype",
     use_uuid="nvidia.com/use-gpuuuid",
     nouse_uuid="nvidia.com/nouse-gpuuuid",

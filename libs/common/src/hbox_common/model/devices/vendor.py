@@ -76,6 +76,7 @@ class Vendor(ABC):
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
     to_allocate_annotation: str = ""  #: of a pod: what its device plugin is still to hand over (`handshake`)
     without_init: bool = False  #: whether its device plugin counts containers without init containers
+    clique_label: str = ""  #: of a node: which domain of the vendor's own link it is in, where that reaches over several nodes
     node_lock: str = (
         ""  #: of a node: the lock that the plugin goes by; empty: it needs none, and many pods may be in allocation at once
     )

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hbox_common.model import HyperNode, NodeName
+from hbox_common.model import VENDORS, HyperNode, NodeName
 
 from .graph import Graph
 from .snapshot import host_of, natural
 
 #: Names of tiers.
 NVLINK, LEAF_GROUP, POD, FABRIC = "nvlink", "leafgroup", "pod", "fabric"
-#: Written by NVIDIA's feature discovery where multi-node NVLink is up: <ClusterUUID>.<CliqueID>.
-CLIQUE = "nvidia.com/gpu.clique"
+#: Label of nodes whose cards are linked beyond the node, by its vendor's feature discovery: <ClusterUUID>.<CliqueID>.
+CLIQUE = next(vendor.clique_label for vendor in VENDORS if vendor.clique_label)
 #: Machines without a common NVLink fabric have no cluster.
 NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 #: Label of a domain: GUIDs of its switches, by which its name is found again after a restart.
