@@ -7,18 +7,20 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import (
     Card,
+    CardRequest,
     CardSlice,
     Generation,
     NodeAllocation,
     NodeName,
     NodeState,
     RefusalReason,
+    cards_held,
     charge,
     format_slices,
     parse_slices,
     validate_claim,
 )
-from hbox_common.model.devices import CardAllocation, CardTraits, Profile, layout_fault, parse_layout
+from hbox_common.model.devices import Ask, CardAllocation, CardTraits, PodDevices, Profile, layout_fault, parse_layout
 
 THIRDS = (Profile("1g", 10_000, 14, ((0, 1), (1, 1), (2, 1))), Profile("2g", 20_000, 28, ((0, 2),)))
 PLAIN = Card(0, "GPU-0", "A100", 40_000, 3, kind="NVIDIA")
@@ -26,6 +28,7 @@ DIVIDED = Card(1, "GPU-1", "A100", 40_000, 7, kind="NVIDIA", traits=CardTraits(m
 NODE = NodeState(
     NodeName("n"), "u", Generation(1), ready=True, allocatable={"pods": 10, "nvidia.com/gpu": 10}, cards=(PLAIN, DIVIDED)
 )
+FIRST = CardSlice(1, 14, 10_000, "1g@0")
 ASKED = {"pods": 1, "nvidia.com/gpu": 1}
 
 
@@ -115,3 +118,25 @@ def test_a_pod_with_cards_of_two_kinds_counts_against_the_quotas_of_both() -> No
     assert counted["hygon.com/dcumem"] >= 1000
     assert counted["nvidia.com/gpumem"] >= 3000
     assert charge({"nvidia.com/gpu": 2}, slices) == {"nvidia.com/gpu": 2, "nvidia.com/gpucores": 40, "nvidia.com/gpumem": 4000}
+
+
+@pytest.mark.parametrize("part", ["no-such-profile", "2g@7", ""])
+def test_a_part_that_the_card_cannot_be_divided_into_is_refused(part: str) -> None:
+    assert refused(CardSlice(1, 28, 20_000, part)) is RefusalReason.CARD_TAKEN
+
+
+def test_a_part_of_a_card_never_stands_beside_one_that_it_cannot_stand_beside() -> None:
+    assert refused(FIRST) is None
+    assert refused(replace(FIRST, part="1g@1"), beside=(FIRST,)) is None
+    assert refused(FIRST, beside=(FIRST,)) is RefusalReason.CARD_TAKEN, "two instances in one place"
+    assert refused(CardSlice(1, 14, 10_000), beside=(FIRST,)) is RefusalReason.CARD_TAKEN, "one that is no instance"
+    assert refused(CardSlice(0, 14, 10_000, "1g@0")) is RefusalReason.CARD_TAKEN, "a card that is not divided"
+
+
+def test_a_pod_that_was_found_holds_what_its_containers_ask_for() -> None:
+    """Though nobody proves which cards: on those that others leave, and where they leave too little on idle ones, since it runs."""
+    asks = (Ask("NVIDIA", 1, 30, 30_000, container=0), Ask("NVIDIA", 1, 30, 8_000, container=1))
+    request = CardRequest(2, cores=30, memory_mib=8_000, devices=PodDevices(asks, containers=2))
+    assert cards_held(request, (PLAIN,), {}) == (CardSlice(0, 60, 38_000, slots=2),)
+    assert cards_held(request, (PLAIN,), {0: CardAllocation(50, 20_000, 1)}) == (CardSlice(0, 60, 38_000, slots=2),)
+    assert cards_held(request, (replace(PLAIN, memory_mib=1_000),), {}) == ()

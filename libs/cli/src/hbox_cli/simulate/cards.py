@@ -71,7 +71,7 @@ def _rebuilt(holder: Holder, cards: Sequence[Card]) -> Layout:
     for vendor, text in holder.allocated:
         own = [card for card in cards if card.kind in ("", vendor.kind)]
         asks = [ask for ask in holder.devices.asks if ask.kind == vendor.kind]
-        layout = vendor.rebuild(text, own, asks)
+        layout = vendor.rebuild(text, own, asks, holder.devices.wished)
         # Before HAMi v2.10 init containers had no entry.
         shift = holder.devices.init if len(layout) == containers - holder.devices.init else 0
         together += [()] * (len(layout) + shift - len(together))

@@ -124,7 +124,9 @@ class Refusal:
 
 def _admits(card: Card, held: CardAllocation, taken: CardSlice) -> bool:
     """Whether the card's vendor lets this slice stand beside what is given away; of a kind that nobody knows only slices without a part."""
-    return VENDORS.knows(card.kind) and VENDORS.kind(card.kind).admits(card, held, taken)
+    if not VENDORS.knows(card.kind):
+        return not taken.part and not held.parts
+    return VENDORS.kind(card.kind).admits(card, held, taken)
 
 
 def validate_claim(
@@ -160,7 +162,7 @@ def validate_claim(
                 return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} is smaller than {s.memory_mib} MiB")
             if s.slots > max(card.shares, 1):
                 return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} has {card.shares} shares")
-            if s.part and not _admits(card, CardAllocation(), s):
+            if (s.part or card.traits is not None) and not _admits(card, CardAllocation(), s):
                 return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} cannot be divided into {s.part}")
             continue
         if (
@@ -169,7 +171,7 @@ def validate_claim(
             or held.cores >= ALL_CORES
             or held.memory_mib + s.memory_mib > card.memory_mib
             or held.pods + s.slots > card.shares
-            or ((s.part or held.parts) and not _admits(card, held, s))
+            or ((s.part or held.parts or card.traits is not None) and not _admits(card, held, s))
         ):
             return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} has too little left")
     return None

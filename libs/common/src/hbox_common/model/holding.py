@@ -5,7 +5,7 @@ What is written on a pod is its tenant's to write. It may say which cards these 
 
 from collections.abc import Collection, Mapping, Sequence
 
-from .devices import ALL_CORES, Card, CardAllocation, CardRequest, CardSlice
+from .devices import ALL_CORES, VENDORS, Card, CardAllocation, CardRequest, CardSlice, Fitted, PodDevices, effective
 
 
 def cards_held(
@@ -15,10 +15,21 @@ def cards_held(
 
     Fewer than asked for where the node has no more: that it is over-full shows in what the pod requests.
     """
+    if request.devices is not None:
+        return _by_containers(request.devices, cards, held)
     fitting = {card.index: s for card in sorted(cards, key=_index) if (s := _slice(request, card, held.get(card.index)))}
     if len(named) == request.count and len(set(named)) == request.count and all(index in fitting for index in named):
         return tuple(fitting[index] for index in named)
     return tuple(list(fitting.values())[: request.count])
+
+
+def _by_containers(devices: PodDevices, cards: Sequence[Card], held: Mapping[int, CardAllocation]) -> tuple[CardSlice, ...]:
+    """Of a pod whose containers ask each by itself: what it would be given now; where that is nothing, what it would have had of idle cards, since it runs."""
+    for books in (held, {}):
+        found = VENDORS.fit(cards, books, devices, {})
+        if isinstance(found, Fitted):
+            return effective(found.layout, devices)
+    return ()
 
 
 def _slice(request: CardRequest, card: Card, held: CardAllocation | None) -> CardSlice | None:
