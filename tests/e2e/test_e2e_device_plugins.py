@@ -149,8 +149,23 @@ async def test_binder_killed_in_the_middle_loses_nothing(platform: Up, client: K
     await no_locks(client)
 
 
-async def test_a_lock_whose_pod_is_gone_keeps_nobody_waiting(client: KubeClient) -> None:
+async def test_a_pod_is_allocated_by_the_container_that_asks(client: KubeClient) -> None:
     await clear(client, "killed-")
+    await create(
+        client,
+        a_pod("many-0", {}, SLICE, {}),
+        a_pod("many-1", {}, SLICE, init=({},)),
+        a_pod("many-2", SLICE, {}),
+    )
+    pods = await ended(client, "many-", 3)
+    assert handed_over(pods) == []
+    allocated = {p["metadata"]["name"]: p["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"] for p in pods}
+    shapes = {name: ["GPU" in entry for entry in text.split(";")[:-1]] for name, text in allocated.items()}
+    assert shapes == {"many-0": [False, True, False], "many-1": [False, False, True], "many-2": [True, False]}
+
+
+async def test_a_lock_whose_pod_is_gone_keeps_nobody_waiting(client: KubeClient) -> None:
+    await clear(client, "many-")
     note = {"metadata": {"annotations": {LOCK: f"2026-01-01T00:00:00Z,{SPACE},nobody"}}}
     await client.json("PATCH", NODES.path(name="gpu-0"), body=note, content_type="application/merge-patch+json")
     await create(

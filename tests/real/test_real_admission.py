@@ -9,7 +9,7 @@ import pytest
 
 from hbox_cli.platform.assets import ControlPlane
 from hbox_common.errors import InvalidRequest
-from hbox_common.kube import MERGE_PATCH, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
 
 from ..chart.rendered import NAMESPACE
 from .admission_world import FAILURE, QUEUE, Audited, account, audited, grant, in_force, install, pod, service_account
@@ -82,6 +82,65 @@ async def test_a_tenant_writes_nothing_in_hboxs_name(accounts: dict[str, KubeCli
     await binder.json(
         "PATCH", PODS.path(SPACE, name, "status"), body={"metadata": {"annotations": {key: None}}}, content_type=MERGE_PATCH
     )
+
+
+DEVICES = (
+    "hami.io/vgpu-devices-to-allocate",
+    "hami.io/vgpu-devices-allocated",
+    "hami.io/bind-phase",
+    "hami.io/bind-time",
+    "hami.io/vgpu-node",
+    "huawei.com/Ascend910B3-devices-to-allocate",
+)
+
+
+async def test_cards_that_plugins_hand_over_are_written_by_those_who_may_write_on_nodes(
+    accounts: dict[str, KubeClient], plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(KubeClient.connect(str(plane.kubeconfig), user_agent="test"))
+        found = {}
+        for name, role, rules in (
+            ("editor", "test-pods", [{"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["*"]}]),
+            ("plugin", "hami-plugin", [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "patch"]}]),
+        ):
+            path = await account(admin, plane.kubeconfig, tmp_path, SPACE, name)
+            await grant(admin, f"test-{name}", role, service_account(SPACE, name), rules)
+            found[name] = await stack.enter_async_context(KubeClient.connect(str(path), user_agent=name))
+        editor, plugin = found["editor"], found["plugin"]
+        await in_force(editor, SPACE, pod("probe", {DEVICES[0]: "x"}), "by HBox and by device plugins alone")
+        await editor.json(
+            "POST",
+            PODS.path(SPACE),
+            body=pod("devices", {"nvidia.com/use-gputype": "A100", "hami.io/gpu-scheduler-policy": "spread"}),
+        )
+        for key in DEVICES:
+            note = {"metadata": {"annotations": {key: "0"}}}
+            with pytest.raises(InvalidRequest, match=f"annotations {key} are written by HBox and by device plugins alone"):
+                await editor.json("PATCH", PODS.path(SPACE, "devices"), body=note, content_type=MERGE_PATCH)
+            await plugin.json("PATCH", PODS.path(SPACE, "devices"), body=note, content_type=MERGE_PATCH)
+            gone = {"metadata": {"annotations": {key: None}}}
+            with pytest.raises(InvalidRequest, match="by HBox and by device plugins alone"):
+                await editor.json("PATCH", PODS.path(SPACE, "devices"), body=gone, content_type=MERGE_PATCH)
+        await editor.json(
+            "PATCH", PODS.path(SPACE, "devices"), body={"metadata": {"labels": {"a": "b"}}}, content_type=MERGE_PATCH
+        )
+
+
+async def test_of_a_nodes_annotations_binder_writes_the_lock_and_its_own(accounts: dict[str, KubeClient]) -> None:
+    binder = accounts["binder"]
+    await accounts["tenant"].json(
+        "POST",
+        NODES.path(),
+        body={"apiVersion": "v1", "kind": "Node", "metadata": {"name": "locked", "annotations": {"other": "1"}}},
+    )
+    for value in ("2026-01-01T00:00:00Z,default,a", None):
+        body = {"metadata": {"annotations": {"hami.io/mutex.lock": value}}}
+        await binder.json("PATCH", NODES.path(name="locked"), body=body, content_type=MERGE_PATCH)
+    for key in ("other", "hami.io/node-nvidia-register"):
+        body = {"metadata": {"annotations": {key: "2"}}}
+        with pytest.raises(InvalidRequest, match="the lock of a node in allocation alone"):
+            await binder.json("PATCH", NODES.path(name="locked"), body=body, content_type=MERGE_PATCH)
 
 
 async def test_a_job_stays_in_the_queue_that_it_was_made_in(accounts: dict[str, KubeClient]) -> None:
