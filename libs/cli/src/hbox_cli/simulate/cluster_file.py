@@ -93,6 +93,12 @@ def cluster_of(documents: Sequence[Document], *, schedulers: Collection[str], no
     return _Reading(documents).cluster(schedulers, now)
 
 
+def device_config(documents: Sequence[Document]) -> str | None:
+    """The text of `device-config.yaml`, if a ConfigMap has one. Raises InvalidRequest for two of them."""
+    maps = [document for document in documents if document.kind == "ConfigMap" and "ConfigMap" in _READ.get(document.group, ())]
+    return _Reading(maps).config(DEVICES_KEY) if maps else None
+
+
 class _Reading:
     def __init__(self, documents: Sequence[Document]) -> None:
         self._of: dict[str, list[Document]] = defaultdict(list)
@@ -149,8 +155,8 @@ class _Reading:
             cluster=cluster,
             options=options,
             groups=groups,
-            policy=self._config(POLICY_KEY),
-            device_config=self._config(DEVICES_KEY),
+            policy=self.config(POLICY_KEY),
+            device_config=self.config(DEVICES_KEY),
             warnings=tuple(warning for _, warnings in read for warning in warnings),
         )
 
@@ -165,7 +171,7 @@ class _Reading:
             raise found[0].wrong("spec.cycles", f"is {options.cycles}", hint=f"write 1 to {MAX_CYCLES}")
         return options
 
-    def _config(self, key: str) -> str | None:
+    def config(self, key: str) -> str | None:
         having = [
             one for one in self._of["ConfigMap"] if isinstance(one.content.get("data"), dict) and key in one.content["data"]
         ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hbox_common.errors import Bug, HBoxError, InvalidRequest
+from hbox_common.model import VENDORS
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.external import Question
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
@@ -14,7 +15,7 @@ from hbox_scheduler.core.policy.judged import as_the_ledger_judges
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 
-from .cluster_file import POLICY_KEY, cluster_of
+from .cluster_file import POLICY_KEY, cluster_of, device_config
 from .documents import Document, documents_of
 from .outcome import Row, failed, row_of
 from .usage import doubts
@@ -58,6 +59,11 @@ def answers(files: Sequence[Path], wish: Wish) -> Iterator[Answer]:
 
 def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None = None) -> Row:
     """The row of one file. `conf`: the policy of the wish, parsed. Raises InvalidRequest."""
+    with VENDORS.configured(device_config(documents)):
+        return _outcome_of(file, documents, wish, conf)
+
+
+def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None) -> Row:
     saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now)
     if conf is None:
         conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _own()

@@ -49,6 +49,8 @@ class HamiVendor(CardVendor):
     model_label: str = ""  #: of a node: the product's name, where there is no register
     memory_label: str = ""  #: of a node: MiB of each card
     cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
+    memory_unnamed_mib: int = 0  #: of each card where a container names no memory; 0 = all of it
+    count_unnamed: int = 1  #: cards where a container names only parts of them
     cores_in_percent: bool = True  #: whether allocations say compute in percent, and not in the card's own units
     allocated_unit_mib: int = 1  #: of the memory in allocations
 
@@ -78,7 +80,7 @@ class HamiVendor(CardVendor):
         if count == 0:
             if not any(whole_number(name, asked) for name in self.parts):
                 return None
-            count, completed = 1, (self.cards,)
+            count, completed = self.count_unnamed, (self.cards,)
         self.bounded(count)
         if cores is not None:
             cores = min(cores, ALL_CORES)  # more than a card is a whole one, as in HAMi
@@ -88,6 +90,8 @@ class HamiVendor(CardVendor):
             raise InvalidRequest(
                 f"{self.memory_percent} is {percent}", hint="write the percentage of one card's memory, 1 to 100"
             )
+        if not memory and not percent:
+            memory = self.memory_unnamed_mib
         with_part = self.cores_unnamed if cores is None else cores
         if memory:
             return Ask(self.kind, count, cores=with_part, memory_mib=memory, completed=completed)

@@ -109,10 +109,12 @@ class NvidiaVendor(HamiVendor):
         instances = mig.record(layout, cards) if notes and self.record_annotation else ""
         return notes | {self.record_annotation: instances} if instances else notes
 
-    def device_text(self, card: Card, taken: CardSlice) -> str:
+    def device_id(self, card: Card, taken: CardSlice) -> str:
         """An instance by geometry stands behind the card's id."""
-        uuid = f"{card.uuid}[{taken.part}]" if taken.part and "@" not in taken.part else card.uuid
-        return f"{uuid},NVIDIA,{taken.memory_mib // self.allocated_unit_mib},{taken.cores}"
+        return f"{card.uuid}[{taken.part}]" if card.says.mode == mig.MIG and taken.part and "@" not in taken.part else card.uuid
+
+    def device_text(self, card: Card, taken: CardSlice) -> str:
+        return f"{self.device_id(card, taken)},NVIDIA,{taken.memory_mib // self.allocated_unit_mib},{taken.cores}"
 
     def identity(self, text: str) -> tuple[str, str]:
         return mig.identity(text)

@@ -1,6 +1,7 @@
 """The vendors whose cards HBox knows. A new one is a file beside this, and its name in VENDORS."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from hbox_common.errors import Bug, InvalidRequest
@@ -12,6 +13,7 @@ from .biren import BIREN
 from .bymodel import CountedByModel
 from .cambricon import CAMBRICON
 from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
+from .deviceconfig import configured
 from .enflame import GCU, SHARED_GCU
 from .fitting import Fitted, Refused, fit
 from .gaudi import GAUDI
@@ -69,6 +71,18 @@ class Vendors:
         self.model_prefixes = tuple(f"{name}." for name in self.cards)
         self.no_models = frozenset(self.model_prefixes).union(*(vendor.no_models for vendor in vendors))
         self.figures: Mapping[str, Figures] = {name: found for vendor in vendors for name, found in vendor.figures.items()}
+
+    @contextmanager
+    def configured(self, text: str | None) -> Iterator[None]:
+        """Meanwhile these vendors are as a `device-config.yaml` sets them; None = as they are. Raises InvalidRequest for a text that is none."""
+        before = self._vendors
+        if text is not None:
+            self.adopt(configured(before, text))
+        try:
+            yield
+        finally:
+            if text is not None:
+                self.adopt(before)
 
     def count_by_model(self, named: Sequence[CountedByModel]) -> None:
         """Take these, beside all others, for the resources that count cards by model. Raises InvalidRequest for a resource that a vendor has already."""
@@ -153,6 +167,10 @@ class Vendors:
                 written = vendor.annotate(own[init:] if vendor.without_init else own, by_index, node=node, now=now)
                 notes |= written | vendor.assignment(node, now) if written else written
         return notes
+
+    def device_id(self, card: Card, taken: CardSlice) -> str:
+        """What of a card is given to a pod, as its device plugin calls it."""
+        return self._kinds[card.kind].device_id(card, taken) if card.kind in self._kinds else card.uuid
 
     def node_locks(self, slices: Sequence[CardSlice], cards: Sequence[Card], registered: Collection[str]) -> tuple[str, ...]:
         """The locks of the node that a pod with these slices takes for its device plugins, sorted. Raises KeyError as `annotate` does."""

@@ -152,6 +152,10 @@ class Vendor(ABC):
         time of their own. Pure: what is true of all kinds (node, time, phase) is `handshake.assignment`."""
         return {}
 
+    def device_id(self, card: Card, taken: CardSlice) -> str:  # noqa: ARG002  a vendor whose devices are its cards
+        """What is given to a pod, by the name that the device plugin has for it."""
+        return card.uuid
+
     def assignment(self, node: str, now: float) -> dict[str, str]:
         """Where and when (seconds since the epoch) a pod was put, as the device plugin of this kind reads it."""
         return assignment(node, now)

@@ -62,6 +62,10 @@ class VolcanoVendor(NvidiaVendor):
         notes = NvidiaVendor.annotate(self, layout, cards, node=node, now=now)
         return {name: text.removesuffix(";") for name, text in notes.items()}
 
+    def allocated(self, annotations: Mapping[str, str]) -> str:
+        text = NvidiaVendor.allocated(self, annotations)
+        return f"{text};" if text else ""
+
     def assignment(self, node: str, now: float) -> dict[str, str]:
         return {name.replace("hami.io/", "volcano.sh/"): text for name, text in assignment(node, now).items()}
 

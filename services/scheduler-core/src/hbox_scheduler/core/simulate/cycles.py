@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hbox_common.model import JobId, QueueName
+from hbox_common.model import VENDORS, JobId, QueueName
 from hbox_common.model.devices import DeviceLabel
 from hbox_common.model.minruntime import OF_LATE_S, run_time_of
 
@@ -36,7 +36,7 @@ from ..policy.registry import plugins_of
 class Bound:
     member: Member
     node: str
-    devices: tuple[str, ...]  #: uuids of its cards
+    devices: tuple[str, ...]  #: its cards, as their device plugins call them
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +189,8 @@ def _conclude(session: Session, report: Report) -> None:
     columns = session.columns
     for member in session.outcome.bindings:
         state = columns.states[member.row]
-        by_index = {card.index: card.uuid for card in state.cards} if state is not None else {}
-        devices = tuple(by_index[s.index] for s in member.slices if s.index in by_index)
+        by_index = {card.index: card for card in state.cards} if state is not None else {}
+        devices = tuple(VENDORS.device_id(by_index[s.index], s) for s in member.slices if s.index in by_index)
         report.bindings.append(Bound(member, session.node(member.row), devices))
     for eviction in session.outcome.evictions:
         preemptor = eviction.preemptor.id if eviction.preemptor is not None else ""
