@@ -81,3 +81,15 @@ def test_containers_on_one_card_have_a_share_of_it_each() -> None:
 
 def test_who_has_nothing_written_on_it_takes_what_its_containers_need() -> None:
     assert held(by_containers("")) == [(CardSlice(0, 20, 600, slots=2),)]
+
+
+def test_annotations_of_the_pod_say_what_its_part_is() -> None:
+    vendor = VENDORS.kind("Metax-SGPU")
+    node = NodeState(
+        NodeName("n"), "u", Generation(1), ready=True, cards=(Card(0, "M-0", "MXC500", 65_536, 16, kind=vendor.kind),)
+    )
+    wishes = (("metax-tech.com/sgpu-qos-policy", "fixed-share"),)
+    devices = PodDevices((Ask(vendor.kind, 1, cores=10, memory_mib=2048),), wishes=wishes)
+    request = CardRequest(1, cores=10, memory_mib=2048, devices=devices)
+    own = Holder(NodeName("n"), devices, request, (), ((vendor, "M-0,Metax-SGPU,2048,10:;"),))
+    assert slices_of([node], [own]) == [(CardSlice(0, 10, 2048, "fixed-share"),)]
