@@ -41,6 +41,14 @@ MATRIX: Mapping[str, Sequence[str]] = {
     ),
     "readers": ("nats.readers.slurm={batch}", "nats.readers.grafana={ml,vision}"),
     "another nats-server": ("nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
+    "fabric": (
+        "profile=production",
+        "fabric.sources=fabrics: []",
+        "fabric.secret=ufm-login",
+        "fabric.port=8443",
+        "fabric.to[0].ipBlock.cidr=10.1.2.3/32",
+        "fabric.export=true",
+    ),
     "files": ("policy=actions: allocate", "pools=pools: []"),
     "all that is off": (
         "admission.enabled=false",

@@ -90,6 +90,27 @@ def test_agents_are_root_on_their_node_and_have_nothing_else() -> None:
     assert not [who for who, _, _ in pods("default") if who == AGENT], "a namespace has to allow it"
 
 
+def test_only_the_collector_reaches_ufm_and_has_its_credentials() -> None:
+    having = {}
+    for deployment in of("fabric", "Deployment"):
+        spec = deployment["spec"]["template"]["spec"]
+        having[deployment["metadata"]["name"]] = [v["secret"]["secretName"] for v in spec["volumes"] if v["name"] == "fabric"]
+    assert {name for name, secrets in having.items() if secrets == ["ufm-login"]} == {"hbox-topology-collector"}
+    [policy] = [one for one in of("fabric", "NetworkPolicy") if one["metadata"]["name"] == "hbox-fabric"]
+    assert policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "topology-collector"
+    assert policy["spec"]["egress"] == [{"ports": [{"port": 8443}], "to": [{"ipBlock": {"cidr": "10.1.2.3/32"}}]}]
+    [settings] = [one for one in of("fabric", "ConfigMap") if one["metadata"]["name"] == "hbox-settings"]
+    assert "fabrics_file: /etc/hbox/files/fabrics.yaml" in settings["data"]["hbox.yaml"]
+    [role] = [one for one in of("fabric", "ClusterRole") if one["metadata"]["name"] == EXPORT]
+    assert role["rules"] == [
+        {"apiGroups": ["topology.volcano.sh"], "resources": ["hypernodes"], "verbs": ["create", "update", "delete"]}
+    ]
+
+
+#: The one right that is given where the operator asks for it alone.
+EXPORT = "hbox:topology-collector:export"
+
+
 @EVERY
 def test_a_ledger_on_a_volume_runs_once(name: str) -> None:
     [ledger] = [d for d in of(name, "Deployment") if d["metadata"]["name"].endswith("quota-ledger")]
@@ -148,7 +169,12 @@ def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
 @EVERY
 def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: str) -> None:
     roles = of(name, "ClusterRole", "Role")
-    lasting = [r for r in roles if "helm.sh/hook" not in r["metadata"].get("annotations", {}) and r["metadata"]["name"] != BUS]
+    lasting = [
+        r
+        for r in roles
+        if "helm.sh/hook" not in r["metadata"].get("annotations", {}) and r["metadata"]["name"] not in (BUS, EXPORT)
+    ]
+    assert any(r["metadata"]["name"] == EXPORT for r in roles) == ("fabric.export=true" in MATRIX[name])
     wanted = [m for i in identities() for m in i.manifests if m["kind"] in ("ClusterRole", "Role")]
 
     def key(role: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -143,8 +143,10 @@ class Fabric:
         queues: Sequence[QueueInfo] = (QueueInfo(QueueName("q")),),
         budgets: Sequence[DisruptionBudget] = (),
         old: Mapping[str, str] | None = None,
+        degraded: Mapping[str, int] | None = None,
     ) -> Report:
         cluster = Cluster(self.gangs, list(queues), hypernodes=self.hypernodes, old_domains=old or {}, budgets=budgets)
+        cluster.degraded = {NodeName(node): rails for node, rails in (degraded or {}).items()}
         policy = parse_conf(conf.format(actions=actions), plugins=list(PLUGINS))
         return simulate(self.columns, cluster, policy, Plan(cycles=cycles, explain=explain))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbox_common.model import HyperNode, NodeName
+from hbox_common.model import HyperNode, NodeName, TopologyWish
 from hbox_common.model.annotations import NETWORK_TOPOLOGY, NETWORK_TOPOLOGY_LEVEL
 from hbox_scheduler.core.cluster.fabrics import Fabrics
 from hbox_scheduler.core.topology.constraints import constraint_of
@@ -75,3 +75,27 @@ def test_one_switch_is_the_leaf_group_unless_another_level_is_named(level: str |
     constraint = constraint_of(tree, gang)
     assert constraint is not None
     assert (constraint.hard, constraint.ceiling, constraint.floor) == (True, ceiling, 1)
+
+
+@pytest.mark.parametrize("wish", [SOFT, hard(1)])
+@pytest.mark.parametrize("bad", ["n00", "n01", "n02", "n03"])
+def test_a_gang_takes_nodes_with_all_rails_where_they_do_as_well(wish: TopologyWish, bad: str) -> None:
+    fabric = Fabric({"s0": {f"n0{n}": 1 for n in range(4)}})
+    gang = fabric.gang("g", 3, wish=wish)
+    assert bad not in placed(fabric.run(degraded={bad: 1}), gang)
+
+
+def test_a_node_without_a_rail_is_taken_rather_than_another_leaf_and_when_all_are_needed() -> None:
+    fabric = Fabric({"s0": {"n0": 1, "n1": 1}, "s1": {"n2": 1}})
+    gang = fabric.gang("g", 2, wish=SOFT)
+    assert set(placed(fabric.run(degraded={"n1": 8}), gang)) == {"n0", "n1"}
+
+
+def test_rails_of_all_fabrics_add_up_and_are_forgotten_when_they_are_mended() -> None:
+    fabrics = Fabrics()
+    assert fabrics.put_degraded("a", {NodeName("n0"): 2})
+    assert fabrics.put_degraded("b", {NodeName("n0"): 1})
+    assert not fabrics.put_degraded("b", {NodeName("n0"): 1})
+    assert fabrics.degraded == {"n0": 3}
+    assert fabrics.put_degraded("a", {})
+    assert fabrics.degraded == {"n0": 1}

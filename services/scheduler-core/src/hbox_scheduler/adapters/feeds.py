@@ -20,6 +20,7 @@ from hbox_common.events import (
     ClaimsChanged,
     ClaimsPage,
     FabricChanged,
+    FabricGapsFound,
     FabricSeen,
     HealthVerdict,
     JobsAsked,
@@ -80,6 +81,7 @@ class Feeds:
                         CardQuotasChanged,
                         NamespaceQuotasChanged,
                         FabricChanged,
+                        FabricGapsFound,
                         FabricSeen,
                         NodesMeasured,
                         NodeImagesChanged,
@@ -128,6 +130,8 @@ class Feeds:
                     self._scheduler.on_verdict(verdict)
                 case FabricChanged(fabric=fabric, hypernodes=hypernodes):
                     self._scheduler.on_fabric(hypernodes, fabric)
+                case FabricGapsFound(fabric=fabric, degraded=degraded):
+                    self._scheduler.on_fabric_gaps(fabric, degraded)
                 case FabricSeen(fabric=fabric, seen_at=seen_at, source=source):
                     self._scheduler.on_fabric_seen(fabric, seen_at, source)
                 case NodesMeasured(usages=usages):

@@ -255,6 +255,11 @@ class Scheduler:
         self._facts.fabrics.relist(self.limits.fabric_max_age_s)
         self._placer.invalidate()
 
+    def on_fabric_gaps(self, fabric: str, degraded: Mapping[NodeName, tuple[int, ...]]) -> None:
+        """Rails of a fabric's nodes that are down, slow or at another leaf, all of them."""
+        if self._facts.fabrics.put_degraded(fabric, {node: len(rails) for node, rails in degraded.items() if rails}):
+            self._placer.invalidate()
+
     def on_fabric_seen(self, fabric: str, seen_at: float, source: str) -> None:
         """A fabric's source confirmed it, at `seen_at` seconds since the epoch. Without a source it does not age."""
         if source:

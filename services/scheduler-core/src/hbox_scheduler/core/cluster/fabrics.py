@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from hbox_common.model import HyperNode
+from hbox_common.model import HyperNode, NodeName
 
 
 @dataclass(slots=True)
@@ -16,6 +16,9 @@ class Fabrics:
     _domains: dict[str, tuple[HyperNode, ...]] = field(default_factory=dict)  #: by fabric
     _seen_at: dict[str, float] = field(default_factory=dict)  #: likewise, seconds since the epoch
     _too_old: frozenset[str] = frozenset()
+    _degraded: dict[str, Mapping[NodeName, int]] = field(default_factory=dict)  #: by fabric
+    #: Rails of nodes that are down, slow or at another leaf, by how many: to be read only.
+    degraded: Mapping[NodeName, int] = field(default_factory=lambda: MappingProxyType({}))
     #: Domains of fabrics that are too old, and why: to be read only.
     old: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -27,6 +30,18 @@ class Fabrics:
             for one in self._domains[name]:
                 found.setdefault(one.name, one)
         return list(found.values())
+
+    def put_degraded(self, fabric: str, rails: Mapping[NodeName, int]) -> bool:
+        """How many rails of its nodes are not as they should be, all of them. Returns whether that is other than before."""
+        if self._degraded.get(fabric, {}) == rails:
+            return False
+        self._degraded[fabric] = rails
+        whole: dict[NodeName, int] = {}
+        for of in self._degraded.values():
+            for node, count in of.items():
+                whole[node] = whole.get(node, 0) + count
+        self.degraded = MappingProxyType(whole)
+        return True
 
     def seen(self, fabric: str, at: float) -> None:
         """Its source confirmed it. `at`: seconds since the epoch."""

@@ -9,6 +9,7 @@ from hbox_common.model import (
     CardRequest,
     HyperNode,
     Lending,
+    NodeName,
     NodeUsage,
     PodUid,
     QueueName,
@@ -42,6 +43,7 @@ class Cluster:
     queues: list[QueueInfo]
     hypernodes: list[HyperNode] = field(default_factory=list)
     old_domains: Mapping[str, str] = field(default_factory=dict)  #: those too old to promise anything on, and why
+    degraded: Mapping[NodeName, int] = field(default_factory=dict)  #: rails of nodes that are down, slow or at another leaf
     budgets: Sequence[DisruptionBudget] = ()
     may_not_leave: Container[PodUid] = frozenset()  #: pods whose eviction was refused lately, whatever the budgets say
     quotas: Sequence[ResourceQuota] = ()

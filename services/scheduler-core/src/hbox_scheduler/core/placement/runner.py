@@ -611,6 +611,7 @@ class SessionRunner:
                     known,
                     facts.hypernodes,
                     old_domains=facts.fabrics.old,
+                    degraded=facts.fabrics.degraded,
                     quotas=facts.quotas,
                     namespace_labels=facts.namespace_labels,
                     card_books=self._bookings.card_quotas,

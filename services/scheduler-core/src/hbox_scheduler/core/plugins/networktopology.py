@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _BINPACK = "hypernode.binpack."
 _RESOURCES = _BINPACK + "resources"
 _FULL = 100.0
+#: What a rail that is missing costs a node, of 100 for being near.
+_RAIL = 10.0
 
 
 class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
@@ -179,7 +181,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
             return self._weight * _FULL * self._packed_around(member) if self._normal_pods else None
         home = self._home(member.gang)
         if home is None:
-            return None
+            return self._whole_rails(member) if self._session.cluster.degraded else None
         tree = self._tree
         low, high = int(tree.tiers[0]), int(tree.tiers[tree.root])
         near = (high - tree.meeting(home)) / max(high - low, 1)
@@ -187,7 +189,19 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
         if len(np.unique(tree.leaf_of[best])) > 1:
             members = member.sub_gang.members if member.sub_gang is not None else member.gang.members
             near[best] += self._members_in(members)[tree.leaf_of[best]] / max(len(members), 1)
-        return self._weight * _FULL * near
+        near = self._weight * _FULL * near
+        return near + self._whole_rails(member) if self._session.cluster.degraded else near
+
+    def _whole_rails(self, member: Member) -> Floats:
+        """`[N]`: minus `_RAIL` for each rail of a node that is down, slow or at another leaf: other nodes come first where they do as well. A gang of one pod
+        needs no rail."""
+        out = np.zeros(self._tree.rows, dtype=np.float64)
+        if len(member.gang.members) > 1:
+            rows = self._session.columns.row_of
+            for node, rails in self._session.cluster.degraded.items():
+                if (row := rows.get(node)) is not None:
+                    out[row] = -self._weight * _RAIL * rails
+        return out
 
     def _home(self, gang: Gang) -> int | None:
         """The domain that the gang has, by its note or else by its members."""
