@@ -34,6 +34,8 @@ NODES = 100
 SHAPES = 500
 #: Of the other namespace.
 PER_S, PODS_MEASURED = 5.0, 200
+#: A device plugin has long taken over a pod's cards then: before that its node is locked for others.
+STAY_S = 1.0
 #: How fast the flood comes, at most; so many requests at a time.
 FLOOD_PER_S, CONCURRENCY = 400.0, 16
 TIMES_P99 = 2.0
@@ -55,7 +57,7 @@ def _pod(name: str, cards: int, *, cpu_milli: int = 1000, scheduler: str = "hbox
 
 
 class Neighbour:
-    """Pods of one card, one after the other; each leaves when it has its node, so that there is room for the next."""
+    """Pods of one card, one after the other; each leaves STAY_S after it got its node, so that there is room for the next."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -71,7 +73,9 @@ class Neighbour:
     async def leave(self) -> None:
         """Until cancelled."""
         while True:
-            path = PODS.path("other", await self._leaving.get())
+            name = await self._leaving.get()
+            await asyncio.sleep(self._bound[name] + STAY_S - time.monotonic())
+            path = PODS.path("other", name)
             await self._client.json("DELETE", path, params={"gracePeriodSeconds": "0"}, timeout_s=120)
 
     async def _on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:

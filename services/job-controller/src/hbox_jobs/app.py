@@ -39,7 +39,7 @@ from hbox_common.kube import (
 )
 from hbox_common.model import JobId, PodUid, scheduler_names
 from hbox_common.pacing import TokenBucket
-from hbox_common.runtime import Condition, Health, connected
+from hbox_common.runtime import Condition, Health, LongLived, connected
 
 from . import metrics
 from .adapters.announcer import SHARD, Announcer, last_revision, pages
@@ -444,6 +444,7 @@ class JobController:
 
     async def _watch_health(self) -> None:
         conditions = {name: self._health.condition(name) for name in CONDITIONS}
+        memory = LongLived()
         while True:
             wrong = [f"{name}: {_complaint(i)}" for name, i in self._informers.items() if _complaint(i)]
             _set(conditions["kube"], good=not wrong, message="; ".join(wrong))
@@ -453,6 +454,7 @@ class JobController:
             counts = self.jobs.counts()
             metrics.JOBS.set(counts["jobs"])
             metrics.PODS.set(counts["pods"])
+            memory.holds(counts["pods"])
             metrics.HELD.set(counts["held"])
             metrics.BACKLOG.set(self.feedback.waiting() + len(self.jobs.phases))
             await asyncio.sleep(HEALTH_S if self._health.ready else STARTING_S)

@@ -3,7 +3,7 @@
 from .bus import connected
 from .health import Condition, Health, HealthServer
 from .leading import led
-from .run import collect_seldom, main
+from .run import LongLived, collect_seldom, main
 from .settings import Settings, load
 from .watchedfile import WatchedFile
 
@@ -11,6 +11,7 @@ __all__ = [
     "Condition",
     "Health",
     "HealthServer",
+    "LongLived",
     "Settings",
     "WatchedFile",
     "collect_seldom",
