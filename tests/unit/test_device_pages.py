@@ -15,10 +15,7 @@ PAGES = Path(__file__).parents[2] / "docs/devices"
 #: Of several kinds that have names of one pattern: the word in the names, and how the page writes it.
 WORD = "<W>"
 
-#: Their pages are elsewhere: docs/guides/hami.md.
-ELSEWHERE = ("nvidia", "volcano")
-
-MAKERS = [vendor for vendor in VENDORS if not vendor.name.startswith(ELSEWHERE)]
+MAKERS = list(VENDORS)
 
 
 def examples() -> list[tuple[str, str]]:
