@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_sandbox.fabric import FabricPlan, disturbed, ibnetdiscover_text
+from hbox_sandbox.fabric import FabricPlan, disturbed, ibnetdiscover_text, lingjun
 from hbox_topology.core.fabric.build import Owner, build
 from hbox_topology.core.fabric.graph import Graph, Kind, Role
 from hbox_topology.core.fabric.ibnetdiscover import parse_ibnetdiscover
@@ -270,3 +270,9 @@ Switch\t41 "S-b8599f0300fc6de4"\t\t# "MF0;sw95:MQM8700/U1" enhanced port 0 lid 1
     [link] = snapshot.hosts
     assert (link.host, link.hca, link.card, link.width, link.speed) == ("host-a", "mlx5_1", "0c42a103008b40d0", 4, "FDR")
     assert (snapshot.trunks, snapshot.aggregation_nodes) == ((), 1)
+
+
+def test_three_tiers_of_a_cloud_are_units_pods_and_the_fabric() -> None:
+    graph = build(read(lingjun().snapshot()))
+    assert [len(unit.hosts) for unit in graph.units] == [16] * 4
+    assert ([len(pod.units) for pod in graph.pods], graph.tiers, graph.findings) == ([2, 2], 3, ())
