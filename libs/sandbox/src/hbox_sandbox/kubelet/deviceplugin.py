@@ -18,37 +18,45 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hbox_common.model import VENDORS
+from hbox_common.model.devices.hami import HamiVendor
 from hbox_sandbox.api.cluster import Cluster
 from hbox_sandbox.api.errors import Json
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Version
 from hbox_sandbox.api.writes import change
 
-LOCK = "hami.io/mutex.lock"
 NODE, PHASE, BIND_TIME = "hami.io/vgpu-node", "hami.io/bind-phase", "hami.io/bind-time"
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """One vendor's words."""
+    """One vendor's words. `by_amounts`: entries are cards, as many as kubelet counts, with MiB and percent of the register's."""
 
     word: str
     count: str  #: the resource that counts cards
     register: str
     to_allocate: str
-    allocated: str
-    locks: bool = True
+    lock: str  #: empty: it needs none
+    by_amounts: bool
 
 
-PROTOCOLS: tuple[Protocol, ...] = (
+#: Of all vendors whose plugins are told in HAMi's way; of others than NVIDIA only the order of the steps is played.
+PROTOCOLS: tuple[Protocol, ...] = tuple(
     Protocol(
-        "NVIDIA",
-        "nvidia.com/gpu",
-        "hami.io/node-nvidia-register",
-        "hami.io/vgpu-devices-to-allocate",
-        "hami.io/vgpu-devices-allocated",
-    ),
+        vendor.kind,
+        vendor.cards,
+        vendor.register_annotation,
+        vendor.to_allocate_annotation,
+        vendor.node_lock,
+        vendor.kind == "NVIDIA",
+    )
+    for vendor in VENDORS
+    if isinstance(vendor, HamiVendor) and vendor.to_allocate_annotation and vendor.node_lock
 )
+
+
+LOCKS = frozenset(protocol.lock for protocol in PROTOCOLS)
 
 
 class Refused(Exception):
@@ -66,6 +74,7 @@ class Device:
     uuid: str
     memory_mib: int
     cores: int
+    record: str = ""  #: as it is written
 
 
 @dataclass(slots=True)
@@ -119,13 +128,14 @@ class DevicePlugins:
         if at is None:
             raise Refused("no pending device allocation found", pod)
         devices = entries[at]
-        if len(devices) != count:
+        if protocol.by_amounts and len(devices) != count:
             raise Refused("device number not matched", pod)
         if pod.uid != asking.uid:
             raise Refused(f"the cards of {pod.key} would go to {asking.key}", pod)
-        self._check(devices, protocol, pod, node)
+        if protocol.by_amounts:
+            self._check(devices, protocol, pod, node)
         entries[at] = []
-        left = ";".join("".join(f"{d.uuid},{protocol.word},{d.memory_mib},{d.cores}:" for d in entry) for entry in entries)
+        left = ";".join("".join(f"{d.record}:" for d in entry) for entry in entries)
         self._annotate(pod, {protocol.to_allocate: left})
         words = {annotations.get(p.to_allocate, "") if p is not protocol else left for p in PROTOCOLS}
         if not any(p.word in text for p in PROTOCOLS for text in words):
@@ -133,7 +143,7 @@ class DevicePlugins:
         return devices
 
     def _in_allocation(self, node: str) -> Version:
-        lock = (self._node(node)["metadata"].get("annotations") or {}).get(LOCK, "")
+        lock = next(iter(_locks(self._node(node)).values()), "")
         parts = lock.split(",")
         if len(parts) == len(("time", "namespace", "pod")):
             pod = self._cluster.store.get(PODS.storage, f"{parts[1]}/{parts[2]}")
@@ -173,9 +183,11 @@ class DevicePlugins:
         if current is not None and current.uid == pod.uid:
             self._annotate(current, {PHASE: phase})
         found = self._cluster.store.get(NODES.storage, node)
-        lock = ((found.load()["metadata"].get("annotations") or {}) if found else {}).get(LOCK, "")
-        if found is not None and lock.endswith(f",{pod.namespace},{pod.name}"):
-            change(self._cluster, NODES, found, _without_lock)
+        if found is None:
+            return
+        own = [name for name, lock in _locks(found.load()).items() if lock.endswith(f",{pod.namespace},{pod.name}")]
+        if own:
+            change(self._cluster, NODES, found, lambda body: _without(body, own))
 
     def _annotate(self, pod: Version, notes: Mapping[str, str]) -> None:
         current = self._cluster.store.get(PODS.storage, pod.key)
@@ -189,8 +201,14 @@ class DevicePlugins:
         return found.load()
 
 
-def _without_lock(node: Json) -> None:
-    node["metadata"]["annotations"].pop(LOCK, None)
+def _without(node: Json, locks: list[str]) -> None:
+    for name in locks:
+        del node["metadata"]["annotations"][name]
+
+
+def _locks(node: Json) -> dict[str, str]:
+    """The locks that stand on a node."""
+    return {name: str(value) for name, value in (node["metadata"].get("annotations") or {}).items() if name in LOCKS}
 
 
 def _containers(pod: Json) -> Iterator[Json]:
@@ -213,7 +231,7 @@ def _devices(entry: str, pod: Version) -> list[Device]:
         if len(fields) < len(("uuid", "word", "memory", "cores")):
             raise Refused("pod annotation format error, missing fields, do not use nodeName in task spec", pod)
         try:
-            devices.append(Device(fields[0], int(fields[2]), int(fields[3])))
+            devices.append(Device(fields[0], int(fields[2]), int(fields[3]), record))
         except ValueError as e:
             raise Refused(f"invalid field: {e}", pod) from e
     return devices
