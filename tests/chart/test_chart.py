@@ -423,3 +423,16 @@ def test_the_image_has_what_the_services_need_by_the_hashes_of_the_lock_file() -
     names = {canonicalize_name(name) for name, _ in seen}
     assert "psycopg-binary" in names, "what extras bring counts too"
     assert {name for name in names if not name.startswith("hbox-")} <= set(image)
+
+
+def test_queues_are_closed_to_strangers_in_production_unless_somebody_opens_them() -> None:
+    def of_ledger(*values: str) -> str | None:
+        done = template(*values)
+        assert done.returncode == 0, done.stderr
+        maps = [one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "ConfigMap"]
+        [settings] = [one["data"]["hbox.yaml"] for one in maps if one["metadata"]["name"] == "hbox-settings"]
+        return (yaml.safe_load(settings).get("quota-ledger") or {}).get("queues")
+
+    assert of_ledger("profile=production") == "bound"
+    assert of_ledger("profile=production", "services.quota-ledger.settings.queues=open") == "open"
+    assert of_ledger("profile=small") is None
