@@ -15,6 +15,8 @@ from .outcome import CHECKPOINT_S, Outcome
 from .work import CARDS, DAY_S, LEVELS, Day, Piece
 
 NOTICE_S = 30.0
+#: Seconds since the epoch when the day begins.
+AHEAD_S = 1e9
 #: Events of so many seconds are decided on together.
 STEP_S = 60.0
 #: The engine looks again of itself (what waits for its time) no more often than that.
@@ -37,7 +39,7 @@ class _Run:
 class Simulated:
     def __init__(self, day: Day, conf: Conf, *, nodes: int, queues: list[Queue]) -> None:
         self._sim = Simulation(policy_from(conf), conf=conf, queues=queues)
-        self._sim.wall_ahead = 1e9
+        self._sim.wall_ahead = AHEAD_S
         self._sim.scheduler.on_priority_classes(LEVELS)
         self._sim.put_nodes(node(f"n{number:04}", cards=CARDS, cpu=96, memory_mib=1 << 20) for number in range(nodes))
         self.outcome = Outcome()
@@ -80,7 +82,7 @@ class Simulated:
         self._runs[run.id] = run
         made = job(
             run.id, pods=pods, cards=each, queue=piece.department, priority=LEVELS[piece.level],
-            cpu_milli=8000 * each, created_at=self._sim.now,
+            cpu_milli=8000 * each, created_at=self._sim.now + AHEAD_S,
         )  # fmt: skip
         return replace(made, priority_class=piece.level)
 

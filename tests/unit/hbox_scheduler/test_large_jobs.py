@@ -14,6 +14,7 @@ from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.runtimes import RunTimes
 from hbox_scheduler.core.framework.conf import Conf
+from hbox_scheduler.core.plugins.reservation import SURE_AFTER_S
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import Simulation, job, node
@@ -239,7 +240,7 @@ def test_whoever_could_have_the_running_gang_leave_is_not_held_back_and_nobody_e
 
     def passes(queue: str, priority: int, *, entitled: bool = False) -> bool:
         return reserved.passed(
-            JobId("x"), QueueName(queue), priority, ends=1e12, entitled=lambda: entitled, now=days.time_of_day
+            JobId("x"), QueueName(queue), priority, ends=lambda _: 1e12, entitled=lambda: entitled, now=days.time_of_day
         )
 
     assert passes("default", 1)
@@ -273,6 +274,25 @@ def test_what_was_overrun_counts_for_all_walltimes_of_the_namespace() -> None:
     for _ in range(64):
         known.ended(queue, "liar", 50.0, 60.0)
     assert known.believed_s(queue, "liar", 60.0) == 60.0
+
+
+def test_who_would_more_likely_than_not_have_ended_by_the_start_goes_on_until_the_gang_has_waited_for_long() -> None:
+    """Nobody writes walltimes but `long`, two hours. Of 40 before it 30 ran for a minute, and 10 for ten hours."""
+    days = Days()
+    known = days.simulation.scheduler._facts.run_times
+    for number in range(40):
+        known.ended(QueueName("default"), "default", 60.0 if number < 30 else 36_000.0, None)
+    days.submit(job("long", pods=4, cards=6, created_at=days.time_of_day), "2h")
+    days.pass_time(30, stream=False)
+    days.submit(job("big", pods=4, cards=8, created_at=days.time_of_day - 200))
+    days.submit(job("brief", cards=1, created_at=days.time_of_day))
+    days.pass_time(30, stream=False)
+    assert "brief-0" in days.started
+    days.submit(job("old", pods=4, cards=8, created_at=days.time_of_day - SURE_AFTER_S, priority=1))
+    days.pass_time(30, stream=False)
+    days.submit(job("late", cards=1, created_at=days.time_of_day))
+    days.pass_time(30, stream=False)
+    assert "late-0" not in days.started
 
 
 def _reserved(days: Days) -> set[str]:

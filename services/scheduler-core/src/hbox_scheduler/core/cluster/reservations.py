@@ -23,18 +23,26 @@ class Reservation:
     start: float
     entitled: bool  #: all that it waits for is within what its queue deserves
     own_queue: bool  #: so far work of its own queue alone is held back
+    sure: bool  #: it has waited for so long that nobody is let in who might not have ended by its start
     words: str  #: for the gang: where, from when, and who is there
     notice: str  #: for those whom it holds back
 
     def passed(
-        self, gang: JobId, queue: QueueName, priority: int, *, ends: float, entitled: Callable[[], bool], now: float
+        self,
+        gang: JobId,
+        queue: QueueName,
+        priority: int,
+        *,
+        ends: Callable[[bool], float],
+        entitled: Callable[[], bool],
+        now: float,
     ) -> bool:
-        """Whether the nodes are open to a pod of this gang. `ends`: when it has ended for sure, if it starts now; `entitled`: whether its queue has less than
-        it deserves.
+        """Whether the nodes are open to a pod of this gang. `ends`: when it has ended, if it starts now, for sure or (False) more likely than not; `entitled`:
+        whether its queue has less than it deserves.
 
         A reservation gives no more than running there would: who could take the nodes back from the running gang is not kept from them.
         """
-        if gang == self.gang or (ends <= self.start < inf and self.start > now):
+        if gang == self.gang or (now < self.start < inf and ends(self.sure) <= self.start):
             return True
         if queue == self.queue:
             return bool(may_preempt(priority, self.priority))

@@ -70,13 +70,14 @@ class RunTimes:
         worst = max(known.overruns, default=1.0) if known is not None else 1.0
         return max(walltime_s, LEAST_S) * max(worst, self.overrunning.get((queue, namespace), 1.0))
 
-    def bound_s(self, queue: QueueName, namespace: str) -> float | None:
-        """How long a pod that starts now runs at most: longer than 19 of 20 before it; None = too little is known of its like."""
+    def bound_s(self, queue: QueueName, namespace: str, *, sure: bool = True) -> float | None:
+        """How long a pod that starts now runs at most: longer than 19 of 20 before it, or, where that need not be `sure`, than every other one; None = too
+        little is known of its like."""
         known = self._histories.get((queue, namespace))
         if known is None or len(known.ran) < _FOR_START:
             return None
         ran = known.in_order()
-        return ran[min(int(0.95 * len(ran)), len(ran) - 1)]
+        return ran[min(int((0.95 if sure else 0.5) * len(ran)), len(ran) - 1)]
 
     def whole_s(self, queue: QueueName, namespace: str, ran_s: float) -> float | None:
         """How long in all a pod is expected to run that has run for `ran_s`: as nine of ten of those who ran longer than that; None = too few are known."""

@@ -318,7 +318,10 @@ class SessionRunner:
         job, task, spec = entry.job, entry.pending[0][0], entry.job.tasks[0]
         rules = queues.get(job.queue)
         written = walltime_in(spec.annotations, job.annotations, rules.annotations if rules is not None else {})
-        ends = facts.now + bound_of(written, job.queue, job.namespace, facts.run_times)
+
+        def ends(sure: bool) -> float:
+            return facts.now + bound_of(written, job.queue, job.namespace, facts.run_times, sure=sure)
+
         return sum(
             one.bit
             for one in facts.reservations

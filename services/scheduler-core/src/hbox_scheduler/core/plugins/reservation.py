@@ -50,6 +50,11 @@ _MOST_BITS = 62
 _RUNS = (Status.RUNNING, Status.BOUND, Status.ALLOCATED)
 
 
+#: How near a gang's start is, or how long it has waited, when nobody is let onto its nodes any more who would more likely than not have ended by then, and
+#: might not. Where run times differ by orders of magnitude one in twenty lasts for a day: to be sure of it keeps nodes idle for as long as the start is away.
+SURE_WITHIN_S, SURE_AFTER_S = 1800.0, 12 * 3600.0
+
+
 class ReservationPlugin(ShapeMask):
     """Arguments: after (duration, 10m); nodes (1: what a gang has to ask for, in nodes' worth) and members (1: and in pods); depth (1 for each queue) and
     most (8); hold (duration, 30m; 0 = nothing is set aside without a known start); share (0.5 of the cluster, for gangs without a known start)."""
@@ -88,10 +93,11 @@ class ReservationPlugin(ShapeMask):
             return sum(one.bit for one in reserved)
         gang, bits = member.gang, 0
         queue = session.queues.get(gang.queue)
-        ends: float | None = None
+
+        def ends(sure: bool) -> float:
+            return session.now + bound_s(member, queue, session.cluster.run_times, sure=sure)
+
         for one in reserved:
-            if ends is None:
-                ends = session.now + bound_s(member, queue, session.cluster.run_times)
             if one.passed(
                 gang.id,
                 gang.queue,
@@ -330,6 +336,7 @@ class _Maker:
             start=start.at,
             entitled=entitled,
             own_queue=own_queue,
+            sure=start.at - self._now <= SURE_WITHIN_S or self._now - gang.created_at >= SURE_AFTER_S,
             words=words,
             notice=f"set aside for a gang of queue {gang.queue} ({pods} pods), {when}; what ends before may run there (hbox.io/walltime)"
             if start.at < inf

@@ -27,16 +27,16 @@ def walltime_in(*written: Mapping[str, str]) -> float | None:
     return None
 
 
-def bound_s(member: Member, queue: QueueInfo | None, known: RunTimes) -> float:
-    """How long it runs at most if it starts now; inf = nobody knows."""
-    return bound_of(written_s(member, queue), member.gang.queue, member.namespace, known)
+def bound_s(member: Member, queue: QueueInfo | None, known: RunTimes, *, sure: bool) -> float:
+    """How long it runs at most if it starts now; inf = nobody knows. Not `sure`: more likely than not."""
+    return bound_of(written_s(member, queue), member.gang.queue, member.namespace, known, sure=sure)
 
 
-def bound_of(written_s: float | None, queue: QueueName, namespace: str, known: RunTimes) -> float:
+def bound_of(written_s: float | None, queue: QueueName, namespace: str, known: RunTimes, *, sure: bool) -> float:
     """As `bound_s`, of a pod of this namespace in the queue for which a walltime is written, or none."""
     if written_s is not None:
         return known.believed_s(queue, namespace, written_s)
-    learned = known.bound_s(queue, namespace)
+    learned = known.bound_s(queue, namespace, sure=sure)
     return inf if learned is None else learned
 
 
