@@ -5,11 +5,12 @@ import json
 
 import pytest
 
-from hbox_common.model import VENDORS
+from hbox_common.model import VENDORS, Generation, NodeAllocation, NodeName, NodeState, validate_claim
 from hbox_common.model.devices import (
     Ask,
     Card,
     CardAllocation,
+    CardSlice,
     CardTraits,
     DeviceLabel,
     Fitted,
@@ -231,3 +232,10 @@ def test_a_matrix_of_no_machine_is_searched_for_a_while_only(monkeypatch: pytest
     monkeypatch.setattr(linkscore, "STEPS", 3000)
     longer = linkscore.nearest(matrix, 16)
     assert linkscore.worth(matrix, longer) >= linkscore.worth(matrix, found)
+
+
+def test_the_ledger_gives_nothing_of_a_cordoned_card_away() -> None:
+    cordoned = cards(2, traits=CardTraits(cordoned=True))
+    node = NodeState(NodeName("n1"), "", Generation(1), ready=True, cards=(cordoned[0], *cards(2)[1:]))
+    refusals = [validate_claim(node, None, NodeAllocation(), {}, (CardSlice(i, 10, 1000),)) for i in range(2)]
+    assert [refusal and refusal.message for refusal in refusals] == ["n1 card 0 is cordoned", None]

@@ -156,6 +156,8 @@ def validate_claim(
         seen.add(s.index)
         if not card.healthy or (verdict is not None and s.index in verdict.bad_cards):
             return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {s.index} is unhealthy")
+        if card.says.cordoned:
+            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {s.index} is cordoned")
         held = allocation.cards.get(s.index)
         if held is None or held.pods == 0:
             if s.cores > ALL_CORES or s.memory_mib > card.memory_mib:
