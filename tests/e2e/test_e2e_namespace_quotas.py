@@ -36,7 +36,7 @@ async def _furnish(running: Up) -> None:
             body = node(name)
             cards = [
                 {
-                    "id": f"{name}-{i}",
+                    "id": f"GPU-{name}-{i}",
                     "index": i,
                     "count": 10,
                     "devmem": size,
