@@ -106,7 +106,7 @@ def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAM
         gang=f"{meta['namespace']}/{group}" if group else "",
         claim=notes.get(names.CLAIM, ""),
         requests={name: units for name, units in asked.items() if name not in VENDORS.parts} | {"pods": 1},
-        cards=VENDORS.asked(asked),
+        cards=_implied(spec, notes) or VENDORS.asked(asked),
         cores=request.cores if request is not None else 0,
         memory_mib=request.memory_mib if request is not None else 0,
         memory_percent=request.memory_percent if request is not None else 0,
@@ -129,6 +129,20 @@ def _least_mib(spec: Mapping[str, Any]) -> int:
     return sum(
         asked.get(vendor.memory, 0) * max(asked.get(vendor.cards, 0), 1) for asked, vendor in named if vendor.cards in asked
     )
+
+
+def _implied(spec: Mapping[str, Any], notes: Mapping[str, str]) -> int:
+    """Cards of kinds whose pods may name something else: slices, cores, one die of two. 0 where a container names none of such."""
+    found = 0
+    for container in spec.get("containers") or ():
+        resources = container.get("resources") or {}
+        amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        for vendor in VENDORS.whose(amounts):
+            own = {name: amounts[name] for name in (vendor.cards, *vendor.parts) if name in amounts}
+            with suppress(InvalidRequest):
+                ask = vendor.ask(own, notes) if vendor.always_fits else None
+                found += ask.count if ask is not None else 0
+    return found
 
 
 def _ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
