@@ -20,6 +20,7 @@ from hbox_common.kubelet import (
     GrpcCode,
     PodResources,
     Refused,
+    StaysOpen,
     call,
     decode_allocatable,
     decode_list,
@@ -126,6 +127,15 @@ async def test_a_status_is_told_as_it_is(socket: Path) -> None:
         with pytest.raises(Refused) as found:
             await call(socket, ALLOCATABLE)
         assert found.value.code == GrpcCode.UNIMPLEMENTED
+
+
+async def test_a_stream_whose_next_message_has_not_come_is_no_answer(socket: Path) -> None:
+    async def watched(_: bytes) -> bytes:
+        return StaysOpen(b"first")
+
+    async with listening(socket, {LIST: watched}):
+        with pytest.raises(Unavailable, match="no answer"):
+            await call(socket, LIST, timeout_s=0.3)
 
 
 async def test_who_is_not_there_or_no_kubelet_is_said(tmp_path: Path) -> None:

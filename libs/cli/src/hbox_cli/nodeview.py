@@ -1,5 +1,6 @@
 """What one node looks like to people: its cards, who holds them by the ledger's books, and who by the kubelet's own word. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,22 +24,27 @@ def node_item(
     numa: NodeNuma | None = None,
     now: float,
 ) -> Item:
-    """One document. `said`: None where no agent speaks for the node."""
+    """One document. `said`: None where no agent speaks for the node. Of cards that nobody knows apart it says how many each pod holds (`counts`), and not
+    which."""
     own = [claim for claim in claims if claim.node == node.name]
     given = _given(node, said)
     cards = []
+    counts: Counter[str] = Counter()
     for card in node.cards:
         holders = [(claim, piece) for claim in own for piece in claim.slices if piece.index == card.index]
+        known = not made_up(node.name, card)
+        if not known:
+            counts.update(f"{claim.namespace}/{claim.pod}" for claim, _ in holders)
         cards.append(
             {
                 "index": card.index,
-                "uuid": card.uuid,
+                "uuid": card.uuid if known else None,
                 "model": card.model,
                 "memoryMib": card.memory_mib,
                 "numa": card.numa if card.numa >= 0 else None,
                 "healthy": card.healthy and not (verdict and card.index in verdict.bad_cards),
-                "freePercent": max(0, ALL_CORES - sum(piece.cores for _, piece in holders)),
-                "books": sorted(f"{claim.namespace}/{claim.pod}" for claim, _ in holders),
+                "freePercent": max(0, ALL_CORES - sum(piece.cores for _, piece in holders)) if known else None,
+                "books": sorted(f"{claim.namespace}/{claim.pod}" for claim, _ in holders) if known else [],
                 "kubelet": sorted(given.get(card.index, ())),
             }
         )
@@ -47,6 +53,7 @@ def node_item(
         "state": "NOT-READY" if not node.ready else "CORDONED" if node.unschedulable else "READY",
         "pool": pool_of(node.labels),
         "cards": cards,
+        "counts": dict(sorted(counts.items())),
         "identity": identity(node, said, now=now),
         "containers": [_holds(one) for one in said.holds] if said is not None else [],
         "numa": None if numa is None else numa_item(node, said, numa),
@@ -113,7 +120,7 @@ def identity(node: NodeState, said: NodeDevices | None, *, now: float) -> str:
             return "the kubelet chose; it does not answer any more, so that the last that it said counts"
         return "the kubelet chooses, and says which"
     if any(made_up(node.name, card) for card in node.cards):
-        return "nobody says which cards pods get: the books hold counts, and the numbers of cards are made up"
+        return "nobody says which cards pods get: the books hold counts, and the cards of a pod are not known"
     return "the device plugin follows HBox's choice, which is written on the pod"
 
 

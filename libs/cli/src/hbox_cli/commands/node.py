@@ -19,7 +19,7 @@ CARDS = (
     Column("MODEL", lambda c: c["model"]),
     Column("NUMA", lambda c: c["numa"]),
     Column("HEALTH", lambda c: "ok" if c["healthy"] else "bad"),
-    Column("FREE", lambda c: f"{c['freePercent']}%"),
+    Column("FREE", lambda c: None if c["freePercent"] is None else f"{c['freePercent']}%"),
     Column("BY THE BOOKS", lambda c: ", ".join(c["books"])),
     Column("BY THE KUBELET", lambda c: ", ".join(c["kubelet"])),
 )
@@ -72,6 +72,8 @@ def show(ctx: Context, name: str, numa: bool) -> None:
         put(f"cards of pods: {item['identity']}")
     if item["cards"]:
         ctx.output.rows("Card", [{"name": str(card["index"]), **card} for card in item["cards"]], CARDS)
+    if item["counts"]:
+        put("by the books: " + ", ".join(f"{pod} {count}" for pod, count in item["counts"].items()))
     kubelet = item["kubelet"]
     if kubelet is None:
         put("kubelet: no agent speaks for this node (`docs/guides/numa.md`)")

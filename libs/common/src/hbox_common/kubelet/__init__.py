@@ -1,6 +1,6 @@
 """What a node's kubelet says of itself on its unix socket: `podresources` are its messages, `grpc` and `protobuf` how they travel."""
 
-from .grpc import Call, GrpcCode, GrpcServer, Refused, call, listening
+from .grpc import Call, GrpcCode, GrpcServer, Refused, StaysOpen, call, listening
 from .podresources import (
     ALLOCATABLE,
     LIST,
@@ -27,6 +27,7 @@ __all__ = [
     "GrpcServer",
     "PodResources",
     "Refused",
+    "StaysOpen",
     "call",
     "decode_allocatable",
     "decode_list",

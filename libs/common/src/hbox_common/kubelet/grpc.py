@@ -92,7 +92,14 @@ async def _connected(socket: Path) -> AsyncIterator[tuple[asyncio.StreamReader, 
     try:
         yield reader, writer
     finally:
-        writer.transport.abort()
+        await _abort(writer)
+
+
+async def _abort(writer: asyncio.StreamWriter) -> None:
+    """Ends a connection without a farewell, and returns when its socket is closed."""
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 class _short:  # noqa: N801  used as a function
@@ -178,6 +185,10 @@ def _unframed(body: bytes) -> bytes:
     return body[_PREFIX_BYTES:]
 
 
+class StaysOpen(bytes):
+    """The first message of an answer in several, of which the others have not come yet: ListAndWatch of a device plugin whose devices are well."""
+
+
 class GrpcServer:
     """Answers methods on a unix socket: the emulated kubelet's side."""
 
@@ -206,7 +217,7 @@ class GrpcServer:
         connection = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
         connection.initiate_connection()
         asked: dict[int, tuple[str, bytearray]] = {}
-        left: dict[int, tuple[bytes, list[tuple[str, str]]]] = {}
+        left: dict[int, tuple[bytes, list[tuple[str, str]] | None]] = {}
         try:
             while True:
                 writer.write(connection.data_to_send())
@@ -237,27 +248,28 @@ class GrpcServer:
         except (OSError, ProtocolError) as e:
             log.debug("a caller is gone: %s", e)
         finally:
-            writer.transport.abort()
+            await _abort(writer)
 
     async def _begin(
         self, connection: H2Connection, stream: int, method: str, body: bytes
-    ) -> tuple[bytes, list[tuple[str, str]]]:
-        """Sends headers; returns what is to be sent behind them."""
-        code, message, answer = GrpcCode.OK, "", b""
+    ) -> tuple[bytes, list[tuple[str, str]] | None]:
+        """Sends headers; returns what is to be sent behind them, trailers last; None: the stream stays open."""
+        code, message, answer, stays = GrpcCode.OK, "", b"", False
         try:
             handler = self._methods.get(method)
             if handler is None:
                 raise Refused(GrpcCode.UNIMPLEMENTED, f"unknown method {method}")
-            answer = _framed(await handler(_unframed(body)))
+            said = await handler(_unframed(body))
+            answer, stays = _framed(said), isinstance(said, StaysOpen)
         except Refused as e:
             code, message = GrpcCode(e.code), e.message
         except HBoxError as e:
             code, message = GrpcCode.INTERNAL, e.message
         connection.send_headers(stream, [(":status", "200"), ("content-type", "application/grpc")])
-        return answer, [("grpc-status", str(int(code))), ("grpc-message", quote(message))]
+        return answer, None if stays else [("grpc-status", str(int(code))), ("grpc-message", quote(message))]
 
 
-def _send_on(connection: H2Connection, stream: int, left: dict[int, tuple[bytes, list[tuple[str, str]]]]) -> None:
+def _send_on(connection: H2Connection, stream: int, left: dict[int, tuple[bytes, list[tuple[str, str]] | None]]) -> None:
     """As much of an answer as the caller's window takes, and the trailers behind the last of it."""
     answer, trailers = left[stream]
     while answer and (most := min(connection.local_flow_control_window(stream), connection.max_outbound_frame_size)) > 0:
@@ -267,7 +279,8 @@ def _send_on(connection: H2Connection, stream: int, left: dict[int, tuple[bytes,
         left[stream] = answer, trailers
         return
     del left[stream]
-    connection.send_headers(stream, trailers, end_stream=True)
+    if trailers is not None:
+        connection.send_headers(stream, trailers, end_stream=True)
 
 
 @asynccontextmanager

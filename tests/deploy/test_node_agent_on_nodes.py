@@ -1,0 +1,138 @@
+"""node-agent as pods on real kubelets, beside a device plugin that lets the kubelet choose: what it reads there, and that the books follow.
+
+HBOX_DEPLOY_KUBELET_CONFIG names the kubelet's configuration on the nodes, where it is not config.yaml in its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cluster import CHART, IMAGE, NAMESPACE, RELEASE, TENANT, WAIT, Cluster, until
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
+
+PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
+CONFIG = os.environ.get("HBOX_DEPLOY_KUBELET_CONFIG", "")
+PLUGIN = Path(__file__).with_name("device_plugin.py")
+
+#: In the agent's pod: what it reads, as JSON.
+READ = """
+import asyncio, dataclasses, json, pathlib, os
+from hbox_agent.adapters.host import read_machine
+from hbox_agent.adapters.kubelet import Kubelet
+root = pathlib.Path("/var/lib/kubelet")
+config = pathlib.Path("/host/kubelet-config/config.yaml")
+name = os.environ["HBOX_NODE_NAME"]
+devices = asyncio.run(Kubelet(name, root).ask())
+numa = read_machine(name, host=pathlib.Path("/"), kubelet=root, config=config if config.exists() else None, at=0.0)
+print(json.dumps([dataclasses.asdict(devices), dataclasses.asdict(numa)]))
+"""
+#: In the ledger's pod, which hears claims: the cards of a pod by the books.
+BOOKS = """
+import json, sqlite3
+rows = sqlite3.connect("file:/data/ledger.db?mode=ro", uri=True).execute("SELECT pod, slices, reason FROM claims WHERE state <> 'void'").fetchall()
+print(json.dumps(rows))
+"""
+
+
+def plugin(node: str) -> list[dict[str, Any]]:
+    """On one node, as root, with the kubelet's folder of plugins."""
+    folder = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins", "type": "Directory"}}
+    program = {"name": "program", "configMap": {"name": "device-plugin"}}
+    container = {
+        "name": "plugin", "image": IMAGE, "command": ["python", "/program/device_plugin.py"], "securityContext": {"runAsUser": 0},
+        "volumeMounts": [
+            {"name": "plugins", "mountPath": "/var/lib/kubelet/device-plugins"}, {"name": "program", "mountPath": "/program"},
+        ],
+    }  # fmt: skip
+    spec = {"nodeName": node, "containers": [container], "volumes": [folder, program]}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "device-plugin", "namespace": NAMESPACE}, "data": {PLUGIN.name: PLUGIN.read_text()}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "device-plugin", "namespace": NAMESPACE}, "spec": spec},
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def node(cluster: Cluster) -> Iterator[str]:
+    """The name of the one that has the plugin's cards."""
+    cluster.clear()
+    cluster.make_namespaces()
+    cluster.kubectl("label", "namespace", NAMESPACE, *(f"{k}={v}" for k, v in PRIVILEGED.items()), "--overwrite")
+    repository, _, tag = IMAGE.partition(":")
+    values = {
+        "profile": "dev", "image.repository": repository, "image.tag": tag, "services.node-agent.enabled": "true",
+        "services.node-agent.kubeletConfig": CONFIG,
+    }  # fmt: skip
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    cluster.helm("upgrade", "--install", RELEASE, str(CHART), *words, *WAIT)
+    name: str = cluster.get("nodes")["items"][0]["metadata"]["name"]
+    cluster.apply(*plugin(name))
+
+    def counted() -> bool:
+        return bool(cluster.get("node", name)["status"]["allocatable"].get("nvidia.com/gpu") == "4")
+
+    until(counted, timeout_s=120, what=lambda: "the kubelet counts no cards")
+    yield name
+    cluster.kubectl("delete", "pod", "device-plugin", "-n", NAMESPACE, "--grace-period=1")
+    cluster.clear()
+
+
+def agent(cluster: Cluster, node: str) -> str:
+    [pod] = [
+        pod["metadata"]["name"]
+        for pod in cluster.pods(NAMESPACE, "-l", "app.kubernetes.io/component=node-agent")
+        if pod["spec"]["nodeName"] == node
+    ]
+    return str(pod)
+
+
+def read(cluster: Cluster, node: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    devices, numa = json.loads(cluster.kubectl("exec", "-n", NAMESPACE, agent(cluster, node), "--", "python", "-c", READ))
+    return devices, numa
+
+
+def test_every_node_has_an_agent_that_is_ready(cluster: Cluster, node: str) -> None:
+    [agents] = cluster.get("daemonsets", "-n", NAMESPACE)["items"]
+    assert agents["status"]["numberReady"] == len(cluster.get("nodes")["items"])
+
+
+def test_it_reads_a_real_kubelets_configuration_states_and_socket(cluster: Cluster, node: str) -> None:
+    devices, numa = read(cluster, node)
+    assert {id_: tuple(part["numa"]) for part in devices["allocatable"] for id_ in part["ids"]} == {
+        f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd": (index // 2,) for index in range(4)
+    }
+    assert (numa["zones"] != [], numa["cpu_state"], numa["memory_state"]) == (True, "none", "None")
+    assert numa["rules"] is not None
+    assert numa["problems"] == []
+
+
+def test_the_books_follow_the_cards_that_the_kubelet_gave(cluster: Cluster, node: str) -> None:
+    limits = {"nvidia.com/gpu": "1", "cpu": "10m", "memory": "16Mi"}
+    for name in ("one", "two", "three"):
+        container = {"name": "main", "image": IMAGE, "command": ["sleep", "600"], "resources": {"limits": limits}}
+        spec = {"schedulerName": "hbox", "nodeName": None, "terminationGracePeriodSeconds": 1, "containers": [container]}
+        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": TENANT}, "spec": spec})
+    until(
+        lambda: all(pod["status"]["phase"] == "Running" for pod in cluster.pods(TENANT)),
+        timeout_s=120,
+        what=lambda: cluster.kubectl("describe", "pods", "-n", TENANT),
+    )
+
+    def given() -> dict[str, int]:
+        devices, _ = read(cluster, node)
+        return {one["pod"]: int(one["devices"][0]["ids"][0][11]) for one in devices["holds"]}
+
+    def booked() -> dict[str, int]:
+        rows = json.loads(
+            cluster.kubectl("exec", "-n", NAMESPACE, f"deployment/{RELEASE}-quota-ledger", "--", "python", "-c", BOOKS)
+        )
+        return {pod: int(slices.partition(":")[0]) for pod, slices, _ in rows if slices}
+
+    until(lambda: len(given()) == 3, timeout_s=30, what=lambda: f"{given()}")
+    until(lambda: booked() == given(), timeout_s=60, what=lambda: f"books {booked()}, kubelet {given()}")
