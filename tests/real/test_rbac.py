@@ -224,7 +224,7 @@ def test_tokens_are_for_our_eyes_only_and_none_is_made_for_who_needs_none(platfo
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
     assert {file.stem for file in folder.glob("*.token")} == SERVICES - {"health-monitor", "node-agent"}
-    for service in SERVICES:
+    for service in SERVICES - {"node-agent"}:  # a pod on each node: no process of a platform outside
         environment = (Path("/proc") / str(platform.pids()[service]) / "environ").read_bytes()
         assert str(platform.state / "kubeconfig").encode() not in environment
 

@@ -142,26 +142,34 @@ async def test_who_is_not_there_or_no_kubelet_is_said(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="No such file"):
         await call(tmp_path / "none.sock", LIST)
 
+    rebuffed = asyncio.Event()
+
     async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1024)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
         writer.close()
         await writer.wait_closed()
+        rebuffed.set()
 
     server = await asyncio.start_unix_server(rude, tmp_path / "rude.sock")
     with pytest.raises((InvalidRequest, Unavailable), match=r"rude\.sock does not speak HTTP/2|ended before"):
         await call(tmp_path / "rude.sock", LIST)
+    await rebuffed.wait()
     server.close()
     await server.wait_closed()
+
+    ended = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
         await writer.wait_closed()
+        ended.set()
 
     server = await asyncio.start_unix_server(silent, tmp_path / "silent.sock")
     with pytest.raises(Unavailable, match="no answer"):
         await call(tmp_path / "silent.sock", LIST, timeout_s=0.2)
+    await ended.wait()
     server.close()
     await server.wait_closed()
