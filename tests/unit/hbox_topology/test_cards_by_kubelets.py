@@ -30,7 +30,13 @@ def cards(inventory: Inventory, found: NodeFacts) -> list[tuple[int, str, int]]:
 
 def test_without_a_kubelets_word_ids_are_made_up_and_known_to_be() -> None:
     state = read_node(facts(2), Generation(0)).state
-    assert [made_up(N, card) for card in state.cards] == [True, True]
+    assert [made_up(N, card, state.registered) for card in state.cards] == [True, True]
+
+
+def test_a_registered_card_keeps_its_id_whatever_it_is_called() -> None:
+    register = {"hami.io/node-nvidia-register": '[{"id":"n1-0","count":10,"devmem":8000,"type":"NVIDIA-T4","health":true}]'}
+    state = read_node(facts(10, annotations=register), Generation(0)).state
+    assert [card.uuid for card in with_devices(state, kubelet("a"), None).cards] == ["n1-0"]
 
 
 def test_cards_have_the_ids_and_numa_nodes_that_the_kubelet_gives_out() -> None:

@@ -32,7 +32,7 @@ def node_item(
     counts: Counter[str] = Counter()
     for card in node.cards:
         holders = [(claim, piece) for claim in own for piece in claim.slices if piece.index == card.index]
-        known = not made_up(node.name, card)
+        known = not made_up(node.name, card, node.registered)
         if not known:
             counts.update(f"{claim.namespace}/{claim.pod}" for claim, _ in holders)
         cards.append(
@@ -119,7 +119,7 @@ def identity(node: NodeState, said: NodeDevices | None, *, now: float) -> str:
         if said is not None and (said.problem or now - said.at > OLD_S):
             return "the kubelet chose; it does not answer any more, so that the last that it said counts"
         return "the kubelet chooses, and says which"
-    if any(made_up(node.name, card) for card in node.cards):
+    if any(made_up(node.name, card, node.registered) for card in node.cards):
         return "nobody says which cards pods get: the books hold counts, and the cards of a pod are not known"
     return "the device plugin follows HBox's choice, which is written on the pod"
 

@@ -92,7 +92,7 @@ def move(state: LedgerState, step: Step, found: Moves) -> int:
 
 def _given(node: NodeState, said: NodeDevices) -> dict[PodUid, list[int]]:
     """Cards by pod, sorted; without those pods that hold anything which is no card of the inventory."""
-    cards = {card.uuid: card.index for card in node.cards if not made_up(node.name, card)}
+    cards = {card.uuid: card.index for card in node.cards if not made_up(node.name, card, node.registered)}
     found: dict[PodUid, list[int]] = {}
     strange: set[PodUid] = set()
     for one in said.holds if cards else ():

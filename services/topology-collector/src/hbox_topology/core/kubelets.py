@@ -15,7 +15,7 @@ from hbox_common.model.devices.identity import made_up
 def with_devices(state: NodeState, said: NodeDevices | None, known: NodeState | None) -> NodeState:
     """`state` with the ids and NUMA nodes of its cards, where they are made up and the kubelet says them. `known`: the last state of that node, by which cards
     keep their indexes."""
-    if said is None or not any(made_up(state.name, card) for card in state.cards):
+    if said is None or not any(made_up(state.name, card, state.registered) for card in state.cards):
         return state
     before = {card.uuid: card.index for card in known.cards} if known is not None else {}
     cards: list[Card] = []
@@ -23,7 +23,7 @@ def with_devices(state: NodeState, said: NodeDevices | None, known: NodeState | 
         own = [card for card in state.cards if card.kind == kind]
         vendor = VENDORS.kind(kind) if VENDORS.knows(kind) else VENDORS.of(state.allocatable)
         numa = {id_: p.numa for p in said.allocatable if vendor and p.resource == vendor.cards for id_ in p.ids}
-        cards += _named(own, numa, before) if numa and all(made_up(state.name, card) for card in own) else own
+        cards += _named(own, numa, before) if numa and all(made_up(state.name, card, state.registered) for card in own) else own
     return replace(state, cards=tuple(sorted(cards, key=lambda card: card.index)))
 
 

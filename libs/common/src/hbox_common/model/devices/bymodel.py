@@ -11,6 +11,7 @@ from hbox_common.errors import InvalidRequest
 from ..bounds import KEY_BYTES, VALUE_BYTES, is_plain, sanitized
 from .cards import Card
 from .cardvendor import CardVendor
+from .identity import short_name
 from .vendor import NodeReport
 
 #: Of one setting: far more models than a cluster has.
@@ -23,7 +24,7 @@ class CountedByModel(CardVendor):
 
     def register(self, node: NodeReport) -> tuple[Card, ...]:
         """As many as the kubelet would give out, with ids `<node>-<resource's last part>-<index>`."""
-        short = self.cards.rpartition("/")[2]
+        short = short_name(self.cards)
         return tuple(Card(i, f"{node.name}-{short}-{i}", self.model, 0) for i in range(node.amounts.get(self.cards, 0)))
 
 

@@ -1,5 +1,7 @@
 """Ids of cards of which nobody says which they are: a device plugin without a register says only how many a node has."""
 
+from collections.abc import Collection
+
 from .cards import Card
 
 
@@ -8,6 +10,15 @@ def made_up_id(node: str, index: int) -> str:
     return f"{node}-{index}"
 
 
-def made_up(node: str, card: Card) -> bool:
-    """Whether the card has its id from us."""
-    return card.uuid.startswith(f"{node}-") and card.uuid[len(node) + 1 :].isdecimal()
+def made_up(node: str, card: Card, registered: Collection[str]) -> bool:
+    """Whether the card has its id from us. `registered`: the kinds of the node's cards whose plugins name them (`NodeState.registered`), however they do."""
+    if card.kind in registered or not card.uuid.startswith(f"{node}-"):
+        return False
+    rest = card.uuid[len(node) + 1 :]
+    by_model = "/" in card.kind and rest.startswith(f"{short_name(card.kind)}-")
+    return rest.isdecimal() or by_model
+
+
+def short_name(resource: str) -> str:
+    """What stands in ids of cards that are counted by model under this resource."""
+    return resource.rpartition("/")[2]
