@@ -195,7 +195,7 @@ KINDS: tuple[Kind, ...] = (
     noted("models by the ten thousand", "nvidia.com/use-gputype", "a," * 100_000, "", limits={"nvidia.com/gpu": 1}),
     asking("all the cards that int64 has", "", **{"nvidia.com/gpu": str(2**63 - 1)}),
     asking("all the memory of a card that int64 has", "", **{"nvidia.com/gpu": 1, "nvidia.com/gpumem": str(2**63 - 1)}),
-    asking("cards of two vendors", "asks for nvidia.com/gpu and amd.com/gpu", **{"nvidia.com/gpu": 1, "amd.com/gpu": 1}),
+    asking("cards of two vendors", "NodeInsufficientDevice", **{"nvidia.com/gpu": 1, "amd.com/gpu": 1}),
     asking("another vendor's memory and no card", "amd.com/gpumem given without", **{"amd.com/gpumem": 1}),
     asking("all the memory that there is", "", memory="7Ei"),
     asking("two thousand resources", BEYOND_BOUNDS, **{f"example.com/r{n:05}": "1" for n in range(2000)}),

@@ -142,7 +142,8 @@ KINDS = kinds()
 def test_every_vendor_is_tried() -> None:
     words = {kind.word for kind in KINDS}
     alike = {"MR-V50": "MR-V100", "BI-V100": "BI-V150"}
-    assert {alike.get(vendor.kind, vendor.kind) for vendor in VENDORS} == words
+    elsewhere = {"volcano-vgpu"}  # a register and names of its own for NVIDIA's cards: tests of MIG and of the handshake
+    assert {alike.get(vendor.kind, vendor.kind) for vendor in VENDORS} - elsewhere == words
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)

@@ -220,12 +220,13 @@ async def test_a_backup_that_is_none_changes_nothing(kit: Kit, tmp_path: Path, h
 
 
 async def test_a_backup_of_an_older_schema_is_brought_to_ours(kit: Kit, tmp_path: Path) -> None:
-    """Schema 9 has no ranks."""
+    """Schema 9 has no ranks and no layouts."""
     database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
     await history(kit, address(database))
     backup(address(database), file)
     with closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute("ALTER TABLE claims DROP COLUMN rank")
+        for newer in ("rank", "layout"):
+            connection.execute(f"ALTER TABLE claims DROP COLUMN {newer}")
         connection.execute("UPDATE alembic_version SET version_num = '0009'")
     assert restore(file, address(database)).proof.faults == []
     assert len(rows(address(database))["claims"]) == 4

@@ -11,11 +11,14 @@ resources and cards, claims do not tell: a successor is then one that may be on 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hbox_common.events import GivenUp, HeldNomination, Plan
-from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, PlanId, PodUid
+import numpy as np
 
-from ..cluster import Booking
+from hbox_common.events import GivenUp, HeldNomination, Plan
+from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, PlanId, PodRef, PodUid
+
+from ..cluster import Booking, Columns
 from ..cluster.task import Task
+from ..devices import CardFit, pick, slices_of
 from ..placement.runner import JobPlacement, Move, PodPlacement
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
@@ -164,16 +167,34 @@ class Moves:
             return []
         for kept, _, _ in given:
             self._release(kept.leaves.pod)
-        row_of = self._plans.columns.row_of
-        placed = tuple(PodPlacement(task, pod, row_of[kept.node], kept.slices) for kept, task, pod in given)
-        plan = self._plans.placement_plan(JobPlacement(entry, placed, ()))
+        placed = self._placements(given)
+        plan = self._plans.placement_plan(JobPlacement(entry, placed, ())) if placed else None
         if plan is None:
+            for kept, _, _ in given:
+                self._keep(kept)
             return []
         plan = plan.model_copy(update={"succeeds": tuple(kept.leaves.pod for kept, _, _ in given)})
         self._unschedulable.retry_class(entry)
         entry.state, entry.key, entry.activated_from = JobState.PROPOSED, None, None
         self._flights.open(plan, now)
         return [plan]
+
+    def _placements(self, given: Sequence[tuple[ReservedPlace, Task, PodRef]]) -> tuple[PodPlacement, ...]:
+        """On the cards that were kept; on others of the node where somebody has these by now, since kubelets choose cards too. () where there are none."""
+        columns = self._plans.columns
+        placed: list[PodPlacement] = []
+        try:
+            for kept, task, pod in given:
+                row = columns.row_of[kept.node]
+                slices = kept.slices if _idle(columns, row, kept.slices) else _others(columns, row, task)
+                if slices is None:
+                    return ()
+                columns.book(row, task.requests, slices)
+                placed.append(PodPlacement(task, pod, row, slices))
+        finally:
+            for one in placed:
+                columns.book(one.row, one.task.requests, one.slices, -1)
+        return tuple(placed)
 
     def _suits(self, kept: ReservedPlace, task: Task) -> bool:
         """Whether a pod of the task asks for what the one asked for that moved, and its node is still there."""
@@ -191,3 +212,21 @@ class Moves:
 
 def _free(entry: Entry) -> bool:
     return entry.state in (JobState.ACTIVE, JobState.UNSCHEDULABLE)
+
+
+def _idle(columns: Columns, row: int, slices: Sequence[CardSlice]) -> bool:
+    """Whether nobody is on these cards, and all may be used."""
+    there = columns.card_index[row].tolist()
+    cards = [there.index(s.index) if s.index in there else -1 for s in slices]
+    return all(card >= 0 and columns.card_ok[row, card] and not columns.card_pods[row, card] for card in cards)
+
+
+def _others(columns: Columns, row: int, task: Task) -> tuple[CardSlice, ...] | None:
+    """What the pod would be given of the row's cards now; None: there is no room."""
+    if task.cards is None:
+        return ()
+    rows, one = np.array([row], dtype=np.int64), np.array([1], dtype=np.int64)
+    room = CardFit().capacity(columns, rows, task)
+    if room is None or room[0] < 1:
+        return None
+    return slices_of(columns, pick(columns, rows, one, task), task.cards.count)[0]
