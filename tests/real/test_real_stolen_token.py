@@ -121,8 +121,8 @@ async def test_pods_of_other_schedulers_are_not_written(binder: KubeClient, admi
 async def test_of_a_node_only_the_cordon_and_the_pools_taint_are_written(binder: KubeClient, admin: KubeClient) -> None:
     for words, body in (
         ("no labels of nodes", {"metadata": {"labels": {"zone": "b"}}}),
-        ("its own alone", {"metadata": {"annotations": {"note": "2"}}}),
-        ("its own alone", {"metadata": {"annotations": {"note": None}}}),
+        ("its own and the lock", {"metadata": {"annotations": {"note": "2"}}}),
+        ("its own and the lock", {"metadata": {"annotations": {"note": None}}}),
         ("hbox.io/pool alone", {"spec": {"taints": []}}),
         ("hbox.io/pool alone", {"spec": {"taints": [OTHERS_TAINT, {"key": "mine", "effect": "NoExecute"}]}}),
     ):
