@@ -51,10 +51,15 @@ def replayed(platform: Up, *words: str) -> dict[str, Any]:
     return report
 
 
-def test_a_replay_with_gangs_is_placed_and_its_audit_is_clean(platform: Up) -> None:
-    report = replayed(platform, "--limit-nodes", "60", "--limit", "300", "--seed", "1")
-    pods = report["pods"]
-    assert (report["audit"]["faults_found"], report["audit"]["notes"]) == ([], [])
+@pytest.fixture(scope="module")
+def first(platform: Up) -> dict[str, Any]:
+    """The report of the replay by which the cluster has its nodes and pods."""
+    return replayed(platform, "--limit-nodes", "60", "--limit", "300", "--seed", "1")
+
+
+def test_a_replay_with_gangs_is_placed_and_its_audit_is_clean(platform: Up, first: dict[str, Any]) -> None:
+    pods = first["pods"]
+    assert (first["audit"]["faults_found"], first["audit"]["notes"]) == ([], [])
     assert pods["submitted"] >= 297
     assert pods["bound"] + pods["waiting"] == pods["submitted"]
     assert pods["bound"] > 200
@@ -96,6 +101,7 @@ def test_pods_of_jobs_and_deployments_are_scheduled_and_run(platform: Up) -> Non
     assert platform.json("audit")["faults"] == []
 
 
+@pytest.mark.usefixtures("first")
 def test_the_api_server_saw_nothing_forbidden_needless_or_listed_twice(platform: Up) -> None:
     refused: Counter[str] = Counter()
     conflicts: Counter[str] = Counter()
@@ -127,6 +133,7 @@ def test_the_api_server_saw_nothing_forbidden_needless_or_listed_twice(platform:
     assert {asked: count for asked, count in lists.items() if count > 1} == {}
 
 
+@pytest.mark.usefixtures("first")
 def test_etcd_and_api_server_are_started_again_on_their_data(platform: Up) -> None:
     before = platform.pids()
     nodes = len(got(platform, "nodes")["items"])
@@ -147,6 +154,7 @@ def test_etcd_and_api_server_are_started_again_on_their_data(platform: Up) -> No
     assert (report["audit"]["faults_found"], report["audit"]["notes"]) == ([], [])
 
 
+@pytest.mark.usefixtures("first")
 def test_a_second_run_in_the_folder_has_the_data_of_the_first(platform: Up) -> None:
     bound = {pod["metadata"]["uid"]: pod["spec"].get("nodeName") for pod in got(platform, "pods", "--all-namespaces")["items"]}
     assert {
