@@ -66,21 +66,38 @@ class Record:
     published_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
     held: str = ""  #: why it is not told of yet: its namespace has too many that wait
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
-    offered: int = 0  #: of `pods`, those that others may take from whatever their queue says: counted, or each pod of a gang would ask all others
+    # Counted, or each pod of a gang would ask all others:
+    offered: int = 0  #: of `pods`, those that others may take from whatever their queue says
+    classes: dict[tuple[int, str], int] = field(default_factory=dict)  #: priorities and classes of live pods, each with how many
 
     def put(self, pod: PodView) -> None:
         """A pod of the job, in its newest version."""
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self.offered += pod.preemptable - (old is not None and old.preemptable)
+        self._count(pod, 1)
+        if old is not None:
+            self._count(old, -1)
 
     def drop(self, uid: PodUid) -> bool:
         """Returns whether it was there."""
         pod = self.pods.pop(uid, None)
         self.stuck.pop(uid, None)
         if pod is not None:
-            self.offered -= pod.preemptable
+            self._count(pod, -1)
         return pod is not None
+
+    def _count(self, pod: PodView, by: int) -> None:
+        self.offered += by * pod.preemptable
+        if pod.live:
+            named = pod.priority, pod.priority_class
+            self.classes[named] = self.classes.get(named, 0) + by
+            if not self.classes[named]:
+                del self.classes[named]
+
+    @property
+    def highest(self) -> tuple[int, str]:
+        """Priority and class of its most important live pod."""
+        return max(self.classes, default=(0, ""))
 
     @property
     def id(self) -> JobId:
@@ -208,7 +225,7 @@ def class_of(record: Record) -> str:
     """The PriorityClass that it goes by: its PodGroup's, or that of its most important pod."""
     if record.group is not None and record.group.priority_class:
         return record.group.priority_class
-    return max(((pod.priority, pod.priority_class) for pod in record.pods.values() if pod.live), default=(0, ""))[1]
+    return record.highest[1]
 
 
 def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str, str]:
@@ -216,7 +233,7 @@ def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str, str
     named = record.group.priority_class if record.group else ""
     if named in classes:
         return classes[named], named, ""
-    highest, of_pods = max(((pod.priority, pod.priority_class) for pod in record.pods.values() if pod.live), default=(0, ""))
+    highest, of_pods = record.highest
     if named:
         return highest, of_pods, f"PodGroup {record.key}: PriorityClass {named} not found: create it, or name another one"
     return highest, of_pods, ""

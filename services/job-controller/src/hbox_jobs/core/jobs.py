@@ -11,7 +11,7 @@ than that a pod of ours has its node wait for others up to CONFIRMED_S.
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -693,6 +693,7 @@ class Jobs:
             assert record.key == key
             assert all(pod.key == key and pod.ours and self._pods.get(uid) is pod for uid, pod in record.pods.items())
             assert record.offered == sum(pod.preemptable for pod in record.pods.values())
+            assert record.classes == Counter((pod.priority, pod.priority_class) for pod in record.pods.values() if pod.live)
             assert record.pods or record.group or key in self._urgent or key in self._lazy, f"{key} is empty and not marked"
             if record.job is not None:
                 assert self._by_id.get(record.job.id) == key

@@ -33,7 +33,7 @@ class PodStatus(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        return self in (PodStatus.SUCCEEDED, PodStatus.FAILED)
+        return self is PodStatus.SUCCEEDED or self is PodStatus.FAILED
 
 
 @dataclass(frozen=True, slots=True)
