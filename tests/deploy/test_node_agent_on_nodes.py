@@ -5,40 +5,18 @@ HBOX_DEPLOY_KUBELET_CONFIG names the kubelet's configuration on the nodes, where
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .cluster import CHART, IMAGE, NAMESPACE, RELEASE, TENANT, WAIT, Cluster, until
+from .agents import books, install_with_agents, read
+from .cluster import IMAGE, NAMESPACE, TENANT, Cluster, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
-PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
-CONFIG = os.environ.get("HBOX_DEPLOY_KUBELET_CONFIG", "")
 PLUGIN = Path(__file__).with_name("device_plugin.py")
-
-#: In the agent's pod: what it reads, as JSON.
-READ = """
-import asyncio, dataclasses, json, pathlib, os
-from hbox_agent.adapters.host import read_machine
-from hbox_agent.adapters.kubelet import Kubelet
-root = pathlib.Path("/var/lib/kubelet")
-config = pathlib.Path("/host/kubelet-config/config.yaml")
-name = os.environ["HBOX_NODE_NAME"]
-devices = asyncio.run(Kubelet(name, root).ask())
-numa = read_machine(name, host=pathlib.Path("/"), kubelet=root, config=config if config.exists() else None, at=0.0)
-print(json.dumps([dataclasses.asdict(devices), dataclasses.asdict(numa)]))
-"""
-#: In the ledger's pod, which hears claims: the cards of a pod by the books.
-BOOKS = """
-import json, sqlite3
-rows = sqlite3.connect("file:/data/ledger.db?mode=ro", uri=True).execute("SELECT pod, slices, reason FROM claims WHERE state <> 'void'").fetchall()
-print(json.dumps(rows))
-"""
 
 
 def plugin(node: str) -> list[dict[str, Any]]:
@@ -61,16 +39,7 @@ def plugin(node: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def node(cluster: Cluster) -> Iterator[str]:
     """The name of the one that has the plugin's cards."""
-    cluster.clear()
-    cluster.make_namespaces()
-    cluster.kubectl("label", "namespace", NAMESPACE, *(f"{k}={v}" for k, v in PRIVILEGED.items()), "--overwrite")
-    repository, _, tag = IMAGE.partition(":")
-    values = {
-        "profile": "dev", "image.repository": repository, "image.tag": tag, "services.node-agent.enabled": "true",
-        "services.node-agent.kubeletConfig": CONFIG,
-    }  # fmt: skip
-    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-    cluster.helm("upgrade", "--install", RELEASE, str(CHART), *words, *WAIT)
+    install_with_agents(cluster)
     name: str = cluster.get("nodes")["items"][0]["metadata"]["name"]
     cluster.apply(*plugin(name))
 
@@ -81,20 +50,6 @@ def node(cluster: Cluster) -> Iterator[str]:
     yield name
     cluster.kubectl("delete", "pod", "device-plugin", "-n", NAMESPACE, "--grace-period=1")
     cluster.clear()
-
-
-def agent(cluster: Cluster, node: str) -> str:
-    [pod] = [
-        pod["metadata"]["name"]
-        for pod in cluster.pods(NAMESPACE, "-l", "app.kubernetes.io/component=node-agent")
-        if pod["spec"]["nodeName"] == node
-    ]
-    return str(pod)
-
-
-def read(cluster: Cluster, node: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    devices, numa = json.loads(cluster.kubectl("exec", "-n", NAMESPACE, agent(cluster, node), "--", "python", "-c", READ))
-    return devices, numa
 
 
 def test_every_node_has_an_agent_that_is_ready(cluster: Cluster, node: str) -> None:
@@ -129,10 +84,7 @@ def test_the_books_follow_the_cards_that_the_kubelet_gave(cluster: Cluster, node
         return {one["pod"]: int(one["devices"][0]["ids"][0][11]) for one in devices["holds"]}
 
     def booked() -> dict[str, int]:
-        rows = json.loads(
-            cluster.kubectl("exec", "-n", NAMESPACE, f"deployment/{RELEASE}-quota-ledger", "--", "python", "-c", BOOKS)
-        )
-        return {pod: int(slices.partition(":")[0]) for pod, slices, _ in rows if slices}
+        return {pod: int(slices.partition(":")[0]) for pod, slices in books(cluster).items()}
 
     until(lambda: len(given()) == 3, timeout_s=30, what=lambda: f"{given()}")
     until(lambda: booked() == given(), timeout_s=60, what=lambda: f"books {booked()}, kubelet {given()}")

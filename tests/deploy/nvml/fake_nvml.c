@@ -1,0 +1,222 @@
+// NVIDIA's management library with cards that are not there, as far as HAMi's device plugin asks it: FAKE_GPUS A100s with 40 GB, which can be divided.
+//
+// nvml.h is that of the Go module github.com/NVIDIA/go-nvml, in the version that HAMi's go.mod names:
+//
+//     git clone https://github.com/Project-HAMi/HAMi && cd HAMi && go build -o DIR/device-plugin ./cmd/device-plugin/nvidia
+//     cc -shared -fPIC -I "$(go list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml" -o DIR/libnvidia-ml.so.1 fake_nvml.c
+//     HBOX_HAMI_PLUGIN=DIR make test-deploy        (seen with HAMi 4707fb0 and go-nvml v0.13.3-1)
+#define NVML_NO_UNVERSIONED_FUNC_DEFS
+#include "nvml.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CARDS = 16, PARTS = 7, MEMORY_MB = 40960 };
+
+typedef struct {
+    unsigned used, ci, profile, start, size, card, at;
+} part;
+
+static char cards[CARDS];
+static part parts[CARDS][PARTS];
+static unsigned mig[CARDS];
+
+// 1, 2, 3, 4 and 7 slices; the table is in NVIDIA's MIG user guide.
+static const struct {
+    unsigned slices, memory, size, sm, count, starts[7];
+} profiles[] = {
+    {1, 4864, 1, 14, 7, {0, 1, 2, 3, 4, 5, 6}}, {2, 9856, 2, 28, 3, {0, 2, 4}}, {3, 19968, 4, 42, 2, {0, 4}},
+    {4, 19968, 4, 56, 1, {0}},                  {7, 40192, 8, 98, 1, {0}},
+};
+enum { PROFILES = sizeof profiles / sizeof *profiles };
+
+static unsigned count(void) {
+    const char *told = getenv("FAKE_GPUS");
+    return told ? (unsigned)atoi(told) % (CARDS + 1) : 4;
+}
+static int is_part(nvmlDevice_t d) { return (char *)d.handle >= (char *)parts && (char *)d.handle < (char *)parts + sizeof parts; }
+static part *part_of(void *handle) { return (part *)handle; }
+static unsigned card(nvmlDevice_t d) { return is_part(d) ? part_of(d.handle)->card : (unsigned)((char *)d.handle - cards); }
+static void uuid_of(unsigned i, char *out, unsigned n) { snprintf(out, n, "GPU-%08x-0000-4000-8000-000000000000", i); }
+static nvmlReturn_t none(unsigned *n) { *n = 0; return NVML_SUCCESS; }
+
+nvmlReturn_t nvmlInit_v2(void) { return NVML_SUCCESS; }
+nvmlReturn_t nvmlInitWithFlags(unsigned flags) { return NVML_SUCCESS; }
+nvmlReturn_t nvmlShutdown(void) { return NVML_SUCCESS; }
+const char *nvmlErrorString(nvmlReturn_t r) { return r == NVML_SUCCESS ? "success" : "the library without cards says no"; }
+nvmlReturn_t nvmlSystemGetDriverVersion(char *v, unsigned n) { snprintf(v, n, "550.54.15"); return NVML_SUCCESS; }
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *v, unsigned n) { snprintf(v, n, "12.550.54.15"); return NVML_SUCCESS; }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *v) { *v = 12040; return NVML_SUCCESS; }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *v) { *v = 12040; return NVML_SUCCESS; }
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *n) { *n = count(); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned i, nvmlDevice_t *d) {
+    if (i >= count()) return NVML_ERROR_INVALID_ARGUMENT;
+    d->handle = (void *)(cards + i);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *d) {
+    char own[80];
+    for (unsigned i = 0; i < count(); i++) {
+        uuid_of(i, own, sizeof own);
+        if (!strcmp(own, uuid)) return nvmlDeviceGetHandleByIndex_v2(i, d);
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t d, char *out, unsigned n) {
+    if (is_part(d)) {
+        part *p = part_of(d.handle);
+        snprintf(out, n, "MIG-%08x-%04x-4000-8000-%012x", p->card, p->profile, p->start);
+    } else {
+        uuid_of(card(d), out, n);
+    }
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t d, unsigned *i) { *i = card(d); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t d, unsigned *i) { *i = card(d); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *out, unsigned n) { snprintf(out, n, "NVIDIA A100-SXM4-40GB"); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *m) {
+    m->total = m->free = (unsigned long long)MEMORY_MB << 20;
+    m->used = 0;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t d, nvmlMemory_v2_t *m) {
+    m->total = m->free = (unsigned long long)MEMORY_MB << 20;
+    m->used = m->reserved = 0;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t d, nvmlPciInfo_t *p) {
+    memset(p, 0, sizeof *p);
+    p->bus = card(d) + 1;
+    p->pciDeviceId = 0x20B010DE;
+    snprintf(p->busId, sizeof p->busId, "00000000:%02X:00.0", p->bus);
+    snprintf(p->busIdLegacy, sizeof p->busIdLegacy, "0000:%02X:00.0", p->bus);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, int *minor) { *major = 8; *minor = 0; return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t d, nvmlDeviceArchitecture_t *a) { *a = NVML_DEVICE_ARCH_AMPERE; return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t d, nvmlBrandType_t *b) { *b = NVML_BRAND_NVIDIA; return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuTopologyLevel_t *l) {
+    *l = NVML_TOPOLOGY_SYSTEM;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned link, nvmlEnableState_t *s) { *s = NVML_FEATURE_DISABLED; return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_t *infos) { return none(n); }
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_t *infos) { return none(n); }
+
+nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t d, unsigned long long *e) { *e = 8; return NVML_SUCCESS; }
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *s) { s->handle = (void *)cards; return NVML_SUCCESS; }
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t s) { return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t d, unsigned long long e, nvmlEventSet_t s) { return NVML_SUCCESS; }
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t s, nvmlEventData_t *e, unsigned ms) { usleep(ms * 1000); return NVML_ERROR_TIMEOUT; }
+
+// ---- cards that are divided ------------------------------------------------------------------------------------------------------------------
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned *now, unsigned *then) { *now = *then = mig[card(d)]; return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t d, unsigned mode, nvmlReturn_t *done) {
+    mig[card(d)] = mode;
+    *done = NVML_SUCCESS;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t d, unsigned *n) { *n = PARTS; return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t d, unsigned *is) { *is = is_part(d); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t d, nvmlDevice_t *of) { return nvmlDeviceGetHandleByIndex_v2(card(d), of); }
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t d, unsigned i, nvmlDevice_t *found) {
+    if (i >= PARTS || !parts[card(d)][i].ci) return NVML_ERROR_NOT_FOUND;
+    found->handle = (void *)&parts[card(d)][i];
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t d, unsigned *id) {
+    if (!is_part(d)) return NVML_ERROR_INVALID_ARGUMENT;
+    *id = part_of(d.handle)->at + 1;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t d, unsigned *id) { *id = 0; return is_part(d) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT; }
+
+nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t d, unsigned profile, nvmlGpuInstanceProfileInfo_t *info) {
+    if (profile >= PROFILES) return NVML_ERROR_NOT_SUPPORTED;
+    memset(info, 0, sizeof *info);
+    info->id = profile;
+    info->sliceCount = profiles[profile].slices;
+    info->instanceCount = profiles[profile].count;
+    info->multiprocessorCount = profiles[profile].sm;
+    info->memorySizeMB = profiles[profile].memory;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t d, unsigned profile, nvmlGpuInstancePlacement_t *places, unsigned *n) {
+    if (profile >= PROFILES) return NVML_ERROR_NOT_SUPPORTED;
+    for (unsigned i = 0; places && i < profiles[profile].count; i++) {
+        places[i].start = profiles[profile].starts[i];
+        places[i].size = profiles[profile].size;
+    }
+    *n = profiles[profile].count;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(
+    nvmlDevice_t d, unsigned profile, const nvmlGpuInstancePlacement_t *place, nvmlGpuInstance_t *made) {
+    part *own = parts[card(d)], *free = NULL;
+    if (!mig[card(d)] || profile >= PROFILES) return NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned i = 0; i < PARTS; i++) {
+        if (!own[i].used) {
+            if (!free) free = &own[i], free->at = i;
+        } else if (place->start < own[i].start + own[i].size && own[i].start < place->start + place->size) {
+            return NVML_ERROR_INSUFFICIENT_RESOURCES;
+        }
+    }
+    if (!free) return NVML_ERROR_INSUFFICIENT_RESOURCES;
+    free->used = 1, free->ci = 0, free->profile = profile, free->start = place->start, free->size = place->size, free->card = card(d);
+    made->handle = (void *)free;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t d, unsigned id, nvmlGpuInstance_t *found) {
+    if (id < 1 || id > PARTS || !parts[card(d)][id - 1].used) return NVML_ERROR_NOT_FOUND;
+    found->handle = (void *)&parts[card(d)][id - 1];
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t d, unsigned profile, nvmlGpuInstance_t *found, unsigned *n) {
+    *n = 0;
+    for (unsigned i = 0; i < PARTS; i++)
+        if (parts[card(d)][i].used && parts[card(d)][i].profile == profile) found[(*n)++].handle = (void *)&parts[card(d)][i];
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t gi, nvmlGpuInstanceInfo_t *info) {
+    part *p = part_of(gi.handle);
+    memset(info, 0, sizeof *info);
+    nvmlDeviceGetHandleByIndex_v2(p->card, &info->device);
+    info->id = p->at + 1, info->profileId = p->profile, info->placement.start = p->start, info->placement.size = p->size;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t gi) { part_of(gi.handle)->used = part_of(gi.handle)->ci = 0; return NVML_SUCCESS; }
+
+// Of compute instances an instance has one, as large as itself.
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(
+    nvmlGpuInstance_t gi, unsigned profile, unsigned engine, nvmlComputeInstanceProfileInfo_t *info) {
+    if (profile != part_of(gi.handle)->profile) return NVML_ERROR_NOT_SUPPORTED;
+    memset(info, 0, sizeof *info);
+    info->id = profile, info->instanceCount = 1, info->sliceCount = profiles[profile].slices;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gi, unsigned profile, nvmlComputeInstance_t *made) {
+    part_of(gi.handle)->ci = 1;
+    made->handle = (void *)gi.handle;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gi, unsigned profile, nvmlComputeInstance_t *found, unsigned *n) {
+    *n = part_of(gi.handle)->ci;
+    if (*n) found[0].handle = (void *)gi.handle;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gi, unsigned id, nvmlComputeInstance_t *found) {
+    if (id || !part_of(gi.handle)->ci) return NVML_ERROR_NOT_FOUND;
+    found->handle = (void *)gi.handle;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t ci, nvmlComputeInstanceInfo_t *info) {
+    memset(info, 0, sizeof *info);
+    nvmlDeviceGetHandleByIndex_v2(part_of(ci.handle)->card, &info->device);
+    info->gpuInstance.handle = (void *)ci.handle;
+    info->profileId = part_of(ci.handle)->profile;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t ci) { part_of(ci.handle)->ci = 0; return NVML_SUCCESS; }
