@@ -68,7 +68,7 @@ class Record:
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
     # Counted, or each pod of a gang would ask all others:
     offered: int = 0  #: of `pods`, those that others may take from whatever their queue says
-    classes: dict[tuple[int, str], int] = field(default_factory=dict)  #: priorities and classes of live pods, each with how many
+    classes: dict[tuple[int, str], int] = field(default_factory=dict)  #: of live pods, by priority and class: how many
 
     def put(self, pod: PodView) -> None:
         """A pod of the job, in its newest version."""
