@@ -152,6 +152,29 @@ def test_what_is_due_a_little_later_comes_along() -> None:
     assert {job for job, _ in jobs.take(1.46, WALL).withdrawn} == {"uid-c"}
 
 
+def test_a_large_gang_that_grows_is_said_less_often_and_again_when_asked_for() -> None:
+    jobs = Jobs(lazy_s=0.25)
+    jobs.group(group(min_member=2000), 0.0)
+    for i in range(1024):
+        jobs.pod(pod(f"p{i}", group="g"), 0.0)
+    assert jobs.take(0.25, WALL).pending
+    said = []
+    for step in range(1, 24):
+        now = 0.25 + step / 10
+        jobs.pod(pod(f"q{step}", group="g"), now)
+        said += [now for _ in jobs.take(now, WALL).pending]
+    assert len(said) == 2
+    assert said[1] - said[0] >= 1.0
+    jobs.pod(pod("r", group="g"), 2.6)
+    jobs.repeat(JobId("uid-g"), 2.6)
+    assert jobs.take(2.85, WALL).pending
+    for i in range(1, 2000 - 1024 - 24):
+        jobs.pod(pod(f"s{i}", group="g"), 2.9)
+    assert not jobs.take(2.9, WALL).pending
+    jobs.pod(pod("last", group="g"), 2.9)
+    assert jobs.take(2.9, WALL).pending
+
+
 def test_a_growing_gang_is_said_lazily_and_at_once_when_it_is_complete() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=2), 0.0)

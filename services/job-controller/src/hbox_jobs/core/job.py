@@ -65,6 +65,7 @@ class Record:
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
     published_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
     held: str = ""  #: why it is not told of yet: its namespace has too many that wait
+    settled_at: float = float("-inf")  #: monotonic; when it was worked out last
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
     # Counted, or each pod of a gang would ask all others:
     offered: int = 0  #: of `pods`, those that others may take from whatever their queue says

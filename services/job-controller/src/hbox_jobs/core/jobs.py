@@ -5,7 +5,7 @@ from what was said before: nothing is queued, so a job that changes ten times be
 bus costs no memory. Marks are of two kinds. Urgent: a pod that can be placed is new, changed or gone, and its gang is complete. Lazy, said
 within LAZY_S: a gang still growing, pods that got their node (the scheduler has it from the ledger already), resource versions
 of a gang's pods that moved (they fence bindings, and the binder looks again). So a gang of a thousand, created or bound pod by pod, is said a few times, not a
-thousand. Facts about pods with a node are said at once, and then every FACTS_S: the ledger waits for them, but commits once a message. Those that say no more
+thousand; a larger one less often (LAZY_S for each LARGE), since each message has all its pods. Facts about pods with a node are said at once, and then every FACTS_S: the ledger waits for them, but commits once a message. Those that say no more
 than that a pod of ours has its node wait for others up to CONFIRMED_S.
 
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
@@ -37,6 +37,9 @@ FACTS_S = 0.1
 CONFIRMED_S = 0.25
 #: When a lazy one is due, those due so soon after it come along: each message costs every service behind us.
 COMPANY_S = 0.8 * LAZY_S
+#: So many pods of one job take those who read of them as long as a hundred jobs. Of one with a thousand a message comes once a second, and of any every 2 s.
+LARGE = 256
+MAX_REST = 8
 MAX_ITEMS = 512
 #: A namespace with more jobs than this in one batch is one of the crowd: what it does next may wait for its company, what others do may not.
 CROWD = 4
@@ -433,13 +436,14 @@ class Jobs:
             until = float("-inf")
         taken: dict[str, int] = {}
         while len(settled) < MAX_ITEMS and pods < MAX_PODS:
-            key = self._next_key(until, self.crowd if others else ())
+            key = self._next_key(now, until, self.crowd if others else ())
             if key is None:
                 break
             record = self._records.get(key)
             if record is None:
                 continue
             settled.append(record)
+            record.settled_at = now
             job = self._settle(record, withdrawn, wall, now)
             if job is not None:
                 pending.append(job)
@@ -582,14 +586,23 @@ class Jobs:
             )
         )
 
-    def _next_key(self, until: float, skip: Collection[str]) -> str | None:
+    def _next_key(self, now: float, until: float, skip: Collection[str]) -> str | None:
         if (found := self._urgent.pop(skip)) is not None:
             return found
-        key, due = next(iter(self._lazy.items()), ("", float("inf")))
-        if due > until:
-            return None
-        del self._lazy[key]
-        return key
+        while True:
+            key, due = next(iter(self._lazy.items()), ("", float("inf")))
+            if due > until:
+                return None
+            del self._lazy[key]
+            record = self._records.get(key)
+            if record is None or not self._rests(record, now):
+                return key
+            self._lazy[key] = now + self._lazy_s
+
+    def _rests(self, record: Record, now: float) -> bool:
+        """Whether it was worked out so lately that what nobody waits for comes later."""
+        times = min(len(record.pods) // LARGE, MAX_REST)
+        return times > 0 and not record.again and now < record.settled_at + times * self._lazy_s
 
     def _next_revision(self, wall: float) -> int:
         self._revision = max(self._revision + 1, int(wall * 1e6))
