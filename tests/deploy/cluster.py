@@ -17,6 +17,10 @@ NAMESPACE = "hbox-system"
 RELEASE = "hbox"
 TENANT = "tenant"
 CARDS = 8
+GPU = "nvidia.com/gpu"
+
+#: A kubelet keeps the devices of a plugin that is gone for five minutes (endpointStopGracePeriod).
+FORGETS_S = 360
 
 #: One image by two names: an upgrade to the second starts new pods.
 IMAGE = "hbox:test"
@@ -79,7 +83,10 @@ class Cluster:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
 
     def set_cards(self, cards: int) -> None:
-        """Gives every node so many cards, in its status: kubelet admits pods that ask for them."""
+        """Gives every node so many cards, in its status: kubelet admits pods that ask for them, once it has forgotten a device plugin that had them."""
+        until(
+            lambda: not self._remembered(), timeout_s=FORGETS_S, what=lambda: f"plugins are remembered on {self._remembered()}"
+        )
         names = [node["metadata"]["name"] for node in self.get("nodes")["items"]]
         patch = [
             {"op": "add", "path": f"/status/{part}/nvidia.com~1gpu", "value": str(cards)}
@@ -87,6 +94,15 @@ class Cluster:
         ]
         for name in names:
             self.kubectl("patch", "node", name, "--subresource=status", "--type=json", "-p", json.dumps(patch))
+
+    def _remembered(self) -> list[str]:
+        """Nodes whose kubelet counts the cards of a plugin that is gone: none of them can be had."""
+        statuses = [(node["metadata"]["name"], node["status"]) for node in self.get("nodes")["items"]]
+        return [
+            name
+            for name, status in statuses
+            if status["capacity"].get(GPU, "0") != "0" and status["allocatable"].get(GPU, "0") == "0"
+        ]
 
     def objects(self) -> set[str]:
         """Every object there is, as `kind namespace/name`."""

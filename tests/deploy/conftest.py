@@ -22,6 +22,15 @@ POSTGRES = "postgres:17-alpine"
 STAND_IN = "hbox-test-postgres:17"
 
 
+#: After them kubelets remember devices for a while.
+LAST = ("test_device_plugins_on_nodes", "test_node_agent_on_nodes")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules with a device plugin of their own come last: those before patch cards into the nodes' status, which a kubelet with a plugin takes out again."""
+    items.sort(key=lambda item: item.path.stem in LAST)
+
+
 def needed(variable: str, what: str) -> str:
     value = os.environ.get(variable, "")
     if not value:

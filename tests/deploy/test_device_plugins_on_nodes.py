@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from .agents import books, install_with_agents, read
-from .cluster import IMAGE, NAMESPACE, TENANT, Cluster, until
+from .cluster import GPU, IMAGE, NAMESPACE, TENANT, Cluster, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
-GPU, MEM, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
+MEM, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
 REGISTER, LOCK, PHASE = "hami.io/node-nvidia-register", "hami.io/mutex.lock", "hami.io/bind-phase"
 INSTANCES = "hami.io/vgpu-mig-allocations"
 PLUGIN = "device-plugin"

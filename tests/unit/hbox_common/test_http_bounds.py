@@ -192,3 +192,19 @@ async def test_a_page_is_told_to_one_at_a_time() -> None:
         )
         third = await asked(server.port, "GET /metrics/cards HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert third.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/", "/console"])
+async def test_a_browser_has_no_session_here_and_other_sites_read_nothing(service: tuple[int, int], path: str) -> None:
+    """Threat T14: there is no console. A page of another site that calls the port finds nothing to act with, and its scripts may not read the answer."""
+    visitor = "Host: x\r\nOrigin: https://other.example\r\nCookie: session=1\r\nConnection: close\r\n"
+    form = "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\n"
+    for method, more, body in (
+        ("GET", "", ""),
+        ("OPTIONS", "Access-Control-Request-Method: POST\r\n", ""),
+        ("POST", form, "a=b"),
+    ):
+        answer = await asked(service[0], f"{method} {path} HTTP/1.1\r\n{visitor}{more}\r\n{body}")
+        assert (status(answer) in (200, 404, 503)) if method == "GET" else (400 <= status(answer) < 500), answer
+        said = answer.lower()
+        assert not [word for word in (b"set-cookie", b"access-control-allow", b"text/html", b"location:") if word in said]
