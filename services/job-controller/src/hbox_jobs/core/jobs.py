@@ -5,8 +5,8 @@ from what was said before: nothing is queued, so a job that changes ten times be
 bus costs no memory. Marks are of two kinds. Urgent: a pod that can be placed is new, changed or gone, and its gang is complete. Lazy, said
 within LAZY_S: a gang still growing, pods that got their node (the scheduler has it from the ledger already), resource versions
 of a gang's pods that moved (they fence bindings, and the binder looks again). So a gang of a thousand, created or bound pod by pod, is said a few times, not a
-thousand; a larger one less often (LAZY_S for each LARGE), since each message has all its pods. Facts about pods with a node are said at once, and then every FACTS_S: the ledger waits for them, but commits once a message. Those that say no more
-than that a pod of ours has its node wait for others up to CONFIRMED_S.
+thousand; a larger one less often (LAZY_S for each LARGE), since each message has all its pods. Facts about pods with a node are said at once, and then every
+FACTS_S: the ledger waits for them, but commits once a message. Those that say no more than that a pod of ours has its node wait for others up to CONFIRMED_S.
 
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
 """
