@@ -115,8 +115,13 @@ async def test_a_pod_of_two_kinds_goes_where_both_are(platform: Up, client: Kube
     await client.json("POST", PODS.path(SPACE), body=MIXED)
     where, cards = await placed(platform, client, "mixed")
     assert (where, [part.split(":")[0] for part in cards.split(",")]) == ("both", ["0", "16"])
-    taken = {item["name"]: item for item in platform.json("nodes")["items"]}
-    assert taken["both"]
+    found = {item["name"]: item for item in platform.json("nodes", "--devices")["items"]}
+    dcu = found["both/16"]
+    assert (dcu["kind"], dcu["slots"], dcu["memoryMib"]["used"]) == ("DCU", {"used": 1, "total": 4}, 1000)
+    assert [owner["pod"] for owner in dcu["owners"]] == ["default/mixed"]
+    assert "default/mixed 1000Mi" in platform.hbox("nodes", "--devices").stdout
+    kinds = {item["kind"]: item["cards"]["total"] for item in platform.json("nodes", "--kinds")["items"]}
+    assert kinds == {"NVIDIA": 3, "DCU": 1}
 
 
 async def test_what_does_not_fit_says_why_and_comes_when_there_is_room(platform: Up, client: KubeClient) -> None:

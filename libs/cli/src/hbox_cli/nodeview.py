@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hbox_common.model import Claim, ContainerHolds, NodeDevices, NodeNuma, NodeState, PciKind, Verdict, pool_of
-from hbox_common.model.devices import ALL_CORES, VENDORS
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
+
+from .cardview import allocation_of, card_items, free_percent, kind_of, link_items
 
 Item = dict[str, Any]
 
@@ -27,7 +29,12 @@ def node_item(
     """One document. `said`: None where no agent speaks for the node. Of cards that nobody knows apart it says how many each pod holds (`counts`), and not
     which."""
     own = [claim for claim in claims if claim.node == node.name]
-    given = _given(node, said)
+    given, held = _given(node, said), allocation_of(own).cards
+    owners = {
+        item["indices"][0]: item["owners"]
+        for item in card_items([node], {node.name: verdict} if verdict else {}, own)
+        if item["known"]
+    }
     cards = []
     counts: Counter[str] = Counter()
     for card in node.cards:
@@ -39,11 +46,15 @@ def node_item(
             {
                 "index": card.index,
                 "uuid": card.uuid if known else None,
+                "kind": kind_of(node, card),
                 "model": card.model,
+                "mode": card.says.mode,
                 "memoryMib": card.memory_mib,
                 "numa": card.numa if card.numa >= 0 else None,
                 "healthy": card.healthy and not (verdict and card.index in verdict.bad_cards),
-                "freePercent": max(0, ALL_CORES - sum(piece.cores for _, piece in holders)) if known else None,
+                "cordoned": card.says.cordoned,
+                "freePercent": free_percent(card, held.get(card.index)) if known else None,
+                "owners": owners.get(card.index, []),
                 "books": sorted(f"{claim.namespace}/{claim.pod}" for claim, _ in holders) if known else [],
                 "kubelet": sorted(given.get(card.index, ())),
             }
@@ -54,6 +65,7 @@ def node_item(
         "pool": pool_of(node.labels),
         "cards": cards,
         "counts": dict(sorted(counts.items())),
+        "links": link_items(node),
         "identity": identity(node, said, now=now),
         "containers": [_holds(one) for one in said.holds] if said is not None else [],
         "numa": None if numa is None else numa_item(node, said, numa),

@@ -20,6 +20,8 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices import ALL_CORES, VENDORS
 
+from .cardview import allocation_of, free_percent
+
 Item = dict[str, Any]
 
 
@@ -102,12 +104,9 @@ def node_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], clai
         if node.gone:
             continue
         own = held[node.name]
-        cores: Counter[int] = Counter()
-        for claim in own:
-            for piece in claim.slices:
-                cores[piece.index] += piece.cores
+        given = allocation_of(own).cards
         verdict = verdicts.get(node.name)
-        free = [max(0, ALL_CORES - cores[card.index]) for card in node.cards]
+        free = [free_percent(card, given.get(card.index)) for card in node.cards]
         items.append(
             {
                 "name": node.name,

@@ -7,6 +7,7 @@ from hbox_common.errors import NotFound
 from hbox_common.events import HealthVerdict, NodeDevicesChanged, NodeNumaChanged, NodeStateChanged
 
 from ..aio import run
+from ..cardview import link_lines, owner_text
 from ..context import Context, command_options
 from ..nodeview import Item, node_item
 from ..output import Column, duration, put
@@ -16,11 +17,13 @@ from ..session import bus_of, claims_of
 CARDS = (
     Column("CARD", lambda c: c["index"]),
     Column("UUID", lambda c: c["uuid"]),
+    Column("KIND", lambda c: c["kind"], wide=True),
     Column("MODEL", lambda c: c["model"]),
+    Column("MODE", lambda c: c["mode"], wide=True),
     Column("NUMA", lambda c: c["numa"]),
-    Column("HEALTH", lambda c: "ok" if c["healthy"] else "bad"),
+    Column("HEALTH", lambda c: "bad" if not c["healthy"] else "cordoned" if c["cordoned"] else "ok"),
     Column("FREE", lambda c: None if c["freePercent"] is None else f"{c['freePercent']}%"),
-    Column("BY THE BOOKS", lambda c: ", ".join(c["books"])),
+    Column("BY THE BOOKS", lambda c: ", ".join(map(owner_text, c["owners"]))),
     Column("BY THE KUBELET", lambda c: ", ".join(c["kubelet"])),
 )
 
@@ -53,7 +56,7 @@ ZONES = (
 @click.option("--numa", is_flag=True, help="How the machine is made: NUMA nodes, what hangs on them, and the kubelet's rules.")
 @command_options
 def show(ctx: Context, name: str, numa: bool) -> None:
-    """Its cards, who holds them by the ledger's books, and what its kubelet gave to whom.
+    """Its cards, who holds how much of them by the ledger's books, how they are linked, and what its kubelet gave to whom.
 
     \b
     hbox node show node-0001
@@ -74,6 +77,8 @@ def show(ctx: Context, name: str, numa: bool) -> None:
         ctx.output.rows("Card", [{"name": str(card["index"]), **card} for card in item["cards"]], CARDS)
     if item["counts"]:
         put("by the books: " + ", ".join(f"{pod} {count}" for pod, count in item["counts"].items()))
+    for links in item["links"]:
+        put(f"links of its {links['kind']} cards, a score for each pair; higher is better:", *link_lines(links))
     kubelet = item["kubelet"]
     if kubelet is None:
         put("kubelet: no agent speaks for this node (`docs/guides/numa.md`)")

@@ -1,15 +1,21 @@
 """`hbox nodes`."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import HealthVerdict, NodeStateChanged
+from hbox_common.model import Claim, NodeState, Verdict
 
 from ..aio import run
+from ..cardview import card_items, kind_items, owner_text
 from ..context import Context, command_options
 from ..output import Column
 from ..platform.layout import Layout
 from ..session import bus_of, claims_of, last_values
-from ..views import Item, node_items, pool_items
+from ..views import node_items, pool_items
 
 COLUMNS = (
     Column("NODE", lambda n: n["name"]),
@@ -35,31 +41,91 @@ POOLS = (
 )
 
 
+def _part(of: Mapping[str, Any], unit: int = 1) -> str | None:
+    return f"{of['used'] / unit:.4g}/{of['total'] / unit:.4g}" if of["total"] else None
+
+
+OWNERS_SHOWN = 3
+
+
+def _owners(card: Mapping[str, Any]) -> str:
+    told = [owner_text(owner) for owner in card["owners"]]
+    return ", ".join(told[:OWNERS_SHOWN]) + (f" and {len(told) - OWNERS_SHOWN} more" if len(told) > OWNERS_SHOWN else "")
+
+
+DEVICES = (
+    Column("NODE", lambda c: c["node"]),
+    Column("CARD", lambda c: c["name"].rpartition("/")[2]),
+    Column("KIND", lambda c: c["kind"]),
+    Column("MODEL", lambda c: c["model"]),
+    Column("MODE", lambda c: c["mode"], wide=True),
+    Column("UUID", lambda c: c["uuid"], wide=True),
+    Column("NUMA", lambda c: c["numa"], wide=True),
+    Column("SLOTS", lambda c: f"{c['slots']['used']}/{c['slots']['total']}"),
+    Column("MEM-GIB", lambda c: _part(c["memoryMib"], 1024)),
+    Column("CORES%", lambda c: f"{c['cores']['used']}/{c['cores']['total']}"),
+    Column("HEALTH", lambda c: f"{c['health']}: {c['reason']}" if c["reason"] else c["health"]),
+    Column("OWNERS", _owners),
+)
+
+KINDS = (
+    Column("KIND", lambda k: k["kind"]),
+    Column("MODEL", lambda k: k["model"]),
+    Column("NODES", lambda k: k["nodes"]),
+    Column("IDLE/CARDS", lambda k: f"{k['cards']['idle']}/{k['cards']['total']}"),
+    Column("OUT OF USE", lambda k: k["cards"]["out"]),
+    Column("SLOTS", lambda k: f"{k['slots']['used']}/{k['slots']['total']}"),
+    Column("MEM-GIB", lambda k: _part(k["memoryMib"], 1024)),
+    Column("CORES", lambda k: _part(k["cores"], 100)),
+    Column("CARDS BY QUEUE", lambda k: ", ".join(f"{queue} {cards}" for queue, cards in k["queues"].items()) or None),
+)
+
+
 @click.command("nodes")
+@click.option(
+    "--devices", is_flag=True, help="A line for each card: slots, memory and cores of it that are given away, and to whom."
+)
+@click.option("--kinds", is_flag=True, help="A line for each kind and model of cards, over all nodes.")
 @click.option("--pools", is_flag=True, help="A line for each pool: its nodes, its cards, and which queues have them.")
 @click.option("--pool", help="Only nodes of this pool.")
 @click.option("--bad", is_flag=True, help="Only what is not ready, cordoned or unhealthy.")
 @command_options
-def command(ctx: Context, bad: bool, pool: str | None, pools: bool) -> None:
+def command(ctx: Context, *, bad: bool, devices: bool, kinds: bool, pool: str | None, pools: bool) -> None:
     """Nodes: free and all cards, health, pods, and why one is out of use.
+
+    A card is free where nobody is on it. Of cards that nobody knows apart (a device plugin that says only how many there are) --devices shows one line
+    a node and model.
 
     \b
     hbox nodes -o wide
     hbox nodes --bad
     hbox nodes --pools
+    hbox nodes --devices --bad
+    hbox nodes --kinds
     """
-    items = [n for n in run(lambda: _read(ctx)) if pool is None or n["pool"] == pool]
+    if devices + kinds + pools > 1:
+        raise InvalidRequest("--devices, --kinds and --pools are three tables", hint="ask one after the other")
+    cluster = run(lambda: _read(ctx))
+    if devices or kinds:
+        cards = [c for c in card_items(*cluster) if pool is None or c["pool"] == pool]
+        cards = [c for c in cards if not bad or c["health"] != "ok"]
+        if kinds:
+            ctx.output.rows("DeviceKind", kind_items(cards), KINDS)
+        else:
+            ctx.output.rows("Device", cards, DEVICES)
+        return
+    items = [n for n in node_items(*cluster) if pool is None or n["pool"] == pool]
     if pools:
         ctx.output.rows("Pool", pool_items(items), POOLS)
         return
     ctx.output.rows("Node", [n for n in items if not bad or n["state"] != "READY" or not n["healthy"]], COLUMNS)
 
 
-async def _read(ctx: Context) -> list[Item]:
+async def _read(ctx: Context) -> tuple[list[NodeState], dict[str, Verdict], list[Claim]]:
     async with bus_of(Layout(ctx.state).running()) as bus:
         values = await last_values(bus, [NodeStateChanged, HealthVerdict])
         claims = [claim for page in await claims_of(bus) for claim in page.claims]
-    return node_items(
+    return (
         [event.node for event in values if isinstance(event, NodeStateChanged)],
         {event.verdict.node: event.verdict for event in values if isinstance(event, HealthVerdict)},
         claims,
