@@ -119,7 +119,8 @@ async def test_a_pod_of_two_kinds_goes_where_both_are(platform: Up, client: Kube
     dcu = found["both/16"]
     assert (dcu["kind"], dcu["slots"], dcu["memoryMib"]["used"]) == ("DCU", {"used": 1, "total": 4}, 1000)
     assert [owner["pod"] for owner in dcu["owners"]] == ["default/mixed"]
-    assert "default/mixed 1000Mi" in platform.hbox("nodes", "--devices").stdout
+    lines = platform.hbox("nodes", "--devices").stdout.splitlines()
+    assert any(line.split()[:3] == ["both", "16", "DCU"] and "default/mixed" in line for line in lines), lines
     kinds = {item["kind"]: item["cards"]["total"] for item in platform.json("nodes", "--kinds")["items"]}
     assert kinds == {"NVIDIA": 3, "DCU": 1}
 
@@ -135,6 +136,12 @@ async def test_what_does_not_fit_says_why_and_comes_when_there_is_room(platform:
 
     said = await asyncio.to_thread(until, reason, timeout_s=20, what="the reason")
     assert "CardInsufficientMemory" in said, said
+    told = await asyncio.to_thread(platform.json, "why", "big")
+    (cards,) = told["cardReasons"]
+    assert (cards["pods"], cards["nodes"], cards["fitting"]) == (["big"], 2, 0)
+    assert {one["node"] for one in cards["best"]} == {"green", "both"}
+    assert cards["labels"]["CardInsufficientMemory"] >= 2
+    assert "1/1 CardInsufficientMemory" in (await asyncio.to_thread(platform.hbox, "why", "big")).stdout
     for name in ("loader", "mixed"):
         await client.json("DELETE", PODS.path(SPACE, name))
     where, cards = await placed(platform, client, "big")

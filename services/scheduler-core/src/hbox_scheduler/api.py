@@ -1,6 +1,6 @@
 """What may be asked of scheduler-core, in JSON: endpoints of the micro service `hbox-scheduler-core`. Names stay; fields may be added."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -8,9 +8,14 @@ from hbox_common.bus import Endpoint
 from hbox_common.model import JobId, NodeName, QueueName
 from hbox_common.model.consolidation import Mode
 
+from .cardanswer import CardsAnswer, CardsRequest, PodCards
 from .core.cluster.moves import IN_PREVIEW
+from .core.explain.cards import CardReasons
 from .core.explain.decisions import Decision
 from .core.scheduler import Defragmentation, Proposal
+
+#: Names of pods in one answer; a gang may have thousands.
+MOST_PODS = 100
 
 
 class _Model(BaseModel):
@@ -121,27 +126,35 @@ def _proposed(one: Proposal, mode: Mode) -> Proposed:
 
 
 class Api:
-    """Answers from what the scheduler keeps of its decisions, and what it would move."""
+    """Answers from what the scheduler keeps of its decisions, what it would move, and what it finds when it looks again."""
 
     def __init__(
         self,
         decisions: Callable[[JobId], list[Decision]],
         defragmentation: Callable[[], DefragmentationAnswer],
+        cards: Callable[[JobId], Sequence[tuple[Sequence[str], CardReasons]]],
         *,
         since: float,
     ) -> None:
-        self._decisions, self._defragmentation, self._since = decisions, defragmentation, since
+        self._decisions, self._defragmentation, self._cards, self._since = decisions, defragmentation, cards, since
 
     def endpoints(self) -> list[Endpoint]:
         about = "Why a job has its places: scores of the recent decisions, and who came second"
         defrag = "How fragmented idle cards are, and what would be moved for those who wait"
+        cards = "What the cards of all nodes say to the pods of a job that waits"
         return [
+            Endpoint("cards", cards, CardsRequest, CardsAnswer, self.cards),
             Endpoint("decisions", about, DecisionsRequest, DecisionsAnswer, self.decisions),
             Endpoint("defragmentation", defrag, DefragmentationRequest, DefragmentationAnswer, self.defragmentation),
         ]
 
     async def defragmentation(self, request: DefragmentationRequest) -> DefragmentationAnswer:  # noqa: ARG002  it has no parameters
         return self._defragmentation()
+
+    async def cards(self, request: CardsRequest) -> CardsAnswer:
+        return CardsAnswer(
+            tasks=tuple(PodCards(pods=tuple(pods[:MOST_PODS]), **found.document()) for pods, found in self._cards(request.job))
+        )
 
     async def decisions(self, request: DecisionsRequest) -> DecisionsAnswer:
         return DecisionsAnswer(since=self._since, decisions=tuple(self._decisions(request.job)))

@@ -101,7 +101,7 @@ class SchedulerService:
         self.scheduler = scheduler_of(head, ask)
         if self._recorder is not None:
             self._recorder.attach(self.scheduler, head)
-        self._api = Api(self.scheduler.decisions.of, self._defragmentation, since=head.wall)
+        self._api = Api(self.scheduler.decisions.of, self._defragmentation, self.scheduler.card_reasons, since=head.wall)
         for state in set(JobState) - {JobState.SETTLED}:
             metrics.OLDEST.labels(state.value).set_function(partial(self._oldest_s, state))
         self._measured: tuple[float, int] = (float("-inf"), -1)  #: when fragmentation was, and at which change of nodes

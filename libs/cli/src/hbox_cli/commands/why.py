@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from hbox_common.errors import InvalidRequest, NotFound
+from hbox_common.bus import Bus
+from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.events import EvictionReceipt
 
 from .. import receipts
@@ -16,10 +17,11 @@ from ..output import duration, put
 from ..placements import show
 from ..platform.layout import Layout
 from ..session import bus_of, job_pages
-from . import jobs
 from .jobs import items_of
 
 NODES_SHOWN = 8
+#: For what cards say, beside what is known without asking the scheduler.
+CARDS_S = 5.0
 
 
 @click.command("why")
@@ -49,12 +51,35 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
     if evicted:
         _show_evicted(ctx, job)
         return
-    found = find(run(lambda: jobs.read(ctx)), job)
+    found = run(lambda: _read(ctx, job))
     if ctx.output.machine:
         ctx.output.document("JobExplanation", found)
         return
     _head(found)
     put(f"  {explain(found)}")
+    for task in found["cardReasons"]:
+        pods = task["pods"]
+        put(f"  cards for {pods[0]}{f' and {len(pods) - 1} more' if len(pods) > 1 else ''}: {task['said']}")
+        for one in task["best"]:
+            where = f" (container {one['container'] + 1})" if one["container"] else ""
+            put(f"    {one['node']}: {one['fitting']} of {one['cards']} cards fit{where}: {one['said']}")
+
+
+async def _read(ctx: Context, job: str) -> dict[str, Any]:
+    """The job, and what cards say to it where it waits for some."""
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        found = find(items_of(await job_pages(bus)), job)
+        return {**found, "cardReasons": await _cards(bus, found) if found["waiting"] and found["cards"] else []}
+
+
+async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
+    from hbox_scheduler.cardanswer import CardsAnswer, CardsRequest  # noqa: PLC0415  for those who wait for cards
+
+    try:
+        answer = await bus.call("scheduler-core", "cards", CardsRequest(job=found["id"]), CardsAnswer, timeout_s=CARDS_S)
+    except (Unavailable, TimeoutError):  # one that is older has no such question, and one that is away has said why already
+        return []
+    return [task.model_dump(mode="json") for task in answer.tasks]
 
 
 def _head(found: dict[str, Any]) -> None:

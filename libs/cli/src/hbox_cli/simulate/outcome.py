@@ -28,7 +28,12 @@ def row_of(file: str, saved: SavedCluster, report: Report, *, explain: bool) -> 
     row["podGroups"] = {names[group]: {"phase": str(report.phases[group])} for group in saved.groups if group in report.phases}
     problems = {member.id: gang.problem for gang in cluster.gangs if gang.problem for member in gang.members}
     row["pending"] = {
-        pod: {"message": problems.get(pod, why.message), "reasons": dict(why.reasons)} for pod, why in report.pending.items()
+        pod: {
+            "message": problems.get(pod, why.message),
+            "reasons": dict(why.reasons),
+            **({} if why.cards is None else {"cards": why.cards.document()}),
+        }
+        for pod, why in report.pending.items()
     }
     if explain:
         row["filters"] = report.filters

@@ -47,6 +47,7 @@ from .cluster.reservations import Reservation
 from .cluster.snapshot import DisruptionBudget
 from .cluster.task import Tasks
 from .devices.models import Demand
+from .explain.cards import CardReasons
 from .explain.decisions import Decisions
 from .framework.conf import Conf
 from .framework.external import Ask, nobody
@@ -705,6 +706,13 @@ class Scheduler:
         found = self._runner.preview_moves(looked_at, self.queues.all(), self._preemptor.nominations, wall)
         proposals = tuple(Proposal(entry.job, moves) for entry, moves in found)
         return Defragmentation(mode, measured, proposals, len(waiting) - len(looked_at), unknown)
+
+    def card_reasons(self, job: JobId) -> list[tuple[list[str], CardReasons]]:
+        """Names of the job's pods that cards are in the way of, by shape, and what the cards of all nodes say to them. A look takes as long as a session."""
+        entry = self._queue.entries.get(job)
+        if entry is None or self.frozen:
+            return []
+        return self._runner.card_reasons(entry, self.queues.all(), self._preemptor.nominations)
 
     # For reports and tests.
 

@@ -8,18 +8,19 @@ That is the rule of plain requests, where one container asks for equal cards of 
 go node by node (`fits`).
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
 
 from hbox_common.model import VENDORS, CardRequest, CardSlice, Resources, charge
-from hbox_common.model.devices import ALL_CORES, DeviceLabel
+from hbox_common.model.devices import ALL_CORES, DeviceLabel, Refused
 
 from ..cluster import Batch, Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from ..cluster.task import Task
+from ..explain.cards import NodeCards
 from ..explain.labels import Label
 from .fits import DEEP, devices_of, fits_of
 
@@ -339,12 +340,29 @@ def usage_of_ranked(columns: Columns, rows: Rows, task: Task) -> Floats | None:
     return fits_of(columns).usage(columns, rows, request.devices)
 
 
-def card_labels(columns: Columns, rows: Rows, task: Task) -> list[Collection[str]]:
-    """`[n]`: the labels that cards of each row have, as HAMi counts them (reference hami §1.6); none where a pod fits, or asks for no card."""
+def node_cards(columns: Columns, rows: Rows, task: Task) -> list[NodeCards | None]:
+    """`[n]`: what the cards of each row say, as HAMi counts them (reference hami §1.6); None where a pod fits, or asks for no card."""
     if task.cards is None:
-        return [()] * len(columns.alive[rows])
+        return [None] * len(columns.alive[rows])
     found = fits_of(columns).refused(columns, rows, devices_of(_unbounded(task.cards), _kind(task)))
-    return [() if one is None else tuple(map(str, one.cards)) for one in found]
+    numbers = list(range(len(columns.alive)))[rows] if isinstance(rows, slice) else rows.tolist()
+    told = [None if one is None else _node_cards(columns.names[row], one) for row, one in zip(numbers, found, strict=True)]
+    if isinstance(task.cards, Bounded):
+        bound = str(Label.CARD_QUOTA if task.cards.most_mib != _ANY_MIB or task.cards.left else Label.QUEUE_MODEL)
+        room = CardFit().capacity(columns, rows, task)
+        assert room is not None
+        for place, (row, own) in enumerate(zip(numbers, room.tolist(), strict=True)):
+            if told[place] is None and own <= 0:
+                cards = int(np.count_nonzero(columns.card_index[row] >= 0))
+                told[place] = NodeCards(columns.names[row], cards, 0, {bound: 0})
+    return told
+
+
+def _node_cards(node: str, found: Refused) -> NodeCards:
+    failed = sum(count for label, count in found.cards.items() if label is not DeviceLabel.TOO_FEW)
+    fitting = 0 if DeviceLabel.NODE_INSUFFICIENT in found.cards else max(found.of - failed, 0)
+    labels = {str(label): count for label, count in found.cards.items()}
+    return NodeCards(node, found.of, fitting, labels, found.container)
 
 
 def _first_free(columns: Columns, rows: Ints, counts: Ints, task: Task, cards: int) -> Batch:

@@ -156,9 +156,15 @@ class DeviceFits:
     def refused(self, columns: Columns, rows: Rows, devices: PodDevices) -> list[Refused | None]:
         """`[n]`: why no such pod fits on each row; None where one does."""
         known = self._known(devices, ())
-        at = zip(_numbers(columns, rows), states(columns, rows, by_ids=known.by_ids).tolist(), strict=True)
-        found = [self.answer(_Walk(columns, row, known, state)).found for row, state in at]
-        return [one if isinstance(one, Refused) else None for one in found]
+        answers: list[Refused | None] = []
+
+        def find(walk: "_Walk") -> float:
+            found = self.answer(walk).found
+            answers.append(found if isinstance(found, Refused) else None)
+            return len(answers) - 1
+
+        places = self._by_state(columns, rows, known, find).astype(np.int64).tolist()
+        return [answers[place] for place in places]
 
     def answer(self, walk: "_Walk") -> _Answer:
         """What is known of the state that a walk has come to."""

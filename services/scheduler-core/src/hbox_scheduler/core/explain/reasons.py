@@ -9,17 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hbox_common.model.devices import VENDORS
+from hbox_common.model.devices import VENDORS, DeviceLabel
 
 from ..cluster.arrays import Bools, Ints
 from .labels import Label, insufficient
 
 #: What is said of cards is one chain, with the count of a vendor's cards at its end: a node that fails one link fails those after it.
-_CARDS = frozenset({
-    Label.DEVICE_INSUFFICIENT, Label.CARD_NOT_HEALTH, Label.CARD_TYPE_MISMATCH, Label.CARD_SLOTS_EXHAUSTED, Label.CARD_QUOTA,
-    Label.QUEUE_MODEL, Label.CARD_INSUFFICIENT_MEMORY,
-    Label.CARD_INSUFFICIENT_CORE, Label.CARD_EXCLUSIVE, Label.CARD_UNITS_EXHAUSTED, Label.CARDS_TOO_FEW,
-})  # fmt: skip
+CARD_LABELS = frozenset({*map(str, DeviceLabel), Label.DEVICE_INSUFFICIENT, Label.QUEUE_MODEL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ def tally(failures: Iterable[tuple[str, Bools]], rows: Ints, size: int) -> Reaso
     for label, fails in failures:
         labels.append(str(label))
         first[fails & (first < 0)] = len(labels) - 1
-        if label in _CARDS or label in counted:
+        if label in CARD_LABELS or label in counted:
             on_cards |= fails
         else:
             failed += fails

@@ -4,7 +4,7 @@ A node takes a member where no plugin's filter fails it, its resources cover the
 the engine's own business and always hold; filters and scores are the policy's. `cluster` is either the columns as they are, or `columns.future()`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -18,7 +18,8 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Member
 from ..cluster.task import Task
-from ..devices import ALL, DEEP, TIE_BREAK, Bounded, CardFit, card_labels, pick, ranked_by_devices, slices_of
+from ..devices import ALL, DEEP, TIE_BREAK, Bounded, CardFit, node_cards, pick, ranked_by_devices, slices_of
+from ..explain.cards import CardReasons, card_reasons
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
 from .nodeports import NodePorts
@@ -194,12 +195,13 @@ class Placing:
         too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
         return replace(reasons, limit="; ".join(limits), too_large=too_large)
 
-    def card_labels(self, member: Member) -> Iterator[Collection[str]]:
-        """Of each node that takes it but for its cards: the labels that these have."""
+    def card_reasons(self, member: Member) -> CardReasons:
+        """What the cards say of each node that takes it but for these and its other resources."""
         columns = self._columns
-        allowed = self.allowed(member, columns)
-        rows = np.flatnonzero(allowed)
-        yield from card_labels(columns, rows, self.task(member))
+        rows = np.flatnonzero(self.allowed(member, columns))
+        found = node_cards(columns, rows, self.task(member))
+        told = [one for one in found if one is not None]
+        return card_reasons(told, len(found) - len(told))
 
     def _reserved_for(self, member: Member) -> list[str]:
         """For whom nodes are set aside that the member may not use, and until when."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from ..cluster import Columns
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.task import Task
+from ..explain.cards import CardReasons
 from ..explain.labels import Label
-from ..explain.reasons import Reasons, fit_together
+from ..explain.reasons import CARD_LABELS, Reasons, fit_together
 from .placing import FilterKey, Placing, capacity_when_empty, filter_key_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class WaitReasons:
         self._session = session
         self._placing = Placing(session)
         self._known: dict[FilterKey, Reasons] = {}
+        self._cards: dict[FilterKey, CardReasons] = {}
         self._by_shape = by_shape or KnownReasons(session.columns)
 
     def of(self, member: Member) -> Waiting:
@@ -112,6 +114,17 @@ class WaitReasons:
         key = (*filter_key_of(member), id(session.task(member)), session.namespace_quotas.need(member))
         if (found := self._known.get(key)) is None:
             found = self._known[key] = self._placing.reasons(member)
+        return found
+
+    def cards(self, member: Member) -> CardReasons | None:
+        """What the cards of all nodes say to a member that asks for some; None where it asks for none, or cards are not what is in its way."""
+        if member.task.cards is None or not any(label in CARD_LABELS for label in self.nodes(member).counts):
+            return None
+        if not self._session.settled(member):
+            return self._placing.card_reasons(member)
+        key = (*filter_key_of(member), id(self._session.task(member)), self._session.namespace_quotas.need(member))
+        if (found := self._cards.get(key)) is None:
+            found = self._cards[key] = self._placing.card_reasons(member)
         return found
 
     def _together(self, gang: Gang, member: Member, needed: list[Member]) -> str:

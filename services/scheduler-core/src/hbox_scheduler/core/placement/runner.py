@@ -50,6 +50,7 @@ from ..cluster.reservations import Reservation
 from ..cluster.running import Kind
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, Tasks
+from ..explain.cards import CardReasons
 from ..explain.reasons import Reasons
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
@@ -472,6 +473,23 @@ class SessionRunner:
                 return [(entry, found[gang.id]) for gang, entry in preemptors.items() if gang.id in found]
         finally:
             self._facts.now = before
+
+    def card_reasons(self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid]) -> list[tuple[list[str], CardReasons]]:
+        """Of each shape of pods of the job that cards are in the way of: their names, and what the cards of all nodes say to one of them now. Nothing is
+        changed by it."""
+        entry.update_pending(self._bookings)
+        if not entry.pending or entry.problem():
+            return []
+        with self._session(self._placing, [entry], queues, leaving) as (session, gangs):
+            found: dict[Task, tuple[list[str], CardReasons]] = {}
+            reasons = WaitReasons(session)
+            for gang in gangs:
+                for member in gang.of(Status.PENDING):
+                    if member.task in found:
+                        found[member.task][0].append(member.name)
+                    elif (told := reasons.cards(member)) is not None:
+                        found[member.task] = [member.name], told
+            return list(found.values())
 
     def prepare(self, entry: Entry) -> None:
         """Make the job's gang now, not when its turn comes."""

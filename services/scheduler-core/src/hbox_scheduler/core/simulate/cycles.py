@@ -20,6 +20,8 @@ from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, QueueInfo, Status
 from ..cluster.snapshot import Cluster
 from ..devices import usage_of_ranked
+from ..explain.cards import CardReasons
+from ..explain.labels import Label
 from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
 from ..framework.external import Ask, nobody
@@ -49,10 +51,11 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Why a member waits. `reasons`: label -> number of nodes."""
+    """Why a member waits. `reasons`: label -> number of nodes. `cards`: where these are in its way, what they say one by one."""
 
     message: str
     reasons: Mapping[str, int]
+    cards: CardReasons | None = None
 
 
 @dataclass(slots=True)
@@ -203,29 +206,31 @@ def _conclude(session: Session, report: Report) -> None:
     report.pending = {}
     bound = set(map(id, session.outcome.bindings))
     reasons = WaitReasons(session)
-    placing = Placing(session)
     for gang in session.gangs:
         report.phases[gang.id] = gang.phase
         for member in gang.members:
             if member.status is Status.PIPELINED or (member.status is Status.ALLOCATED and id(member) not in bound):
                 report.nominations[member.id] = session.node(member.row)
             if member.status in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED) and id(member) not in bound:
-                nodes = reasons.nodes(member).counts
-                report.pending[member.id] = Pending(reasons.of(member).message, _with_cards(placing, member, nodes))
+                cards = reasons.cards(member)
+                nodes = _with_cards(reasons.nodes(member).counts, cards)
+                report.pending[member.id] = Pending(reasons.of(member).message, nodes, cards)
 
 
-def _with_cards(placing: Placing, member: Member, nodes: Mapping[str, int]) -> Mapping[str, int]:
+def _with_cards(nodes: Mapping[str, int], cards: CardReasons | None) -> Mapping[str, int]:
     """The reasons, with how many nodes have a card with each of HAMi's labels (reference hami §1.6) in place of the one that decides for each node."""
-    if member.task.cards is None or not any(label in _DEVICE_LABELS for label in nodes):
+    if cards is None:
         return nodes
-    counts = {label: count for label, count in nodes.items() if label not in _DEVICE_LABELS or label == DeviceLabel.QUOTA}
-    for labels in placing.card_labels(member):
-        for label in labels:
-            counts[label] = counts.get(label, 0) + 1
+    counts = {label: count for label, count in nodes.items() if label not in _DEVICE_LABELS or label in _BOUNDS}
+    for label, count in cards.on.items():
+        if label not in _BOUNDS:
+            counts[label] = counts.get(label, 0) + count
     return counts
 
 
 _DEVICE_LABELS = frozenset(map(str, DeviceLabel))
+#: Not said by cards.
+_BOUNDS = (Label.CARD_QUOTA, Label.QUEUE_MODEL)
 _PLACED = (Status.ALLOCATED, Status.BOUND, Status.RUNNING)
 
 
