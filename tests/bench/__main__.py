@@ -9,7 +9,20 @@ import platform as machine
 import sys
 import time
 
-BENCHES = ("cli", "scheduler", "slices", "devices", "shares", "victims", "topology", "fabric", "ledger", "platform", "day")
+BENCHES = (
+    "cli",
+    "scheduler",
+    "slices",
+    "devices",
+    "shares",
+    "victims",
+    "topology",
+    "fabric",
+    "placement",
+    "ledger",
+    "platform",
+    "day",
+)
 ASKED_FOR = (
     "waits",
     "reclaim",

@@ -116,6 +116,7 @@ def main() -> None:
             report(
                 "  a change: from UFM's counters to new domains (one poll and a read)", noticed, "s", POLL_S + 5, least=False
             )
+            print(f"{'  the same: processor time of the collector':66} {used:>10,.2f} s")
             print(f"{'  gaps found':66} {gaps}")
             end.send("go on")
     ufm_end.send("end")

@@ -81,6 +81,33 @@ async def test_nothing_is_fetched_while_counters_stand_still(ufm: UfmServer, sec
     await one.close()
 
 
+async def test_pages_that_say_what_they_said_are_not_parsed_again(ufm: UfmServer, secrets: Path) -> None:
+    one = source(ufm, secrets, page=16)
+    assert (await one.read()).snapshot is not None
+    whole = one.rows_parsed
+    ufm.move()
+    again = (await one.read()).snapshot
+    assert again is not None
+    assert set(again.hosts) == set(ufm.snapshot.hosts)
+    assert one.rows_parsed == whole
+    links = ufm.snapshot.hosts
+    elsewhere = replace(links[-1], switch=links[0].switch, switch_port=60)
+    ufm.snapshot = replace(ufm.snapshot, hosts=(*links[:-1], elsewhere))
+    after = (await one.read()).snapshot
+    assert after is not None
+    assert set(after.hosts) == {*links[:-1], elsewhere}
+    assert 0 < one.rows_parsed - whole < whole / 2
+    await one.close()
+
+
+async def test_a_page_of_more_rows_than_any_fabric_has_is_refused(
+    ufm: UfmServer, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_topology.adapters.ufm.MAX_LINKS", 100)
+    with pytest.raises(InvalidRequest, match="more than 100 rows"):
+        await source(ufm, secrets).read()
+
+
 async def test_versions_without_pages_or_counters_are_read_too(ufm: UfmServer, secrets: Path) -> None:
     ufm.fail(pages=False, versioning=False)
     one = source(ufm, secrets, resync_s=10.0)

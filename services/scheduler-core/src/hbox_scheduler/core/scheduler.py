@@ -72,6 +72,7 @@ from .steps.placer import Attempt, Placer
 from .steps.preemptor import Preemptor
 from .steps.reservations import Reservations
 from .steps.shuffling import Shuffling
+from .topology.known import KnownTree
 
 #: Least time to the next cycle while the ledger holds plans: nothing could be planned sooner.
 HELD_S = 1.0
@@ -159,7 +160,8 @@ class Scheduler:
         self._queues_changed: set[QueueName] = set()
         self._quotas_changed: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
-        self._facts = ClusterFacts(demand=self._demand.cards)
+        self._tree = KnownTree(self.columns)
+        self._facts = ClusterFacts(demand=self._demand.cards, known_tree=self._tree)
         self._runner = SessionRunner(
             columns=self.columns,
             bookings=self.bookings,
@@ -253,6 +255,7 @@ class Scheduler:
     def on_fabric(self, hypernodes: Sequence[HyperNode], fabric: str = "") -> None:
         """The domains of one fabric, all of them."""
         self._facts.hypernodes = self._facts.fabrics.put(fabric, hypernodes)
+        self._tree.follow(self._facts.hypernodes)
         self._facts.fabrics.relist(self.limits.fabric_max_age_s)
         self._placer.invalidate()
 
@@ -517,6 +520,7 @@ class Scheduler:
         self._wall_ahead = wall - now
         if self._facts.fabrics.aging and self._facts.fabrics.age(wall, self.limits.fabric_max_age_s):
             self._placer.invalidate()
+        self._tree.refresh()
         if self._facts.expire_refused(now):
             self._preemptor.invalidate()
         self._queue.due(self.index, now)

@@ -3,23 +3,26 @@
 Logged in to in four ways (basic, client certificate, session cookie, token); credentials are read from their folder at each login, so that they
 may be rotated, and stand in no message. No redirect is followed, no certificate trusted but those of the given CA, and every answer is bounded in
 size and time. The counters of /app/versioning are asked every few seconds, and ports and systems only when one of theirs moved; they are read page
-by page, and again when a counter moved meanwhile, since pages are no snapshot. Facts and traps: reference on fabrics, A1.
+by page, and again when a counter moved meanwhile, since pages are no snapshot. A page that says what it said before, byte for byte, is not parsed again: a
+change of some cables is in a few pages of many. Facts and traps: reference on fabrics, A1.
 """
 
 import asyncio
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import aiohttp
 
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
-from ..core.fabric.snapshot import Snapshot
-from ..core.fabric.ufm import EventKind, UfmReading, event_of, versions_of
+from ..core.fabric.snapshot import MAX_LINKS, Snapshot
+from ..core.fabric.ufm import EventKind, UfmReading, event_of, port_row, system_row, versions_of
 from .fabricsfile import Auth, UfmSpec
 from .jsonrows import Rows, read_rows
 from .sources import Reading
@@ -33,6 +36,10 @@ _SMALL = 8 << 20
 #: Readings in a row during which a counter may move, before what was read counts as a snapshot after all.
 _ATTEMPTS = 3
 _MAX_PAGES = 100_000
+#: A page that is longer is parsed as it comes, and anew each time.
+_KEPT = 8 << 20
+
+_R = TypeVar("_R")
 
 
 class UfmSource:
@@ -50,6 +57,8 @@ class UfmSource:
         self._versions: tuple[int, ...] | None = None
         self._read_at = -float("inf")
         self._last_event = -1
+        self._kept: dict[str, _Page] = {}  #: by address, as read last
+        self.rows_parsed = 0  #: so far
         self.poll_s = spec.poll_s
 
     async def close(self) -> None:
@@ -114,21 +123,29 @@ class UfmSource:
         return (0, 0) if first else (found[EventKind.FAILOVER], found[EventKind.DOWN])
 
     async def _snapshot(self) -> Snapshot:
-        reading = UfmReading()
-        for path, take in (("/resources/systems", reading.system), ("/resources/ports", reading.port)):
-            if not await self._pages(path, take):
-                raise Unavailable(f"UFM {self._spec.host}: {path} is empty, or not there")
+        reading, kept = UfmReading(), self._kept
+        self._kept = {}  # what is not read anew is gone
+        systems, ports = "/resources/systems", "/resources/ports"
+        if not await self._pages(systems, system_row, reading.system, kept):
+            raise Unavailable(f"UFM {self._spec.host}: {systems} is empty, or not there")
+        if not await self._pages(ports, port_row, reading.port, kept):
+            raise Unavailable(f"UFM {self._spec.host}: {ports} is empty, or not there")
         return reading.snapshot()
 
-    async def _pages(self, path: str, take: Callable[[Mapping[str, Any]], None]) -> int:
-        """All rows of a collection; returns how many there were. A server that knows no pages says all of them at once."""
+    async def _pages(
+        self, path: str, parse: Callable[[Mapping[str, Any]], _R], take: Callable[[_R], None], kept: Mapping[str, "_Page"]
+    ) -> int:
+        """All rows of a collection, parsed; returns how many there were. A server that knows no pages says all of them at once. `kept`: pages as they were read
+        last, by address."""
         total, bytes_left = 0, self._spec.most_mib << 20
         for page in range(1, _MAX_PAGES):
-            answer = await self._rows(f"{path}?page_number={page}&rpp={self._spec.page}", take, most=bytes_left)
+            address = f"{path}?page_number={page}&rpp={self._spec.page}"
+            answer = await self._page(address, parse, most=bytes_left, before=kept.get(address))
             if answer is None:
                 break
-            rows, size = answer
-            bytes_left -= size
+            rows, bytes_left = answer.rows, bytes_left - answer.size
+            for row in answer.parsed:
+                take(row)
             total += rows.count
             if not rows.wrapped:
                 break
@@ -143,6 +160,40 @@ class UfmSource:
         return total
 
     # Requests.
+
+    async def _page(
+        self, address: str, parse: Callable[[Mapping[str, Any]], Any], *, most: int, before: "_Page | None"
+    ) -> "_Page | None":
+        """A page with its rows parsed: `before`, where it says the same. None as of `_rows`."""
+        async with self._get(address) as response:
+            if response is None:
+                return None
+            bounded, digest, held = _Bounded(response, most, self._spec.host), blake2b(digest_size=16), list[bytes]()
+            chunks = bounded.read()
+            async for chunk in chunks:
+                digest.update(chunk)
+                held.append(chunk)
+                if bounded.size > _KEPT:
+                    break
+            whole = bounded.size <= _KEPT
+            if whole and before is not None and before.digest == digest.digest():
+                self._kept[address] = before
+                return before
+            parsed: list[Any] = []
+
+            def take(row: Mapping[str, Any]) -> None:
+                if len(parsed) >= MAX_LINKS:
+                    raise InvalidRequest(f"UFM {self._spec.host}: a page of more than {MAX_LINKS} rows")
+                parsed.append(parse(row))
+
+            rows = await read_rows(_behind(held, chunks), take)
+            self.rows_parsed += len(parsed)
+            if not rows.listed:
+                return None
+            page = _Page(digest.digest(), rows, bounded.size, parsed)
+            if whole:
+                self._kept[address] = page
+            return page
 
     async def _rows(self, path: str, take: Callable[[Mapping[str, Any]], None], *, most: int) -> tuple[Rows, int] | None:
         """Rows and bytes of a list; None where it is not there (404, or the empty object that some versions say instead)."""
@@ -283,6 +334,23 @@ class UfmSource:
         for secret in self._secret.values():
             text = text.replace(secret, "***")
         return text[:300]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """`digest`: of its bytes, so many as `size` says."""
+
+    digest: bytes
+    rows: Rows
+    size: int
+    parsed: Sequence[Any]
+
+
+async def _behind(held: Sequence[bytes], rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    for chunk in held:
+        yield chunk
+    async for chunk in rest:
+        yield chunk
 
 
 class _Bounded:

@@ -104,6 +104,9 @@ class Columns:
         self.card_memory_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_pods_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.choices: Choices | None = None  #: who is told when a node is chosen
+        self.units: Ints | None = (
+            None  #: `[N]`: number of the lowest domain of the fabric that a row is in; None: no fabric is known
+        )
         self.descriptions = Descriptions(_ROWS)
         self.ports, self.ports_leaving = HostPorts(), HostPorts()
         self.parts, self.parts_leaving = CardParts(), CardParts()

@@ -269,6 +269,18 @@ class BestNode(Plugin):
         """A row that is taken whatever the scores say."""
 
 
+class EqualNodeOrder(Plugin):
+    """Tells apart nodes that are equal to all scores, where placing a pod leaves its node the best one (`ShapeScore.fills`); else the first row is taken."""
+
+    @abstractmethod
+    def tells_apart(self, columns: Columns, rows: Ints) -> Bools | None:
+        """`[n]`: rows whose equals may differ to it. None = it has no opinion now."""
+
+    @abstractmethod
+    def equal_node_keys(self, columns: Columns, rows: Ints) -> Ints:
+        """`[n]`: of equal rows, the lowest first. Pods that are placed one after the other meet the same order as many at once."""
+
+
 class CardOrder(Plugin):
     """Reads nothing of a row but its amounts and cards (`Columns.kind`, `Columns.booked`)."""
 
@@ -374,7 +386,7 @@ FLAGS: Mapping[str, tuple[Hook, ...]] = {
     "enableJobStarving": (Starving,),
     "enableJobEnqueued": (Enqueueable,),
     "enablePredicate": (ShapeMask, ShapeRoom, PodMask),
-    "enableNodeOrder": (ShapeScore, PodScore, CandidateScore, CardOrder),
+    "enableNodeOrder": (ShapeScore, PodScore, CandidateScore, EqualNodeOrder, CardOrder),
     "enableBestNode": (BestNode,),
     "enabledHyperNodeOrder": (DomainScore,),
     "enabledHyperNodeGradient": (DomainGradients,),

@@ -22,6 +22,7 @@ from ..devices import ALL, DEEP, TIE_BREAK, Bounded, CardFit, node_cards, pick, 
 from ..explain.cards import CardReasons, card_reasons
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
+from .equals import first_of_equals
 from .nodeports import NodePorts
 from .pools import PoolFit
 from .resources import ResourceFit
@@ -124,13 +125,15 @@ class Placing:
         return terms if own is None else [(DEVICES, own), *((name, TIE_BREAK * score) for name, score in terms)]
 
     def best(self, member: Member, candidates: Bools, cluster: Columns | None = None) -> int:
-        """The best row of the candidates `[N]`, of which there must be one; equal ones by row."""
+        """The best row of the candidates `[N]`, of which there must be one; equal ones as plugins tell them apart, then by row."""
         seen = cluster or self._columns
         terms = self._terms(member, seen, candidates)
         scores = sum((score for _, score in terms), np.zeros(seen.size, dtype=np.float64))
         scores[~candidates] = -np.inf
         chosen = self._session.best_node(member, scores)
-        row = chosen if chosen is not None and candidates[chosen] else int(scores.argmax())
+        if chosen is None or not candidates[chosen]:
+            chosen = first_of_equals(self._session.equal_nodes, seen, scores, int(scores.argmax()))
+        row = chosen
         if (choices := self._columns.choices) is not None:
             choices.of_pod(member.uid, row, scores, terms)
         return row

@@ -33,6 +33,7 @@ from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, passing
 from ..explain.labels import Label
 from ..explain.reasons import Reasons
+from ..topology.known import KnownTree
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .external import Ask, nobody
@@ -45,6 +46,7 @@ from .hooks import (
     DomainGradients,
     DomainScore,
     Enqueueable,
+    EqualNodeOrder,
     Events,
     Evictable,
     GangOrder,
@@ -157,10 +159,11 @@ class Session:
         ask: Ask = nobody,
         learned: Mapping[str, Plugin] = MappingProxyType({}),
         views: Views | None = None,
+        known_tree: KnownTree | None = None,
     ) -> None:
         """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`); `ask`: how they ask others;
         `learned`: plugins that are kept from session to session for what they learned, by name; `views`: of the same policy, where equal members may be placed
-        by their shape.
+        by their shape; `known_tree`: of the cluster's HyperNodes, where it is kept from session to session.
 
         Raises InvalidRequest where they contradict each other.
         """
@@ -202,6 +205,7 @@ class Session:
         self._shape_rooms = self._all(ShapeRoom)
         self._masking = self._with(ShapeMask, ShapeRoom, PodMask)
         self.views = views
+        self._known_tree = known_tree
         self._by_shape: dict[tuple[int, bool], bool] = {}
         self._per_pod = [plugin for hook in (PodMask, PodScore, CandidateScore) for plugin in self._all(hook)]
         self.namespace_quotas = NamespaceQuotas(columns, cluster)
@@ -270,7 +274,8 @@ class Session:
     @cached_property
     def tree(self) -> Tree:
         """The HyperNodes over the nodes."""
-        return tree_of(self.cluster.hypernodes, self.columns.row_of, self.columns.size)
+        known = self._known_tree
+        return tree_of(self.cluster.hypernodes, self.columns.row_of, self.columns.size) if known is None else known.tree
 
     def node(self, row: int) -> NodeName:
         return self.columns.names[row]
@@ -609,6 +614,11 @@ class Session:
     def scorers(self) -> list[Plugin]:
         """Plugins that score nodes, in the policy's order."""
         return self._with(ShapeScore, PodScore, CandidateScore)
+
+    @cached_property
+    def equal_nodes(self) -> Sequence[EqualNodeOrder]:
+        """Who tells apart nodes that are equal to all scores."""
+        return self._all(EqualNodeOrder) if all(plugin.fills for plugin in self._all(ShapeScore)) else ()
 
     def best_node(self, member: Member, scores: Floats) -> int | None:
         for plugin in self._all(BestNode):

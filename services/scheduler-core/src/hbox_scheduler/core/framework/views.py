@@ -1,7 +1,7 @@
 """What is known of a task on every node: allowed or not, how many pods fit, how good. Kept per task, brought up to date row by row."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
@@ -14,6 +14,8 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.interning import grown
 from ..cluster.task import Task
+from .equals import first_of_equals, up_to_equals
+from .hooks import EqualNodeOrder
 from .rowstates import RowStates
 
 
@@ -23,6 +25,11 @@ class Shapes(Protocol):
     @property
     def fills(self) -> bool:
         """As `ShapeScore.fills`, of all scores together."""
+        ...
+
+    @property
+    def equal_nodes(self) -> Sequence[EqualNodeOrder]:
+        """Who tells apart nodes that are equal to all scores."""
         ...
 
     @property
@@ -159,14 +166,14 @@ class View:
             choices.of_equals(self.task, rows, self.rank)
 
     def _best(self, pods: int) -> tuple[Ints, Ints]:
-        """Rows for up to `pods` more pods and how many on each, best node first; equal ones by row. Empty = none fits.
+        """Rows for up to `pods` more pods and how many on each, best node first; equal ones as plugins tell them apart, then by row. Empty = none fits.
 
         Only as many as can be given without looking at scores again: all at once under a policy that fills nodes, else one on the best
         node, together with the nodes before it that are full with one pod.
         """
         if not len(self.rank):
             return _NONE, _NONE
-        first = int(self.rank.argmax())
+        first = self._first()
         room = int(self.capacity[first])
         if room == 0:
             return _NONE, _NONE
@@ -182,6 +189,9 @@ class View:
             several = np.flatnonzero(counts > 1)
             end = min(pods, int(several[0]) + 1 if len(several) else len(order))
             return order[:end], np.ones(end, dtype=np.int64)
+        if equal_nodes := self._policy.equal_nodes:
+            order = up_to_equals(equal_nodes, self._columns, self.rank, order)
+            counts = self.capacity[order]
         filled = np.cumsum(counts)
         end = int(np.searchsorted(filled, pods)) + 1
         order, counts = order[:end], counts[:end].copy()
@@ -193,7 +203,7 @@ class View:
     def sequence(self, pods: int) -> list[int]:
         """The rows of up to `pods` more pods, one after the other. Empty = none fits. As many as can be told without looking at all nodes again."""
         if pods == 1 and len(self.rank):
-            first = int(self.rank.argmax())
+            first = self._first()
             if not self.capacity[first]:
                 return []
             if self._columns.choices is not None:
@@ -205,6 +215,14 @@ class View:
             return found
         rows, counts = self.best(pods)
         return rows.repeat(counts).tolist()
+
+    def _first(self) -> int:
+        """The best row."""
+        first = int(self.rank.argmax())
+        equal_nodes = self._policy.equal_nodes
+        if not equal_nodes or not self.capacity[first]:
+            return first
+        return first_of_equals(equal_nodes, self._columns, self.rank, first)
 
     def _foreseen(self) -> bool:
         """Whether it is known beforehand what such a pod takes of its node: no card of several that would do, and no port."""

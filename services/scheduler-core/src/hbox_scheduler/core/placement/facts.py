@@ -11,6 +11,7 @@ from ..cluster.images import HeldImages
 from ..cluster.reservations import Reservation
 from ..cluster.runtimes import RunTimes
 from ..cluster.snapshot import DisruptionBudget
+from ..topology.known import KnownTree
 
 
 @dataclass(slots=True)
@@ -18,6 +19,7 @@ class ClusterFacts:
     """As published last; empty where nobody publishes it."""
 
     hypernodes: list[HyperNode] = field(default_factory=list)  #: of all fabrics
+    known_tree: KnownTree | None = None  #: of the same, over the nodes
     fabrics: Fabrics = field(default_factory=Fabrics)  #: the same by source, and how old each is
     priority_classes: Mapping[str, int] = field(default_factory=dict)  #: values by name
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  #: those that pods' constraints ask about

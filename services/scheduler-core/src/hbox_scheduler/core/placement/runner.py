@@ -664,6 +664,7 @@ class SessionRunner:
                 ask=self._ask,
                 learned=self._learned,
                 views=self._views if self.by_shape else None,
+                known_tree=facts.known_tree,
             )
             given: Collection[Member] = ()
             try:

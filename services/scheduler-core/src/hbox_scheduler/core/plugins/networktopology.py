@@ -3,6 +3,10 @@
 Gradients: the domains that are allowed, in which those members that run already are, and whose sums of free resources could hold what the gang
 needs; by tier, lowest first, and for evictions widest first and few. Scores: domains by how full they are with the gang in them; nodes of gangs with a
 domain by how near to it they are; nodes of all other pods by how full their domains are, the nearest counting most, so that whole domains stay free.
+
+`hypernode.keep-whole.enable`, which Volcano does not have, comes to much the same for all other pods at no cost for batches: where the policy's scores leave it
+open which idle node is taken, it is one of the unit (lowest domain) with the fewest idle nodes, and one of a unit that is idle as a whole only where nothing
+else is left. What is free stays in large pieces for gangs (reference performance §3.3).
 """
 
 from collections import Counter
@@ -15,7 +19,7 @@ import numpy as np
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import HOLDING, Gang, Member, Status, SubGang
-from ..framework.hooks import DomainGradients, DomainScore, PodScore, Validity
+from ..framework.hooks import DomainGradients, DomainScore, EqualNodeOrder, PodScore, Validity
 from ..topology.constraints import concerned, constraint_of, problem_of
 from ..topology.tree import TOP, Tree
 from .arguments import Arguments
@@ -31,8 +35,9 @@ _FULL = 100.0
 _RAIL = 10.0
 
 
-class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
-    """Arguments: weight 1; hypernode.binpack.cpu 1, .memory 1, .resources (names with commas between) and .resources.<name> 1;
+class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNodeOrder):
+    """Arguments: weight 1; hypernode.keep-whole.enable false; hypernode.binpack.cpu 1, .memory 1, .resources (names with commas between),
+    .resources.<name> 1;
     hypernode.binpack.normal-pod.enable true, .fading 0.8; hypernode.gradient.evict.max-hypernodes: no more domains for evictions than these (0 = all;
     Volcano's default is 8, the last by name, which misses those where it would be possible)."""
 
@@ -47,6 +52,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
             self._weights[name] = arguments.number(f"{_RESOURCES}.{name}", 1.0, least=0)
         arguments.starting(f"{_RESOURCES}.")  # weights of resources that are not named do nothing
         self._normal_pods = arguments.switch(_BINPACK + "normal-pod.enable", True)
+        self._keeps_whole = arguments.switch("hypernode.keep-whole.enable", False)
         self._fading = arguments.number(_BINPACK + "normal-pod.fading", 0.8, least=0)
         self._evict_at_most = arguments.integer("hypernode.gradient.evict.max-hypernodes", 0, least=0)
         arguments.done()
@@ -192,6 +198,21 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
         near = self._weight * _FULL * near
         return near + self._whole_rails(member) if self._session.cluster.degraded else near
 
+    # Equal nodes.
+
+    def tells_apart(self, columns: Columns, rows: Ints) -> Bools | None:
+        return _idle(columns, rows) if self._keeps_whole and columns.units is not None else None
+
+    def equal_node_keys(self, columns: Columns, rows: Ints) -> Ints:
+        assert columns.units is not None
+        size = len(columns.units)
+        has = columns.alive[:size] & (columns.card_index[:size, 0] >= 0)
+        idle_in = np.bincount(columns.units, has & ~columns.card_pods[:size].any(axis=1))
+        units = columns.units[rows]
+        whole = idle_in == np.bincount(columns.units, has)
+        key = (whole[units] * (size + 1) + idle_in[units]) * (size + 1) + units
+        return np.asarray(key, dtype=np.int64)
+
     def _whole_rails(self, member: Member) -> Floats:
         """`[N]`: minus `_RAIL` for each rail of a node that is down, slow or at another leaf: other nodes come first where they do as well. A gang of one pod
         needs no rail."""
@@ -241,6 +262,11 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
         if found is None:
             found = self._sizes[column] = self._tree.sums(self._session.columns.allocatable[column, : self._tree.rows])
         return found
+
+
+def _idle(columns: Columns, rows: Ints) -> Bools:
+    """`[n]`: nodes with cards of which none is in use."""
+    return np.asarray((columns.card_index[rows, 0] >= 0) & ~columns.card_pods[rows].any(axis=1))
 
 
 def _alike(members: Sequence[Member]) -> bool:

@@ -31,6 +31,7 @@ tiers:
   - name: network-topology-aware
     arguments:
       hypernode.binpack.normal-pod.enable: false
+      hypernode.keep-whole.enable: true
   - name: reservation
     arguments:
       after: 2m

@@ -11,7 +11,7 @@ from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.task import Task
 from ..devices import TIE_BREAK, CardFit, ranked_by_devices
 from ..framework.conf import Conf
-from ..framework.hooks import CardOrder, ShapeMask, ShapeRoom, ShapeScore
+from ..framework.hooks import CardOrder, EqualNodeOrder, ShapeMask, ShapeRoom, ShapeScore
 from ..framework.nodeports import NodePorts
 from ..framework.resources import ResourceFit
 from ..framework.vectorised import FitPlugin
@@ -34,6 +34,7 @@ class Policy:
     cards: Sequence[CardOrder]
     rooms: Sequence[ShapeRoom] = ()
     fits: Sequence[FitPlugin] = _FITS
+    equals: Sequence[EqualNodeOrder] = ()
 
     @property
     def learned(self) -> Mapping[str, ShapeScore]:
@@ -43,6 +44,11 @@ class Policy:
     @cached_property
     def fills(self) -> bool:
         return all(plugin.fills for plugin in self.scores)
+
+    @cached_property
+    def equal_nodes(self) -> Sequence[EqualNodeOrder]:
+        """Who tells apart nodes that are equal to all scores."""
+        return self.equals if self.fills else ()
 
     @property
     def orders_cards(self) -> bool:
@@ -149,6 +155,7 @@ def policy_from(conf: Conf) -> Policy:
             if isinstance(plugin, ShapeScore) and ShapeScore not in off and not plugin.of_session
         ],
         cards=[plugin for plugin, off in plugins if isinstance(plugin, CardOrder) and CardOrder not in off],
+        equals=[plugin for plugin, off in plugins if isinstance(plugin, EqualNodeOrder) and EqualNodeOrder not in off],
         rooms=[
             plugin
             for plugin, off in plugins

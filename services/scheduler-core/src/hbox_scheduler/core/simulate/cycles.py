@@ -32,6 +32,7 @@ from ..placement.ranks import Walk, arrange
 from ..policy import policy_from
 from ..policy.batches import in_the_way
 from ..policy.registry import plugins_of
+from ..topology.known import KnownTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,11 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
     views = None if in_the_way(conf) else Views(columns, policy)
     for task in (member.task for gang in cluster.gangs for member in gang.members):
         policy.learn(task, 1)
+    known_tree = KnownTree(columns)
+    known_tree.follow(cluster.hypernodes)
     cooling: dict[JobId, float] = {}
     for number in range(plan.cycles):
+        known_tree.refresh()
         if cluster.lending is not None:
             cluster.lending.recount()
         session = Session(
@@ -112,6 +116,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
             ask=ask,
             learned=policy.learned,
             views=views,
+            known_tree=known_tree,
         )
         if plan.explain and number == 0:
             explain(session, report)

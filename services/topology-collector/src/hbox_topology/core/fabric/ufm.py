@@ -64,6 +64,78 @@ def versions_of(document: Mapping[str, Any]) -> tuple[int, ...] | None:
     return found if max(found) >= 0 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A row without GUID or number."""
+
+    what: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRow:
+    """What counts of a row of /resources/systems: a switch, or a machine that is gone, or neither."""
+
+    switch: Switch | None = None
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PortRow:
+    """What counts of a row of /resources/ports."""
+
+    guid: str
+    number: int
+    of_switch: bool  #: its own row says so
+    system: str
+    card: HostLink | None  #: as the port of a card; None: of a switch, or an aggregation node
+    seen: HostLink | None  #: as the port of a switch: what is at the other end, seen as a card; None: nothing
+    peer_aggregates: bool  #: an aggregation node is at the other end
+
+
+def system_row(row: Mapping[str, Any]) -> SystemRow | Unreadable:
+    guid = _guid(row, "guid", "name")
+    kind = _text(row, "type").lower()
+    if not guid:
+        return Unreadable("system", str(row.get("name"))[:60])
+    if kind in ("switch", "router", "gateway") or (not kind and _text(row, "model").lower() not in ("", "computer")):
+        name, model = _text(row, "system_name") or guid, _text(row, "model")
+        return SystemRow(Switch(guid, name, model, _guid(row, "system_guid") or guid))
+    missing = _text(row, "state").lower() == "missing"
+    return SystemRow(missing=host_of(_text(row, "system_name"))) if missing else SystemRow()
+
+
+def port_row(row: Mapping[str, Any]) -> PortRow | Unreadable:
+    guid = _guid(row, "guid") or _named_port(row.get("name"))[0]
+    number = _integer(row.get("number"))
+    if not guid or number < 0:
+        return Unreadable("port", str(row.get("name"))[:60])
+    peer, peer_port = _peer(row)
+    up = _is_up(row) and bool(peer)
+    width, speed = _speed(row) if up else (0, "")
+    of_switch = "switch" in _text(row, "description").lower()
+    seen, aggregates = None, False
+    if up and peer != guid:
+        description = _text(row, "peer_node_description")
+        host, hca = host_and_hca(description)
+        seen, aggregates = HostLink(peer, peer_port, host, hca, guid, number, speed, width), is_aggregation_node(description)
+    card = None if of_switch else _card(row, guid, number, (peer, peer_port, speed, width) if up else None)
+    return PortRow(guid, number, of_switch, _text(row, "system_name"), card, seen, aggregates)
+
+
+def _card(row: Mapping[str, Any], guid: str, number: int, end: tuple[str, int, str, int] | None) -> HostLink | None:
+    """`end`: switch and port at the other one, speed and width, where it is up. None = of an aggregation node."""
+    description = _text(row, "node_description")
+    if is_aggregation_node(description) or is_aggregation_node(_text(row, "system_name")):
+        return None
+    host, hca = host_and_hca(description)
+    if not host and (name := host_and_hca(_text(row, "system_name"))[0]) and not description:
+        host, hca = name, _text(row, "dname").partition("/")[0]
+    if end is None:
+        return HostLink(guid, number, host, hca, "", 0, "", 0, False)
+    return HostLink(guid, number, host, hca, *end, True)
+
+
 class UfmReading:
     """Rows in, a snapshot out."""
 
@@ -77,32 +149,28 @@ class UfmReading:
         self._problems: list[str] = []
         self.rows = 0
 
-    def system(self, row: Mapping[str, Any]) -> None:
-        """A row of /resources/systems."""
-        guid = _guid(row, "guid", "name")
-        kind = _text(row, "type").lower()
-        if not guid:
-            self._problem("system", row)
-        elif kind in ("switch", "router", "gateway") or (not kind and _text(row, "model").lower() not in ("", "computer")):
-            name, model = _text(row, "system_name") or guid, _text(row, "model")
-            self._switch(Switch(guid, name, model, _guid(row, "system_guid") or guid))
-        elif _text(row, "state").lower() == "missing":
-            self._missing.add(host_of(_text(row, "system_name")))
+    def system(self, row: SystemRow | Unreadable) -> None:
+        """Of /resources/systems: all of them before the first port."""
+        if isinstance(row, Unreadable):
+            self._problem(row)
+        elif row.switch is not None:
+            self._switch(row.switch)
+        elif row.missing:
+            self._missing.add(row.missing)
 
-    def port(self, row: Mapping[str, Any]) -> None:
-        """A row of /resources/ports. Raises InvalidRequest at more rows than any fabric has."""
+    def port(self, row: PortRow | Unreadable) -> None:
+        """Of /resources/ports. Raises InvalidRequest at more rows than any fabric has."""
         self.rows += 1
         if self.rows > MAX_LINKS:
             raise InvalidRequest(f"more than {MAX_LINKS} ports")
-        guid = _guid(row, "guid") or _named_port(row.get("name"))[0]
-        number = _integer(row.get("number"))
-        if not guid or number < 0:
-            return self._problem("port", row)
-        if "switch" in _text(row, "description").lower() or guid in self._switches:
-            self._switch_port(row, guid, number)
+        if isinstance(row, Unreadable):
+            self._problem(row)
+        elif row.of_switch or row.guid in self._switches:
+            self._switch_port(row)
+        elif row.card is None:
+            self._aggregation.add(row.guid)
         else:
-            self._host_port(row, guid, number)
-        return None
+            self._hosts[row.guid, row.number] = row.card
 
     def snapshot(self) -> Snapshot:
         for end, link in self._backup.items():
@@ -123,37 +191,16 @@ class UfmReading:
             raise InvalidRequest(f"more than {MAX_SWITCHES} switches")
         self._switches.setdefault(switch.guid, switch)
 
-    def _host_port(self, row: Mapping[str, Any], guid: str, number: int) -> None:
-        description = _text(row, "node_description")
-        if is_aggregation_node(description) or is_aggregation_node(_text(row, "system_name")):
-            self._aggregation.add(guid)
+    def _switch_port(self, row: PortRow) -> None:
+        if row.guid not in self._switches:
+            self._switch(Switch(row.guid, row.system or row.guid))
+        seen = row.seen
+        if seen is None:
             return
-        host, hca = host_and_hca(description)
-        if not host and (name := host_and_hca(_text(row, "system_name"))[0]) and not description:
-            host, hca = name, _text(row, "dname").partition("/")[0]
-        peer, peer_port = _peer(row)
-        up = _is_up(row) and bool(peer)
-        width, speed = _speed(row)
-        if not up:
-            peer, peer_port, width, speed = "", 0, 0, ""
-        self._hosts[guid, number] = HostLink(guid, number, host, hca, peer, peer_port, speed, width, up)
-
-    def _switch_port(self, row: Mapping[str, Any], guid: str, number: int) -> None:
-        if guid not in self._switches:
-            self._switch(Switch(guid, _text(row, "system_name") or guid))
-        peer, peer_port = _peer(row)
-        if not peer or peer == guid or not _is_up(row):
+        if row.peer_aggregates:
+            self._aggregation.add(seen.card)
             return
-        width, speed = _speed(row)
-        description = _text(row, "peer_node_description")
-        if is_aggregation_node(description):
-            self._aggregation.add(peer)
-            return
-        host, hca = host_and_hca(description)
         # A switch is described as `name:port` here, a card as `host mlx5_0`: which of the two it is, its own rows say.
-        self._backup_or_trunk(HostLink(peer, peer_port, host, hca, guid, number, speed, width))
-
-    def _backup_or_trunk(self, seen: HostLink) -> None:
         a, b = (seen.switch, seen.switch_port), (seen.card, seen.port)
         ends = (*a, *b) if a[0] < b[0] else (*b, *a)
         if seen.card in self._switches or not seen.hca:
@@ -161,9 +208,9 @@ class UfmReading:
         else:
             self._backup[b] = seen
 
-    def _problem(self, what: str, row: Mapping[str, Any]) -> None:
+    def _problem(self, row: Unreadable) -> None:
         if len(self._problems) < MAX_PROBLEMS:
-            self._problems.append(f"a {what} without GUID or number: {str(row.get('name'))[:60]!r}")
+            self._problems.append(f"a {row.what} without GUID or number: {row.name!r}")
 
 
 def _text(row: Mapping[str, Any], key: str) -> str:
