@@ -94,7 +94,7 @@ async def test_kubectl_watches(
             assert await process.stdout.readline() == b"pod/b\n"
     finally:
         process.terminate()
-        await process.wait()
+        await process.communicate()
 
 
 async def test_kubectl_reads_errors(kubectl: Kubectl) -> None:

@@ -132,7 +132,29 @@ def test_ctrl_c_stops_in_order_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_killed_supervisor_takes_its_children_along_and_the_folder_can_be_used_again(tmp_path: Path) -> None:
     with up(tmp_path / "state") as running:
+        _all_services_die(running)
         running.kill()
         until(lambda: not processes_of(running.state), timeout_s=10, what="the children's end")
     with up(tmp_path / "state") as again:
         assert again.stop(signal.SIGTERM) == 0
+
+
+def _all_services_die(running: Up) -> None:
+    """The process that forked them dies, and they with it; a new one is not a fork of the supervisor, as the first is."""
+    before = running.pids()
+    services = before.keys() - {"nats-server", "kube-api"}
+    os.kill(int(Path(f"/proc/{before['binder']}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+    until(lambda: all(running.pids()[name] != before[name] for name in services), timeout_s=30, what="new processes")
+    until(lambda: running.hbox("check").returncode == 0, timeout_s=30, what="a platform that is well")
+    assert {name: running.pids()[name] for name in before.keys() - services} == {
+        name: before[name] for name in before.keys() - services
+    }
+
+
+def test_an_emulated_cluster_that_dies_ends_its_platform_which_says_why(used: Up) -> None:
+    """The last of this module: the others need it."""
+    os.kill(used.pids()["kube-api"], signal.SIGKILL)
+    until(lambda: used.process.poll() is not None, timeout_s=30, what="the platform's end")
+    assert used.process.returncode == 1
+    assert "kube-api, the emulated cluster, ended (killed by SIGKILL)" in used.err.read_text()
+    assert processes_of(used.state) == []

@@ -190,7 +190,7 @@ async def kubeconfig(tmp_path: Path) -> AsyncIterator[str]:
         await wait_established(kube, "queues.scheduling.volcano.sh")
     yield str(path)
     process.terminate()
-    await process.wait()
+    await process.communicate()  # to the end of its output: `wait` alone leaves the pipe open when the loop ends
 
 
 @pytest.fixture

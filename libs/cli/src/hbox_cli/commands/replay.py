@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ..aio import run
 from ..context import Context, command_options
 from ..exits import Exit, Faulty
 from ..output import say
-from ..platform import Layout, Plan, Platform, Running
+from ..platform import Forked, Layout, Plan, Platform, Running, forked
 from .up import POLICIES
 
 NODES_KNOWN_S = 60.0
@@ -88,30 +88,35 @@ def command(
     Where a platform runs in the state folder it is used, and what was submitted stays there to be looked at; otherwise one is brought up
     for the replay and stopped after it. Exit status 1 where the audit finds a fault, 124 where pods were left without node and verdict.
     """
-    trace = _trace(pods, nodes, profile, seed)
-    cut = trace.limited(pods=limit, nodes=limit_nodes)
     layout = Layout(ctx.state.absolute())
-    platform: list[Platform] = []
+    # Before the trace: they do not carry its pages.
+    with nullcontext(Forked()) if layout.busy else forked(cluster=kubeconfig is None) as processes:
+        trace = _trace(pods, nodes, profile, seed)
+        cut = trace.limited(pods=limit, nodes=limit_nodes)
+        platform: list[Platform] = []
 
-    def hurry() -> None:
-        for one in platform:
-            one.kill()
-        os._exit(Exit.INTERRUPTED)
+        def hurry() -> None:
+            for one in platform:
+                one.kill()
+            os._exit(Exit.INTERRUPTED)
 
-    async def work() -> dict[str, Any]:
-        async with _platform(layout, Plan(ctx.state, kubeconfig, policy=policy), platform) as (running, used_policy):
-            return await _replay(
+        async def work() -> dict[str, Any]:
+            async with _platform(layout, Plan(ctx.state, kubeconfig, policy=policy), platform, processes) as (
                 running,
-                cut,
                 used_policy,
-                departments=bool(platform) and kubeconfig is None if departments is None else departments,
-                namespace=namespace,
-                rate=rate or 0.0,
-                wait_s=wait_s,
-                whole=limit is None and limit_nodes is None,
-            )
+            ):
+                return await _replay(
+                    running,
+                    cut,
+                    used_policy,
+                    departments=bool(platform) and kubeconfig is None if departments is None else departments,
+                    namespace=namespace,
+                    rate=rate or 0.0,
+                    wait_s=wait_s,
+                    whole=limit is None and limit_nodes is None,
+                )
 
-    content = run(work, hurry=hurry)
+        content = run(work, hurry=hurry)
     target = report or layout.report
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -139,8 +144,8 @@ def _trace(pods: Path | None, nodes: Path | None, profile: str | None, seed: int
 
 
 @asynccontextmanager
-async def _platform(layout: Layout, plan: Plan, kept: list[Platform]) -> AsyncIterator[tuple[Running, str]]:
-    """The platform that runs in the folder, else one of our own; and its policy."""
+async def _platform(layout: Layout, plan: Plan, kept: list[Platform], processes: Forked) -> AsyncIterator[tuple[Running, str]]:
+    """The platform that runs in the folder, else one of our own, made of these processes; and its policy."""
     if layout.busy:
         running = layout.running()
         if SCHEDULER_NAME not in running.scheduler_names:
@@ -153,7 +158,7 @@ async def _platform(layout: Layout, plan: Plan, kept: list[Platform]) -> AsyncIt
         yield running, running.policy
         return
     began = time.monotonic()
-    async with Platform.run(plan, say) as platform:
+    async with Platform.run(plan, say, processes) as platform:
         kept.append(platform)
         say(f"platform ready in {time.monotonic() - began:.1f} s")
         yield platform.running, plan.policy

@@ -19,7 +19,7 @@ from ..aio import Interrupted, run
 from ..context import Context, command_options
 from ..exits import Exit
 from ..output import say
-from ..platform import Api, Plan, Platform
+from ..platform import Api, Plan, Platform, forked
 
 POLICIES = ("binpack", "least-waste", "fgd")
 
@@ -168,7 +168,7 @@ def command(
 
     async def serve() -> None:
         nonlocal platform
-        async with Platform.run(plan, _tell) as platform:
+        async with Platform.run(plan, _tell, processes) as platform:
             running = platform.running
             await _make(wanted, running.kubeconfig, LEVELS if levels and kubeconfig is None else {})
             print(
@@ -184,7 +184,8 @@ def command(
         os._exit(Exit.INTERRUPTED)
 
     try:
-        run(serve, hurry=hurry)
+        with forked(cluster=plan.emulated) as processes:
+            run(serve, hurry=hurry)
     except Interrupted:
         say("stopped")
     return Exit.OK

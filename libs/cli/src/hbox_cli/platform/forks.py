@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
@@ -13,6 +13,7 @@ from signal import SIGKILL, SIGTERM
 from hbox_common.errors import Unavailable
 
 from . import child
+from .early import ONE_THREAD, Early
 
 _READY_S = 60.0
 _FORK_S = 60.0  #: with imports before the first
@@ -50,13 +51,17 @@ class Forked:
 
 
 class Forks:
-    """Starts services by fork, while `running`. A zygote that dies takes its services along, and is started again at the next order."""
+    """Starts services by fork, while `running`. A zygote that dies takes its services along, and is started again at the next order.
 
-    def __init__(self, env: Mapping[str, str], log: Path) -> None:
-        # No service multiplies matrices; threads of a library would make the fork unsafe.
-        self._env = dict(env) | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        self._log = log
-        self._process: asyncio.subprocess.Process | None = None
+    `early`: one that is there already.
+    """
+
+    def __init__(self, env: Mapping[str, str], log: Path, early: Early | None = None) -> None:
+        self._env = dict(env) | ONE_THREAD
+        self._log, self._early = log, early
+        self._process: child.Child | None = None
+        self._orders = -1  #: the zygote's standard input
+        self._said = asyncio.StreamReader()  #: its standard output
         self._wanted = asyncio.Event()
         self._ready = asyncio.Event()
         self._born: dict[str, asyncio.Future[Forked]] = {}
@@ -75,22 +80,36 @@ class Forks:
                 hearing.cancel()
 
     async def _start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = await child.execute(
-                [sys.executable, "-m", "hbox_cli.platform.zygote"],
-                env=self._env,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log.fileno(),
-            )
+        if self._early is not None:
+            early, self._early = self._early, None
+            early.tell({"log": str(self._log)})
+            self._process, self._orders, says = early, os.dup(early.orders), os.dup(early.says)
+        else:
+            reads, self._orders = os.pipe()
+            says, writes = os.pipe()
+            with self._log.open("ab") as log:
+                self._process = await child.execute(
+                    [sys.executable, "-m", "hbox_cli.platform.zygote"],
+                    env=self._env,
+                    stdin=reads,
+                    stdout=writes,
+                    stderr=log.fileno(),
+                )
+            os.close(reads)
+            os.close(writes)
+        self._said = asyncio.StreamReader()
+        said = self._said
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(said), os.fdopen(says, "rb", buffering=0)
+        )
 
     async def _hear_all(self) -> None:
         while True:
             assert self._process is not None
-            assert self._process.stdout is not None
-            async for line in self._process.stdout:
+            async for line in self._said:
                 self._hear(json.loads(line))
             await self._process.wait()
+            os.close(self._orders)
             self._bury()
             self._wanted.clear()
             await self._wanted.wait()
@@ -102,12 +121,11 @@ class Forks:
         try:
             async with asyncio.timeout(_READY_S):
                 await self._ready.wait()
-            assert self._process is not None
-            assert self._process.stdin is not None
             born: asyncio.Future[Forked] = asyncio.get_running_loop().create_future()
             self._born[name] = born
             order = {"name": name, "module": module, "env": dict(env), "log": str(log)}
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            with suppress(BrokenPipeError):  # it has just ended, and we are about to hear of it
+                os.write(self._orders, json.dumps(order).encode() + b"\n")
             async with asyncio.timeout(_FORK_S):
                 return await born
         except TimeoutError as e:

@@ -27,13 +27,14 @@ from hbox_common.ports import reserved
 
 from ..exits import leaf
 from ..services import ON_NODES, PAIRED, SERVICES
-from . import child, logs, probe
+from . import child, early, logs, probe
 from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from .brokers import PORTS, Broker, brokers, commands
+from .early import Early
 from .forks import Forks
 from .layout import Layout, Running
 
-CLUSTER = "kube-api"
+CLUSTER, SANDBOX = "kube-api", "hbox_sandbox"
 
 #: A service's own drain takes 10 s at most (hbox_common.runtime).
 GRACE_S = 12.0
@@ -109,6 +110,7 @@ class Kept:
     port: int
     restart: bool = True
     module: str = ""  #: forked from the zygote, where that is possible, as `python -m module`
+    early: Early | None = None  #: one that waits to become this
     process: child.Child | None = None
     started_at: float = 0.0
     log_from: int = 0  #: where the log of this start begins
@@ -129,12 +131,15 @@ class Platform:
     _stopping: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _forks: Forks | None = None
+    _early: early.Forked = field(default_factory=early.Forked)
     _kubeconfigs: Mapping[str, str] | None = None  #: of services with an identity of their own; None: all use the platform's
 
     @classmethod
     @asynccontextmanager
-    async def run(cls, plan: Plan, say: Callable[[str], None]) -> AsyncIterator["Platform"]:
-        """The platform, from ready to stopped.
+    async def run(
+        cls, plan: Plan, say: Callable[[str], None], processes: early.Forked | None = None
+    ) -> AsyncIterator["Platform"]:
+        """The platform, from ready to stopped. `processes`: those that are there already (`early.forked`), which then need not be started.
 
         Raises Conflict when the folder is taken, InvalidRequest for wrong settings, Unavailable when broker, cluster or a service does not
         come up, and HBoxError when the emulated cluster dies; all with the process' own last words.
@@ -146,6 +151,7 @@ class Platform:
         with layout.locked(), reserved(len(plan.processes) + PORTS * own + 1) as ports:
             several = brokers(layout, own, ports[len(plan.processes) :]) if own else []
             platform = cls(layout, plan, say, _address(layout, plan, ports, several), several, ports[-1])
+            platform._early = processes or platform._early
             layout.forget()
             try:
                 async with platform._zygote(), asyncio.TaskGroup() as tasks:
@@ -242,7 +248,7 @@ class Platform:
             yield
             return
         env = dict(os.environ) | {"HBOX_STATE": str(self.layout.folder)}
-        async with Forks(env, self.layout.log("zygote")).running() as self._forks:
+        async with Forks(env, self.layout.log("zygote"), self._early.zygote).running() as self._forks:
             yield
 
     async def _keep(self, tasks: asyncio.TaskGroup, kept: Kept) -> None:
@@ -252,7 +258,13 @@ class Platform:
 
     async def _spawn(self, kept: Kept) -> None:
         kept.log_from = kept.log.stat().st_size if kept.log.exists() else 0
-        if kept.module and self._forks is not None:
+        if kept.early is not None:
+            kept.log.touch()  # as `child.spawn` makes it: it is read from now on
+            kept.early.tell(
+                {"name": kept.name, "module": kept.module, "argv": kept.argv[3:], "env": kept.env, "log": str(kept.log)}
+            )
+            kept.process, kept.early = kept.early, None
+        elif kept.module and self._forks is not None:
             kept.process = await self._forks.spawn(kept.name, kept.module, env=kept.env, log=kept.log)
         else:
             kept.process = await child.spawn(kept.argv, env=kept.env, log=kept.log)
@@ -311,10 +323,13 @@ class Platform:
 
     def _cluster(self) -> Kept:
         port = self._cluster_port
-        argv = [sys.executable, "-m", "hbox_sandbox", "--port", str(port), "--kubeconfig-out", str(self.layout.kubeconfig)]
+        argv = [sys.executable, "-m", SANDBOX, "--port", str(port), "--kubeconfig-out", str(self.layout.kubeconfig)]
         argv += ["--time-scale", str(self.plan.time_scale), "--kubelet-roots", str(self.layout.kubelets)]
         self.layout.kubeconfig.unlink(missing_ok=True)
-        return Kept(CLUSTER, argv, dict(os.environ), self.layout.log(CLUSTER), port, restart=False)
+        kept = Kept(CLUSTER, argv, dict(os.environ), self.layout.log(CLUSTER), port, restart=False)
+        if (waits := self._early.cluster) is not None:
+            kept.module, kept.early = SANDBOX, waits
+        return kept
 
     def _program(self, control_plane: ControlPlane, name: str) -> Kept:
         return Kept(name, control_plane.argv(name), dict(os.environ), self.layout.log(name), port=0)

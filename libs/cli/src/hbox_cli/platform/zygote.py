@@ -7,9 +7,9 @@ metrics and read their settings.
 What not all services need is imported before the first that does is forked: those forked earlier do not carry its pages, and one that starts again
 finds it there.
 
-On standard input come orders, one JSON object a line: {"name", "module", "env", "log"}. On standard output go {"ready": true} once, then for
-each order {"name", "pid"}, and for each end {"ended": pid, "returncode": n}. No thread and no event loop lives here, so that a fork is safe. Every child
-dies with this process, and this one with the supervisor (PR_SET_PDEATHSIG), however that ends.
+On standard input come orders, one JSON object a line: {"name", "module", "env", "log"}; {"log"} alone is where its own errors go. On standard output
+go {"ready": true} once, then for each order {"name", "pid"}, and for each end {"ended": pid, "returncode": n}. No thread and no event loop lives
+here, so that a fork is safe. Every child dies with this process, and this one with the supervisor (PR_SET_PDEATHSIG), however that ends.
 """
 
 import gc
@@ -69,11 +69,23 @@ def main() -> NoReturn:
                 sys.exit(0)  # the supervisor is gone, or done with us
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
-                if (order := _fork(json.loads(line))) is not None:
+                said = json.loads(line)
+                if "module" not in said:
+                    _write_to(said["log"], 2)
+                elif (order := _fork(said)) is not None:
                     selector.close()
                     woken.close()
                     wake.close()
                     _become(order)
+
+
+def become_as_told() -> NoReturn:
+    """Take one order from standard input, when it comes, and be that. For a process that was forked before anybody knew what is to run."""
+    with open(0, "rb", buffering=0, closefd=False) as orders:
+        line = orders.readline()
+    if not line:
+        sys.exit(0)
+    _become(json.loads(line))
 
 
 def _bring(modules: Sequence[str]) -> None:
@@ -101,21 +113,27 @@ def _fork(order: dict[str, Any]) -> dict[str, Any] | None:
 def _become(order: dict[str, Any]) -> NoReturn:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setsid()
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     rename(order["name"])
-    log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
-    os.close(log)
+    os.dup2(nothing, 0)
     os.close(nothing)
+    _write_to(order["log"], 1, 2)
     os.environ.clear()
     os.environ.update(order["env"])
     # The default was computed on import, before the fork, and would be the same for all.
     os.environ["HBOX_INSTANCE"] = f"{socket.gethostname()}-{os.getpid()}"
-    sys.argv[:] = [order["module"]]
+    sys.argv[:] = [order["module"], *order.get("argv", ())]
     runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
     sys.exit(0)
+
+
+def _write_to(log: str, *targets: int) -> None:
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for target in targets:
+        os.dup2(file, target)
+    os.close(file)
 
 
 def _reap() -> None:

@@ -1,0 +1,136 @@
+"""Processes that a command forks of itself before it has an event loop: the zygote, and the emulated cluster.
+
+Supervisor, zygote and cluster need the same libraries, most of a second of a processor each. Here that second is paid once. Forking is safe only while
+there is one thread and no event loop, so these are forked first, and told what to be by a line on their standard input when that is known; one
+that is never told ends with this process. One that ends is started again as any other, by exec; so it is where there is no early one.
+"""
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from typing import Any, NoReturn
+
+from . import child, zygote
+
+#: No service multiplies matrices; threads of a library would make a fork unsafe.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+#: Where the kernel has no pidfd.
+_LOOK_AGAIN_S = 0.05
+
+
+@dataclass(slots=True)
+class Early:
+    """One that waits; a `child.Child`. `orders` and `says`: our ends of its standard input and output; whoever is told of it closes them."""
+
+    pid: int
+    orders: int
+    says: int
+    returncode: int | None = None
+
+    def tell(self, order: dict[str, Any]) -> None:
+        """What it is to be. One that has ended is not told."""
+        with suppress(BrokenPipeError):
+            os.write(self.orders, json.dumps(order).encode() + b"\n")
+
+    async def wait(self) -> int:
+        while not self._reap():
+            try:
+                pidfd = os.pidfd_open(self.pid)
+            except (AttributeError, OSError):  # the kernel has none; or somebody else who waits has just reaped it
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
+            loop, ended = asyncio.get_running_loop(), asyncio.Event()
+            loop.add_reader(pidfd, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(pidfd)
+                os.close(pidfd)
+        assert self.returncode is not None
+        return self.returncode
+
+    def terminate(self) -> None:
+        self._signal(SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(SIGKILL)
+
+    def _signal(self, sig: int) -> None:
+        if self.returncode is None:  # until it is reaped, below, its number is nobody else's
+            os.kill(self.pid, sig)
+
+    def _reap(self, options: int = os.WNOHANG) -> bool:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode is not None
+
+    def close(self) -> None:
+        """At the end: it has ended, or was never told what to be."""
+        self.kill()
+        self._reap(0)
+        os.close(self.orders)
+        os.close(self.says)
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """What a platform can have of processes that are there already."""
+
+    zygote: Early | None = None
+    cluster: Early | None = None
+
+
+@contextmanager
+def forked(*, cluster: bool) -> Iterator[Forked]:
+    """Call it before there is an event loop; where there are threads, be they a library's, or no Linux, there is nothing. `cluster`: whether an emulated one
+    is needed."""
+    if sys.platform != "linux" or len(list(Path("/proc/self/task").iterdir())) > 1:
+        yield Forked()
+        return
+    for module in zygote.SHARED:
+        importlib.import_module(module)
+    made = [_fork(zygote.main)]
+    if cluster:
+        made.append(_fork(zygote.become_as_told))
+    try:
+        yield Forked(*made)
+    finally:
+        for one in made:
+            one.close()
+
+
+def _fork(run: Callable[[], NoReturn]) -> Early:
+    parent = os.getpid()
+    reads, orders = os.pipe()
+    says, writes = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(reads)
+        os.close(writes)
+        return Early(pid, orders, says)
+    child.die_with(parent)
+    os.setsid()
+    os.environ.update(ONE_THREAD)
+    os.umask(0o077)  # as that of the processes that are started later (`Layout.prepare`)
+    os.dup2(reads, 0)
+    os.dup2(writes, 1)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    # Not those of a command, which take out what a terminal would obey.
+    assert sys.__stdout__ is not None
+    assert sys.__stderr__ is not None
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    try:
+        run()
+    except Exception:  # noqa: BLE001  the command would take it for its own
+        traceback.print_exc()
+    sys.exit(1)
