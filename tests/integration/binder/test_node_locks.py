@@ -143,6 +143,56 @@ def replace_client(rule: Rule) -> Rule:
     return rule
 
 
+async def test_killed_after_the_lock_its_pod_comes_before_one_whose_decision_is_heard_first(world: BinderWorld) -> None:
+    """The decision of the pod that has the lock was not acknowledged: the broker hands it over again a second and a half later."""
+    await nodes(world, "n1")
+    first, second = on(await a_pod(world, "a")), on(await a_pod(world, "b"), card=1)
+    world.faults(replace_client(Rule(verb="create", resource="pods/binding", latency_s=30.0)))
+    async with kubelets(world):
+        async with world.process() as binder:
+            await world.decide(first)
+            await until(lambda: world.api.faults.fired == [1], timeout_s=30)
+            binder.kill()
+        world.faults()
+        await world.decide(second)
+        async with world.binder():
+            await until(lambda: BindOutcome.UNKNOWN in world.said(second) or BindOutcome.BOUND in world.said(second))
+            await runs(world, "a", "b", timeout_s=20)
+            await unlocked(world)
+
+
+@pytest.mark.parametrize("takes_labels", [False, True])
+async def test_the_label_is_written_where_the_api_server_leaves_it_out_of_the_binding(
+    world: BinderWorld, *, takes_labels: bool
+) -> None:
+    world.api.cluster.pod_topology_labels = takes_labels
+    await nodes(world, "n1")
+    pods = [await a_pod(world, f"p{i}") for i in range(6)]
+    binds = [on(pod, card=i) for i, pod in enumerate(pods)]
+    world.faults(replace_client(Rule(verb="patch", resource="pods/status")))
+    async with kubelets(world), world.binder():
+        await world.decide(*binds)
+        for bind in binds:
+            assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+            assert (await world.seen(bind.pod)).metadata.labels["hami.io/vgpu-node"] == "n1", "no outcome before it is there"
+    assert world.api.faults.fired == [0 if takes_labels else 6]
+
+
+async def test_a_burst_that_goes_well_asks_little_of_the_api_server(world: BinderWorld) -> None:
+    await nodes(world, "n1")
+    pods = await asyncio.gather(*(a_pod(world, f"p{i}") for i in range(24)))
+    names = ("patch", "nodes"), ("create", "pods/binding"), ("get", "pods"), ("get", "nodes")
+    world.faults(*(replace_client(Rule(verb=verb, resource=resource)) for verb, resource in names))
+    async with kubelets(world), world.binder():
+        await world.decide(*(on(pod, card=i % 8) for i, pod in enumerate(pods)))
+        await runs(world, *(f"p{i}" for i in range(24)))
+        await unlocked(world)
+    locks, bindings, reads, of_nodes = world.api.faults.fired
+    assert (locks, bindings) == (24, 24)
+    assert reads < 24, "a sample is read"
+    assert of_nodes < 12, "the watch tells; only a lock that stands for a second is looked into"
+
+
 async def test_killed_after_the_lock_of_a_pod_that_is_revoked_it_leaves_no_lock(world: BinderWorld) -> None:
     await nodes(world, "n1")
     pod = await a_pod(world, "a")
@@ -157,7 +207,7 @@ async def test_killed_after_the_lock_of_a_pod_that_is_revoked_it_leaves_no_lock(
     async with world.binder():
         await world.decide(an_evict(pod, EvictKind.REVOKE))
         assert (await world.settled(an_evict(pod, EvictKind.REVOKE))).outcome is BindOutcome.REVOKED
-        await unlocked(world)
+        await unlocked(world, timeout_s=5.0)
 
 
 async def test_a_pod_deleted_in_allocation_frees_its_node(world: BinderWorld) -> None:

@@ -67,6 +67,7 @@ class BinderMachine(RuleBasedStateMachine):
         )
         self.turn: DecisionId | None = None  #: whose it is on GPU
         self.locked = False  #: whether GPU may be, by a pod whose turn is over
+        self.holder = ""  #: the pod that has that lock, where it is known and unbound
         self.now = 0.0
         self.epoch = 1
         self.under_way: dict[DecisionId, Start] = {}
@@ -86,7 +87,8 @@ class BinderMachine(RuleBasedStateMachine):
                     self.under_way[asked.id] = effect
                     if effect.call.verb is Verb.BIND and isinstance(asked, Bind) and asked.node == GPU:
                         assert effect.call.locked
-                        assert not self.locked, "bound to a node in allocation"
+                        assert not self.locked or asked.pod == self.holder, "bound to a node in allocation"
+                        self.locked, self.holder = False, ""
                         assert self.turn in (None, asked.id), "two pods in allocation on a node"
                         self.turn = asked.id
                 case Report():
@@ -98,7 +100,7 @@ class BinderMachine(RuleBasedStateMachine):
                         self.owed.discard(said.decision)
                 case Unlock():
                     assert effect.bind.id == self.turn
-                    self.turn, self.locked = None, True
+                    self.turn, self.locked, self.holder = None, True, ""
                 case Acknowledge():
                     if effect.stale:
                         self.owed.discard(effect.decision)
@@ -149,14 +151,17 @@ class BinderMachine(RuleBasedStateMachine):
         id_ = data.draw(st.sampled_from(sorted(self.under_way)))
         call = self.under_way.pop(id_).call
         finding = data.draw(st.sampled_from(FINDINGS[call.verb]))
+        answer = Answer(finding)
         if finding is Finding.LOCKED and call.locked:
             self.turn, self.locked = None, True
-        self.step(Answered(id_, Answer(finding)))
+            self.holder = data.draw(st.sampled_from(["", "p1", "p2", "p3", "somebody"]))
+            answer = Answer(finding, holder=("ml", self.holder) if self.holder else None)
+        self.step(Answered(id_, answer))
 
     @precondition(lambda self: self.locked)
     @rule()
     def the_lock_is_gone(self) -> None:
-        self.locked = False
+        self.locked, self.holder = False, ""
         self.step(Unlocked(GPU))
 
     @rule(seconds=st.floats(0.0, 15.0))

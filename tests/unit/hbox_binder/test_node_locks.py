@@ -96,6 +96,57 @@ def test_who_finds_the_node_locked_is_still_the_next() -> None:
     assert started(desk.step(Unlocked(N1))) == ["bind a"]
 
 
+def locked_by(pod: str) -> Answer:
+    return Answer(Finding.LOCKED, holder=("ml", pod))
+
+
+def test_the_pod_that_has_the_lock_already_comes_first() -> None:
+    """A binder that was killed locked the node for c, and nobody else would ever release it."""
+    desk = Desk("NVIDIA")
+    a, b, c = a_bind("a"), a_bind("b"), a_bind("c")
+    desk.decide(a, b, c)
+    assert started(desk.step(Answered(a.id, locked_by("c")))) == ["bind c"]
+    assert started(desk.answer(c, Finding.BOUND)) == []
+    assert started(desk.step(Unlocked(N1))) == ["bind a"]
+
+
+def test_the_pod_that_has_the_lock_comes_first_whenever_its_decision_comes() -> None:
+    desk = Desk("NVIDIA")
+    a, b, c = a_bind("a"), a_bind("b"), a_bind("c")
+    desk.decide(a, b)
+    assert started(desk.step(Answered(a.id, locked_by("c")))) == []
+    assert desk.decide(c) == ["bind c"]
+    assert desk.core.in_line == 2
+
+
+def test_two_that_each_say_the_other_has_the_lock_do_not_go_on_for_ever() -> None:
+    desk = Desk("NVIDIA")
+    a, b = a_bind("a"), a_bind("b")
+    desk.decide(a, b)
+    assert started(desk.answer(a, Finding.LOCKED)) == [], "locks of several pods have no holder"
+    assert started(desk.step(Unlocked(N1))) == ["bind a"]
+
+
+def test_a_lock_that_a_bound_pod_had_lets_nobody_in_before_it_is_gone() -> None:
+    desk = Desk("NVIDIA")
+    a, b = a_bind("a"), a_bind("b")
+    desk.decide(a)
+    desk.answer(a, Finding.BOUND)
+    assert desk.decide(b) == []
+
+
+def test_a_node_that_waits_for_its_next_pod_comes_before_the_rest_of_the_line() -> None:
+    desk = Desk("NVIDIA")
+    desk.cards.see(state(N2))  # without a plugin
+    desk.core.limits = Limits(slots=2, urgent_slots=0)
+    a, b = a_bind("a"), a_bind("b")
+    others = [a_bind(f"other-{i}", N2) for i in range(4)]
+    assert desk.decide(a, others[0], b, *others[1:]) == ["bind a", "bind other-0"]
+    assert started(desk.answer(a, Finding.BOUND)) == ["bind other-1"]
+    assert started(desk.step(Unlocked(N1))) == []
+    assert started(desk.answer(others[0], Finding.BOUND)) == ["bind b"]
+
+
 @pytest.mark.parametrize(("finding", "outcome"), [(Finding.GONE, BindOutcome.GONE), (Finding.ELSEWHERE, BindOutcome.CONFLICT)])
 def test_a_bind_of_which_nothing_came_unlocks_its_node(finding: Finding, outcome: BindOutcome) -> None:
     desk = Desk("NVIDIA")

@@ -64,6 +64,23 @@ def test_a_bound_pod_runs_and_succeeds_after_its_scaled_duration(world: World) -
     assert world.phase("a") == "Succeeded"
 
 
+def test_plugins_are_called_when_kubelet_admits_a_pod_and_not_when_it_runs(world: World) -> None:
+    node = world.cluster.find(NODES, "", "n1")
+    notes = {"hami.io/node-nvidia-register": "GPU-0,10,81920,100,A100,0,true:", "hami.io/mutex.lock": "x,default,a"}
+    change(world.cluster, NODES, node, lambda obj: obj["metadata"].update(annotations=notes))
+    spec = {"containers": [{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    meta = {"name": "a", "annotations": {"hami.io/vgpu-devices-to-allocate": "GPU-0,NVIDIA,1000,10:;"}}
+    create(world.cluster, Target(PODS, "default", ""), {"metadata": meta, "spec": spec}, Options())
+    bind(
+        world.cluster, Target(PODS, "default", "a", "binding"), {"metadata": {"name": "a"}, "target": {"name": "n1"}}, Options()
+    )
+    world.after(0.0)
+    assert world.phase("a") == "Pending"
+    assert "hami.io/mutex.lock" not in world.cluster.find(NODES, "", "n1").load()["metadata"]["annotations"]
+    world.after(1.0)
+    assert world.phase("a") == "Running"
+
+
 @pytest.mark.parametrize("text", [None, "soon", "nan", "inf", "-1"])
 def test_a_pod_without_a_proper_duration_runs_for_ever(world: World, text: str | None) -> None:
     world.add_pod("a", run_seconds=text)

@@ -3,7 +3,9 @@ from typing import Any
 import pytest
 
 from hbox_common.events import NodeStateChanged, encode
+from hbox_common.kube import Metadata, Node
 from hbox_common.model import Generation, NodeName, NodeState, Taint, TaintEffect
+from hbox_topology.adapters.objects import node_facts
 from hbox_topology.core.facts import NodeFacts
 from hbox_topology.core.inventory import Inventory, Observed
 from hbox_topology.core.node import INVENTORY_WARNING, read_node
@@ -71,6 +73,15 @@ def test_a_broken_register_leaves_the_node_without_cards_and_with_a_warning_cond
     assert "nvidia.com/gpu" not in reading.state.allocatable
     assert reading.state.conditions[INVENTORY_WARNING] == "True"
     assert "hami.io/node-nvidia-register" in reading.warnings[0]
+
+
+def test_a_lock_of_a_node_in_allocation_is_no_fact_of_it() -> None:
+    def of(**annotations: str) -> NodeFacts:
+        return node_facts(Node(Metadata("n1", "u", annotations={"hami.io/node-nvidia-register": "x", **annotations})))
+
+    locks = {"hami.io/mutex.lock": "2026-01-01T00:00:00Z,default,a", "cambricon.com/dsmlu.lock": "2026-01-01T00:00:00Z"}
+    assert of(**locks) == of()
+    assert of(**{"hami.io/node-nvidia-register": "y"}) != of()
 
 
 def test_an_unreadable_amount_promises_nothing_and_is_named() -> None:

@@ -23,6 +23,7 @@ from hbox_common.runtime import Condition, Health, connected
 
 from .adapters.epochs import Epochs, asking
 from .adapters.nodes import NodeWorker
+from .adapters.podlabels import AT_ONCE as LABELS_AT_ONCE
 from .adapters.pooltaints import PoolTaints
 from .adapters.reading import AT_ONCE, PodDesk
 from .core import Binder, NodeCards
@@ -48,7 +49,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
     """The service, until cancelled."""
     async with (
         KubeClient.connect(
-            settings.kubeconfig, user_agent="hbox-binder", connections=settings.concurrency + AT_ONCE + 8
+            settings.kubeconfig, user_agent="hbox-binder", connections=settings.concurrency + AT_ONCE + LABELS_AT_ONCE + 8
         ) as client,
         connected(settings) as bus,
     ):

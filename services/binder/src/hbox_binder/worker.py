@@ -18,6 +18,7 @@ from . import metrics
 from .adapters.cluster import carry_out
 from .adapters.epochs import Epochs
 from .adapters.nodelocks import NodeLocks
+from .adapters.podlabels import PodLabels
 from .core import (
     Acknowledge,
     Answer,
@@ -78,6 +79,7 @@ class Worker:
         self.core = core
         self._cards = cards
         self._locks = NodeLocks(client, on_free=self._freed, waited_for=core.waits_to_bind, expires_s=lock_expires_s)
+        self._labels = PodLabels(client)
         self._taken_grace_s, self._notice_s = taken_grace_s, notice_s
         self._client, self._on_kube, self._epochs = client, on_kube, epochs
         self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(
@@ -97,6 +99,7 @@ class Worker:
             self._group.create_task(self._outcomes.run())
             self._group.create_task(self._keep_time())
             self._group.create_task(self._locks.run())
+            self._group.create_task(self._labels.run())
 
     async def see(self, deliveries: Sequence[Delivery]) -> None:
         """What nodes are like now."""
@@ -149,7 +152,10 @@ class Worker:
                 case Unlock():
                     self._group.create_task(self._unlock(effect.bind))
                 case Report():
-                    self._outcomes.hand_in(effect.outcome).add_done_callback(partial(self._stored, effect))
+                    if (writing := self._labels.writing(effect.outcome.decision)) is None:
+                        self._hand_in(effect)
+                    else:
+                        writing.add_done_callback(partial(self._labelled, effect))
                 case Acknowledge():
                     if effect.stale:
                         metrics.STALE.inc()
@@ -184,6 +190,7 @@ class Worker:
             call,
             cards=self._cards,
             locks=self._locks,
+            labels=self._labels,
             taken_grace_s=self._taken_grace_s,
             notice_s=self._notice_s,
             now=started,
@@ -202,6 +209,14 @@ class Worker:
         self._step(Answered(decision.id, answer))
         if isinstance(decision, Bind):
             self._freed(decision.node)
+        if call.verb is Verb.FENCE and answer.finding is Finding.UNBOUND:
+            await self._leave_no_lock(decision.namespace, decision.pod)
+
+    async def _leave_no_lock(self, namespace: str, pod: str) -> None:
+        """Of a pod that will not be bound: a binder that was killed may have locked a node for it."""
+        for node in self._locks.held_by(namespace, pod):
+            if not self.core.waits_to_bind(namespace, pod):
+                await self._locks.release(node, namespace=namespace, pod=pod)
 
     async def _unlock(self, bind: Bind) -> None:
         await self._locks.release(bind.node, namespace=bind.namespace, pod=bind.pod)
@@ -218,6 +233,13 @@ class Worker:
         steps.add(call, started, took_s)
         if not waiting:
             steps.record()
+
+    def _labelled(self, report: Report, writing: "asyncio.Task[None]") -> None:
+        if not writing.cancelled():
+            self._hand_in(report)
+
+    def _hand_in(self, report: Report) -> None:
+        self._outcomes.hand_in(report.outcome).add_done_callback(partial(self._stored, report))
 
     def _stored(self, report: Report, stored: "asyncio.Future[None]") -> None:
         if stored.cancelled():

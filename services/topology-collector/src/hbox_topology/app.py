@@ -153,7 +153,10 @@ class TopologyCollector:
         for delta in deltas:
             if delta.new is not None:
                 self._images.observe(NodeName(delta.new.metadata.name), images_of(delta.new))
-                self._observe(delta.new)
+                if delta.old is not None and node_facts(delta.old) == node_facts(delta.new):
+                    metrics.QUIET.inc()  # a heartbeat, or a lock: most of what happens to nodes
+                else:
+                    self._observe(delta.new)
             else:
                 assert delta.old is not None
                 self._images.observe(NodeName(delta.old.metadata.name), ())

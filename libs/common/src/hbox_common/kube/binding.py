@@ -39,6 +39,9 @@ class BindResult:
     retry_after_s: float | None = None  #: the server's wish, with UNKNOWN
 
 
+_NO_LABELS: Mapping[str, str] = {}
+
+
 def _never(_pod: Pod) -> bool:
     return False
 
@@ -52,15 +55,17 @@ async def bind(
     resource_version: str,
     node: str,
     annotations: Mapping[str, str],
+    labels: Mapping[str, str] = _NO_LABELS,
     may_retry: Callable[[Pod], bool] = _never,
 ) -> BindResult:
     """Binds the pod to `node`; calling it again with the same arguments is safe.
 
+    `labels`: an API server without PodTopologyLabelsAdmission (alpha up to 1.34) leaves them out (`label` writes them).
     `annotations` should hold `hbox.io/claim`, by which an unclear outcome is recognised as ours. `may_retry`: asked once, with the
     pod as it is now, when it is found unbound; on True the binding is sent again, fenced by the pod's new resourceVersion.
     Raises nothing but Bug: every failure is an outcome.
     """
-    wanted = _Wanted(namespace, name, uid, node, annotations)
+    wanted = _Wanted(namespace, name, uid, node, annotations, labels)
     sent = await _post(client, wanted, resource_version)
     if isinstance(sent, BindResult):
         return sent
@@ -93,6 +98,7 @@ class _Wanted:
     uid: str
     node: str
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,7 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
             "uid": wanted.uid,
             "resourceVersion": resource_version,
             "annotations": wanted.annotations,
+            **({"labels": wanted.labels} if wanted.labels else {}),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": wanted.node},
     }
@@ -171,7 +178,7 @@ def _bears(pod: Pod, annotations: Mapping[str, str]) -> bool:
 
 
 async def label(client: KubeClient, *, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> None:
-    """Write these labels on the pod, after its binding: a Binding's own are left out by an API server without PodTopologyLabelsAdmission (alpha up to 1.34).
+    """Write these labels on the pod, after its binding: where the API server leaves a Binding's own out.
     With its status, by which the API server takes labels too: that needs no right to write on pods. Where it does not work out nothing waits for it. Raises
     nothing but Bug."""
     body = {"metadata": {"uid": uid, "labels": dict(labels)}}

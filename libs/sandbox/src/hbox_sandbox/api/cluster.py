@@ -20,10 +20,12 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(slots=True)
 class Cluster:
-    """All that a request may read or change. `clock`: seconds since 1970; `random`: uids and generated names."""
+    """All that a request may read or change. `clock`: seconds since 1970; `random`: uids and generated names. `pod_topology_labels`: as with the feature gate
+    PodTopologyLabelsAdmission (alpha, and off, up to Kubernetes 1.34) a pod gets the labels of its Binding."""
 
     clock: Callable[[], float]
     random: Random
+    pod_topology_labels: bool = False
     store: Store = field(default_factory=Store)
     registry: Registry = field(default_factory=Registry)
 

@@ -15,7 +15,7 @@ _MAX_DISRUPTED = 2000
 
 
 def bind(cluster: Cluster, target: Target, body: Any, options: Options) -> Written:
-    """POST pods/NAME/binding. One write sets the node, the Binding's annotations (not its labels: PodTopologyLabelsAdmission is off), and PodScheduled. 409
+    """POST pods/NAME/binding. One write sets the node, the Binding's annotations (its labels with `pod_topology_labels` alone), and PodScheduled. 409
     when the pod's uid or resourceVersion is not the Binding's, or the pod is deleted, bound or gated. Nobody asks whether the node exists."""
     if not isinstance(body, dict) or body.get("kind", "Binding") != "Binding":
         raise bad_request("not a Binding object")
@@ -52,6 +52,8 @@ def _assign(cluster: Cluster, current: Version, pod: Json, node: str, binding: J
     pod["spec"]["nodeName"] = node
     if binding.get("annotations"):
         pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **binding["annotations"]}
+    if cluster.pod_topology_labels and binding.get("labels"):
+        pod["metadata"]["labels"] = {**(pod["metadata"].get("labels") or {}), **binding["labels"]}
     set_condition(pod, {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": cluster.now()})
     cluster.store.replace(PODS.storage, current, pod)
 

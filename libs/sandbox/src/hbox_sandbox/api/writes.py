@@ -237,9 +237,8 @@ def commit(cluster: Cluster, target: Target, current: Version, new: Json, option
 def change(cluster: Cluster, resource: ResourceType, current: Version, mutate: Callable[[Json], None]) -> Version:
     """A write by the control plane itself (kubelets, controllers): no isolation, no checks, no ownership; a no-op stores nothing."""
     obj = current.load()
-    before = copy.deepcopy(obj)
     mutate(obj)
-    if obj == before:
+    if obj == current.load():
         return current
     if current.deleting and not obj["metadata"].get("finalizers") and not _still_terminating(resource, obj):
         return cluster.store.remove(resource.storage, current, obj)

@@ -10,7 +10,14 @@ from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Version
 from hbox_sandbox.api.writes import change
 
-from .allocation import Allocations, Refused, asked, own_locks, registered_by
+from .allocation import WORDS, Allocations, Refused, asked, own_locks, registered_by
+
+_COUNTS = tuple(f'"{words.count}"'.encode() for words in WORDS)
+
+
+def asks_for_cards(pod: Version) -> bool:
+    """Whether some plugin here may have to be called for it."""
+    return any(count in pod.body for count in _COUNTS)
 
 
 class DevicePlugins:

@@ -21,21 +21,23 @@ from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
 from hbox_sandbox.api.writes import Deletion, Target, change, delete
 
-from .deviceplugin import DevicePlugins
+from .deviceplugin import DevicePlugins, asks_for_cards
 
 RUN_SECONDS = "hbox.io/run-seconds"
 _BATCH = 100
 
 
 class Step(IntEnum):
-    START = 0
-    FINISH = 1
-    STOP = 2
+    ADMIT = 0
+    START = 1
+    FINISH = 2
+    STOP = 3
 
 
 class Kubelets:
     """`time_scale`: emulated seconds per real second, so a pod of 60 run-seconds takes one second at 60. `start_s`, `stop_s`: real seconds
-    from binding to Running, and from a deletion to its end (at most the grace period)."""
+    from binding to Running, and from a deletion to its end (at most the grace period). A pod that asks for cards is admitted, and its plugins called, as soon
+    as it is bound: kubelet's first act, long before its containers run."""
 
     def __init__(
         self,
@@ -72,7 +74,10 @@ class Kubelets:
         if pod.deleting and (before is None or not before.deleting):
             self._schedule(Step.STOP, self._stop_s, pod.key, pod.uid)
         elif (before is None or not before.fields["spec.nodeName"]) and pod.fields["status.phase"] == "Pending":
-            self._schedule(Step.START, self._start_s, pod.key, pod.uid)
+            if asks_for_cards(pod):
+                self._schedule(Step.ADMIT, 0.0, pod.key, pod.uid)
+            else:
+                self._schedule(Step.START, self._start_s, pod.key, pod.uid)
 
     def _schedule(self, step: Step, after_s: float, key: str, uid: str) -> None:
         entry = (self._clock() + after_s, step, key, uid)
@@ -116,12 +121,13 @@ class Kubelets:
             if pod.fields["status.phase"] not in ("Succeeded", "Failed"):
                 pod = change(self._cluster, PODS, pod, self._stop)
             delete(self._cluster, Target(PODS, pod.namespace, pod.name), Deletion(grace_s=0, uid=pod.uid))
-        elif step is Step.START and not pod.deleting and pod.fields["status.phase"] == "Pending":
+        elif step is Step.ADMIT and not pod.deleting and pod.fields["status.phase"] == "Pending":
             if refusal := self.plugins.admit(pod):
                 pod = self._cluster.store.get(PODS.storage, pod.key) or pod
                 change(self._cluster, PODS, pod, lambda body: self._refuse(body, refusal))
-                return
-            pod = self._cluster.store.get(PODS.storage, pod.key) or pod
+            else:
+                self._schedule(Step.START, self._start_s, pod.key, pod.uid)
+        elif step is Step.START and not pod.deleting and pod.fields["status.phase"] == "Pending":
             running = change(self._cluster, PODS, pod, self._start)
             seconds = _run_seconds(running.load())
             if seconds is not None:

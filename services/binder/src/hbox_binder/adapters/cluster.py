@@ -16,7 +16,6 @@ from hbox_common.kube import (
     bind,
     evict,
     fence,
-    label,
     notice_of,
     read_pod,
 )
@@ -26,6 +25,7 @@ from hbox_common.model.bounds import sanitized
 
 from ..core import Allocation, Answer, Call, Finding, NodeCards, Verb, fence_value, fences_off
 from .nodelocks import NodeLocks, Taking
+from .podlabels import PodLabels
 
 _BIND: dict[Bound, Finding] = {
     Bound.BOUND: Finding.BOUND,
@@ -55,7 +55,15 @@ _WITHDRAWN = {EVICTION_DEADLINE: None, EVICTION_REASON: None}
 
 
 async def carry_out(
-    client: KubeClient, call: Call, *, cards: NodeCards, locks: NodeLocks, taken_grace_s: int, notice_s: int, now: float
+    client: KubeClient,
+    call: Call,
+    *,
+    cards: NodeCards,
+    locks: NodeLocks,
+    labels: PodLabels,
+    taken_grace_s: int,
+    notice_s: int,
+    now: float,
 ) -> Answer:
     """Make the call. Raises nothing but Bug; its time is bounded by the client's timeout, a handful of requests at most.
 
@@ -65,7 +73,7 @@ async def carry_out(
     decision = call.decision
     if call.verb is Verb.BIND:
         assert isinstance(decision, Bind)
-        return await _bind(client, call, decision, cards=cards, locks=locks, now=now)
+        return await _bind(client, call, decision, cards=cards, locks=locks, labels=labels, now=now)
     if call.verb is Verb.FENCE:
         return await _fence(client, decision, look_first=call.then is not BindOutcome.REVOKED)
     assert isinstance(decision, Evict)
@@ -88,7 +96,9 @@ def _rfc3339(at: float) -> str:
     return datetime.fromtimestamp(ceil(at), UTC).isoformat().replace("+00:00", "Z")
 
 
-async def _bind(client: KubeClient, call: Call, decision: Bind, *, cards: NodeCards, locks: NodeLocks, now: float) -> Answer:
+async def _bind(
+    client: KubeClient, call: Call, decision: Bind, *, cards: NodeCards, locks: NodeLocks, labels: PodLabels, now: float
+) -> Answer:
     if not cards.knows(decision):
         return Answer(Finding.NOT_YET, f"of node {decision.node} not all cards of the pod are known yet")
     try:
@@ -100,19 +110,18 @@ async def _bind(client: KubeClient, call: Call, decision: Bind, *, cards: NodeCa
         if not call.locked:
             return Answer(Finding.NOT_YET, f"the device plugin of node {decision.node} has registered meanwhile")
         namespace, pod = decision.namespace, decision.pod
-        taking, message = await locks.take(decision.node, allocation.locks, namespace=namespace, pod=pod)
+        took = await locks.take(decision.node, allocation.locks, namespace=namespace, pod=pod)
+        taking = took.taking
         if taking is Taking.LOCKED:
-            return Answer(Finding.LOCKED, message)
+            return Answer(Finding.LOCKED, took.message, holder=took.holder)
         if taking in (Taking.UNCLEAR, Taking.GONE):
-            return Answer(Finding.UNCLEAR, message)
+            return Answer(Finding.UNCLEAR, took.message)
     result, fenced = await _post(client, decision, call.resource_version, allocation)
     if taking is Taking.TAKEN and result.outcome is Bound.BOUND and result.resource_version:
         # A read told it: the pod was bound before this call, and its cards were handed over while it had the lock, if they were.
         await locks.release(decision.node, namespace=decision.namespace, pod=decision.pod)
-    if result.outcome is Bound.BOUND and allocation.labels:
-        # Before the outcome: a decision without one comes again, so that a binder that is killed here leaves no pod without its label.
-        uid = decision.pod_uid
-        await label(client, namespace=decision.namespace, name=decision.pod, uid=uid, labels=allocation.labels)
+    if result.outcome is Bound.BOUND:
+        labels.owe(decision, allocation.labels, sent=not result.resource_version)
     return Answer(_found(result, fenced=fenced), result.message, node=result.node, retry_after_s=result.retry_after_s)
 
 
@@ -142,6 +151,7 @@ async def _post(client: KubeClient, decision: Bind, resource_version: str, alloc
         resource_version=resource_version,
         node=decision.node,
         annotations=annotations,
+        labels=allocation.labels,
         may_retry=may_retry,
     )
     return result, fenced

@@ -3,8 +3,9 @@
 A copy of all nodes' locks is kept by a watch, begun when the first node is seen that has one to take. It says at once when a lock is gone, and at which
 resourceVersion a node can be locked without asking. Without the watch (an older chart's rights) all goes on by reads, a second later.
 
-When a lock is gone its pod is read, for what the plugin said of it. A node whose plugin fails one pod after the other is given no new one for a while, more
-each time up to LONGEST_REST_S: the pods of a controller would else come and fail as fast as it makes them.
+When a lock is gone its pod is read, for what the plugin said of it: on a node whose plugin failed the last one each, on others a sample. A node whose plugin
+fails one pod after the other is given no new one for a while, more each time up to LONGEST_REST_S: the pods of a controller would else come and fail as fast
+as it makes them.
 
 Nothing is remembered over a restart: the nodes are listed then, and every lock that is found is looked into like any other.
 """
@@ -23,7 +24,7 @@ from hbox_common.kube.reflector import Delta
 from hbox_common.model import NodeName
 from hbox_common.model.devices import VENDORS, BindPhase, format_lock, parse_lock
 from hbox_common.model.devices.handshake import BIND_PHASE
-from hbox_common.pacing import backoff_s
+from hbox_common.pacing import TokenBucket, backoff_s
 
 from .. import metrics
 from ..core import LONGEST_MESSAGE
@@ -38,15 +39,15 @@ _ROUND_S = 0.25
 REST_S, LONGEST_REST_S = 2.0, 60.0
 #: kubelet writes a pod's status a moment after its plugin has answered.
 _STATUS_S = 1.0
-#: Pods read for what became of them at one time; of more it is not asked.
-_MOST_READ = 4
+#: Pods read for what became of them at one time, and a second where nothing failed; of more it is not asked.
+_MOST_READ, _SAMPLES_PER_S = 4, 10.0
 _TRIES = 6
 
 #: Of a pod that kubelet failed because a device plugin did (kubelet `lifecycle`).
 _NOT_ADMITTED = "UnexpectedAdmissionError"
 
 #: Every lock that some vendor's plugin goes by.
-NAMES = tuple(sorted({vendor.node_lock for vendor in VENDORS} - {""}))
+NAMES = tuple(sorted(VENDORS.locks))
 
 
 class Taking(StrEnum):
@@ -55,6 +56,15 @@ class Taking(StrEnum):
     LOCKED = "locked"  #: another has it
     GONE = "gone"  #: no such node
     UNCLEAR = "unclear"  #: nobody knows: try again
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What came of taking a node's locks. `holder`: of LOCKED, the one pod (namespace, name) that has all that stand there."""
+
+    taking: Taking
+    message: str = ""
+    holder: tuple[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -86,6 +96,7 @@ class NodeLocks:
         self._failures: dict[str, int] = {}  #: pods in a row that the node's plugin failed
         self._resting: dict[str, float] = {}  #: until when the node is given no other pod, monotonic
         self._reading = 0
+        self._samples = TokenBucket(rate_per_s=_SAMPLES_PER_S, burst=_SAMPLES_PER_S)
         self._tasks = asyncio.TaskGroup()
         metrics.LOCKED_NODES.set_function(lambda: len(self._held))
 
@@ -99,8 +110,16 @@ class NodeLocks:
 
     # --- taking and releasing
 
-    async def take(self, node: NodeName, names: Sequence[str], *, namespace: str, pod: str) -> tuple[Taking, str]:
-        """Take these locks for the pod; what came of it, and a message. Raises nothing but Bug."""
+    def held_by(self, namespace: str, pod: str) -> list[NodeName]:
+        """Nodes with a lock of this pod, as far as is known."""
+        return [
+            NodeName(node)
+            for node in self._held
+            if any(parse_lock(value).of(namespace, pod) for _, value in self._nodes[node].locked.locks)
+        ]
+
+    async def take(self, node: NodeName, names: Sequence[str], *, namespace: str, pod: str) -> Took:
+        """Take these locks for the pod. Raises nothing but Bug."""
         known = self._nodes.get(node)
         locked = known.locked if known is not None else None
         try:
@@ -108,15 +127,15 @@ class NodeLocks:
                 if locked is None or attempt:
                     locked = await read_locks(self._client, node, NAMES)
                     if locked is None:
-                        return Taking.GONE, f"there is no node {node}"
+                        return Took(Taking.GONE, f"there is no node {node}")
                     self._see(node, locked)
                 standing = {name: value for name, value in locked.locks if name in names}
                 if standing and not all(parse_lock(value).of(namespace, pod) for value in standing.values()):
                     if known is None or attempt:
-                        return Taking.LOCKED, f"node {node} is locked: {', '.join(standing.values())}"
+                        return Took(Taking.LOCKED, f"node {node} is locked: {', '.join(standing.values())}", _holder(locked))
                     continue  # by the copy alone: it may be behind
                 if len(standing) == len(names):
-                    return Taking.HELD, ""
+                    return Took(Taking.HELD)
                 try:
                     written = await write_locks(
                         self._client,
@@ -128,12 +147,12 @@ class NodeLocks:
                 except Conflict:
                     continue
                 if written is None:
-                    return Taking.GONE, f"there is no node {node}"
+                    return Took(Taking.GONE, f"there is no node {node}")
                 self._see(node, written)
-                return Taking.TAKEN, ""
+                return Took(Taking.TAKEN)
         except HBoxError as e:
-            return Taking.UNCLEAR, f"node {node} cannot be locked: {e}"
-        return Taking.UNCLEAR, f"node {node} was written again and again while it was to be locked"
+            return Took(Taking.UNCLEAR, f"node {node} cannot be locked: {e}")
+        return Took(Taking.UNCLEAR, f"node {node} was written again and again while it was to be locked")
 
     async def release(self, node: NodeName, *, namespace: str, pod: str) -> None:
         """Remove the locks that the pod has. What cannot be removed is looked into later. Raises nothing but Bug."""
@@ -206,9 +225,11 @@ class NodeLocks:
     # --- what plugins say of pods
 
     def _ask(self, node: str, was: Locked) -> None:
-        """Read the pod that had this lock, unless too many are being read."""
+        """Read the pod that had this lock, unless too many are: of a node whose plugin failed the last one each, of others a sample."""
         lock = next((lock for _, value in was.locks if (lock := parse_lock(value)).pod), None)
-        if lock is not None and self._reading < _MOST_READ:
+        if lock is None or self._reading >= _MOST_READ:
+            return
+        if node in self._failures or self._samples.take(monotonic_s()):
             self._reading += 1
             self._tasks.create_task(self._hear(node, lock.namespace, lock.pod))
 
@@ -290,3 +311,9 @@ class NodeLocks:
             admitted=pod.status.start_time is not None,
             waited_for=self._waited_for(namespace, name),
         )
+
+
+def _holder(locked: Locked) -> tuple[str, str] | None:
+    """The one pod that has all locks of a node."""
+    holders = {(lock.namespace, lock.pod) for _, value in locked.locks if (lock := parse_lock(value)).pod}
+    return holders.pop() if len(holders) == 1 else None

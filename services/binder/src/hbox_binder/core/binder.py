@@ -15,8 +15,9 @@ Rules, which `validate` and the property tests hold it to:
   its new epoch. Which one counts is for the shell to find out (`Ruled`); a decision of a higher one raises it. What was begun goes on, since only an
   outcome can say what became of it.
 - Every other decision gets an outcome in the end.
-- Of the binds for which a device plugin hands over cards, one a node at a time (`turns`), in the order of their decisions; from its first call until the node's
-  lock is gone, whatever became of it. Who stands in line takes no slot, is reported as UNKNOWN like any other, and expires like any other.
+- Of the binds for which a device plugin hands over cards, one a node at a time (`turns`), in the order of their decisions, but first the pod that has the
+  node's lock already; from its first call until that lock is gone, whatever became of it. Who stands in line takes no slot, is reported as UNKNOWN like any
+  other, and expires like any other.
 
 Nothing here has to survive a crash: see `hbox_binder.app`.
 """
@@ -213,7 +214,7 @@ class Binder:
                 self._answered(self._tasks[event.decision], event.answer, now, wall, effects)
             case Unlocked(node=node):
                 if (turn := self._turns.get(node)) is not None:
-                    turn.held = False
+                    turn.held, turn.holder = False, None
                     self._next(node, turn)
             case Ticked():
                 pass
@@ -395,7 +396,7 @@ class Binder:
         elif task.call.verb is Verb.FENCE and answer.finding is Finding.UNBOUND:
             answer = replace(answer, message=task.message)
         if answer.finding is Finding.LOCKED and task.call.locked:
-            self._back_in_line(task, now, wall)
+            self._back_in_line(task, answer.holder, now, wall)
         outcome = settles(task.call, answer.finding)
         higher = max(
             (t for t in lane.tasks if t.decision.claim == task.decision.claim and _rank(t.decision) > _rank(task.decision)),
@@ -429,12 +430,14 @@ class Binder:
 
     # --- the life of a task
 
-    def _ready(self, task: _Task) -> None:
+    def _ready(self, task: _Task, *, first: bool = False) -> None:
+        """`first`: before all others, since a whole node waits for it."""
         if not self._has_turn(task):
             task.state = _State.IN_LINE
             return
         task.state = _State.READY
-        self._line_of(task).append(task)
+        line = self._line_of(task)
+        (line.appendleft if first else line.append)(task)
 
     def _has_turn(self, task: _Task) -> bool:
         """Whether it may be begun as far as its node's lock is concerned; else it stands in line for that now."""
@@ -444,6 +447,8 @@ class Binder:
         turn = self._turns.setdefault(bind.node, Turn())
         if turn.free and not turn.line:
             turn.owner = task
+        elif turn.owner is None and _holds(turn, bind):
+            turn.owner, turn.held, turn.holder = task, False, None
         if turn.owner is not task:
             turn.line.append(task)
         return turn.owner is task
@@ -453,19 +458,23 @@ class Binder:
             task = turn.line.popleft()
             if task.state is _State.IN_LINE:
                 turn.owner = task
-                self._ready(task)
+                self._ready(task, first=True)
         if turn.over:
             del self._turns[node]
 
-    def _back_in_line(self, task: _Task, now: float, wall: float) -> None:
-        """Another pod holds its node's lock: the next to have it is still this one."""
+    def _back_in_line(self, task: _Task, holder: tuple[str, str] | None, now: float, wall: float) -> None:
+        """Another pod holds its node's lock: that one comes first if it stands in line, and then this one."""
         bind = task.decision
         assert isinstance(bind, Bind)
         turn = self._turns[bind.node]
-        turn.owner, turn.held = None, True
+        turn.owner, turn.held, turn.holder = None, True, holder
+        first = next((t for t in turn.line if t.state is _State.IN_LINE and _holds(turn, t.decision)), None)
         turn.line.appendleft(task)
         task.state = _State.IN_LINE
         self._expire(task, now, wall)
+        if first is not None:
+            turn.line.remove(first)
+            self._ready(first, first=True)
 
     def _leave_line(self, task: _Task) -> None:
         bind = task.decision
@@ -616,6 +625,11 @@ class Binder:
 
 def _kind(decision: Decision) -> EvictKind | None:
     return decision.kind if isinstance(decision, Evict) else None
+
+
+def _holds(turn: Turn[_Task], decision: Decision) -> bool:
+    """Whether it is the lock of this decision's pod that stands on the node."""
+    return turn.held and turn.holder == (decision.namespace, decision.pod)
 
 
 def _first_call(decision: Decision) -> Call:

@@ -7,7 +7,7 @@
     BIND    GONE       uid absent, or being deleted unbound       GONE
     BIND    FENCED     unbound, bears a later fence               none yet: FENCE, then REVOKED
     BIND    REFUSED    unbound, and the server never will         none yet: FENCE, then REJECTED
-    BIND    LOCKED     is unbound; its node is in allocation      none yet: BIND when the node's lock is gone
+    BIND    LOCKED     is unbound; its node is in allocation      none yet: BIND when the node's lock is gone; before it the pod that has it, if it is here
     BIND    NOT_YET    is unbound; its node's cards are not known none yet: BIND again
     BIND    UNBOUND    changed while it was being bound           none yet: BIND on the new resourceVersion
     BIND    UNCLEAR    nobody knows                               none yet: BIND again, which looks first where it has to
@@ -61,6 +61,7 @@ class Answer:
     node: str = ""  #: where the pod is, if it is bound
     resource_version: str = ""  #: the pod's, where it was read
     retry_after_s: float | None = None  #: the server's wish
+    holder: tuple[str, str] | None = None  #: of LOCKED: the pod (namespace, name) that has all locks of the node
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 A turn begins when a task becomes the owner, and ends when the node's lock is gone: the plugin releases it when it has allocated, the binder when nothing came
 of the binding. All others of that node stand in line meanwhile, in the order of their decisions, without a call to the API server.
+
+One comes before its turn: the pod that has the lock already, and is unbound. A binder that was killed took it, and nobody else would release it.
 """
 
 from collections import deque
@@ -13,10 +15,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Turn(Generic[T]):
-    """Of one node. `held`: the node is locked, or may be, by a pod that is no owner here: bound, or another scheduler's."""
+    """Of one node. `held`: the node is locked, or may be, by a pod that is no owner here: bound, or another scheduler's. `holder`: that pod (namespace, name),
+    where it is known."""
 
     owner: T | None = None
     held: bool = False
+    holder: tuple[str, str] | None = None
     line: deque[T] = field(default_factory=deque)
 
     @property

@@ -66,6 +66,8 @@ class Vendors:
         self.pod_annotations = self.wishes.union(self.models_annotations)
         #: labels and annotations of nodes that some vendor's `fit` reads
         self.facts = frozenset().union(*(vendor.facts for vendor in vendors))
+        #: annotations of nodes by which device plugins lock one (`handshake`)
+        self.locks = frozenset(vendor.node_lock for vendor in vendors) - {""}
         self._kinds = {vendor.kind: vendor for vendor in vendors}
         self.unsupported = tuple(name for vendor in vendors for name in vendor.unsupported)
         self.model_prefixes = tuple(f"{name}." for name in self.cards)
