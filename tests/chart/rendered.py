@@ -50,6 +50,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "fabric.export=true",
     ),
     "files": ("policy=actions: allocate", "pools=pools: []"),
+    "devices": ("deviceConfig=nvidia: null", "services.node-agent.enabled=true"),
     "all that is off": (
         "admission.enabled=false",
         "podMonitor.enabled=true",

@@ -107,6 +107,24 @@ def test_only_the_collector_reaches_ufm_and_has_its_credentials() -> None:
     ]
 
 
+def test_every_service_is_told_the_same_of_devices() -> None:
+    [told] = [one for one in of("devices", "ConfigMap") if one["metadata"]["name"] == "hbox-devices"]
+    assert told["data"] == {"device-config.yaml": "nvidia: null\n"}
+    [settings] = [one for one in of("devices", "ConfigMap") if one["metadata"]["name"] == "hbox-settings"]
+    path = yaml.safe_load(settings["data"]["hbox.yaml"])["device_config"]
+    services = [*of("devices", "Deployment"), *of("devices", "DaemonSet")]
+    assert len(services) == 7
+    for service in services:
+        template = service["spec"]["template"]
+        [container] = template["spec"]["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        volumes = {volume["name"]: volume.get("configMap", {}).get("name") for volume in template["spec"]["volumes"]}
+        assert f"{mounts['devices']}/device-config.yaml" == path
+        assert volumes["devices"] == "hbox-devices"
+    before = of("node agents", "Deployment")[0]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+    assert services[0]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"] != before, "it is read at the start"
+
+
 #: The one right that is given where the operator asks for it alone.
 EXPORT = "hbox:topology-collector:export"
 

@@ -123,6 +123,9 @@ ALERTS: Mapping[str, Case] = {
         _bucket("hbox_scheduler_cycle_seconds", fast=100, all_=100, le="2.5"),
         at=20,
     ),
+    "HBoxDeviceConfigDiffers": Case(
+        {'hbox_device_config_differs{service="binder"}': "1x60"}, {'hbox_device_config_differs{service="binder"}': "0x60"}
+    ),
     "HBoxPolicyRefused": Case({"hbox_scheduler_policy_refused": "1x60"}, {"hbox_scheduler_policy_refused": "0x60"}),
     "HBoxBusBehind": Case(
         {

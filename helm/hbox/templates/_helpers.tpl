@@ -107,6 +107,7 @@ imagePullSecrets:
 {{- $all := deepCopy .Values.settings -}}
 {{- with include "hbox.natsUrl" . }}{{ $_ := set $all "nats_url" . }}{{ end -}}
 {{- with int (include "hbox.brokers" .) }}{{ if gt . 1 }}{{ $_ := set $all "nats_replicas" . }}{{ end }}{{ end -}}
+{{- if .Values.deviceConfig }}{{ $_ := set $all "device_config" "/etc/hbox/devices/device-config.yaml" }}{{ end -}}
 {{- range $name, $service := .Values.services -}}
 {{- $own := deepCopy (default dict $service.settings) -}}
 {{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ end -}}

@@ -13,8 +13,6 @@ from typing import Any, NoReturn
 
 import click
 
-from hbox_common.errors import InvalidRequest
-
 from .context import Context, group_options, merged
 from .exits import Exit, leaf, status_of, tell
 from .stdio import ReaderGone, take_over
@@ -62,6 +60,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         if name not in COMMANDS:
             return None
+        _tell_of_devices()  # before what the command imports asks for names
         command: click.Command = importlib.import_module(f".commands.{COMMANDS[name][0]}", __package__).command
         return command
 
@@ -90,20 +89,17 @@ def cli(
     hbox up                            the platform alone, for kubectl --kubeconfig .hbox/kubeconfig
     hbox up --kubeconfig PATH          the platform against your cluster
     """
-    if named := os.environ.get("HBOX_CARD_RESOURCES", ""):
-        _count_by_model(named)
     ctx.obj = merged(Context(), state=state, form=form, no_headers=no_headers, color=color, debug=debug)
 
 
-def _count_by_model(named: str) -> None:
+def _tell_of_devices() -> None:
     """Commands count the cards that services count, where they are told the same."""
-    from hbox_common.model import VENDORS  # noqa: PLC0415  not for --help
-    from hbox_common.model.devices.bymodel import parse_card_resources  # noqa: PLC0415
+    file, named = os.environ.get("HBOX_DEVICE_CONFIG", ""), os.environ.get("HBOX_CARD_RESOURCES", "")
+    if file or named:
+        from hbox_common.runtime.devices import tell_of_devices  # noqa: PLC0415  not for --help
 
-    try:
-        VENDORS.count_by_model(parse_card_resources(named))
-    except InvalidRequest as e:
-        raise InvalidRequest(f"HBOX_CARD_RESOURCES: {e.message}", hint=e.hint) from e
+        for warning in tell_of_devices(device_config=Path(file) if file else None, card_resources=named):
+            print(f"hbox: {warning}", file=sys.stderr)
 
 
 def main() -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kube import KubeClient
+from hbox_common.runtime.devices import tell_of_devices
 
 from .api import ApiServer
 from .kubelet import KubeletRoots, Kubelets
@@ -52,6 +54,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--bookmark-seconds", type=float, default=10.0, metavar="S", help="interval of bookmarks on quiet watches"
     )
+    parser.add_argument(
+        "--device-config",
+        type=Path,
+        default=os.environ.get("HBOX_DEVICE_CONFIG") or None,
+        metavar="FILE",
+        help="HAMi's device-config.yaml, as the services are told it (default: $HBOX_DEVICE_CONFIG)",
+    )
     parser.add_argument("--seed", type=int, default=None, help="of uids and generated names")
     arguments = parser.parse_args()
     if arguments.time_scale <= 0:
@@ -60,6 +69,10 @@ def _arguments() -> argparse.Namespace:
         arguments.nodes = machines(arguments.nodes)
     except InvalidRequest as e:
         parser.error(f"--nodes: {e.message}: {e.hint}")
+    try:
+        tell_of_devices(device_config=arguments.device_config, card_resources=os.environ.get("HBOX_CARD_RESOURCES", ""))
+    except InvalidRequest as e:
+        parser.error(f"{e.message}: {e.hint}")
     return arguments
 
 

@@ -50,6 +50,7 @@ DECIDED = frozenset(
         "scheduler_conf",
         "pools_file",
         "fabrics_file",
+        "device_config",
         "profile",
         "node_name",
         "kubelets",
@@ -152,6 +153,10 @@ def schema() -> dict[str, Any]:
         settings=_settings(Settings, without=DECIDED),
         policy={"type": "string", "description": "a volcano-scheduler.conf"},
         pools={"type": "string", "description": "which nodes are of which pool, as YAML"},
+        deviceConfig={
+            "type": "string",
+            "description": "HAMi's device-config.yaml: names of resources, factors, defaults, templates, for every service",
+        },
         sizes={
             "type": "string",
             "description": "standard sizes of devices, as `hbox sizes --default` prints HBox's own; in the ConfigMap hbox-sizes",

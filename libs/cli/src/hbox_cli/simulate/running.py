@@ -1,6 +1,7 @@
 """One file after the other: read, simulate, and give the outcome as a row. A file that is wrong gives a row that says so."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from hbox_scheduler.core.policy.judged import as_the_ledger_judges
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 
-from .cluster_file import POLICY_KEY, cluster_of, device_config
+from .cluster_file import DEVICES_KEY, POLICY_KEY, cluster_of, device_config
 from .documents import Document, documents_of
 from .outcome import Row, failed, row_of
 from .usage import doubts
@@ -59,11 +60,16 @@ def answers(files: Sequence[Path], wish: Wish) -> Iterator[Answer]:
 
 def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None = None) -> Row:
     """The row of one file. `conf`: the policy of the wish, parsed. Raises InvalidRequest."""
-    with VENDORS.configured(device_config(documents)):
-        return _outcome_of(file, documents, wish, conf)
+    text = device_config(documents)
+    with ExitStack() as stack:
+        try:
+            said = stack.enter_context(VENDORS.configured(text))
+        except InvalidRequest as e:
+            raise InvalidRequest(f"{DEVICES_KEY}: {e.message}", hint=e.hint) from e
+        return _outcome_of(file, documents, wish, conf, tuple(f"{DEVICES_KEY}: {one}" for one in said))
 
 
-def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None) -> Row:
+def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None, said: tuple[str, ...]) -> Row:
     saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now)
     if conf is None:
         conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _own()
@@ -77,7 +83,7 @@ def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf
         explain=wish.explain,
         now=wish.now + options.before_cycle_wait_seconds,
     )
-    saved = replace(saved, warnings=(*saved.warnings, *doubts(conf, saved.cluster.usage, now=plan.now)))
+    saved = replace(saved, warnings=(*said, *saved.warnings, *doubts(conf, saved.cluster.usage, now=plan.now)))
     report = simulate(saved.columns, saved.cluster, conf, plan, _ask)
     return row_of(file, saved, report, explain=wish.explain)
 

@@ -9,6 +9,8 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import MESSAGE_ID, TRACEPARENT, Event, decode
 
+from .agreement import AGREEMENT
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -78,6 +80,7 @@ def deliver(
     event = decode(raw.body, raw.headers, types, set_aside=set_aside)
     if not isinstance(event, tuple(types)):
         raise InvalidRequest(f"{event.ce_type()} does not belong on {raw.subject}")
+    AGREEMENT.hear(raw.headers, raw.stored_ns / 1e9)
     source = raw.headers.get("ce-source", "")
     if writers_only and not source.startswith(tuple(f"/hbox/{writer}/" for writer in event.about.writers)):
         raise InvalidRequest(f"{event.ce_type()} is for {' and '.join(event.about.writers)} to say, not for {source[:200]!r}")

@@ -22,6 +22,11 @@ WAITING = gauge("bus_waiting_messages", "Messages that a durable consumer of our
 BEHIND_S = gauge(
     "bus_behind_seconds", "How long the first message of the last batch of a durable consumer had been stored", ["durable"]
 )
+DEVICE_CONFIG_DIFFERS = gauge(
+    "device_config_differs",
+    "1 where a service was told other settings of devices than this process, by its messages",
+    ["service"],
+)
 STREAM_BYTES = gauge("bus_stream_bytes", "What a stream holds", ["stream"])
 STREAM_LIMIT = gauge("bus_stream_limit_bytes", "What a stream may hold; -1: as much as there is", ["stream"])
 

@@ -1,7 +1,7 @@
 """Messages of the bus: their types, subjects and bytes."""
 
 from .base import REGISTRY, About, Event, Stream, shard_of, token_of
-from .codec import CONTENT_TYPE, MESSAGE_ID, TRACEPARENT, decode, encode, halves, headers
+from .codec import CONTENT_TYPE, DEVICE_CONFIG, MESSAGE_ID, TRACEPARENT, decode, encode, halves, headers
 from .decisions import (
     Bind,
     BindDecided,
@@ -85,6 +85,7 @@ from .state import (
 __all__ = [
     "CONTENT_TYPE",
     "COUNT_SHARDS",
+    "DEVICE_CONFIG",
     "IMAGE_SHARDS",
     "MESSAGE_ID",
     "MOST_PODS_READ",

@@ -70,6 +70,10 @@ _HEADERS = {
         "ce-source": {"type": "string", "description": "/hbox/<service>/<instance>"},
         "ce-id": {"type": "string", "description": "as Nats-Msg-Id"},
         "ce-time": {"type": "string", "format": "date-time"},
+        "ce-deviceconfig": {
+            "type": "string",
+            "description": "the fingerprint of the writer's device_config and card_resources; absent where it was told of neither",
+        },
         "content-type": {"const": CONTENT_TYPE},
         "Nats-Msg-Id": {"type": "string"},
         "traceparent": {

@@ -23,6 +23,7 @@ import msgspec
 from pydantic import ValidationError
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model import VENDORS
 from hbox_common.model.bounds import sanitized
 
 from .base import NO_SCHEMA, REGISTRY, Event
@@ -30,6 +31,8 @@ from .base import NO_SCHEMA, REGISTRY, Event
 CONTENT_TYPE = "application/msgpack"
 MESSAGE_ID = "Nats-Msg-Id"
 TRACEPARENT = "traceparent"
+#: The fingerprint of what the writer was told of devices (`Vendors.fingerprint`); absent where that is nothing.
+DEVICE_CONFIG = "ce-deviceconfig"
 
 MAX_ARRAY, MAX_MAP = 200_000, 20_000
 
@@ -77,6 +80,8 @@ def headers(event: Event | type[Event], *, source: str, message_id: str, now: fl
     }
     if traceparent:
         out[TRACEPARENT] = traceparent
+    if VENDORS.fingerprint:
+        out[DEVICE_CONFIG] = VENDORS.fingerprint
     return out
 
 

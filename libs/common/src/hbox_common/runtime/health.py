@@ -56,6 +56,8 @@ class Health:
     conditions: dict[str, Condition] = field(default_factory=dict)
     #: metrics beside /metrics that are too many for every scrape, by the last part of their path: each call begins the text anew
     pages: dict[str, Callable[[], AsyncIterator[bytes]]] = field(default_factory=dict)
+    #: what is told with the conditions and is no reason not to be ready, by name: in words, empty where there is nothing to tell
+    remarks: dict[str, Callable[[], str]] = field(default_factory=dict)
 
     def condition(self, name: str) -> Condition:
         """The condition of that name; made, as not yet good, when it is new."""
@@ -66,10 +68,12 @@ class Health:
         return bool(self.conditions) and all(c.good for c in self.conditions.values())
 
     def report(self) -> dict[str, object]:
+        told = {name: text for name, remark in self.remarks.items() if (text := remark())}
         return {
             "service": self.service,
             "ready": self.ready,
-            "conditions": {c.name: {"good": c.good, "message": c.message} for c in self.conditions.values()},
+            "conditions": {c.name: {"good": c.good, "message": c.message} for c in self.conditions.values()}
+            | {name: {"good": True, "message": redacted(text)} for name, text in told.items()},
         }
 
 

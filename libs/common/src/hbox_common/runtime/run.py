@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import NoReturn, TypeVar
 
+from hbox_common.bus.agreement import AGREEMENT
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
-from hbox_common.model import VENDORS
-from hbox_common.model.devices.bymodel import parse_card_resources
 from hbox_common.telemetry import gauge, logs, tracing
 
+from .devices import tell_of_devices
 from .health import Health, HealthServer
 from .profile import profiled
 from .settings import Settings, load
@@ -41,11 +41,13 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     """The whole of a service's `__main__`."""
     try:
         config = load(settings, service)
-        VENDORS.count_by_model(parse_card_resources(config.card_resources))
+        warnings = tell_of_devices(device_config=config.device_config, card_resources=config.card_resources)
     except InvalidRequest as e:
         print(f"{service}: {e}", file=sys.stderr)  # noqa: T201  logs are not set up yet
         sys.exit(EXIT_SETTINGS)
     logs.setup(service, level=config.log_level, style=config.log_format)
+    for warning in warnings:
+        log.warning("%s", warning)
     tracing.setup(service, config.instance)
     BUILD.labels(service, version("hbox-common")).set(1)
     collect_seldom()
@@ -93,7 +95,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 async def _serve(service: str, settings: S, run: Callable[[S, Health], Awaitable[None]]) -> int:
-    health = Health(service)
+    health = Health(service, remarks={"devices": AGREEMENT.trouble})
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     work: asyncio.Future[None]

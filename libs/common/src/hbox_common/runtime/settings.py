@@ -62,6 +62,11 @@ class Settings(BaseSettings):
         description="resources by which device plugins count cards of one model, each as DOMAIN/NAME=MODEL, joined by commas",
     )
 
+    device_config: Path | None = Field(
+        None,
+        description="HAMi's device-config.yaml: names of resources, factors, defaults, templates; every service has to be told the same",
+    )
+
     lease_namespace: str = Field("hbox-system", description="the namespace of the leases")
     lease_duration_s: float = Field(
         15.0, ge=1, le=300, description="after so long without a sign of life another process takes over"

@@ -19,6 +19,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Protocol
 from uuid import NAMESPACE_OID, uuid5
 
@@ -64,22 +65,28 @@ class Words:
     by_amounts: bool
 
 
-#: Of all vendors whose plugins are told in HAMi's way; of others than NVIDIA only the order of the steps is played.
-WORDS: tuple[Words, ...] = tuple(
-    Words(
-        vendor.kind,
-        vendor.cards,
-        vendor.register_annotation,
-        vendor.to_allocate_annotation,
-        vendor.node_lock,
-        vendor.kind == "NVIDIA",
+def all_words() -> tuple[Words, ...]:
+    """Of all vendors whose plugins are told in HAMi's way; of others than NVIDIA only the order of the steps is played."""
+    return _words(VENDORS.fingerprint)
+
+
+@lru_cache(maxsize=4)
+def _words(fingerprint: str) -> tuple[Words, ...]:  # noqa: ARG001  resources have the names that this process was told
+    return tuple(
+        Words(
+            vendor.kind,
+            vendor.cards,
+            vendor.register_annotation,
+            vendor.to_allocate_annotation,
+            vendor.node_lock,
+            vendor.kind == "NVIDIA",
+        )
+        for vendor in VENDORS
+        if isinstance(vendor, HamiVendor) and vendor.to_allocate_annotation and vendor.node_lock
     )
-    for vendor in VENDORS
-    if isinstance(vendor, HamiVendor) and vendor.to_allocate_annotation and vendor.node_lock
-)
 
 
-LOCKS = frozenset(words.lock for words in WORDS)
+LOCKS = frozenset(words.lock for words in all_words())
 
 
 class Refused(Exception):
@@ -163,8 +170,8 @@ class Allocations:
         left_notes[words.to_allocate] = left = ";".join("".join(f"{d.record}:" for d in entry) for entry in entries)
         self._api.annotate(pod, left_notes)
         self.handed_over.setdefault(node, {}).setdefault(_id(pod), []).append(devices)
-        texts = {_notes(pod).get(other.to_allocate, "") if other is not words else left for other in WORDS}
-        if not any(other.word in text for other in WORDS for text in texts):
+        texts = {_notes(pod).get(other.to_allocate, "") if other is not words else left for other in all_words()}
+        if not any(other.word in text for other in all_words() for text in texts):
             self._finish(pod, node, "success")
         return devices
 
@@ -223,7 +230,7 @@ def asked(pod: Json) -> Iterator[tuple[Words, int]]:
     for kind in ("initContainers", "containers"):
         for container in pod["spec"].get(kind) or ():
             resources = container.get("resources") or {}
-            for words in WORDS:
+            for words in all_words():
                 amount = (resources.get("limits") or {}).get(words.count, (resources.get("requests") or {}).get(words.count, 0))
                 if str(amount).isdecimal() and int(amount):
                     yield words, int(amount)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from hbox_sandbox.api.cluster import Cluster
 from hbox_sandbox.api.errors import Json
@@ -10,14 +11,17 @@ from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Version
 from hbox_sandbox.api.writes import change
 
-from .allocation import WORDS, Allocations, Refused, asked, own_locks, registered_by
-
-_COUNTS = tuple(f'"{words.count}"'.encode() for words in WORDS)
+from .allocation import Allocations, Refused, Words, all_words, asked, own_locks, registered_by
 
 
 def asks_for_cards(pod: Version) -> bool:
     """Whether some plugin here may have to be called for it."""
-    return any(count in pod.body for count in _COUNTS)
+    return any(count in pod.body for count in _counts(all_words()))
+
+
+@lru_cache(maxsize=4)
+def _counts(words: tuple[Words, ...]) -> tuple[bytes, ...]:
+    return tuple(f'"{one.count}"'.encode() for one in words)
 
 
 class DevicePlugins:

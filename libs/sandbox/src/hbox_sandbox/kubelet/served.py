@@ -33,7 +33,7 @@ from hbox_common.kubelet import StaysOpen, call, listening
 from hbox_common.kubelet.protobuf import fields, int64, message, put_bytes, put_int, put_text, text
 from hbox_sandbox.api.errors import Json
 
-from .allocation import MIG, WORDS, Allocations, Device, Refused, own_locks
+from .allocation import MIG, Allocations, Device, Refused, all_words, own_locks
 
 log = logging.getLogger("device-plugin")
 
@@ -45,7 +45,7 @@ VERSION = "v1beta1"
 _SERVICE = "/v1beta1.DevicePlugin"
 _REGISTER = "/v1beta1.Registration/Register"
 
-NVIDIA = next(words for words in WORDS if words.word == "NVIDIA")
+NVIDIA = next(words for words in all_words() if words.word == "NVIDIA")
 
 #: Of an NVIDIA A100 with 40 GB (NVIDIA's MIG user guide, table of profiles): name, MiB, percent of compute, first slices, slices.
 _PROFILES: tuple[tuple[str, int, int, tuple[int, ...], int], ...] = (

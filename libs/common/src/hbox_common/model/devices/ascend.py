@@ -83,6 +83,7 @@ _NO_WISHES: Mapping[str, str] = {}
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ascend(HamiVendor):
     chip: Chip
+    soft: bool = False  #: whether HAMi's software shares the cards of nodes that do not say (`hamiVnpuCore`)
 
     def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:
         count, memory, cores = (whole_number(name, asked) for name in (self.cards, self.memory, self.cores))
@@ -94,8 +95,11 @@ class Ascend(HamiVendor):
         if named > 1 and named % dies:
             raise InvalidRequest(f"{self.cards} is {named}", hint=f"a module has {dies} dies: write 1, or a multiple of {dies}")
         count = -(-named // dies) * dies
+        unit = self.memory_unit_mib
+        memory = None if memory is None else memory * unit
         if memory is not None and not 0 < memory <= self.chip.capacity_mib:
-            hint = f"write MiB of one card, 1 to {self.chip.capacity_mib}, or leave it out for whole cards"
+            of = "MiB" if unit == 1 else f"{unit} MiB"
+            hint = f"write {of} of one card, 1 to {self.chip.capacity_mib // unit}, or leave it out for whole cards"
             raise InvalidRequest(f"{self.memory} is {asked[self.memory]}", hint=hint)
         if wishes.get(MODE, "").strip() == SOFT:
             if cores is not None and cores > ALL_CORES:
@@ -117,8 +121,10 @@ class Ascend(HamiVendor):
         return Ask(self.kind, count, cores=0, memory_mib=template.memory_mib, part=template.name, completed=completed)
 
     def node_fault(self, offer: Offer, ask: Ask) -> DeviceLabel | None:  # noqa: ARG002
-        soft = offer.wishes.get(MODE, "").strip() == SOFT
-        return DeviceLabel.MODE if soft and offer.facts.get(SOFT_NODE) != "true" else None
+        if offer.wishes.get(MODE, "").strip() != SOFT:
+            return None
+        said = offer.facts.get(SOFT_NODE)
+        return None if said == "true" or (said is None and self.soft) else DeviceLabel.MODE
 
     def choose(self, offer: Offer, fitting: Sequence[Fitting], ask: Ask) -> Sequence[CardSlice] | DeviceLabel:
         if ask.count == 1:
@@ -163,7 +169,8 @@ class Ascend(HamiVendor):
         return notes | {f"huawei.com/{self.kind}": json.dumps(own, separators=(",", ":")), "predicate-time": str(int(now))}
 
 
-def _kind(chip: Chip) -> Ascend:
+def kind_of(chip: Chip) -> Ascend:
+    """The kind of a chip, with the names that HAMi gives its resources and annotations."""
     word = chip.word
     use, nouse = f"hami.io/use-{word}-uuid", f"hami.io/no-use-{word}-uuid"
     return Ascend(
@@ -185,4 +192,4 @@ def _kind(chip: Chip) -> Ascend:
     )
 
 
-ASCEND = tuple(_kind(chip) for chip in CHIPS)
+ASCEND = tuple(kind_of(chip) for chip in CHIPS)

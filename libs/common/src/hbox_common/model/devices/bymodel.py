@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from hbox_common.errors import InvalidRequest
 
-from ..bounds import KEY_BYTES, VALUE_BYTES, is_plain, sanitized
+from ..bounds import VALUE_BYTES, is_plain, sanitized
 from .cards import Card
 from .cardvendor import CardVendor
-from .identity import short_name
+from .identity import is_resource, short_name
 from .vendor import NodeReport
 
 #: Of one setting: far more models than a cluster has.
@@ -34,12 +34,7 @@ def parse_card_resources(text: str) -> tuple[CountedByModel, ...]:
     found: dict[str, CountedByModel] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         resource, _, model = (part.strip() for part in entry.partition("="))
-        domain, slash, name = resource.partition("/")
-        if (
-            not (slash and "." in domain and name)
-            or not is_plain(resource, KEY_BYTES)
-            or not all(c.isalnum() or c in "-._/" for c in resource)
-        ):
+        if not is_resource(resource):
             raise InvalidRequest(
                 f"{sanitized(entry, 64)!r} is no resource", hint="write DOMAIN/NAME=MODEL, as nvidia.com/A100=A100-SXM4-80GB"
             )
@@ -47,7 +42,7 @@ def parse_card_resources(text: str) -> tuple[CountedByModel, ...]:
             raise InvalidRequest(f"the model of {resource} is too long, or has control characters")
         if resource in found:
             raise InvalidRequest(f"{resource} stands twice")
-        found[resource] = CountedByModel(name=resource, kind=resource, cards=resource, model=model or name)
+        found[resource] = CountedByModel(name=resource, kind=resource, cards=resource, model=model or short_name(resource))
     if len(found) > MAX_RESOURCES:
         raise InvalidRequest(f"{len(found)} resources, at most {MAX_RESOURCES} are taken")
     return tuple(found.values())

@@ -29,7 +29,6 @@ _MAX_PROFILES = 64
 _PROFILE = re.compile(r"(\d{1,4})g\.(\d{1,4})gb")
 _CAPACITY = "enflame.com/gcu-drs-capacity"
 _COUNT, _SHARED = "enflame.com/gcu-count", "enflame.com/shared-gcu"
-_SLICES, _MEMORY, _CORE = "enflame.com/drs-gcu", "enflame.com/gcu-memory", "enflame.com/gcu-core"
 _USE_UUID, _NOUSE_UUID = "enflame.com/use-gpuuuid", "enflame.com/nouse-gpuuuid"
 _NO_WISHES: Mapping[str, str] = {}
 
@@ -76,27 +75,31 @@ class SharedGcu(HamiVendor):
         return sum(card.shares for card in cards)
 
     def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:  # noqa: ARG002
-        slices, memory, cores = (whole_number(name, asked) for name in (_SLICES, _MEMORY, _CORE))
+        slices, memory, cores = (whole_number(name, asked) for name in self.sizes)
         count, percent = whole_number(self.cards, asked), whole_number(self.memory_percent, asked)
         if count and not slices and memory is None and cores is None:
             count = self.bounded(count)
             if percent is not None and percent > ALL_CORES:
                 raise InvalidRequest(f"{self.memory_percent} is {percent}", hint="write the percentage of one card, 1 to 100")
             return Ask(self.kind, count, cores=ALL_CORES if count > 1 or percent is None else max(percent, 1), memory_percent=0)
+        by_slices, by_memory, by_core = self.sizes
         if slices == 0:
-            raise InvalidRequest(f"{_SLICES} is 0", hint="write how many slices of a card, 1 or more")
+            raise InvalidRequest(f"{by_slices} is 0", hint="write how many slices of a card, 1 or more")
         if slices:
             return Ask(self.kind, 1, cores=0, memory_percent=0, part=f"{_BY_SLICES}{min(slices, MAX_MEMORY_MIB)}")
         if memory is None and cores is None:
             return None
         if memory == 0 or (memory or 0) > MAX_MEMORY_MIB:
-            raise InvalidRequest(f"{_MEMORY} is {memory}", hint="write GB, or MiB where they are many")
+            raise InvalidRequest(f"{by_memory} is {memory}", hint="write GB, or MiB where they are many")
         if cores is not None and not 0 < cores <= ALL_CORES:
-            raise InvalidRequest(f"{_CORE} is {cores}", hint="write the percentage of one card's compute, 1 to 100")
+            raise InvalidRequest(f"{by_core} is {cores}", hint="write the percentage of one card's compute, 1 to 100")
         return Ask(self.kind, 1, cores=cores or 0, memory_mib=memory or 0, memory_percent=0, part=_BY_SIZE)
 
     def amounts_of(self, count: int, memory_mib: int = 0, cores: int = 0) -> Mapping[str, int]:
-        return {_MEMORY: memory_mib} | ({_CORE: cores} if cores else {}) if memory_mib and count == 1 else {self.cards: count}
+        _, by_memory, by_core = self.sizes
+        return (
+            {by_memory: memory_mib} | ({by_core: cores} if cores else {}) if memory_mib and count == 1 else {self.cards: count}
+        )
 
     def node_fault(self, offer: Offer, ask: Ask) -> DeviceLabel | None:
         """Where no profile is large enough, and where the node divides its cards in the other way."""
@@ -259,7 +262,7 @@ SHARED_GCU = SharedGcu(
     kind="Enflame",
     cards="enflame.com/vgcu",
     memory_percent="enflame.com/vgcu-percentage",
-    sizes=(_SLICES, _MEMORY, _CORE),
+    sizes=("enflame.com/drs-gcu", "enflame.com/gcu-memory", "enflame.com/gcu-core"),
     use_uuid=_USE_UUID,
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID),

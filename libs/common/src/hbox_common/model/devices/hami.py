@@ -51,6 +51,8 @@ class HamiVendor(CardVendor):
     cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
     memory_unnamed_mib: int = 0  #: of each card where a container names no memory; 0 = all of it
     count_unnamed: int = 1  #: cards where a container names only parts of them
+    shares_unregistered: int = DEFAULT_SHARES  #: pods to a card of known memory that no plugin registered
+    memory_unregistered_mib: int = 0  #: of such a card where neither label nor name says it
     cores_in_percent: bool = True  #: whether allocations say compute in percent, and not in the card's own units
     allocated_unit_mib: int = 1  #: of the memory in allocations
 
@@ -64,8 +66,8 @@ class HamiVendor(CardVendor):
             except InvalidRequest as e:
                 raise InvalidRequest(f"annotation {self.register_annotation}: {e.message}") from e
         model = node.labels.get(self.model_label, "")
-        memory = _memory_mib(node.labels.get(self.memory_label, ""), model)
-        shares = DEFAULT_SHARES if memory else 1
+        memory = _memory_mib(node.labels.get(self.memory_label, ""), model) or self.memory_unregistered_mib
+        shares = self.shares_unregistered if memory else 1
         count = node.amounts.get(self.cards, 0)
         return tuple(
             Card(index=i, uuid=made_up_id(node.name, i), model=model, memory_mib=memory, shares=shares) for i in range(count)

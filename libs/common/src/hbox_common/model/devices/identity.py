@@ -1,8 +1,17 @@
 """Ids of cards of which nobody says which they are: a device plugin without a register says only how many a node has."""
 
+import re
 from collections.abc import Collection
 
 from .cards import Card
+
+#: As Kubernetes has it: a domain, which has a dot, and a name.
+_RESOURCE = re.compile(r"(?=[^/]{1,253}/[^/]{1,63}$)[a-z0-9-]+(\.[a-z0-9-]+)+/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def is_resource(text: str) -> bool:
+    """Whether this can be the name of a resource of devices: DOMAIN/NAME."""
+    return _RESOURCE.fullmatch(text) is not None
 
 
 def made_up_id(node: str, index: int) -> str:

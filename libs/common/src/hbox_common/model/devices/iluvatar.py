@@ -23,7 +23,8 @@ class Iluvatar(HamiVendor):
         return ask if ask is None or ask.count == 1 else Ask(self.kind, ask.count)
 
 
-def _kind(word: str) -> Iluvatar:
+def kind_of(word: str) -> Iluvatar:
+    """The kind of a chip by HAMi's word, with the names that HAMi gives its resources and annotations."""
     use, nouse = f"hami.io/use-{word}-uuid", f"hami.io/no-use-{word}-uuid"
     return Iluvatar(
         name=f"iluvatar-{word.lower()}",
@@ -42,4 +43,4 @@ def _kind(word: str) -> Iluvatar:
     )
 
 
-ILUVATAR = tuple(_kind(word) for word in WORDS)
+ILUVATAR = tuple(kind_of(word) for word in WORDS)

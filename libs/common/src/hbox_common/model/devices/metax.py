@@ -79,6 +79,8 @@ def _said(text: str, count: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MetaxSgpu(HamiVendor):
+    topology_aware: bool = False  #: whether link zones count for pods that do not say (`sgpuTopologyAware`)
+
     def register(self, node: NodeReport) -> tuple[Card, ...]:
         text = node.annotations.get(_REGISTER)
         if text is None:
@@ -143,11 +145,14 @@ class MetaxSgpu(HamiVendor):
         taken = {s.index for s in chosen}
         if ask.part == ONLINE:
             score = float(sum(_crowding(_classes(offer.of(card))) for card in offer.cards if card.index in taken))
-        elif ask.cores >= ALL_CORES and is_true(offer.wishes.get(TOPOLOGY, "")):
+        elif ask.cores >= ALL_CORES and self._by_zone(offer):
             score = float(zone_score(offer, taken))
         else:
             return 0.0
         return -_WEIGHT * score if offer.wishes.get(NODE_POLICY) == SPREAD else _WEIGHT * score
+
+    def _by_zone(self, offer: Offer) -> bool:
+        return is_true(offer.wishes.get(TOPOLOGY, ""), unsaid=self.topology_aware)
 
     def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:
         """Online pods beside offline ones alone, those of no class beside such, and these by one policy."""

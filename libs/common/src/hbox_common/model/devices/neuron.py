@@ -30,15 +30,19 @@ DEVICE, BOTH = "d", "12"
 MASKS: Mapping[str, int] = {"1": 1, "2": 2, BOTH: 3, DEVICE: 3}
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-_CORE = "aws.amazon.com/neuroncore"
 _USE_UUID, _NOUSE_UUID = "aws.amazon.com/use-neuron-uuid", "aws.amazon.com/nouse-neuron-uuid"
 _NO_WISHES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Neuron(CountedVendor):
+    @property
+    def core(self) -> str:
+        """The resource that counts cores."""
+        return self.sizes[0]
+
     def card(self, node: NodeReport, index: int, count: int) -> Card:
-        cores = node.amounts.get(_CORE, CORES * count) // count
+        cores = node.amounts.get(self.core, CORES * count) // count
         return Card(
             index,
             f"{node.name}-{self.word}-{index}",
@@ -57,13 +61,13 @@ class Neuron(CountedVendor):
         devices = Vendor.ask(self, asked, wishes)
         if devices is not None:
             return Ask(self.kind, devices.count, part=DEVICE)
-        cores = whole_number(_CORE, asked)
+        cores = whole_number(self.core, asked)
         if not cores:
             return None
         if cores == 1:
             return Ask(self.kind, 1, cores=ALL_CORES // CORES, memory_percent=0, part="1")
         if cores % CORES:
-            raise InvalidRequest(f"{_CORE} is {cores}", hint=f"write 1, or a multiple of {CORES}: whole devices")
+            raise InvalidRequest(f"{self.core} is {cores}", hint=f"write 1, or a multiple of {CORES}: whole devices")
         return Ask(self.kind, self.bounded(cores // CORES), part=BOTH)
 
     def fit(self, offer: Offer, ask: Ask) -> tuple[CardSlice, ...] | Refused:
@@ -113,7 +117,7 @@ class Neuron(CountedVendor):
             if s.part in ("", DEVICE):
                 ids.append(str(index))
             else:
-                notes["NEURON_RESOURCE_TYPE"] = _CORE
+                notes["NEURON_RESOURCE_TYPE"] = self.core
                 ids += [str(cards[s.index].says.units * index + core) for core in range(CORES) if mask & 1 << core]
         return notes | {
             "AWS_NEURON_IDS": ",".join(ids),
@@ -142,7 +146,7 @@ NEURON = Neuron(
     name="neuron",
     kind="AWSNeuron",
     cards="aws.amazon.com/neuron",
-    sizes=(_CORE,),
+    sizes=("aws.amazon.com/neuroncore",),
     word="AWSNeuron",
     model="AWSNeuron",
     use_uuid=_USE_UUID,

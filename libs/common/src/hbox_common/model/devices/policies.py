@@ -16,6 +16,7 @@ NUMA, MUTEX, TOPOLOGY = "numa", "mutex", "topology-aware"
 
 #: Of Go's strconv.ParseBool, by which HAMi reads annotations.
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
 #: Words that are read of one annotation: there are five.
 _WORDS = 16
@@ -58,9 +59,9 @@ def card_policy(text: str) -> CardPolicy:
     return CardPolicy(orders, MUTEX in words, TOPOLOGY in words, chained=len(words) > 1 or words == [NUMA])
 
 
-def is_true(text: str) -> bool:
-    """Whether an annotation says yes, as HAMi reads it."""
-    return text.strip() in _TRUE
+def is_true(text: str, *, unsaid: bool = False) -> bool:
+    """Whether an annotation says yes, as HAMi reads it; `unsaid` where it says neither yes nor no."""
+    return text.strip() in _TRUE or (unsaid and text.strip() not in _FALSE)
 
 
 def _key(order: str, card: Card, score: float) -> float:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
+from hashlib import sha256
 
 from hbox_common.errors import Bug, InvalidRequest
 
@@ -41,6 +42,10 @@ class Vendors:
 
     def adopt(self, vendors: Sequence[Vendor]) -> None:
         """Take these for all that there are, the first as the default. Raises Bug where two have a resource in common."""
+        self._built_in = tuple(vendors)
+        self._take(vendors)
+
+    def _take(self, vendors: Sequence[Vendor]) -> None:
         names = [name for vendor in vendors for name in (vendor.cards, *vendor.parts)]
         if len(set(names)) < len(names):
             raise Bug(f"two vendors have a resource in common: {sorted(names)}")
@@ -71,29 +76,39 @@ class Vendors:
         self._kinds = {vendor.kind: vendor for vendor in vendors}
         self.unsupported = tuple(name for vendor in vendors for name in vendor.unsupported)
         self.model_prefixes = tuple(f"{name}." for name in self.cards)
-        self.no_models = frozenset(self.model_prefixes).union(*(vendor.no_models for vendor in vendors))
+        self.no_models = frozenset(self.model_prefixes).union(self.parts, *(vendor.no_models for vendor in vendors))
         self.figures: Mapping[str, Figures] = {name: found for vendor in vendors for name, found in vendor.figures.items()}
+        #: what differs here from what is built in: alike where processes were told the same, empty where they were told nothing
+        self.fingerprint = _fingerprint(self._built_in, vendors)
+
+    def configure(self, text: str) -> tuple[str, ...]:
+        """From now on these vendors are as a `device-config.yaml` sets them, whatever another one said before. Returns what in it does nothing, in words.
+        Raises InvalidRequest, and changes nothing, for a text that is none."""
+        found = configured((vendor for vendor in self._built_in if not isinstance(vendor, CountedByModel)), text)
+        self._beside(found.vendors, [vendor for vendor in self._vendors if isinstance(vendor, CountedByModel)])
+        return found.warnings
 
     @contextmanager
-    def configured(self, text: str | None) -> Iterator[None]:
-        """Meanwhile these vendors are as a `device-config.yaml` sets them; None = as they are. Raises InvalidRequest for a text that is none."""
+    def configured(self, text: str | None) -> Iterator[tuple[str, ...]]:
+        """Meanwhile as `configure`, with what it returns; None = as they are. Raises InvalidRequest for a text that is none."""
         before = self._vendors
-        if text is not None:
-            self.adopt(configured(before, text))
+        warnings = () if text is None else self.configure(text)
         try:
-            yield
+            yield warnings
         finally:
             if text is not None:
-                self.adopt(before)
+                self._take(before)
 
     def count_by_model(self, named: Sequence[CountedByModel]) -> None:
         """Take these, beside all others, for the resources that count cards by model. Raises InvalidRequest for a resource that a vendor has already."""
-        others = [vendor for vendor in self._vendors if not isinstance(vendor, CountedByModel)]
-        taken = {name for vendor in others for name in (vendor.cards, *vendor.parts)}
+        self._beside([vendor for vendor in self._vendors if not isinstance(vendor, CountedByModel)], named)
+
+    def _beside(self, vendors: Sequence[Vendor], named: Sequence[CountedByModel]) -> None:
+        taken = {name for vendor in vendors for name in (vendor.cards, *vendor.parts)}
         for vendor in named:
             if vendor.cards in taken:
                 raise InvalidRequest(f"{vendor.cards} counts cards of any model", hint="leave it out")
-        self.adopt((*others, *named))
+        self._take((*vendors, *named))
 
     def __iter__(self) -> Iterator[Vendor]:
         return iter(self._vendors)
@@ -202,6 +217,22 @@ class Vendors:
     def named(self, amounts: Iterable[str]) -> list[str]:
         """Those of these resources that count cards, in the order of the vendors."""
         return sorted((name for name in amounts if name in self._ranks), key=self._ranks.__getitem__)
+
+
+def _fingerprint(built_in: Sequence[Vendor], vendors: Sequence[Vendor]) -> str:
+    known = {vendor.kind: vendor for vendor in built_in}
+    told: list[str] = []
+    for vendor in vendors:
+        base = known.get(vendor.kind)
+        if base is vendor:
+            continue
+        for one in fields(vendor):
+            value = getattr(vendor, one.name)
+            # What follows from other fields, and sets, which have no order of their own.
+            if isinstance(value, frozenset) or one.name == "figures" or (base is not None and value == getattr(base, one.name)):
+                continue
+            told.append(f"{vendor.kind}.{one.name}={value!r}")
+    return sha256("\n".join(sorted(told)).encode()).hexdigest()[:12] if told else ""
 
 
 VENDORS = Vendors(
