@@ -1,15 +1,23 @@
 """The `hbox` command without its imports: forked from a process that has them, as often as a test asks.
 
-Each run is a process as a user's: arguments, environment, files, exit status. Python's start and its imports, a second of a processor, are paid once.
-What a user's own start looks like is what `platform_world.hbox` is for.
+Each run is a process as a user's: arguments, environment, files, exit status. Python's start and its imports, a second of a processor, are paid once; of
+`hbox up`, whose own processes are its forks, those of all. What a user's own start looks like is what `platform_world.hbox` and `Up(anew=True)` are for.
+
+Nothing is imported here that registers metrics or reads settings: of services the cores alone.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+# This module is the first that the process imports which is forked: threads of a library would make that unsafe.
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(
@@ -23,6 +31,16 @@ _FORKS.set_forkserver_preload(
         "hbox_cli.platform.crds",
         "hbox_common.kube.official",
         "uvloop",  # what these import when they are run
+        "hbox_cli.commands.up",
+        "hbox_cli.platform.identities",
+        "hbox_common.runtime",
+        "hbox_common.telemetry",
+        "hbox_common.store",
+        "hbox_sandbox.api",
+        "hbox_sandbox.kubelet",
+        *(f"hbox_{name}.core" for name in ("agent", "binder", "health", "jobs", "ledger", "topology")),
+        "hbox_scheduler.core.policy.registry",
+        "hbox_scheduler.core.scheduler",
     ]
 )
 
@@ -36,6 +54,47 @@ def _run(words: tuple[str, ...], env: Mapping[str, str], out: str, err: str) -> 
     from hbox_cli.__main__ import main  # noqa: PLC0415  it is there already
 
     main()
+
+
+class Started:
+    """A command that runs, as `subprocess.Popen` has it."""
+
+    def __init__(self, process: Any, words: tuple[str, ...]) -> None:
+        self._process, self._words = process, words
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def poll(self) -> int | None:
+        status: int | None = self._process.exitcode
+        return status
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        self._process.join(timeout)
+        status = self.poll()
+        if status is None:
+            raise subprocess.TimeoutExpired(["hbox", *self._words], timeout or 0.0)
+        return status
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(*words: str, env: Mapping[str, str], out: Path, err: Path) -> Started:
+    """The command, whose output goes to these files, which exist. `env`: all of its environment."""
+    process = _FORKS.Process(target=_run, args=(words, dict(env), str(out), str(err)), daemon=True)
+    process.start()
+    return Started(process, words)
 
 
 def run(*words: str, timeout_s: float, env: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":

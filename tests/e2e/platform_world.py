@@ -41,7 +41,7 @@ def hbox(*words: str, timeout_s: float = 60, env: dict[str, str] | None = None) 
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Command lines of the processes that know `folder`, by their arguments or their environment."""
+    """Command lines of the processes that know `folder`, by their arguments, their environment or where their output goes."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
@@ -49,6 +49,7 @@ def processes_of(folder: Path) -> list[str]:
         try:
             words = (entry / "cmdline").read_bytes()
             known = words + (entry / "environ").read_bytes()
+            known += b" ".join(os.fsencode(fd.readlink()) for fd in (entry / "fd").iterdir() if fd.name in ("1", "2"))
         except OSError:
             continue
         if words and os.fsencode(folder) in known:
@@ -57,18 +58,20 @@ def processes_of(folder: Path) -> list[str]:
 
 
 class Up:
-    """A running `hbox up`."""
+    """A running `hbox up`: forked from a process that has its imports, or begun anew as a user's. On a real control plane, and with what only a new process
+    heeds in its environment, it is always the latter."""
 
-    def __init__(self, state: Path, *words: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, state: Path, *words: str, env: Mapping[str, str] | None = None, anew: bool = False) -> None:
         self.state = state
         self.out, self.err = state.with_suffix(".out"), state.with_suffix(".err")
+        words = ("up", "--state", str(state), *([] if "--levels" in words else ["--no-levels"]), *words)
+        anew |= not {"--api", "--kubeconfig"}.isdisjoint(words) or any(name.startswith(("LD_", "PYTHON")) for name in env or {})
+        environment = os.environ | dict(env or {})
         with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [*HBOX, "up", "--state", str(state), *([] if "--levels" in words else ["--no-levels"]), *words],
-                stdout=out,
-                stderr=err,
-                stdin=subprocess.DEVNULL,
-                env=os.environ | dict(env or {}),
+            self.process: subprocess.Popen[bytes] | forked.Started = (
+                subprocess.Popen([*HBOX, *words], stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=environment)
+                if anew
+                else forked.start(*words, env=environment, out=self.out, err=self.err)
             )
         try:
             until(self._ready, timeout_s=READY_S, what="hbox up")
@@ -146,9 +149,9 @@ def simulate_cycle(folder: Path, items: Sequence[Mapping[str, Any]], *, policy: 
 
 
 @contextmanager
-def up(state: Path, *words: str, env: Mapping[str, str] | None = None) -> Iterator[Up]:
-    """`env`: added to ours."""
-    platform = Up(state, *words, env=env)
+def up(state: Path, *words: str, env: Mapping[str, str] | None = None, anew: bool = False) -> Iterator[Up]:
+    """`env`: added to ours; `anew`: as a user starts it."""
+    platform = Up(state, *words, env=env, anew=anew)
     try:
         yield platform
     finally:

@@ -117,7 +117,7 @@ def test_a_second_platform_in_the_folder_is_refused(used: Up) -> None:
 
 
 def test_ctrl_c_stops_in_order_and_leaves_nothing(tmp_path: Path) -> None:
-    with up(tmp_path / "state", "--nodes", "3x8", "--nodes", "1x4:NVIDIA-H200") as running:
+    with up(tmp_path / "state", "--nodes", "3x8", "--nodes", "1x4:NVIDIA-H200", anew=True) as running:
         until(lambda: len(running.json("nodes")["items"]) == 4, timeout_s=10, what="the nodes that were asked for")
         assert [node["cards"]["total"] for node in running.json("nodes")["items"]] == [8, 8, 8, 4]
         assert set(running.pids()) == {
@@ -131,11 +131,11 @@ def test_ctrl_c_stops_in_order_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_killed_supervisor_takes_its_children_along_and_the_folder_can_be_used_again(tmp_path: Path) -> None:
-    with up(tmp_path / "state") as running:
+    with up(tmp_path / "state", anew=True) as running:
         _all_services_die(running)
         running.kill()
         until(lambda: not processes_of(running.state), timeout_s=10, what="the children's end")
-    with up(tmp_path / "state") as again:
+    with up(tmp_path / "state", anew=True) as again:
         assert again.stop(signal.SIGTERM) == 0
 
 

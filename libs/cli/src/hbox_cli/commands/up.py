@@ -19,7 +19,7 @@ from ..aio import Interrupted, run
 from ..context import Context, command_options
 from ..exits import Exit
 from ..output import say
-from ..platform import Api, Plan, Platform, forked
+from ..platform import ONE_THREAD, Api, Plan, Platform, forked
 
 POLICIES = ("binpack", "least-waste", "fgd")
 
@@ -195,6 +195,7 @@ def _shares(policy: str) -> str:
     """As the policy's file has it: whoever brings `proportion` means shares by weight. A file that is wrong is scheduler-core's to refuse."""
     if not policy:
         return "deserved"
+    os.environ.update(ONE_THREAD)
     from hbox_common.yamltext import read_file  # noqa: PLC0415
     from hbox_scheduler.core.framework.conf import parse_conf  # noqa: PLC0415  half a second that --help does not need
     from hbox_scheduler.core.policy.registry import PLUGINS  # noqa: PLC0415
