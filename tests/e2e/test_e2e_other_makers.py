@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
 
 from .platform_world import Up, until, up
 from .traced_jobs import node
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.e2e
 
 SPACE = "default"
 NPU = "huawei.com/Ascend910B3"
+VGPUS = "".join(f"V-{i},4,16384,NVIDIA-A10,true,hami-core:" for i in range(2))
 
 
 def made(name: str, amounts: dict[str, str], **annotations: str) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def nodes() -> list[dict[str, Any]]:
         neuron,
         made("enflame", {"enflame.com/drs-gcu": "6"}, **{"enflame.com/gcu-drs-capacity": json.dumps(gcus)}),
         made("metax", {"metax-tech.com/sgpu": "16"}, **{"metax-tech.com/node-gpu-devices": json.dumps(sgpus)}),
+        made("volcano", {"volcano.sh/vgpu-number": "8"}, **{"volcano.sh/node-vgpu-register": VGPUS}),
     ]
 
 
@@ -118,10 +120,38 @@ async def test_what_cannot_stand_beside_it_waits_with_the_makers_word(platform: 
     assert "1 CardQosPolicyMismatch" in said
 
 
+async def test_pods_of_a_volcano_group_that_spread_have_cards_of_their_own(platform: Up, client: KubeClient) -> None:
+    """A member that does not ask for it counts too, and shares with whom it likes."""
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "apart", "namespace": SPACE},
+        "spec": {"minMember": 1, "queue": "default"},
+    }
+    await client.json("POST", PODGROUPS.path(SPACE), body=group)
+    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4096", "volcano.sh/vgpu-cores": "20"}
+    member, spread = {"scheduling.k8s.io/group-name": "apart"}, {"volcano.sh/vgpu-podgroup-policy": "spread"}
+    for name in ("apart-0", "apart-1"):
+        await submit(client, name, limits, member | spread)
+    pods = [await running(platform, client, name) for name in ("apart-0", "apart-1")]
+    notes = [pod["metadata"]["annotations"] for pod in pods]
+    assert sorted(one["volcano.sh/vgpu-ids-new"] for one in notes) == ["V-0,NVIDIA,4096,20:", "V-1,NVIDIA,4096,20:"]
+    await submit(client, "apart-2", limits, member | spread)
+    await submit(client, "beside", limits, member)
+    await running(platform, client, "beside")
+
+    def reason() -> str:
+        jobs = platform.json("jobs")["items"]
+        return next((str(job["reason"]) for job in jobs if "apart" in job["name"] and job["reason"]), "")
+
+    said = await asyncio.to_thread(until, reason, timeout_s=30, what="the reason")
+    assert "CardNotFoundCustomFilterRule" in said, said
+
+
 async def test_the_books_are_sound(platform: Up) -> None:
     found = {item["name"]: item["cards"] for item in platform.json("nodes")["items"]}
-    assert {name: found[name]["total"] for name in ("ascend", "kunlun", "neuron", "enflame", "metax")} == {
-        "ascend": 8, "kunlun": 8, "neuron": 16, "enflame": 1, "metax": 1,
+    assert {name: found[name]["total"] for name in ("ascend", "kunlun", "neuron", "enflame", "metax", "volcano")} == {
+        "ascend": 8, "kunlun": 8, "neuron": 16, "enflame": 1, "metax": 1, "volcano": 2,
     }  # fmt: skip
     audit = platform.hbox("audit")
     assert audit.returncode == 0, audit.stdout + audit.stderr

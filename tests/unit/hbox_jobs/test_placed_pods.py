@@ -5,6 +5,8 @@ from hbox_common.kube import Freshness
 from hbox_common.model import Match, MatchOperator, NodeTerm
 from hbox_jobs.adapters.announcer import pages
 from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.requests import Container
+from hbox_jobs.core.spec import PodSpec, Shape, shape_of
 from hbox_jobs.core.volumes import ClaimView, VolumeUse
 
 from .job_world import CARD, group, pod
@@ -65,3 +67,32 @@ def test_they_are_told_to_who_asks_for_them() -> None:
             for job in page.placed
         ]
         assert found == (["runs"] if asks else [])
+
+
+def test_a_group_in_which_somebody_spreads_over_cards_says_so_of_all_its_pods() -> None:
+    """Pods with a node too: their cards are those to keep off."""
+
+    def shape(key: str, **notes: str) -> Shape:
+        vgpu = Container("main", {}, {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4096"})
+        return shape_of(key, PodSpec((vgpu,), device_annotations=notes))
+
+    plain, spread = shape("plain"), shape("spread", **{"volcano.sh/vgpu-podgroup-policy": "spread"})
+
+    def groups(*shapes: Shape) -> list[set[str]]:
+        jobs = Jobs()
+        jobs.group(group(min_member=2), 0.0)
+        for i, each in enumerate(shapes):
+            jobs.pod(pod(f"w-{i}", group="g", shape=each, node="n1" if i == 0 else ""), 0.0)
+        tasks = [task for job in (*settle(jobs).pending, *jobs.placed()) for task in job.tasks]
+        wishes = [dict(task.cards.devices.wishes) if task.cards and task.cards.devices else {} for task in tasks]
+        return [{wished["group"]} if "group" in wished else set() for wished in wishes]
+
+    assert groups(plain, plain, plain) == [set(), set()]
+    [token] = set.union(*groups(spread, plain, plain))
+    assert groups(spread, plain, plain) == groups(plain, spread, plain)[:1] * 2 == [{token}] * 2
+    lone = Jobs()
+    lone.pod(pod("a", shape=spread), 0.0)
+    [job] = settle(lone).pending
+    assert job.tasks[0].cards is not None
+    assert job.tasks[0].cards.devices is not None
+    assert "group" not in job.tasks[0].cards.devices.wished

@@ -12,7 +12,8 @@ import numpy as np
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName, PodUid, Resources, exceeded, is_offline
+from hbox_common.model import DEFAULT_QUEUE, VENDORS, JobId, NodeName, PodUid, Resources, exceeded, is_offline
+from hbox_common.model.devices import volcano
 from hbox_common.model.ranks import RankKey, ranks
 from hbox_common.model.resources import PODS, add
 from hbox_scheduler.core.cluster import Columns
@@ -212,6 +213,7 @@ class _Reading:
             if gang.queue and not gang.problem and (said := rights.forbids(gang.queue, gang.namespace, named)):
                 gang.problem = f"{Label(said.reason)}: {said.message}; name another queue in the job"
         self._hold_to_classes(gangs, members)
+        pods = _in_groups(pods)
         tasks = Tasks(columns)
         offline = {gang.id for gang in gangs if gang.queue and is_offline(priority_class_of(gang, members[gang.id]))}
         kinds_of_pods = [
@@ -248,6 +250,21 @@ class _Reading:
                     add(asked, pod.spec.requests)
             if asked and not gang.problem and (said := exceeded(counted, gang.namespace, named[gang.id], asked)):
                 gang.problem = f"{Label.CARD_QUOTA}: {said}"
+
+
+def _in_groups(pods: Sequence[PodEntry]) -> Sequence[PodEntry]:
+    """As job-controller tells of groups in which some pod keeps off the others' cards."""
+    vendor = VENDORS.kind(volcano.KIND)
+    groups = {(pod.view.namespace, pod.group) for pod in pods if pod.group and volcano.spreads(pod.spec.cards)}
+    if not groups:
+        return pods
+    told = []
+    for pod in pods:
+        if (pod.view.namespace, pod.group) in groups and vendor.cards in pod.spec.requests:
+            cards = volcano.in_group(pod.spec.cards, f"{pod.view.namespace}/{pod.group}", vendor.models_annotation)
+            pod = replace(pod, spec=replace(pod.spec, cards=cards))  # noqa: PLW2901
+        told.append(pod)
+    return told
 
 
 def _missing(pod: PodEntry) -> Gang:

@@ -13,13 +13,14 @@ Rules that stand nowhere else:
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
-from hbox_common.model import DEFAULT_QUEUE, GangPart, Job, JobId, PodGroupTask, PodRef, PodUid, QueueName, Resources
+from hbox_common.model import DEFAULT_QUEUE, VENDORS, GangPart, Job, JobId, PodGroupTask, PodRef, PodUid, QueueName, Resources
 from hbox_common.model.bounds import sanitized
+from hbox_common.model.devices import volcano
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 
@@ -259,7 +260,8 @@ def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[t
             reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes)
             problem = problem or (f"pod {pod.name}: {why}" if why else "")
         alike.setdefault((pod.shape.key, reach, _part(record.group, pod), never_preempts or pod.never_preempts), []).append(pod)
-    return tuple(_spec(pods, reach, part, ranked, never=never) for (_, reach, part, never), pods in alike.items()), problem
+    specs = tuple(_spec(pods, reach, part, ranked, never=never) for (_, reach, part, never), pods in alike.items())
+    return _in_group(record, specs), problem
 
 
 def placed_of(record: Record, volumes: Volumes) -> tuple[PodGroupTask, ...]:
@@ -269,7 +271,18 @@ def placed_of(record: Record, volumes: Volumes) -> tuple[PodGroupTask, ...]:
         reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes) if pod.volumes else ((), "")
         if not why:
             alike.setdefault((pod.shape.key, reach, _part(record.group, pod)), []).append(pod)
-    return tuple(_spec(pods, reach, part, {}) for (_, reach, part), pods in alike.items())
+    return _in_group(record, tuple(_spec(pods, reach, part, {}) for (_, reach, part), pods in alike.items()))
+
+
+def _in_group(record: Record, specs: tuple[PodGroupTask, ...]) -> tuple[PodGroupTask, ...]:
+    """Where one of its pods keeps off the cards of its group (`volcano.sh/vgpu-podgroup-policy`), all say which group they are of."""
+    vendor = VENDORS.kind(volcano.KIND)
+    if not record.gang or not any(vendor.cards in spec.requests for spec in specs):
+        return specs
+    if not any(volcano.spreads(pod.shape.cards) for pod in record.pods.values()):
+        return specs
+    group = f"{record.namespace}/{record.name}"
+    return tuple(replace(spec, cards=volcano.in_group(spec.cards, group, vendor.models_annotation)) for spec in specs)
 
 
 def _ranks(record: Record) -> Mapping[PodUid, int]:

@@ -28,6 +28,7 @@ class Offer:
     wishes: Mapping[str, str] = field(default_factory=dict)  #: of the pod
     policy: str = ""  #: for cards, where no wish says one
     mine: tuple[CardSlice, ...] = ()  #: what earlier containers of the pod got of these cards
+    others: Mapping[int, CardAllocation] = field(default_factory=dict)  #: what is given away to other pods, by index
 
     def of(self, card: Card) -> CardAllocation:
         return self.used.get(card.index) or CardAllocation()
@@ -73,7 +74,7 @@ def fit(
         slices: list[CardSlice] = []
         for ask in request.of(container):
             vendor = vendor_of(ask.kind)
-            offer = Offer(by_kind[ask.kind], on, facts, wishes, request.default_policy, mine[ask.kind])
+            offer = Offer(by_kind[ask.kind], on, facts, wishes, request.default_policy, mine[ask.kind], used)
             found = vendor.fit(offer, ask)
             if isinstance(found, Refused):
                 return Refused(found.cards, found.of, container)

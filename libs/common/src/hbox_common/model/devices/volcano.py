@@ -3,24 +3,64 @@
 The plugin is HAMi's, with another protocol: a register of records `uuid,shares,MiB,type,healthy,mode`; MIG only by geometry; amounts of memory in units of
 `gpuMemoryFactor` MiB everywhere, on nodes and in allocations as in requests. Cards are chosen by Volcano's rule: packed by memory, spread by pods, and where no
 policy is set the highest index first. A node has cards of this kind, or NVIDIA's with HAMi's plugin, never the same cards as both.
+
+A pod with `volcano.sh/vgpu-podgroup-policy: spread` goes to no card on which another pod of its PodGroup is, whether that one has the annotation or not
+(Volcano's deviceshare, `deviceHasPodFromSameGroup`). So the slices of all pods of a group in which somebody asks for that say which group it is: their part is
+`group=TOKEN`, and `spread=TOKEN` of those who ask (`in_group`), beside the instance of MIG where there is one. Books by cards then say all: who plans, who
+judges and who rebuilds them after a restart need know nothing of groups.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from hbox_common.errors import InvalidRequest
 
-from .asking import Ask
-from .cards import MAX_MEMORY_MIB, Card, CardSlice
+from .asking import Ask, CardRequest, PodDevices
+from .cards import MAX_MEMORY_MIB, Card, CardAllocation, CardSlice
 from .cardvendor import Fitting
 from .fitting import Offer
 from .hami import REGISTER_BYTES, registered_cards
 from .handshake import assignment
-from .layout import Layout
+from .labels import DeviceLabel
+from .layout import Layout, parts_of
 from .nvidia import NvidiaVendor
 from .vendor import BINPACK, SPREAD, NodeReport
 
 _FIELDS = 6
+
+KIND = "volcano-vgpu"
+
+#: Of a pod: `spread`, or nothing that counts.
+GROUP_POLICY = "volcano.sh/vgpu-podgroup-policy"
+
+#: Among the wishes of a request, and no annotation: which group the pod is of (`in_group`).
+_GROUP = "group"
+
+#: Of parts: whose pod is on a card, and whose that keeps away from others of its group.
+_MEMBER, _ALONE = "group=", "spread="
+_NO_WISHES: Mapping[str, str] = {}
+
+
+def spreads(request: CardRequest | None) -> bool:
+    """Whether a pod keeps off the cards that others of its group have."""
+    return request is not None and request.devices is not None and (GROUP_POLICY, SPREAD) in request.devices.wishes
+
+
+def in_group(request: CardRequest | None, group: str, models_annotation: str) -> CardRequest | None:
+    """The request of a pod of a group in which some pod `spreads`, which says so with each slice. `group`: `namespace/name`."""
+    if request is None:
+        return None
+    devices = request.devices
+    if devices is None:
+        ask = Ask(KIND, request.count, request.cores, request.memory_mib, request.memory_percent, container=request.container)
+        wishes = ((models_annotation, ",".join(request.models)),) if request.models else ()
+        devices = PodDevices((ask,), containers=request.containers, wishes=wishes)
+    elif all(ask.kind != KIND for ask in devices.asks):
+        return request
+    token = sha256(group.encode()).hexdigest()[:12]
+    told = tuple(sorted({**devices.wished, _GROUP: token}.items()))
+    return replace(request, devices=replace(devices, wishes=told))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,6 +82,32 @@ class VolcanoVendor(NvidiaVendor):
         """The mode is the card's own word, and no other."""
         mode = offer.wishes.get(self.mode_annotation, "")
         return NvidiaVendor.has_type(self, offer, card) and mode in ("", card.says.mode)
+
+    def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
+        held, mark = offer.of(card), _mark(offer.wishes)
+        others = offer.others.get(card.index)
+        if others is not None and mark.startswith(_ALONE) and any(_of_group(part, mark) for part in others.parts):
+            return DeviceLabel.CUSTOM
+        if held.parts:
+            offer = replace(offer, used={**offer.used, card.index: _without_groups(held)})
+        found = NvidiaVendor.judge(self, offer, card, ask)
+        return found if isinstance(found, DeviceLabel) or not mark else _marked(found, mark)
+
+    def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:
+        """As NVIDIA's; and none that keeps off the others of its group on a card where one of these is."""
+        alone = {part for part in parts_of(taken.part) if part.startswith(_ALONE)}
+        if any(_of_group(part, mark) for mark in alone for part in held.parts):
+            return False
+        return NvidiaVendor.admits(self, card, _without_groups(held), replace(taken, part=_own(taken.part)))
+
+    def device_id(self, card: Card, taken: CardSlice) -> str:
+        return NvidiaVendor.device_id(self, card, replace(taken, part=_own(taken.part)))
+
+    def rebuild(
+        self, allocated: str, cards: Sequence[Card], asks: Sequence[Ask], wishes: Mapping[str, str] = _NO_WISHES
+    ) -> Layout:
+        layout, mark = NvidiaVendor.rebuild(self, allocated, cards, asks, wishes), _mark(wishes)
+        return tuple(tuple(_marked(s, mark) for s in one) for one in layout) if mark else layout
 
     def divides(self, offer: Offer) -> bool:  # noqa: ARG002
         """A container has one instance of a card at most."""
@@ -90,6 +156,32 @@ class VolcanoVendor(NvidiaVendor):
         return (held.pods, card.index) if order == (SPREAD,) else (0, -card.index)
 
 
+def _mark(wishes: Mapping[str, str]) -> str:
+    """What the slices of a pod say of its group; empty: nobody asks."""
+    token = wishes.get(_GROUP, "")
+    return f"{_ALONE if wishes.get(GROUP_POLICY) == SPREAD else _MEMBER}{token}" if token else ""
+
+
+def _marked(taken: CardSlice, mark: str) -> CardSlice:
+    return replace(taken, part=f"{taken.part}+{mark}" if taken.part else mark)
+
+
+def _of_group(part: str, mark: str) -> bool:
+    """Whether a slice with this part is of a pod of the group that the mark names."""
+    token = mark.partition("=")[2]
+    return any(one in (_MEMBER + token, _ALONE + token) for one in parts_of(part))
+
+
+def _own(part: str) -> str:
+    """The part without what it says of groups: the instances of MIG."""
+    return "+".join(one for one in parts_of(part) if not one.startswith((_MEMBER, _ALONE)))
+
+
+def _without_groups(held: CardAllocation) -> CardAllocation:
+    parts = tuple(own for part in held.parts if (own := _own(part)))
+    return held if parts == held.parts else CardAllocation(held.cores, held.memory_mib, held.pods, parts)
+
+
 def _as_hami(text: str) -> str:
     """The register in HAMi's form: with index and mode, compute and NUMA node unknown."""
     if len(text) > REGISTER_BYTES:
@@ -106,7 +198,7 @@ def _as_hami(text: str) -> str:
 
 VOLCANO = VolcanoVendor(
     name="volcano",
-    kind="volcano-vgpu",
+    kind=KIND,
     cards="volcano.sh/vgpu-number",
     cores="volcano.sh/vgpu-cores",
     memory="volcano.sh/vgpu-memory",
@@ -123,6 +215,7 @@ VOLCANO = VolcanoVendor(
         "volcano.sh/vgpu-use-gpuuuid",
         "volcano.sh/vgpu-nouse-gpuuuid",
         "volcano.sh/vgpu-mode",
+        GROUP_POLICY,
     ),
     allocated_annotation="volcano.sh/vgpu-ids-new",
     to_allocate_annotation="volcano.sh/devices-to-allocate",
