@@ -6,6 +6,8 @@ Two plugins go through the same stories:
 - the sandbox's (`hbox_sandbox.kubelet.served`), with cards that are not there;
 - HAMi's own, where HBOX_HAMI_PLUGIN names a folder on the nodes with its program `device-plugin`, built from HAMi's sources, and a `libnvidia-ml.so.1` in which
   it finds cards (`tests/deploy/nvml` has the source of one for machines without cards).
+
+Volcano's (volcano-vgpu-device-plugin, HBOX_VOLCANO_PLUGIN names such a folder) has one of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 MEM, CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
 REGISTER, LOCK, PHASE = "hami.io/node-nvidia-register", "hami.io/mutex.lock", "hami.io/bind-phase"
 INSTANCES = "hami.io/vgpu-mig-allocations"
+VOLCANOS_REGISTER, VOLCANOS_LOCK = "volcano.sh/node-vgpu-register", "hamivgpu"
 PLUGIN = "device-plugin"
 KUBELET = "/var/lib/kubelet"
 PLUGINS = f"{KUBELET}/device-plugins"
@@ -61,6 +64,9 @@ class World:
     cluster: Cluster
     node: str
 
+    def annotation(self, name: str) -> str:
+        return str(self.cluster.get("node", self.node)["metadata"].get("annotations", {}).get(name, ""))
+
     def cards(self) -> list[str]:
         """The ids of the node's cards, by index."""
         notes = self.cluster.get("node", self.node)["metadata"].get("annotations", {})
@@ -81,10 +87,9 @@ class World:
 
     def end_plugin(self) -> None:
         self.cluster.kubectl("delete", "pod", PLUGIN, "-n", NAMESPACE, "--grace-period=1", "--ignore-not-found")
-        self.cluster.kubectl("annotate", "node", self.node, f"{REGISTER}-")
+        self.cluster.kubectl("annotate", "node", self.node, f"{REGISTER}-", f"{VOLCANOS_REGISTER}-")
 
-    def run(self, name: str, *containers: dict[str, str], **notes: str) -> None:
-        """Creates a pod, and waits until it runs."""
+    def create(self, name: str, *containers: dict[str, str], **notes: str) -> None:
         spec = {
             "schedulerName": "hbox",
             "terminationGracePeriodSeconds": 1,
@@ -98,6 +103,14 @@ class World:
         }  # fmt: skip
         metadata = {"name": name, "namespace": TENANT, "annotations": notes}
         self.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def run(self, name: str, *containers: dict[str, str], **notes: str) -> None:
+        """Creates a pod, and waits until it runs."""
+        self.create(name, *containers, **notes)
+        self.runs(name)
+
+    def runs(self, name: str) -> None:
+        """Waits until the pod does."""
 
         def phase() -> str:
             return str(self.cluster.get("pod", name, "-n", TENANT)["status"]["phase"])
@@ -166,6 +179,7 @@ def on_node(
     """A plugin's pod, as root, with the rights that HAMi's has."""
     about = {"name": PLUGIN, "namespace": NAMESPACE}
     rules = [
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch", "update"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "patch", "watch"]},
     ]
@@ -257,6 +271,21 @@ def test_instances_run_with_what_was_chosen(installed: World) -> None:
         installed.all_agree(name)
 
 
+VOLCANO = os.environ.get("HBOX_VOLCANO_PLUGIN", "")
+VOLCANOS_CONFIG = """
+nvidia:
+  resourceCountName: volcano.sh/vgpu-number
+  resourceMemoryName: volcano.sh/vgpu-memory
+  resourceMemoryPercentageName: volcano.sh/vgpu-memory-percentage
+  resourceCoreName: volcano.sh/vgpu-cores
+  defaultGPUNum: 1
+  deviceSplitCount: 10
+  deviceMemoryScaling: 1
+  deviceCoreScaling: 1
+  gpuMemoryFactor: 1
+"""
+
+
 def hamis_own(world: World, mode: str, *, prefers: bool) -> None:
     told = {"nodeconfig": [{"name": world.node, "operatingmode": mode, "enablegetpreferredallocation": prefers}]}
     files = {"config.json": json.dumps(told), "device-config.yaml": DEVICE_CONFIG}
@@ -293,3 +322,53 @@ def test_hamis_own_plugin_makes_the_instances_that_were_chosen(installed: World)
     story_of_instances(installed)
     for name in ("mig", "large"):
         installed.all_agree(name)
+
+
+@pytest.mark.skipif(
+    not VOLCANO,
+    reason="HBOX_VOLCANO_PLUGIN is not set: a folder on the nodes with Volcano's device-plugin and a libnvidia-ml.so.1",
+)
+def test_volcanos_plugin_hands_pods_of_one_second_their_own_cards(installed: World) -> None:
+    """It tells pods apart by seconds and numbers of cards alone. One card: its memory is devices too, and kubelets take no lists beyond 60,000."""
+    cluster = installed.cluster
+    about = {"name": "volcano-vgpu-device-config", "namespace": "kube-system"}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"device-config.yaml": VOLCANOS_CONFIG}}
+    program = f"{VOLCANO}/device-plugin --device-discovery-strategy nvml"
+    start = f"mkdir -p {HOOK} && touch {HOOK}/libvgpu.so {HOOK}/ld.so.preload && exec {program}"
+    env = {
+        "NODE_NAME": installed.node,
+        "HOOK_PATH": HOOK,
+        "LD_LIBRARY_PATH": VOLCANO,
+        "DP_DISABLE_HEALTHCHECKS": "all",
+        "FAKE_GPUS": "1",
+    }
+    folders = (
+        folder("plugins", PLUGINS),
+        folder("volcano", VOLCANO),
+        folder("hook", HOOK, "DirectoryOrCreate"),
+        folder("lock", "/tmp/vgpulock", "DirectoryOrCreate"),
+    )
+    cluster.apply(config, *on_node(installed.node, ["sh", "-c", start], env, *folders))
+
+    def counted() -> bool:
+        has = cluster.get("node", installed.node)["status"]["allocatable"]
+        return bool(installed.annotation(VOLCANOS_REGISTER)) and all(
+            has.get(f"volcano.sh/vgpu-{of}", "0") != "0" for of in ("number", "memory", "cores")
+        )
+
+    until(counted, timeout_s=120, what=lambda: cluster.kubectl("logs", "-n", NAMESPACE, PLUGIN, "--tail=50"))
+    asked = {f"v{i}": 2000 + 500 * i for i in range(6)}
+    for name, memory in asked.items():
+        installed.create(
+            name, {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": str(memory), "volcano.sh/vgpu-cores": "10"}
+        )
+    for name, memory in asked.items():
+        installed.runs(name)
+        found, notes = installed.environment(name), installed.notes(name)
+        assert found["CUDA_DEVICE_MEMORY_LIMIT_0"] == f"{memory}m", name
+        assert notes["volcano.sh/vgpu-ids-new"].startswith(f"{found['NVIDIA_VISIBLE_DEVICES']},NVIDIA,{memory},10")
+        assert notes["volcano.sh/bind-phase"] == "success"
+    until(lambda: not installed.annotation(VOLCANOS_LOCK), timeout_s=10, what=lambda: installed.annotation(VOLCANOS_LOCK))
+    wanted = {name: installed.notes(name)["hbox.io/cards"] for name in asked}
+    until(lambda: wanted.items() <= books(cluster).items(), timeout_s=30, what=lambda: f"{books(cluster)}, and not {wanted}")
+    cluster.kubectl("delete", "configmap", about["name"], "-n", about["namespace"])

@@ -174,3 +174,31 @@ async def test_a_lock_whose_pod_is_gone_keeps_nobody_waiting(client: KubeClient)
     )
     assert handed_over(await ended(client, "after-", 1, 30)) == []
     await no_locks(client)
+
+
+async def test_pods_of_one_second_on_a_node_of_volcanos_plugin_have_their_own_cards(client: KubeClient) -> None:
+    """It tells pods apart by their seconds and their numbers of cards alone: the lock has them come one by one."""
+    body = node("volcano-0")
+    register = "".join(f"GPU-volcano-0-{i},10,40960,NVIDIA-A100,true,hami-core:" for i in range(2))
+    body["metadata"]["annotations"] = {"volcano.sh/node-vgpu-register": register}
+    has = {"volcano.sh/vgpu-number": "20", "volcano.sh/vgpu-memory": "81920", "volcano.sh/vgpu-cores": "200"}
+    body["status"]["allocatable"] = body["status"]["capacity"] = body["status"]["capacity"] | has
+    await client.json("POST", NODES.path(), body=body)
+    asks = [
+        {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": str(2000 + i), "volcano.sh/vgpu-cores": "10"}
+        for i in range(12)
+    ]
+    await create(client, *(a_pod(f"volcano-{i}", limits) for i, limits in enumerate(asks)))
+    for pod in await ended(client, "volcano-", len(asks)):
+        notes = pod["metadata"]["annotations"]
+        assert pod["status"]["phase"] == "Running", pod["status"]
+        _, cores, memory = notes["hbox.io/cards"].split(":")
+        assert notes["volcano.sh/vgpu-ids-new"].endswith(f",NVIDIA,{memory},{cores}:")
+        assert (notes["volcano.sh/devices-to-allocate"].strip(";:"), notes["volcano.sh/bind-phase"]) == ("", "success")
+
+    async def free() -> bool:
+        found = await client.json("GET", NODES.path(name="volcano-0"))
+        return "hamivgpu" not in found["metadata"]["annotations"]
+
+    await waiting.until(free, "the node has no lock", timeout_s=30)
+    await clear(client, "volcano-")

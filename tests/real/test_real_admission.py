@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 
 from hbox_cli.platform.assets import ControlPlane
 from hbox_common.errors import InvalidRequest
-from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient, apply
 
 from ..chart.rendered import NAMESPACE
-from .admission_world import FAILURE, QUEUE, Audited, account, audited, grant, in_force, install, pod, service_account
+from .admission_world import FAILURE, QUEUE, RBAC, Audited, account, audited, grant, in_force, install, pod, service_account
 from .control_plane import control_plane
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -91,6 +92,8 @@ DEVICES = (
     "hami.io/bind-time",
     "hami.io/vgpu-node",
     "huawei.com/Ascend910B3-devices-to-allocate",
+    "volcano.sh/devices-to-allocate",
+    "volcano.sh/vgpu-time",
 )
 
 
@@ -127,6 +130,45 @@ async def test_cards_that_plugins_hand_over_are_written_by_those_who_may_write_o
         )
 
 
+#: Of makers whose plugins write on pods of all namespaces, and perhaps not on nodes.
+OTHERS = (
+    "mthreads.com/gpu-index",
+    "NEURON_ALLOCATED",
+    "enflame.com/gcu-assigned-id",
+    "huawei.com/Ascend910B3",
+    "predicate-time",
+)
+
+
+async def test_what_other_makers_plugins_read_is_kept_from_who_has_one_namespace(
+    accounts: dict[str, KubeClient], plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(KubeClient.connect(str(plane.kubeconfig), user_agent="test"))
+        rules = [{"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["*"]}]
+        found = {}
+        for name in ("tenant-of-one", "plugin-of-all"):
+            path = await account(admin, plane.kubeconfig, tmp_path, SPACE, name)
+            found[name] = await stack.enter_async_context(KubeClient.connect(str(path), user_agent=name))
+        await grant(admin, "test-plugin-of-all", "test-pods-of-all", service_account(SPACE, "plugin-of-all"), rules)
+        binding = {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "tenant-of-one", "namespace": SPACE},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "test-pods-of-all"},
+            "subjects": [service_account(SPACE, "tenant-of-one")],
+        }
+        await apply(admin, binding, field_manager="test")
+        tenant, plugin = found["tenant-of-one"], found["plugin-of-all"]
+        await in_force(tenant, SPACE, pod("probe", {OTHERS[0]: "x"}), "by HBox and by device plugins alone")
+        await tenant.json("POST", PODS.path(SPACE), body=pod("others"))
+        for key in OTHERS:
+            note = {"metadata": {"annotations": {key: "0"}}}
+            with pytest.raises(InvalidRequest, match=f"annotations {key} are written by HBox and by device plugins alone"):
+                await tenant.json("PATCH", PODS.path(SPACE, "others"), body=note, content_type=MERGE_PATCH)
+            await plugin.json("PATCH", PODS.path(SPACE, "others"), body=note, content_type=MERGE_PATCH)
+
+
 async def test_of_a_nodes_annotations_binder_writes_the_lock_and_its_own(accounts: dict[str, KubeClient]) -> None:
     binder = accounts["binder"]
     await accounts["tenant"].json(
@@ -134,8 +176,9 @@ async def test_of_a_nodes_annotations_binder_writes_the_lock_and_its_own(account
         NODES.path(),
         body={"apiVersion": "v1", "kind": "Node", "metadata": {"name": "locked", "annotations": {"other": "1"}}},
     )
-    for value in ("2026-01-01T00:00:00Z,default,a", None):
-        body = {"metadata": {"annotations": {"hami.io/mutex.lock": value}}}
+    locks = product(("hami.io/mutex.lock", "hamivgpu"), ("2026-01-01T00:00:00Z,default,a", None))
+    for name, value in locks:
+        body = {"metadata": {"annotations": {name: value}}}
         await binder.json("PATCH", NODES.path(name="locked"), body=body, content_type=MERGE_PATCH)
     for key in ("other", "hami.io/node-nvidia-register"):
         body = {"metadata": {"annotations": {key: "2"}}}

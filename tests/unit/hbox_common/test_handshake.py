@@ -40,6 +40,12 @@ def test_cards_that_no_plugin_of_hamis_registered_are_not_written() -> None:
     assert VENDORS.node_locks((CardSlice(0, 100, 40_960),), CARDS, ("NVIDIA",)) == ("hami.io/mutex.lock",)
 
 
+def test_volcanos_plugin_has_a_lock_of_its_own() -> None:
+    """Without it the plugin mistakes two pods of one second for each other, which ask for as many cards."""
+    cards = (Card(index=0, uuid="GPU-0", model="A100", memory_mib=40_960, shares=10, kind="volcano-vgpu"),)
+    assert VENDORS.node_locks((CardSlice(0, 30, 4000),), cards, ("volcano-vgpu",)) == ("hamivgpu",)
+
+
 @given(
     st.lists(
         st.lists(

@@ -7,6 +7,9 @@
     4. write what is left of the annotation; nothing of any vendor: bind-phase `success`, and release the lock, if it is this pod's
     wrong: bind-phase `failed`, release the lock; kubelet fails the pod with UnexpectedAdmissionError
 
+Volcano's plugin (volcano-vgpu-device-plugin, `util.GetPendingPod`) takes for the pod in allocation the one with the oldest time of those that have as
+many cards left as kubelet asks for, whoever has the lock; it releases the lock in the end.
+
 A node has plugins of the vendors whose cards are registered on it. Beyond what HAMi's do, these refuse what no card can give (an unknown or sick card, more
 than it has, a card or a MIG placement given away already), so that a wrong allocation fails a pod here as it would fail the work in life.
 
@@ -25,9 +28,13 @@ from uuid import NAMESPACE_OID, uuid5
 
 from hbox_common.model import VENDORS
 from hbox_common.model.devices.hami import HamiVendor
+from hbox_common.model.devices.volcano import VolcanoVendor
 from hbox_sandbox.api.errors import Json
 
 NODE, PHASE, BIND_TIME = "hami.io/vgpu-node", "hami.io/bind-phase", "hami.io/bind-time"
+VOLCANOS_NODE, VOLCANOS_PHASE, VOLCANOS_TIME = "volcano.sh/vgpu-node", "volcano.sh/bind-phase", "volcano.sh/vgpu-time"
+#: What Volcano's plugin writes for the time of a pod that it is done with: 64 bits.
+NEVER = str(2**64 - 1)
 INSTANCES = "hami.io/vgpu-mig-allocations"
 MIG = "mig"
 ENDED = ("Succeeded", "Failed")
@@ -63,6 +70,8 @@ class Words:
     to_allocate: str
     lock: str  #: empty: it needs none
     by_amounts: bool
+    volcanos: bool = False  #: Volcano's plugin, which goes by times
+    without_init: bool = False
 
 
 def all_words() -> tuple[Words, ...]:
@@ -80,9 +89,13 @@ def _words(fingerprint: str) -> tuple[Words, ...]:  # noqa: ARG001  resources ha
             vendor.to_allocate_annotation,
             vendor.node_lock,
             vendor.kind == "NVIDIA",
+            isinstance(vendor, VolcanoVendor),
+            vendor.without_init,
         )
         for vendor in VENDORS
-        if isinstance(vendor, HamiVendor) and vendor.to_allocate_annotation and vendor.node_lock
+        if isinstance(vendor, HamiVendor)
+        and vendor.to_allocate_annotation
+        and (vendor.node_lock or isinstance(vendor, VolcanoVendor))
     )
 
 
@@ -137,7 +150,7 @@ class Allocations:
             return self._allocate(node, words, count, asking)
         except Refused as refusal:
             if refusal.pod is not None:
-                self._finish(refusal.pod, node, "failed")
+                self._finish(refusal.pod, node, words, "failed")
             raise
 
     def next_cards(self, node: str, words: Words) -> list[str]:
@@ -147,7 +160,7 @@ class Allocations:
         return next(([device.uuid for device in devices] for devices in entries if devices), [])
 
     def _allocate(self, node: str, words: Words, count: int, asking: str) -> list[Device]:
-        pod = self._in_allocation(node)
+        pod = self._oldest(node, words, count) if words.volcanos else self._in_allocation(node)
         text = _notes(pod).get(words.to_allocate)
         if text is None:
             raise Refused("device request not found", pod)
@@ -171,8 +184,8 @@ class Allocations:
         self._api.annotate(pod, left_notes)
         self.handed_over.setdefault(node, {}).setdefault(_id(pod), []).append(devices)
         texts = {_notes(pod).get(other.to_allocate, "") if other is not words else left for other in all_words()}
-        if not any(other.word in text for other in all_words() for text in texts):
-            self._finish(pod, node, "success")
+        if not any("," in text for text in texts):
+            self._finish(pod, node, words, "success")
         return devices
 
     def _in_allocation(self, node: str) -> Json:
@@ -192,6 +205,18 @@ class Allocations:
                 return pod
         raise Refused(f"no binding pod found on node {node}")
 
+    def _oldest(self, node: str, words: Words, count: int) -> Json:
+        """Of the pods that were put on the node and have so many cards left: that with the oldest time; of equals the last."""
+        found = [
+            pod
+            for pod in self._api.pending(node)
+            if _notes(pod).get(VOLCANOS_NODE) == node
+            and sum(len(_devices(entry, pod)) for entry in _notes(pod).get(words.to_allocate, "").split(";")) == count
+        ]
+        if not found:
+            raise Refused("cannot get valid pod")
+        return min(reversed(found), key=lambda pod: int(_notes(pod).get(VOLCANOS_TIME) or NEVER))
+
     def _cards(self, words: Words, pod: Json, node: str) -> dict[str, _Card]:
         """Those that the node registers, with what other pods have of them."""
         found = self._api.node(node) or {"metadata": {}}
@@ -209,8 +234,8 @@ class Allocations:
                     cards[device.uuid].used.append(device)
         return cards
 
-    def _finish(self, pod: Json, node: str, phase: str) -> None:
-        self._api.annotate(pod, {PHASE: phase})
+    def _finish(self, pod: Json, node: str, words: Words, phase: str) -> None:
+        self._api.annotate(pod, {VOLCANOS_PHASE: phase, VOLCANOS_TIME: NEVER} if words.volcanos else {PHASE: phase})
         self._api.release(node, pod)
 
 
@@ -231,6 +256,8 @@ def asked(pod: Json) -> Iterator[tuple[Words, int]]:
         for container in pod["spec"].get(kind) or ():
             resources = container.get("resources") or {}
             for words in all_words():
+                if words.without_init and kind == "initContainers":
+                    continue
                 amount = (resources.get("limits") or {}).get(words.count, (resources.get("requests") or {}).get(words.count, 0))
                 if str(amount).isdecimal() and int(amount):
                     yield words, int(amount)

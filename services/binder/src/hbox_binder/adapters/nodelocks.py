@@ -23,7 +23,7 @@ from hbox_common.kube import NODES, Informer, KubeClient, KubeObject, Locked, lo
 from hbox_common.kube.reflector import Delta
 from hbox_common.model import NodeName
 from hbox_common.model.devices import VENDORS, BindPhase, format_lock, parse_lock
-from hbox_common.model.devices.handshake import BIND_PHASE
+from hbox_common.model.devices.handshake import BIND_PHASES
 from hbox_common.pacing import TokenBucket, backoff_s
 
 from .. import metrics
@@ -256,7 +256,8 @@ class NodeLocks:
         """Why the pod's cards were not handed over; empty: they were, or nobody says. The phase alone proves nothing, since a pod's owner can write it: kubelet
         says whether it admitted the pod."""
         pod = await read_pod(self._client, namespace=namespace, name=name)
-        if pod.metadata.annotations.get(BIND_PHASE) == BindPhase.FAILED and pod.status.phase == "Pending":
+        notes = pod.metadata.annotations
+        if any(notes.get(name) == BindPhase.FAILED for name in BIND_PHASES) and pod.status.phase == "Pending":
             await asyncio.sleep(_STATUS_S)
             pod = await read_pod(self._client, namespace=namespace, name=name)
         return pod.status.message if (pod.status.phase, pod.status.reason) == ("Failed", _NOT_ADMITTED) else ""

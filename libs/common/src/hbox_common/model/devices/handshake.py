@@ -21,6 +21,9 @@ ASSIGNED_NODE, ASSIGNED_TIME = "hami.io/vgpu-node", "hami.io/vgpu-time"
 BIND_PHASE, BIND_TIME = "hami.io/bind-phase", "hami.io/bind-time"
 NODE_LOCK = "hami.io/mutex.lock"
 
+#: HAMi's, and that of Volcano's plugin.
+BIND_PHASES = (BIND_PHASE, "volcano.sh/bind-phase")
+
 
 class BindPhase(StrEnum):
     """Of a pod, as its annotation `hami.io/bind-phase` says it."""

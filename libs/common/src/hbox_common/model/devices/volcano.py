@@ -29,6 +29,11 @@ from .vendor import BINPACK, SPREAD, NodeReport
 
 _FIELDS = 6
 
+#: Of a node in allocation: the plugin releases it with each pod that it is done with. It takes for the pod in allocation the one with the oldest
+#: `volcano.sh/vgpu-time`, in seconds, of those whose number of cards is asked for: two pods of one second are mistaken for each other without it. Volcano's own
+#: scheduler takes it where `deviceshare.NodeLockEnable` is set.
+LOCK = "hamivgpu"
+
 KIND = "volcano-vgpu"
 
 #: Of a pod: `spread`, or nothing that counts.
@@ -220,4 +225,5 @@ VOLCANO = VolcanoVendor(
     allocated_annotation="volcano.sh/vgpu-ids-new",
     to_allocate_annotation="volcano.sh/devices-to-allocate",
     without_init=True,
+    node_lock=LOCK,
 )
