@@ -157,6 +157,7 @@ class Cluster:
         env = dict(os.environ) | {"KUBECONFIG": str(self.kubeconfig)}
         for words in (
             ["helm", "uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait"],
+            ["kubectl", "delete", "job,podgroup", "first-gang", "--namespace", "default", "--ignore-not-found"],
             ["kubectl", "delete", "namespace", NAMESPACE, TENANT, "gpu-platform", "--ignore-not-found", "--timeout=90s"],
         ):
             subprocess.run(words, capture_output=True, timeout=200, check=False, env=env)
