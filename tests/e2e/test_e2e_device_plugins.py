@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_common.kube import EVENTS, NODES, PODS, KubeClient
+from hbox_sandbox.kubelet.deviceplugin import PLUGIN_FAILS
 
 from .. import waiting
-from .platform_world import Up, up
+from .platform_world import Up, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -162,6 +163,65 @@ async def test_a_pod_is_allocated_by_the_container_that_asks(client: KubeClient)
     allocated = {p["metadata"]["name"]: p["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"] for p in pods}
     shapes = {name: ["GPU" in entry for entry in text.split(";")[:-1]] for name, text in allocated.items()}
     assert shapes == {"many-0": [False, True, False], "many-1": [False, False, True], "many-2": [True, False]}
+
+
+async def test_a_node_whose_plugin_fails_pods_is_steered_around_and_everybody_is_told(platform: Up, client: KubeClient) -> None:
+    """`fair-a` fails what it is asked for; `fair-b` is like it. By their order the first one is taken."""
+    for name in ("fair-a", "fair-b"):
+        body = registered(name, cards=2)
+        body["metadata"]["labels"]["pair"] = "yes"
+        await client.json("POST", NODES.path(), body=body)
+
+    def wants(name: str, **where: str) -> dict[str, Any]:
+        pod = a_pod(name, SLICE)
+        return pod | {"spec": pod["spec"] | {"nodeSelector": where}}
+
+    async def fails(note: str | None) -> None:
+        body = {"metadata": {"annotations": {PLUGIN_FAILS: note}}}
+        await client.json("PATCH", NODES.path(name="fair-a"), body=body, content_type="application/merge-patch+json")
+
+    await fails("no NVML here")
+    here = {"kubernetes.io/hostname": "fair-a"}
+    for number in range(4):
+        await create(client, wants(f"fails-{number}", **here))
+        (pod,) = await ended(client, f"fails-{number}", 1, 60)
+        assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "UnexpectedAdmissionError")
+
+    await fails(None)
+    await create(client, wants("steered", pair="yes"), wants("pinned", **here))
+
+    def why() -> str:
+        out = platform.hbox("why", "pinned").stdout
+        return out if "NodeDevicePluginFails" in out else ""
+
+    assert "fair-a: its device plugin failed 4 pods in a row" in await asyncio.to_thread(
+        until, why, timeout_s=6, what="its reason"
+    )
+    items = {item["name"]: item for item in (await asyncio.to_thread(platform.json, "nodes"))["items"]}
+    assert items["fair-a"]["devicePlugin"]["failures"] == 4
+    assert items["fair-a"]["reason"].startswith(
+        "its device plugin failed 4 pods in a row, the last default/fails-3: Pod was rejected:"
+    )
+    said = (await asyncio.to_thread(platform.hbox, "why", "fails-3")).stderr
+    assert "device plugin of node fair-a did not give it its cards" in said
+    assert "no NVML here" in said
+
+    async def event() -> list[str]:
+        items = (await client.json("GET", EVENTS.path(SPACE)))["items"]
+        return [e["message"] for e in items if e["reason"] == "FailedAllocation" and e["involvedObject"]["name"] == "fails-3"]
+
+    (message,) = await waiting.until(event, "an Event", timeout_s=20)
+    assert "no NVML here" in message
+    (steered,) = await ended(client, "steered", 1, 20)
+    assert (steered["status"]["phase"], steered["spec"]["nodeName"]) == ("Running", "fair-b")
+    (pinned,) = await ended(client, "pinned", 1, 30)
+    assert (pinned["status"]["phase"], pinned["spec"]["nodeName"]) == ("Running", "fair-a")
+
+    def well() -> bool:
+        items = {item["name"]: item for item in platform.json("nodes")["items"]}
+        return items["fair-a"]["devicePlugin"] is None
+
+    await asyncio.to_thread(until, well, timeout_s=20, what="a node that hands cards over again")
 
 
 async def test_a_lock_whose_pod_is_gone_keeps_nobody_waiting(client: KubeClient) -> None:

@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from hbox_common.events import JobVerdict
-from hbox_common.model import PodUid
+from hbox_common.model import NodeName, PodUid
 from hbox_jobs.core.feedback import Feedback, Kind, SelectionWrite
 from hbox_jobs.core.jobs import Jobs
-from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, PodView
+from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, PodStatus, PodView
 from hbox_jobs.core.volumes import Binding, ClaimView, VolumeUse
 
 from .job_world import BROKEN, group, pod
@@ -344,3 +344,20 @@ def test_a_group_whose_pods_are_anothers_is_left_to_that_scheduler(world: World)
     world.settle(9.0)
     assert [status.phase for status in world.status(99.0)] == [GroupPhase.INQUEUE]
     world.jobs.validate()
+
+
+def test_a_pod_that_its_node_did_not_give_what_it_was_bound_with_has_an_event(world: World) -> None:
+    bound = replace(pod("a"), node=NodeName("n1"), resource_version="2")
+    world.pod(bound)
+    world.feedback.events(1.0, 100)
+    failed = replace(bound, resource_version="3", status=PodStatus.FAILED, not_admitted="Allocate failed: no NVML")
+    world.pod(failed, 1.0)
+    world.pod(replace(failed, resource_version="4"), 2.0)
+    assert world.events(3.0) == [
+        (Kind.POD, "a", "FailedAllocation", "node n1 did not give it what it was bound with: Allocate failed: no NVML")
+    ]
+
+
+def test_of_a_pod_that_failed_before_this_process_nothing_is_said_again(world: World) -> None:
+    world.pod(replace(pod("a"), node=NodeName("n1"), status=PodStatus.FAILED, not_admitted="Allocate failed"))
+    assert world.events(3.0) == []

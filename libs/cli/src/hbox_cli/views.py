@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from hbox_common.model import (
@@ -10,6 +11,7 @@ from hbox_common.model import (
     GroupState,
     Job,
     JobId,
+    NodeRest,
     NodeState,
     PodFact,
     PodPhase,
@@ -94,8 +96,19 @@ def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping
     return "RUNNING" if own and all(pod.phase is PodPhase.RUNNING for pod in own) else "BOUND"
 
 
-def node_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], claims: Iterable[Claim]) -> list[Item]:
-    """One item a node, by name."""
+#: For so long it is shown that a device plugin failed a pod.
+FAILURES_SHOWN_S = 300.0
+
+
+def node_items(
+    nodes: Iterable[NodeState],
+    verdicts: Mapping[str, Verdict],
+    claims: Iterable[Claim],
+    rests: Mapping[str, NodeRest] = MappingProxyType({}),
+    *,
+    now: float = 0.0,
+) -> list[Item]:
+    """One item a node, by name. `now`: seconds since the epoch."""
     held: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
         held[claim.node].append(claim)
@@ -120,10 +133,27 @@ def node_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], clai
                 "cardsByQueue": _cards_by_queue(own),
                 "used": {name: n for name, n in _sum(claim.requests for claim in own).items() if not is_host_port(name)},
                 "allocatable": node.allocatable,
-                "reason": (verdict.reason if verdict else "") or node.cordon_reason,
+                "devicePlugin": _rest_item(rests.get(node.name), now),
+                "reason": (verdict.reason if verdict else "") or node.cordon_reason or rest_text(rests.get(node.name), now),
             }
         )
     return items
+
+
+def _rest_item(rest: NodeRest | None, now: float) -> Item | None:
+    if rest is None or not rest_text(rest, now):
+        return None
+    rests_s = round(rest.until - now, 1) if rest.lasts(now) else 0.0
+    return {"failures": rest.failures, "restsSeconds": rests_s, "pod": rest.pod, "message": rest.message}
+
+
+def rest_text(rest: NodeRest | None, now: float) -> str:
+    """That the node's device plugin fails pods, and for how long it gets no other; empty where it does not, or that is long ago."""
+    if rest is None or not rest.failures or not rest.at <= now < rest.at + FAILURES_SHOWN_S:
+        return ""
+    pods = f"pod {rest.pod}" if rest.failures == 1 else f"{rest.failures} pods in a row, the last {rest.pod}"
+    rests = f"; it gets no others with cards for {max(1, round(rest.until - now))}s" if rest.lasts(now) else ""
+    return f"its device plugin failed {pods}: {rest.message}{rests}"
 
 
 def pool_items(nodes: Iterable[Item]) -> list[Item]:

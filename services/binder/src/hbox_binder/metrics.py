@@ -17,6 +17,9 @@ ALLOCATION_S = histogram("binder_allocation_seconds", "From taking a node's lock
 ALLOCATIONS = counter("binder_allocations", "Pods that device plugins of HAMi's handed cards to, or failed", ["phase"])
 IN_LINE = gauge("binder_binds_in_line", "Binds that wait while their node is in allocation")
 LOCKED_NODES = gauge("binder_locked_nodes", "Nodes in allocation")
+RESTING_NODES = gauge(
+    "binder_resting_nodes", "Nodes that are given no pod for a while because their device plugin failed pods in a row"
+)
 LOCKS_REMOVED = counter(
     "binder_node_locks_removed", "Locks of nodes that were removed because nobody else would have, by why", ["why"]
 )

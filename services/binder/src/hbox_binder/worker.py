@@ -8,9 +8,10 @@ from functools import partial
 
 from hbox_common.bus import Bus, Delivery, LeadEdgeBatcher
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.events import Bind, BindDecided, EvictDecided, NodeStateChanged, Outcome, OutcomesObserved
+from hbox_common.errors import HBoxError
+from hbox_common.events import Bind, BindDecided, EvictDecided, NodeRests, NodeStateChanged, Outcome, OutcomesObserved
 from hbox_common.kube import KubeClient
-from hbox_common.model import DecisionId, NodeName
+from hbox_common.model import DecisionId, NodeName, NodeRest
 from hbox_common.runtime import Condition
 from hbox_common.telemetry import within
 
@@ -78,7 +79,10 @@ class Worker:
         """`cards`: by which `core` tells who takes turns."""
         self.core = core
         self._cards = cards
-        self._locks = NodeLocks(client, on_free=self._freed, waited_for=core.waits_to_bind, expires_s=lock_expires_s)
+        self._bus = bus
+        self._locks = NodeLocks(
+            client, on_free=self._freed, on_rest=self._rests, waited_for=core.waits_to_bind, expires_s=lock_expires_s
+        )
         self._labels = PodLabels(client)
         self._taken_grace_s, self._notice_s = taken_grace_s, notice_s
         self._client, self._on_kube, self._epochs = client, on_kube, epochs
@@ -226,6 +230,16 @@ class Worker:
         """The lock may be gone before the answer to the call that took it is here."""
         if self.core.awaits_unlock(node) and self._locks.free(node):
             self._step(Unlocked(node))
+
+    def _rests(self, rest: NodeRest) -> None:
+        self._group.create_task(self._tell(rest))
+
+    async def _tell(self, rest: NodeRest) -> None:
+        """Once: what is lost is said again with the next pod that fails, and holds here all the same."""
+        try:
+            await self._bus.publish(NodeRests(rest=rest), rest.node)
+        except HBoxError as e:
+            log.warning("node %s: that its device plugin fails pods is not told: %s", rest.node, e, extra={"node": rest.node})
 
     def _trace(self, call: Call, started: float, took_s: float) -> None:
         waiting = self._handlings.get(call.decision.id)

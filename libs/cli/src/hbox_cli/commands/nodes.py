@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
+from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest
-from hbox_common.events import HealthVerdict, NodeStateChanged
-from hbox_common.model import Claim, NodeState, Verdict
+from hbox_common.events import HealthVerdict, NodeRests, NodeStateChanged
+from hbox_common.model import Claim, NodeRest, NodeState, Verdict
 
 from ..aio import run
 from ..cardview import card_items, kind_items, owner_text
@@ -107,26 +108,27 @@ def command(ctx: Context, *, bad: bool, devices: bool, kinds: bool, pool: str | 
         raise InvalidRequest("--devices, --kinds and --pools are three tables", hint="ask one after the other")
     cluster = run(lambda: _read(ctx))
     if devices or kinds:
-        cards = [c for c in card_items(*cluster) if pool is None or c["pool"] == pool]
+        cards = [c for c in card_items(*cluster[:3]) if pool is None or c["pool"] == pool]
         cards = [c for c in cards if not bad or c["health"] != "ok"]
         if kinds:
             ctx.output.rows("DeviceKind", kind_items(cards), KINDS)
         else:
             ctx.output.rows("Device", cards, DEVICES)
         return
-    items = [n for n in node_items(*cluster) if pool is None or n["pool"] == pool]
+    items = [n for n in node_items(*cluster, now=wall_s()) if pool is None or n["pool"] == pool]
     if pools:
         ctx.output.rows("Pool", pool_items(items), POOLS)
         return
     ctx.output.rows("Node", [n for n in items if not bad or n["state"] != "READY" or not n["healthy"]], COLUMNS)
 
 
-async def _read(ctx: Context) -> tuple[list[NodeState], dict[str, Verdict], list[Claim]]:
+async def _read(ctx: Context) -> tuple[list[NodeState], dict[str, Verdict], list[Claim], dict[str, NodeRest]]:
     async with bus_of(Layout(ctx.state).running()) as bus:
-        values = await last_values(bus, [NodeStateChanged, HealthVerdict])
+        values = await last_values(bus, [NodeStateChanged, HealthVerdict, NodeRests])
         claims = [claim for page in await claims_of(bus) for claim in page.claims]
     return (
         [event.node for event in values if isinstance(event, NodeStateChanged)],
         {event.verdict.node: event.verdict for event in values if isinstance(event, HealthVerdict)},
         claims,
+        {event.rest.node: event.rest for event in values if isinstance(event, NodeRests)},
     )

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from hbox_common.bus import Bus
+from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
-from hbox_common.events import EvictionReceipt
+from hbox_common.events import EvictionReceipt, NodeRests
 
 from .. import receipts
 from ..aio import run
@@ -17,6 +18,7 @@ from ..output import duration, put
 from ..placements import show
 from ..platform.layout import Layout
 from ..session import bus_of, job_pages
+from ..views import rest_text
 from .jobs import items_of
 
 NODES_SHOWN = 8
@@ -57,6 +59,8 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
         return
     _head(found)
     put(f"  {explain(found)}")
+    for node, said in found["failingNodes"].items():
+        put(f"  {node}: {said}")
     for task in found["cardReasons"]:
         pods = task["pods"]
         put(f"  cards for {pods[0]}{f' and {len(pods) - 1} more' if len(pods) > 1 else ''}: {task['said']}")
@@ -68,8 +72,23 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
 async def _read(ctx: Context, job: str) -> dict[str, Any]:
     """The job, and what cards say to it where it waits for some."""
     async with bus_of(Layout(ctx.state).running()) as bus:
-        found = find(items_of(await job_pages(bus)), job)
-        return {**found, "cardReasons": await _cards(bus, found) if found["waiting"] and found["cards"] else []}
+        items = items_of(await job_pages(bus))
+        rests = [one.event.rest for one in await bus.last(NodeRests, [(None,)]) if isinstance(one.event, NodeRests)]
+        try:
+            found = find(items, job)
+        except NotFound:
+            if (rest := next((one for one in rests if job in (one.pod, one.pod.partition("/")[2])), None)) is None:
+                raise
+            raise NotFound(
+                f"pod {rest.pod} has ended: the device plugin of node {rest.node} did not give it its cards: {rest.message}",
+                hint=f"`hbox nodes` says how {rest.node} fares; its controller makes another pod, which goes elsewhere while the node rests",
+            ) from None
+        waits = found["waiting"] and found["cards"]
+        return {
+            **found,
+            "cardReasons": await _cards(bus, found) if waits else [],
+            "failingNodes": {one.node: said for one in rests if waits and (said := rest_text(one, wall_s()))},
+        }
 
 
 async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:

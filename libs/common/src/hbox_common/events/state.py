@@ -14,6 +14,7 @@ from hbox_common.model import (
     NodeDevices,
     NodeName,
     NodeNuma,
+    NodeRest,
     NodeState,
     NodeUsage,
     PodBudget,
@@ -91,6 +92,19 @@ class HealthVerdict(Event):
     @property
     def closes(self) -> bool:
         return self.node_gone
+
+
+@register
+class NodeRests(Event):
+    """A node's device plugin failed pods, and until when binder gives it no other; said with each pod that it fails, and once when it hands cards over again,
+    which closes the subject. A binder that was restarted has forgotten: what is in the past by `rest.until` counts for nothing."""
+
+    about: ClassVar = About("hbox.v1.node.rest.{node}", Stream.STATE, ("binder",), ("scheduler-core", "cli"))
+    rest: NodeRest
+
+    @property
+    def closes(self) -> bool:
+        return self.rest.failures == 0
 
 
 @register

@@ -54,7 +54,7 @@ from .job import (
     terms_of,
 )
 from .lending import Held, Lending
-from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
+from .node import LONGEST_REST_S, NodeRest, NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices
 from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciDevice, PciKind
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
@@ -97,6 +97,7 @@ from .topology import FabricGap, HyperNode, SubGangPolicy, TopologyMode, Topolog
 
 __all__ = [
     "DEFAULT_QUEUE",
+    "LONGEST_REST_S",
     "NO_CONSTRAINTS",
     "OFFLINE",
     "OFFLINE_CLASS",
@@ -146,6 +147,7 @@ __all__ = [
     "NodeDevices",
     "NodeName",
     "NodeNuma",
+    "NodeRest",
     "NodeState",
     "NodeTerm",
     "NodeUsage",

@@ -64,6 +64,29 @@ class Verdict:
     since: float = 0.0  #: seconds since the epoch
 
 
+#: No node rests for longer; what says more is a clock that is wrong.
+LONGEST_REST_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRest:
+    """A node whose device plugin failed pods, one after the other: binder gives it no pod with cards until then. `failures` 0: it hands cards over again.
+
+    Times in seconds since the epoch; `until` 0: it does not rest yet.
+    """
+
+    node: NodeName
+    failures: int
+    until: float = 0.0
+    at: float = 0.0  #: when the last of them failed
+    pod: str = ""  #: the last of them, namespace/name
+    message: str = ""  #: its kubelet's
+
+    def lasts(self, now: float) -> bool:
+        """Whether the node rests at that time."""
+        return self.failures > 0 and now < self.until <= now + 2 * LONGEST_REST_S
+
+
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
     """What a node really used at a time, in percent of what is allocatable there, as `kubectl top nodes` has it. `at`: seconds since the epoch."""

@@ -153,6 +153,12 @@ class Allocations:
                 self._finish(refusal.pod, node, words, "failed")
             raise
 
+    def fail(self, node: str, words: Words, count: int, why: str) -> None:
+        """As a plugin that is broken: pod and lock of the node say so. Raises Refused."""
+        pod = self._oldest(node, words, count) if words.volcanos else self._in_allocation(node)
+        self._finish(pod, node, words, "failed")
+        raise Refused(why, pod)
+
     def next_cards(self, node: str, words: Words) -> list[str]:
         """The uuids of the container that is next, for a kubelet that asks which devices the plugin prefers. Raises Refused."""
         pod = self._in_allocation(node)

@@ -24,6 +24,10 @@ def _counts(words: tuple[Words, ...]) -> tuple[bytes, ...]:
     return tuple(f'"{one.count}"'.encode() for one in words)
 
 
+#: Of an emulated node: why its device plugins fail whatever they are asked for.
+PLUGIN_FAILS = "sandbox.hbox.io/device-plugin-fails"
+
+
 class DevicePlugins:
     """Of all nodes: what they know stands on nodes and pods."""
 
@@ -40,6 +44,8 @@ class DevicePlugins:
             if not registered_by(node, words):
                 continue
             try:
+                if why := (node["metadata"].get("annotations") or {}).get(PLUGIN_FAILS):
+                    self._allocations.fail(node["metadata"]["name"], words, count, why)
                 self._allocations.allocate(node["metadata"]["name"], words, count, asking=pod.uid)
             except Refused as refusal:
                 return f"Allocate failed due to rpc error: code = Unknown desc = {refusal}, which is unexpected"

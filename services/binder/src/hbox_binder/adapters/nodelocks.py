@@ -21,7 +21,8 @@ from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, HBoxError, NotFound
 from hbox_common.kube import NODES, Informer, KubeClient, KubeObject, Locked, locks_of, older, read_locks, read_pod, write_locks
 from hbox_common.kube.reflector import Delta
-from hbox_common.model import NodeName
+from hbox_common.model import LONGEST_REST_S, NodeName, NodeRest
+from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices import VENDORS, BindPhase, format_lock, parse_lock
 from hbox_common.model.devices.handshake import BIND_PHASES
 from hbox_common.pacing import TokenBucket, backoff_s
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 LOOK_S, LONGEST_PAUSE_S = 1.0, 8.0
 _ROUND_S = 0.25
 #: After the second pod in a row that a node's plugin failed; doubled with each.
-REST_S, LONGEST_REST_S = 2.0, 60.0
+REST_S = 2.0
 #: kubelet writes a pod's status a moment after its plugin has answered.
 _STATUS_S = 1.0
 #: Pods read for what became of them at one time, and a second where nothing failed; of more it is not asked.
@@ -78,17 +79,19 @@ class _Seen:
 
 
 class NodeLocks:
-    """`on_free`: told of each node whose lock is gone. `waited_for`: whether a decision to bind that pod is open. `expires_s`: the age at which a lock may be
-    removed whatever its pod shows; HAMi's own is 300."""
+    """`on_free`: told of each node whose lock is gone. `on_rest`: of each pod that a device plugin failed, and when it hands cards over again. `waited_for`:
+    whether a decision to bind that pod is open. `expires_s`: the age at which a lock may be removed whatever its pod shows; HAMi's own is 300."""
 
     def __init__(
         self,
         client: KubeClient,
         *,
         on_free: Callable[[NodeName], None],
+        on_rest: Callable[[NodeRest], None],
         waited_for: Callable[[str, str], bool],
         expires_s: float,
     ) -> None:
+        self._on_rest = on_rest
         self._client, self._on_free, self._waited_for, self._expires_s = client, on_free, waited_for, expires_s
         self._nodes: dict[str, _Seen] = {}
         self._held: set[str] = set()  #: of these, those with a lock
@@ -99,6 +102,7 @@ class NodeLocks:
         self._samples = TokenBucket(rate_per_s=_SAMPLES_PER_S, burst=_SAMPLES_PER_S)
         self._tasks = asyncio.TaskGroup()
         metrics.LOCKED_NODES.set_function(lambda: len(self._held))
+        metrics.RESTING_NODES.set_function(lambda: len(self._resting))
 
     def want(self) -> None:
         """There is a node with a lock to take: watch."""
@@ -218,6 +222,7 @@ class NodeLocks:
 
     def _forget(self, node: str) -> None:
         self._nodes.pop(node, None)
+        self._well(node)
         if node in self._held:
             self._held.discard(node)
             self._on_free(NodeName(node))
@@ -242,15 +247,23 @@ class NodeLocks:
             self._reading -= 1
         metrics.ALLOCATIONS.labels("failed" if failed else "success").inc()
         if not failed:
-            self._failures.pop(node, None)
+            self._well(node)
             return
         self._failures[node] = failures = self._failures.get(node, 0) + 1
-        if failures > 1:
-            self._resting[node] = monotonic_s() + backoff_s(failures - 2, base_s=REST_S, cap_s=LONGEST_REST_S)
+        rest_s = backoff_s(failures - 2, base_s=REST_S, cap_s=LONGEST_REST_S) if failures > 1 else 0.0
+        if rest_s:
+            self._resting[node] = monotonic_s() + rest_s
+        at, message = wall_s(), sanitized(failed)[:LONGEST_MESSAGE]
+        until = at + rest_s if rest_s else 0.0
+        self._on_rest(NodeRest(NodeName(node), failures, until, at, f"{namespace}/{name}", message))
         log.warning(
             "node %s: its device plugin failed pod %s/%s, %d in a row: %s", node, namespace, name, failures, failed[:LONGEST_MESSAGE],
             extra={"node": node},
         )  # fmt: skip
+
+    def _well(self, node: str) -> None:
+        if self._failures.pop(node, 0):
+            self._on_rest(NodeRest(NodeName(node), 0, at=wall_s()))
 
     async def _failed(self, namespace: str, name: str) -> str:
         """Why the pod's cards were not handed over; empty: they were, or nobody says. The phase alone proves nothing, since a pod's owner can write it: kubelet

@@ -70,6 +70,9 @@ log = logging.getLogger(__name__)
 #: The preemptionPolicy of pods and PriorityClasses for which nobody has to leave.
 NEVER = "Never"
 
+#: Of a pod that its kubelet failed because an allocation did (kubelet `lifecycle`).
+NOT_ADMITTED = "UnexpectedAdmissionError"
+
 #: Keys of ResourceQuotas that stand for no resource of their own.
 _QUOTA_KEYS = ("requests.", "limits.", "count/")
 
@@ -131,6 +134,9 @@ class PodReader:
             started_at=_seconds(status.start_time) or None if written.annotations else None,
             never_preempts=spec.preemption_policy == NEVER,
             rank_key=rank_key(meta.name, written.role, meta.labels, meta.annotations) if written.group else None,
+            not_admitted=sanitized(status.message or NOT_ADMITTED)
+            if (status.phase, status.reason) == ("Failed", NOT_ADMITTED)
+            else "",
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:

@@ -22,6 +22,9 @@ from .views import GroupStatus, PodView
 
 FAILED_SCHEDULING = "FailedScheduling"
 SCHEDULED = "Scheduled"
+FAILED_ALLOCATION = (
+    "FailedAllocation"  #: a device plugin, or another manager of the kubelet, did not give the pod what it was bound with
+)
 PREEMPTED = "Preempted"  #: as kube-scheduler says it of victims
 
 #: The API server refuses longer notes.
@@ -74,7 +77,7 @@ class EventWrite:
 
     @property
     def warning(self) -> bool:
-        return self.reason in (FAILED_SCHEDULING, PREEMPTED)
+        return self.reason in (FAILED_SCHEDULING, FAILED_ALLOCATION, PREEMPTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,10 @@ class Feedback:
             self._successes.put(
                 new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now, new.namespace
             )
+        if old is not None and new.ours and new.not_admitted and not old.not_admitted:
+            note = f"node {new.node} did not give it what it was bound with: {new.not_admitted}"[:MAX_NOTE]
+            write = EventWrite(Kind.POD, new.uid, new.namespace, new.name, FAILED_ALLOCATION, note)
+            self._successes.put(f"{new.uid} failed", write, now, new.namespace)
         if new.placeable and (record := self._jobs.record(new.key)) is not None and record.reason and new.told != record.reason:
             self._conditions.put(new.uid, new.uid, max(now, record.published_from), new.namespace)
 

@@ -69,6 +69,7 @@ class PodView:
     started_at: float | None = None  #: seconds since the epoch; read where there are notes
     never_preempts: bool = False  #: preemptionPolicy Never
     rank_key: RankKey | None = None  #: of a pod of a gang: by which its rank is found
+    not_admitted: str = ""  #: why its kubelet failed it before it began, where a device plugin or another of its managers did
 
     @property
     def key(self) -> str:

@@ -29,6 +29,7 @@ from hbox_common.events import (
     JobsWithdrawn,
     NamespaceQuotasChanged,
     NodeImagesChanged,
+    NodeRests,
     NodesMeasured,
     NodeStateChanged,
     PlansAnswered,
@@ -77,6 +78,7 @@ class Feeds:
                     [
                         NodeStateChanged,
                         HealthVerdict,
+                        NodeRests,
                         QueueStateChanged,
                         CardQuotasChanged,
                         NamespaceQuotasChanged,
@@ -128,6 +130,8 @@ class Feeds:
                     self._scheduler.on_node(node)
                 case HealthVerdict(verdict=verdict):
                     self._scheduler.on_verdict(verdict)
+                case NodeRests(rest=rest):
+                    self._scheduler.on_rest(rest)
                 case FabricChanged(fabric=fabric, hypernodes=hypernodes):
                     self._scheduler.on_fabric(hypernodes, fabric)
                 case FabricGapsFound(fabric=fabric, degraded=degraded):

@@ -26,6 +26,7 @@ from hbox_common.model import (
     JobId,
     Neighbour,
     NodeName,
+    NodeRest,
     NodeState,
     NodeUsage,
     PlanId,
@@ -225,6 +226,10 @@ class Scheduler:
             self.columns.put_verdict(verdict)
             if (row := self.columns.row_of.get(verdict.node)) is not None and (state := self.columns.states[row]) is not None:
                 self.bookings.lending.node(state, verdict)
+
+    def on_rest(self, rest: NodeRest) -> None:
+        """A node's device plugin fails pods in a row, or hands cards over again: while it rests, pods with cards go elsewhere."""
+        self.columns.rest(rest)
 
     def on_queue(self, queue: Queue, *, gone: bool = False, recent_cards: float = 0.0) -> None:
         """A queue's rules, and how many cards it and all below it used on average of late. What is used of it now is counted here, from the claims."""
@@ -518,6 +523,8 @@ class Scheduler:
         self.decisions.begin(now)
         self._facts.now = wall
         self._wall_ahead = wall - now
+        if self.columns.rests:
+            self.columns.end_rests(wall)
         if self._facts.fabrics.aging and self._facts.fabrics.age(wall, self.limits.fabric_max_age_s):
             self._placer.invalidate()
         self._tree.refresh()
@@ -562,6 +569,7 @@ class Scheduler:
             self._shuffling.next_at() if not self.frozen else (),
             self.admission.next_at() if not self.frozen else (),
             self._reservations.next_at() if not self.frozen else (),
+            (rest.until - self._wall_ahead for rest in self.columns.rests.values()),
         )
         out.wake_at = min(times, default=None)
         if self.held and out.wake_at is not None:

@@ -24,6 +24,7 @@ from hbox_common.model import (
     Card,
     CardSlice,
     NodeName,
+    NodeRest,
     NodeState,
     Verdict,
     counted_as,
@@ -88,6 +89,8 @@ class Columns:
         self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.schedulable: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.resting: Bools = np.zeros(_ROWS, dtype=np.bool_)  #: takes no pods with cards for a while (`rest`)
+        self.rests: dict[NodeName, NodeRest] = {}  #: of these nodes
         self.reserved: Ints = np.zeros(_ROWS, dtype=np.int64)  #: a bit for each reservation that the row is set aside for
         self.allocatable: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
@@ -192,6 +195,7 @@ class Columns:
             row = self._new_row(node.name)
         self.states[row] = node
         self.alive[row] = True
+        self.resting[row] = node.name in self.rests
         self.ready[row] = node.ready
         self.schedulable[row] = not node.unschedulable
         self.allocatable[:, row] = 0
@@ -265,10 +269,36 @@ class Columns:
             assert state is not None
             self._judge(row, sorted(state.cards, key=lambda card: card.index))
 
+    def rest(self, rest: NodeRest) -> None:
+        """A node's device plugin failed pods in a row, or hands cards over again."""
+        if rest.failures and rest.until:
+            self.rests[rest.node] = rest
+        elif self.rests.pop(rest.node, None) is None:
+            return
+        row = self.row_of.get(rest.node)
+        if row is not None and self.resting[row] != (rest.node in self.rests):
+            self._toggle_rest(row)
+
+    def end_rests(self, wall: float) -> None:
+        """Of nodes whose time is over. `wall`: seconds since the epoch."""
+        for name in [name for name, rest in self.rests.items() if not rest.lasts(wall)]:
+            del self.rests[name]
+            if (row := self.row_of.get(name)) is not None and self.resting[row]:
+                self._toggle_rest(row)
+
+    def _toggle_rest(self, row: int) -> None:
+        self.resting[row] = not self.resting[row]
+        self.returned += 1
+        self.changes.add(row)
+        self.described.add(row)
+        self.risen.add(row)
+
     def drop_node(self, name: NodeName) -> None:
+        self.rests.pop(name, None)
         row = self.row_of.pop(name, None)
         if row is None:
             return
+        self.resting[row] = False
         self.alive[row] = False
         self.reserved[row] = 0
         self.states[row] = None
@@ -516,7 +546,7 @@ class Columns:
         return row
 
     def _grow_rows(self, rows: int) -> None:
-        for field in ("alive", "ready", "schedulable", "healthy", "reserved", *_CARD_CODES):
+        for field in ("alive", "ready", "schedulable", "healthy", "resting", "reserved", *_CARD_CODES):
             setattr(self, field, grown(getattr(self, field), 0, rows))
         for field in ("allocatable", "used", "leaving"):
             setattr(self, field, grown(getattr(self, field), 1, rows))
