@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ KEPT = frozenset(
 #: What changes by itself, or tells of what was.
 _RESTLESS = ("events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io", "componentstatuses")
 _NODE_LEASES = "kube-node-lease"
+_PROBE = "asks-for-a-card"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,30 @@ class Cluster:
         ]
         for name in names:
             self.kubectl("patch", "node", name, "--subresource=status", "--type=json", "-p", json.dumps(patch))
+            if cards:
+                until(
+                    partial(self._admits, name),
+                    timeout_s=60,
+                    what=lambda: self.kubectl("describe", "pod", _PROBE, "-n", "default"),
+                )
+
+    def _admits(self, node: str) -> bool:
+        """Whether its kubelet takes a pod with a card. The first one after a plugin is gone it refuses, and forgets then what pods of the past had."""
+        limits = {"cpu": "1m", "memory": "16Mi", GPU: "1"}
+        container = {"name": "main", "image": IMAGE, "command": ["sleep", "600"], "resources": {"limits": limits}}
+        about = {"name": _PROBE, "namespace": "default"}
+        self.apply(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": {"nodeName": node, "containers": [container]}}
+        )
+
+        def seen() -> str:
+            status = self.get("pod", _PROBE, "-n", "default")["status"]
+            return str(status.get("reason", "")) or ("admitted" if status.get("startTime") else "")
+
+        until(lambda: bool(seen()), timeout_s=30, what=lambda: self.kubectl("describe", "pod", _PROBE, "-n", "default"))
+        admitted = seen() == "admitted"
+        self.kubectl("delete", "pod", _PROBE, "-n", "default", "--force", "--grace-period=0")
+        return admitted
 
     def _remembered(self) -> list[str]:
         """Nodes whose kubelet counts the cards of a plugin that is gone: none of them can be had."""
