@@ -46,6 +46,8 @@ def nodes() -> list[dict[str, Any]]:
         neuron,
         made("enflame", {"enflame.com/drs-gcu": "6"}, **{"enflame.com/gcu-drs-capacity": json.dumps(gcus)}),
         made("metax", {"metax-tech.com/sgpu": "16"}, **{"metax-tech.com/node-gpu-devices": json.dumps(sgpus)}),
+        made("cgpu", {"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "30"}),
+        made("qgpu", {"tke.cloud.tencent.com/qgpu-core": "200", "tke.cloud.tencent.com/qgpu-memory": "30"}),
         made("volcano", {"volcano.sh/vgpu-number": "8"}, **{"volcano.sh/node-vgpu-register": VGPUS}),
     ]
 
@@ -63,12 +65,18 @@ async def _nodes(running: Up) -> None:
             await client.json("POST", NODES.path(), body=body)
 
 
-async def submit(client: KubeClient, name: str, limits: dict[str, str], notes: dict[str, str] | None = None) -> None:
+async def submit(
+    client: KubeClient,
+    name: str,
+    limits: dict[str, str],
+    notes: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+) -> None:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": limits}}
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": notes or {}},
+        "metadata": {"name": name, "annotations": notes or {}, "labels": labels or {}},
         "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
     }
     await client.json("POST", PODS.path(SPACE), body=body)
@@ -91,6 +99,7 @@ async def running(platform: Up, client: KubeClient, name: str) -> dict[str, Any]
     [
         ("template", {NPU: "1", f"{NPU}-memory": "9000"}, "0:0:16384:vir05_1c_16g:1", ("hami.io/Ascend910B3-devices-allocated", "N-0,Ascend910B3,16384,0:;")),
         ("pair", {"kunlunxin.com/xpu": "2"}, "0:100:98304,1:100:98304", ("BAIDU_COM_DEVICE_IDX", "0,1")),
+        ("gib", {"aliyun.com/gpu-mem": "4"}, "0:0:4096", ("scheduler.framework.gpushare.allocation", '{"0":{"0":4}}')),
         ("core", {"aws.amazon.com/neuroncore": "1"}, "0:50:0:1:1", ("AWS_NEURON_IDS", "0")),
         ("slices", {"enflame.com/drs-gcu": "3"}, "0:50:20480:3g.20gb:3", ("enflame.com/gcu-request-size", "3")),
         (
@@ -118,6 +127,26 @@ async def test_what_cannot_stand_beside_it_waits_with_the_makers_word(platform: 
 
     said = await asyncio.to_thread(until, reason, timeout_s=30, what="the reason")
     assert "1 CardQosPolicyMismatch" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "labels", "word"),
+    [
+        ("tencent", {"tke.cloud.tencent.com/qgpu-core": "20", "tke.cloud.tencent.com/qgpu-memory": "4"}, {}, "given out by TKE's qgpu-scheduler alone"),
+        ("several", {"aliyun.com/gpu-mem": "4"}, {"aliyun.com/gpu-count": "2"}, "aliyun.com/gpu-count is not supported"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_given_is_refused_with_a_word(
+    platform: Up, client: KubeClient, name: str, limits: dict[str, str], labels: dict[str, str], word: str
+) -> None:
+    await submit(client, name, limits, labels=labels)
+
+    def reason() -> str:
+        jobs = platform.json("jobs")["items"]
+        return next((str(job["reason"]) for job in jobs if name in job["name"] and job["reason"]), "")
+
+    said = await asyncio.to_thread(until, reason, timeout_s=30, what="the reason")
+    assert word in said, said
 
 
 async def test_pods_of_a_volcano_group_that_spread_have_cards_of_their_own(platform: Up, client: KubeClient) -> None:
@@ -150,8 +179,8 @@ async def test_pods_of_a_volcano_group_that_spread_have_cards_of_their_own(platf
 
 async def test_the_books_are_sound(platform: Up) -> None:
     found = {item["name"]: item["cards"] for item in platform.json("nodes")["items"]}
-    assert {name: found[name]["total"] for name in ("ascend", "kunlun", "neuron", "enflame", "metax", "volcano")} == {
-        "ascend": 8, "kunlun": 8, "neuron": 16, "enflame": 1, "metax": 1, "volcano": 2,
+    assert {name: found[name]["total"] for name in ("ascend", "kunlun", "neuron", "enflame", "metax", "volcano", "cgpu", "qgpu")} == {
+        "ascend": 8, "kunlun": 8, "neuron": 16, "enflame": 1, "metax": 1, "volcano": 2, "cgpu": 2, "qgpu": 2,
     }  # fmt: skip
     audit = platform.hbox("audit")
     assert audit.returncode == 0, audit.stdout + audit.stderr

@@ -79,6 +79,11 @@ def kinds() -> list[Kind]:
             amounts(of("Vastai"), 3),
         ),
         Kind("Gaudi", {"habana.ai/gaudi": 4}, {}, amounts(of("Gaudi"), 3)),
+        Kind("cGPU", {of("cGPU").cards: 3, of("cGPU").memory: 46}, {}, st.builds(lambda gib: {of("cGPU").memory: gib}, st.integers(1, 15))),
+        Kind(
+            "cGPU", {of("cGPU").cards: 3, of("cGPU").memory: 46, of("cGPU").cores: 300}, {},
+            st.builds(lambda gib, cores: {of("cGPU").memory: gib, of("cGPU").cores: cores}, st.integers(1, 15), st.integers(1, 100)),
+        ),
         Kind("Metax-GPU", {"metax-tech.com/gpu": 3}, {}, amounts(of("Metax-GPU"), 2)),
         Kind("kunlun", {"kunlunxin.com/xpu": 8}, {}, amounts(of("kunlun"), 8)),
         Kind(
@@ -142,7 +147,8 @@ KINDS = kinds()
 def test_every_vendor_is_tried() -> None:
     words = {kind.word for kind in KINDS}
     alike = {"MR-V50": "MR-V100", "BI-V100": "BI-V150"}
-    elsewhere = {"volcano-vgpu"}  # a register and names of its own for NVIDIA's cards: tests of MIG and of the handshake
+    # A register and names of its own for NVIDIA's cards: tests of MIG and of the handshake. And one that is never given out.
+    elsewhere = {"volcano-vgpu", "qGPU"}
     assert {alike.get(vendor.kind, vendor.kind) for vendor in VENDORS} - elsewhere == words
 
 
@@ -224,7 +230,8 @@ def _again(
     notes = vendor.annotate(found.layout, cards, node="n", now=1.5)
     if not vendor.allocated_annotation:
         return found.layout
-    return vendor.rebuild(notes[vendor.allocated_annotation], tuple(cards.values()), asks, wishes)
+    layout = vendor.rebuild(notes[vendor.allocated_annotation], tuple(cards.values()), asks, wishes)
+    return layout + ((),) * (len(found.layout) - len(layout))  # JSON by container says nothing of those behind the last
 
 
 def _particular(kind: Kind, used: Mapping[int, CardAllocation]) -> None:

@@ -159,7 +159,7 @@ class PodReader:
 
     def _shape(self, pod: kube.Pod) -> Shape:
         spec, annotations = pod.spec, pod.metadata.annotations
-        unsupported = [name for name in VENDORS.unsupported if annotations.get(name)]
+        unsupported = [name for name in VENDORS.unsupported if annotations.get(name) or pod.metadata.labels.get(name)]
         written_wishes = {name: text for name in annotations.keys() & VENDORS.pod_annotations if (text := annotations[name])}
         given = given_of(pod)
         # Names of containers stay in: they stand in the text of a problem.

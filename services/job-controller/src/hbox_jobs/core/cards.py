@@ -49,7 +49,8 @@ def card_request(
     for vendor in vendors:
         if refused := frozenset(unsupported).intersection(vendor.unsupported):
             raise InvalidRequest(
-                f"annotation {min(refused)} is not supported yet: remove it, or choose by {vendor.models_annotation}"
+                f"annotation or label {min(refused)} is not supported: remove it"
+                + (f", or choose by {vendor.models_annotation}" if vendor.models_annotation else "")
             )
     wishes = _wishes(vendors, annotations)
     models = _models(vendors[0].models_annotation, annotations)

@@ -14,6 +14,7 @@ from .biren import BIREN
 from .bymodel import CountedByModel
 from .cambricon import CAMBRICON
 from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
+from .cgpu import CGPU
 from .deviceconfig import configured
 from .enflame import GCU, SHARED_GCU
 from .fitting import Fitted, Refused, fit
@@ -26,6 +27,7 @@ from .metax import METAX_GPU, METAX_SGPU
 from .mthreads import MTHREADS
 from .neuron import NEURON
 from .nvidia import NVIDIA
+from .qgpu import QGPU
 from .vastai import VASTAI
 from .vendor import COMMON_WISHES, Figures, NodeReport, Vendor
 from .volcano import VOLCANO
@@ -254,4 +256,6 @@ VENDORS = Vendors(
     VASTAI,
     GAUDI,
     VOLCANO,
+    CGPU,
+    QGPU,
 )

@@ -70,7 +70,9 @@ class Vendor(ABC):
     wishes: tuple[
         str, ...
     ] = ()  #: annotations of pods that `fit` reads, beside those of all vendors (`COMMON_WISHES`) and `models_annotation`
-    unsupported: tuple[str, ...] = ()  #: annotations of pods that HBox cannot honour: placing such a pod would break them
+    unsupported: tuple[
+        str, ...
+    ] = ()  #: annotations and labels of pods that HBox cannot honour: placing such a pod would break them
     facts: tuple[str, ...] = ()  #: labels and annotations of nodes that `fit` reads (`NodeState.device_facts`)
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
