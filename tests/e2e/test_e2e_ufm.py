@@ -12,6 +12,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
 from hbox_sandbox.fabric import FabricPlan, UfmServer
+from hbox_topology.core.fabric.snapshot import Snapshot
 
 from ..waiting import until
 from .platform_world import Up, placed, up
@@ -182,6 +183,70 @@ async def test_a_machine_that_is_cabled_elsewhere_belongs_there_within_moments(c
     finally:
         ufm.snapshot = before
         await asyncio.sleep(2.0)
+
+
+def swapped(before: Snapshot) -> Snapshot:
+    """n3 and n7 are cabled in each other's place."""
+    others = {"n3": "n7", "n7": "n3"}
+    places = {(link.host, link.hca): (link.switch, link.switch_port) for link in before.hosts}
+    moved = []
+    for link in before.hosts:
+        switch, port = places[others.get(link.host, link.host), link.hca]
+        moved.append(replace(link, switch=switch, switch_port=port))
+    return replace(before, hosts=tuple(moved))
+
+
+AFTER = ({"n0", "n1", "n2", "n7"}, {"n4", "n5", "n6", "n3"})
+
+
+async def binding_fails(client: KubeClient, *names: str) -> None:
+    """Until it is called without names; "" = of all pods."""
+    rules = [{"verb": "create", "resource": "pods/binding", "status": 503, "name": name} for name in names]
+    await client.json("PUT", "/_sandbox/faults", body={"rules": rules})
+
+
+async def fired(client: KubeClient) -> bool:
+    return all((await client.json("GET", "/_sandbox/faults"))["fired"])
+
+
+async def test_hosts_that_move_between_plan_and_binding_have_the_gang_planned_anew(client: KubeClient, ufm: UfmServer) -> None:
+    before = ufm.snapshot
+    try:
+        await binding_fails(client, "")
+        await gang(client, "moves", members=4, word="singleSwitch")
+        await until(lambda: fired(client), "the ledger has decided, and the binder tries", timeout_s=60)
+        ufm.snapshot = swapped(before)
+        await asyncio.sleep(5.0)  # a poll, and the ledger's look at what has not begun
+        assert not await placed(client, SPACE, "moves-")
+        await binding_fails(client)
+        assert await nodes_of(client, "moves", 4) in AFTER
+    finally:
+        await binding_fails(client)
+        ufm.snapshot = before
+        await asyncio.sleep(2.0)
+
+
+async def test_a_gang_that_is_half_bound_when_hosts_move_is_not_torn(client: KubeClient, ufm: UfmServer) -> None:
+    before = ufm.snapshot
+    try:
+        await binding_fails(client, "half-2", "half-3")
+        await gang(client, "half", members=4, word="singleSwitch")
+        await until(lambda: _bound(client, "half-", 2), "half of it is bound", timeout_s=60)
+        first = await placed(client, SPACE, "half-")
+        ufm.snapshot = swapped(before)
+        await asyncio.sleep(5.0)
+        assert await placed(client, SPACE, "half-") == first
+        await binding_fails(client)
+        assert await nodes_of(client, "half", 4) in UNITS.values()
+        assert (await placed(client, SPACE, "half-")).items() >= first.items()
+    finally:
+        await binding_fails(client)
+        ufm.snapshot = before
+        await asyncio.sleep(2.0)
+
+
+async def _bound(client: KubeClient, prefix: str, members: int) -> bool:
+    return len(await placed(client, SPACE, prefix)) == members
 
 
 async def test_when_nobody_confirms_the_fabric_gangs_of_one_switch_wait_and_others_go_on(

@@ -63,6 +63,7 @@ from hbox_common.events import (
     Placement,
     Plan,
     PlanAnswer,
+    PlanDomain,
     PlansAnswered,
     PlansProposed,
     PodAsked,
@@ -247,6 +248,7 @@ _plan = Plan(
     victims=(Victim(claim=_CLAIM, pod_uid=_POD, to=_NODE, slices=_SLICES, gang=True, cards=CardRequest(1)),), preemptable=False, created_at=1.5,
     deadline_s=30.0, traceparent=_PARENT, succeeds=(PodUid("p9"),),
     moves=MoveTerms(16.0, 3600.0, 1, 1, 2, 720.0, 100),
+    domains=(PlanDomain(fabric="compute", domain="leaf-p1u01", version=1_700_000_000_000, placements=(0,)),),
 )  # fmt: skip
 _nomination = HeldNomination(
     scheduler=SchedulerId("s1"), plan=_plan, models=({"nvidia.com/gpu.A100": 1},), moved=(_claim,), until=9.5

@@ -17,6 +17,7 @@ from hbox_common.events import (
     MOST_PODS_READ,
     ClaimsAsked,
     EpochAsked,
+    FabricChanged,
     HealthVerdict,
     JobDemandPending,
     JobsAsked,
@@ -124,7 +125,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(rules.run(conditions.queues))
                 tasks.create_task(
                     bus.follow(
-                        [NodeStateChanged, HealthVerdict, PodGroupsCounted, NodeDevicesChanged],
+                        [NodeStateChanged, HealthVerdict, PodGroupsCounted, NodeDevicesChanged, FabricChanged],
                         shell.on_state,
                         start=Start.LAST_PER_SUBJECT,
                         on_ready=shell.state_read.set,
@@ -213,6 +214,8 @@ class Shell:
                 self._ledger.node(delivery.event.node)
             elif isinstance(delivery.event, NodeDevicesChanged):
                 self._ledger.devices(delivery.event.devices)
+            elif isinstance(delivery.event, FabricChanged):
+                self._ledger.fabric(delivery.event.fabric, delivery.event.version, delivery.event.hypernodes)
             elif isinstance(delivery.event, HealthVerdict):
                 self._ledger.verdict(delivery.event.verdict)
             elif isinstance(delivery.event, PodGroupsCounted):

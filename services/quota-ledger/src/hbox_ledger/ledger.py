@@ -29,6 +29,7 @@ from hbox_common.model import (
     ClaimId,
     ClaimState,
     ClassQuota,
+    HyperNode,
     Index,
     NodeDevices,
     NodeName,
@@ -213,6 +214,10 @@ class Ledger:
                 del self.models[model]
         if self.models.keys() != known and self.state.by_model:
             self.touch_all()
+
+    def fabric(self, fabric: str, version: int, domains: Iterable[HyperNode]) -> None:
+        """The domains of a fabric; gangs that have not begun are held against them at the next tick."""
+        self.state.fabrics.put(fabric, version, domains)
 
     def devices(self, said: NodeDevices) -> None:
         """What a kubelet gave to whom; the books follow at the next tick."""
@@ -706,7 +711,10 @@ class Ledger:
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         state = loaded.state
         state.look_at |= old.look_at
-        state.nodes, state.verdicts = old.nodes, old.verdicts
+        state.nodes, state.verdicts, state.fabrics = old.nodes, old.verdicts, old.fabrics
+        for gang in state.gangs.values():
+            if (known := old.gangs.get(gang.job)) is not None:
+                gang.bounds, gang.moved = known.bounds, known.moved
         state.gone, state.contradicted = old.gone, old.contradicted
         state.storm, state.moves, state.notice_s, state.evicted = old.storm, old.moves, old.notice_s, old.evicted
         state.keep_records(old.records)

@@ -52,6 +52,16 @@ class Victim(Event):
     cards: CardRequest | None = None  #: what it asks for, which its successor has to ask for too
 
 
+class PlanDomain(Event):
+    """A domain of the fabric in which placements of a plan have to be. `version`: of the FabricChanged by which it was planned; whoever knows a newer one
+    judges by that. `placements`: which of the plan's; none: all."""
+
+    fabric: str
+    domain: str
+    version: int
+    placements: tuple[int, ...] = ()
+
+
 class Plan(Event):
     """All of `placements` or nothing. `bound` of the gang's members had a node or a live claim already; with this plan they reach `min_member`.
 
@@ -75,6 +85,7 @@ class Plan(Event):
     deadline_s: float = 60.0  #: from commit: what is not bound whole by then is unwound
     traceparent: str = ""
     succeeds: tuple[PodUid, ...] = ()  #: pods that moved, whose nominated places its own pods take
+    domains: tuple[PlanDomain, ...] = ()  #: in which its pods have to be, as their job asks
     moves: MoveTerms | None = None  #: of victims that move: what that costs and gains; None: whoever wrote it does not say
 
 

@@ -115,7 +115,7 @@ class FabricChanged(Event):
         "hbox.v1.fabric.graph.{fabric}",
         Stream.STATE,
         ("topology-collector",),
-        ("scheduler-core", "cli"),
+        ("scheduler-core", "quota-ledger", "cli"),
         4 * 2**20,
         items=("hypernodes",),
         whole=True,

@@ -114,6 +114,7 @@ class RefusalReason(StrEnum):
     JOB_UNKNOWN = "JobNotKnownYet"
     JOB_DIFFERS = "JobDiffers"
     EVICTIONS_PAUSED = "EvictionsPaused"
+    FABRIC_CHANGED = "FabricChanged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Judging plans: all of a plan becomes claims, or none of it does.
 
 Checks, in this order, and the first that fails is the answer: epoch and freeze (transient: the plan may be asked again), the job as the ledger itself
-knows it (`records`), form, pods without a claim, queue, budget, quotas of the namespace, pools, gang, then every placement against its node with the same
-`validate_claim` that the proposer used, each beside the ones before it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing
-is left there.
+knows it (`records`), form, pods without a claim, queue, budget, quotas of the namespace, pools, the fabric, gang, then every placement against its node with
+the same `validate_claim` that the proposer used, each beside the ones before it. A committed plan is in the books when `arbitrate` returns; of a refused one
+nothing is left there.
 
 The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, as
 long as each leaves at least `min_member` live claims. A gang that is being unwound takes nothing until it is empty, unless what is left of it may not be
@@ -41,6 +41,7 @@ from hbox_common.model.resources import add
 from . import budget, guarantees
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import bind_of
+from .fabrics import bounds_of, domains_fault
 from .identity import claim_id
 from .ledgerstate import LedgerState
 from .lifecycle import called_off, stuck
@@ -140,6 +141,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
         or _namespace(state, plan)
         or _class(state, plan)
         or _pools(state, plan)
+        or state.fabrics.refusal(plan)
         or guarantees.refuse(state, plan)
         or _gang(state, plan)
     )
@@ -232,6 +234,8 @@ def _malformed(plan: Plan) -> Refusal | None:
         return wrong("a plan needs a queue, a min_member of at least 1 and a deadline in the future")
     if any(amount < 0 for requests in plan.requests for amount in requests.values()):
         return wrong("a request is negative")
+    if wrong_domain := domains_fault(plan.domains, len(plan.placements)):
+        return wrong(wrong_domain)
     pods: set[PodUid] = set()
     for placement in plan.placements:
         if not 0 <= placement.requests < len(plan.requests):
@@ -312,7 +316,8 @@ def _gang(state: LedgerState, plan: Plan) -> Refusal | None:
     if gang is not None and gang.unwinding:
         staying = stuck(state, gang)
         if not staying:
-            message = f"{plan.name} did not start whole in time; its members are being taken back"
+            why = "is planned anew, since the fabric changed" if gang.moved else "did not start whole in time"
+            message = f"{plan.name} {why}; its members are being taken back"
             return Refusal(RefusalReason.GANG_INCOMPLETE, message)
         members = len(staying)
     live = members + (gang.finished if gang is not None else 0)
@@ -349,9 +354,12 @@ def _begin_gang(state: LedgerState, step: Step, plan: Plan, deadline: float) -> 
             called_off(state, step, gang)
             gang.deadline = deadline
         gang.min_member = plan.min_member
+        gang.bounds = (*gang.bounds, *bounds_of(plan))
         step.gangs[plan.job] = gang
         return
-    state.gangs[plan.job] = step.gangs[plan.job] = Gang(plan.job, plan.min_member, deadline)
+    state.gangs[plan.job] = step.gangs[plan.job] = Gang(
+        plan.job, plan.min_member, deadline, bounds=tuple(bounds_of(plan)), judged=state.fabrics.changes
+    )
 
 
 def published_queue(state: LedgerState, queue: Queue) -> Queue:

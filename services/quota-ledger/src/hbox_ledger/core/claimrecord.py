@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from hbox_common.model import Claim, Index, JobId, PlanId, Resources
 
+from .fabrics import Bound
+
 
 class Decision(StrEnum):
     """The decision on a claim that has no result yet. It is sent again until it has one."""
@@ -49,3 +51,10 @@ class Gang:
     deadline: float
     unwinding: bool = False
     finished: int = 0  #: members that succeeded meanwhile
+    bounds: tuple[Bound, ...] = field(
+        default=(), compare=False
+    )  #: domains in which it was planned and has to be; not kept over a restart
+    judged: int = field(default=0, compare=False)  #: changes of fabrics by which `bounds` were looked at
+    moved: bool = field(
+        default=False, compare=False
+    )  #: unwound since the fabric changed before it began; not kept over a restart

@@ -54,6 +54,7 @@ from .classquotas import ClassQuotas
 from .demand import Demand
 from .evicted import Evicted
 from .evicting import Evicting
+from .fabrics import Fabrics
 from .history import Decay, History
 from .nominations import Nominations, places_of, successor_of
 from .records import Records
@@ -113,6 +114,7 @@ class LedgerState:
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
+    fabrics: Fabrics = field(default_factory=Fabrics)  #: domains of nodes, as of now
     look_at: set[NodeName] = field(default_factory=set)  #: that may be over-booked: they shrank, or something was found on them
     suspects: dict[ClaimId, None] = field(default_factory=dict)  #: posted, but absent from the last list of pods
     unseen: dict[ClaimId, Index] = field(

@@ -7,7 +7,8 @@
     PENDING   bind, revoke    outcome GONE, CONFLICT that names its node (bound there)     POSTED
     PENDING   bind            outcome REJECTED of the bind                                 VOID
     PENDING   bind            deadline passed                                              same, revoke
-    PENDING   revoke          outcome BOUND                                                POSTED; evict if its gang is unwound
+    PENDING   bind            the fabric changed, and nothing of its gang is bound         same, revoke
+    PENDING   revoke          outcome BOUND                                                POSTED; evict if its gang is unwound for its deadline
     live      any             pod seen elsewhere, or under another claim that was issued   VOID, and a claim as found
     adopted   revoke          outcome BOUND, or CONFLICT that names its node               same; the pod will be seen
     adopted   revoke          pod seen there                                               VOID, and a claim as found, with its cards
@@ -218,10 +219,11 @@ def tick(state: LedgerState, step: Step) -> None:
         if state.records.is_withdrawn(job):
             state.give_up(plan)
     for gang in list(state.gangs.values()):
-        if not gang.unwinding and gang.deadline <= step.now:
-            gang.unwinding = True
+        moved = _moved(state, gang)
+        if moved or (not gang.unwinding and gang.deadline <= step.now):
+            gang.unwinding, gang.moved = True, bool(moved)
             step.gangs[gang.job] = gang
-            reason = f"its gang of {gang.min_member} did not start whole in time"
+            reason = moved or f"its gang of {gang.min_member} did not start whole in time"
             records = [state.live[claim] for claim in state.jobs[gang.job].live]
             bound = [record for record in records if record.claim.state is ClaimState.POSTED]
             receipts.unwound(state, step, receipts.leaving(state, bound), reason)
@@ -234,6 +236,16 @@ def tick(state: LedgerState, step: Step) -> None:
     for record in list(state.open.values()):
         if record.decision is Decision.BIND and 0 < record.deadline <= step.now:
             take_back(state, step, record, "its deadline passed")
+
+
+def _moved(state: LedgerState, gang: Gang) -> str:
+    """Why a gang of which nothing is bound yet is where it may not be any more: the fabric changed. "" = it is not."""
+    if gang.judged == state.fabrics.changes or not gang.bounds or gang.unwinding:
+        return ""
+    gang.judged = state.fabrics.changes
+    if state.jobs[gang.job].posted or gang.finished:
+        return ""  # it has begun: a gang is not torn
+    return next(filter(None, map(state.fabrics.problem, gang.bounds)), "")
 
 
 def send_again(state: LedgerState, step: Step) -> None:
@@ -260,6 +272,9 @@ def _posted(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, 
     gang = state.gangs.get(record.claim.job)
     if gang is None:
         return
+    if gang.unwinding and gang.moved:  # this binding was faster than the news: it stays, and the rest is planned beside it
+        gang.unwinding = gang.moved = False
+        step.gangs[gang.job] = gang
     if gang.unwinding:
         take_back(state, step, record, f"its gang of {gang.min_member} did not start whole in time")
     elif state.jobs[gang.job].posted + gang.finished >= gang.min_member:

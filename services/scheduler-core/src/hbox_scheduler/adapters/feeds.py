@@ -132,8 +132,8 @@ class Feeds:
                     self._scheduler.on_verdict(verdict)
                 case NodeRests(rest=rest):
                     self._scheduler.on_rest(rest)
-                case FabricChanged(fabric=fabric, hypernodes=hypernodes):
-                    self._scheduler.on_fabric(hypernodes, fabric)
+                case FabricChanged(fabric=fabric, hypernodes=hypernodes, version=version):
+                    self._scheduler.on_fabric(hypernodes, fabric, version)
                 case FabricGapsFound(fabric=fabric, degraded=degraded):
                     self._scheduler.on_fabric_gaps(fabric, degraded)
                 case FabricSeen(fabric=fabric, seen_at=seen_at, source=source):

@@ -53,6 +53,7 @@ from .explain.decisions import Decisions
 from .framework.conf import Conf
 from .framework.external import Ask, nobody
 from .framework.views import Views
+from .placement.domains import PlanDomains
 from .placement.facts import ClusterFacts
 from .placement.fragmentation import Fragmentation, fragmentation
 from .placement.plans import Plans
@@ -138,7 +139,6 @@ class Scheduler:
         self.held = ""  #: why the ledger accepts no plans for now
         self.tasks = Tasks(self.columns)
         quota = NamespaceQuota(self.columns, self.bookings.card_quotas)
-        plans = Plans(id, self.columns, self.bookings, self.limits.deadline_s)
         self._groups = Groups(self.columns)
         self.class_quotas = ClassQuotas()
         self._class_quotas_told: tuple[Index, Sequence[ClassQuota]] | None = None  #: that count once so much is known of claims
@@ -163,6 +163,8 @@ class Scheduler:
         neighbours: dict[PodUid, Neighbour] = {}
         self._tree = KnownTree(self.columns)
         self._facts = ClusterFacts(demand=self._demand.cards, known_tree=self._tree)
+        domains = PlanDomains(self._tree, self._facts.fabrics, heeded=lambda: self._runner.heeds_domains)
+        plans = Plans(id, self.columns, self.bookings, self.limits.deadline_s, domains)
         self._runner = SessionRunner(
             columns=self.columns,
             bookings=self.bookings,
@@ -257,9 +259,9 @@ class Scheduler:
         self._facts.quotas = quotas
         self.admission.invalidate()
 
-    def on_fabric(self, hypernodes: Sequence[HyperNode], fabric: str = "") -> None:
-        """The domains of one fabric, all of them."""
-        self._facts.hypernodes = self._facts.fabrics.put(fabric, hypernodes)
+    def on_fabric(self, hypernodes: Sequence[HyperNode], fabric: str = "", version: int = 0) -> None:
+        """The domains of one fabric, all of them. `version`: of what is said of it; 0 = nobody counts."""
+        self._facts.hypernodes = self._facts.fabrics.put(fabric, hypernodes, version)
         self._tree.follow(self._facts.hypernodes)
         self._facts.fabrics.relist(self.limits.fabric_max_age_s)
         self._placer.invalidate()

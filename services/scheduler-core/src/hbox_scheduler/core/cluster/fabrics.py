@@ -14,6 +14,8 @@ from hbox_common.model import HyperNode, NodeName
 @dataclass(slots=True)
 class Fabrics:
     _domains: dict[str, tuple[HyperNode, ...]] = field(default_factory=dict)  #: by fabric
+    _versions: dict[str, int] = field(default_factory=dict)  #: likewise
+    _fabric_of: dict[str, str] = field(default_factory=dict)  #: by domain
     _seen_at: dict[str, float] = field(default_factory=dict)  #: likewise, seconds since the epoch
     _too_old: frozenset[str] = frozenset()
     _degraded: dict[str, Mapping[NodeName, int]] = field(default_factory=dict)  #: by fabric
@@ -22,14 +24,21 @@ class Fabrics:
     #: Domains of fabrics that are too old, and why: to be read only.
     old: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
-    def put(self, fabric: str, hypernodes: Iterable[HyperNode]) -> list[HyperNode]:
-        """All domains of a fabric; returns those of all. One that a fabric before by name has too is left out."""
-        self._domains[fabric] = tuple(hypernodes)
+    def put(self, fabric: str, hypernodes: Iterable[HyperNode], version: int = 0) -> list[HyperNode]:
+        """All domains of a fabric, and the version of that; returns those of all. One that a fabric before by name has too is left out."""
+        self._domains[fabric], self._versions[fabric] = tuple(hypernodes), version
         found: dict[str, HyperNode] = {}
+        self._fabric_of.clear()
         for name in sorted(self._domains):
             for one in self._domains[name]:
                 found.setdefault(one.name, one)
+                self._fabric_of.setdefault(one.name, name)
         return list(found.values())
+
+    def source_of(self, domain: str) -> tuple[str, int] | None:
+        """The fabric that a domain is of, and its version. None = it is of none."""
+        fabric = self._fabric_of.get(domain)
+        return None if fabric is None else (fabric, self._versions[fabric])
 
     def put_degraded(self, fabric: str, rails: Mapping[NodeName, int]) -> bool:
         """How many rails of its nodes are not as they should be, all of them. Returns whether that is other than before."""

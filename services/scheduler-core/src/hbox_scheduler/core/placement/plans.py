@@ -15,6 +15,7 @@ from ..cluster.task import Task
 from ..devices import layout_of
 from ..explain.reasons import Reasons
 from ..queueing.jobs import Entry
+from .domains import PlanDomains
 from .runner import JobPlacement, Move, PodPlacement
 
 #: Of a node that was not described.
@@ -29,6 +30,7 @@ class Plans:
     columns: Columns
     bookings: Bookings
     deadline_s: float
+    domains: PlanDomains
 
     def placed(self, entry: Entry, members: Sequence[Member]) -> list[Plan]:
         """The plans for places that a session gave to these members, which are on the columns: one for all that have to start together; what a gang has beyond
@@ -74,6 +76,13 @@ class Plans:
             )
             placements += placed
         entry.plans.add(plan)
+        domains = self.domains.of(entry, members) or () if gang else ()
+        if len(by_task) > 1 and any(one.placements for one in domains):
+            at = {placed.pod_uid: number for number, placed in enumerate(placements)}
+            domains = tuple(
+                one.model_copy(update={"placements": tuple(at[members[number].uid] for number in one.placements)})
+                for one in domains
+            )
         return Plan(
             id=plan,
             job=job.id,
@@ -89,6 +98,7 @@ class Plans:
             created_at=job.created_at,
             deadline_s=self.deadline_s,
             traceparent=job.traceparent,
+            domains=domains,
         )
 
     def preemption_plan(self, placement: JobPlacement) -> Plan:
@@ -127,8 +137,8 @@ class Plans:
         )
 
     def placement_plan(self, placement: JobPlacement) -> Plan | None:
-        """The plan for the same places without victims; None where the job is not what it was: its pods, what they ask for, or how many have to start
-        together."""
+        """The plan for the same places without victims; None where the job is not what it was (its pods, what they ask for, or how many have to start
+        together), or its places are in no domain any more that does."""
         entry = placement.entry
         entry.update_pending(self.bookings)
         pods = {pod.uid: (task, pod) for task, pending in entry.pending for pod in pending}
@@ -136,6 +146,8 @@ class Plans:
             return None
         if any(pods.get(placed.pod.uid, (None,))[0] is not placed.task for placed in placement.placements):
             return None
+        if entry.job.gang and self.domains.of(entry, placement.placements) is None:
+            return None  # the fabric is not what it was
         fresh = replace(
             placement, placements=tuple(replace(placed, pod=pods[placed.pod.uid][1]) for placed in placement.placements)
         )

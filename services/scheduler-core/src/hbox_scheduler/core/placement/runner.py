@@ -55,10 +55,12 @@ from ..explain.reasons import Reasons
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
 from ..framework.external import Ask, nobody
+from ..framework.hooks import DomainGradients
 from ..framework.views import Views
 from ..framework.waiting import BACKFILL, KnownReasons, WaitReasons
 from ..plugins.arguments import Given
 from ..plugins.fairshare import usage_weight
+from ..plugins.networktopology import NetworkTopology
 from ..plugins.nodeorder import NodeOrder
 from ..plugins.rescheduling import Rescheduling
 from ..plugins.reservation import ReservationPlugin
@@ -239,6 +241,9 @@ class SessionRunner:
         self._by_demand = not self.shares_by_use or usage_weight(conf) > 0  #: whether what waits elsewhere counts in a session
         self.timed = bool(names & _TIMED)  #: whether whom it evicts changes with time alone
         conf = as_the_ledger_judges(conf)
+        self.heeds_domains = any(
+            one.name == NetworkTopology.name and DomainGradients not in one.off for one in conf.plugins
+        )  #: whether jobs' wishes of the fabric count
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in revoke.MAKE_ROOM))
         self._enqueue = replace(conf, actions=(ENQUEUE,))
