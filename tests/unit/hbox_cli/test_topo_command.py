@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from hbox_cli.__main__ import cli
-from hbox_cli.fabrics.drawing import Box, drawing
+from hbox_cli.fabrics.drawing import Box, colour, drawing
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound
 from hbox_sandbox.fabric import FabricPlan, ibnetdiscover_text
 
@@ -98,7 +98,24 @@ def test_the_drawing_has_every_machine_and_marks_the_broken_one(fabric: Path) ->
     root = ElementTree.fromstring(printed("draw", str(fabric)))
     said = [title.text or "" for title in root.iter("{http://www.w3.org/2000/svg}title")]
     assert said[1:] == [f"node-{n:04}: free" + ("; without rail 3" if n == 1 else "") for n in range(8)]
-    assert sum("stroke-width" in one.attrib for one in root.iter("{http://www.w3.org/2000/svg}rect")) == 1
+    marked = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if "stroke-width" in one.attrib]
+    assert len(marked) == 2, "the machine, and what its edge means"
+    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")][-2:] == [
+        "free",
+        "a rail is down, slow or at another leaf",
+    ]
+
+
+def test_the_legend_names_the_largest_jobs_says_how_many_are_left_out_and_stays_inside() -> None:
+    hosts = [f"n{number}" for number in range(120)]
+    jobs = {host: [f"team/job-{number:03}" if number >= 9 else "team/large"] for number, host in enumerate(hosts)}
+    root = ElementTree.fromstring(drawing("one", [Box("u", "p", hosts)], jobs))
+    texts = list(root.iter("{http://www.w3.org/2000/svg}text"))
+    assert "team/large: 9" in [one.text for one in texts]
+    assert "and 72 jobs more" in [one.text for one in texts]
+    assert max(int(one.attrib["y"]) for one in texts) < int(root.attrib["height"])
+    assert max(int(one.attrib["x"]) for one in texts) + 280 <= int(root.attrib["width"])
+    assert len({colour(f"job-{number}") for number in range(50)}) > 45
 
 
 def test_names_in_a_drawing_are_text_and_nothing_else() -> None:

@@ -3,6 +3,7 @@
 SVG by hand, a few kilobytes a thousand machines. Names come from outside: they are escaped, and cut.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -10,8 +11,11 @@ from xml.sax.saxutils import escape, quoteattr
 
 CELL, GAP, LABEL, PAD = 14, 3, 15, 12
 PER_ROW = 16
-FREE, MIXED, EDGE, TEXT, BROKEN = "#eceff1", "#90a4ae", "#b0bec5", "#263238", "#d32f2f"
+FREE, MIXED, EDGE, TEXT, BROKEN = "#f5f7f8", "#546e7a", "#b0bec5", "#263238", "#d50000"
+_FREE_EDGE, _BROKEN_EDGE = f' stroke="{EDGE}"', f' stroke="{BROKEN}" stroke-width="2.5"'
 SHOWN_JOBS = 40
+#: Of a job in the legend: wide enough for 48 characters.
+ENTRY = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,11 @@ def _lines(
     pods = list(dict.fromkeys(unit.pod for unit in units))
     column = PER_ROW * (CELL + GAP) + 3 * PAD
     heights = {pod: 2 * PAD + LABEL + sum(_height(unit) for unit in units if unit.pod == pod) for pod in pods}
-    seen = {job: None for unit in units for host in unit.hosts for job in jobs.get(host, ())}
-    legend = sorted(seen)[:SHOWN_JOBS]
-    width = max(len(pods) * column + PAD, 320)
-    height = 2 * PAD + LABEL + max(heights.values(), default=0) + (len(legend) // 4 + 2) * (LABEL + 4)
+    legend = _legend(units, jobs, broken)
+    width = max(len(pods) * column + PAD, ENTRY + 2 * PAD)
+    across = width // ENTRY
+    below = 2 * PAD + LABEL + max(heights.values(), default=0) + PAD
+    height = below + -(-len(legend) // across) * (LABEL + 4) + PAD
     yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">'
     yield f"<title>{_cut(title)}</title>"
     yield f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
@@ -52,24 +57,41 @@ def _lines(
         for unit in (one for one in units if one.pod == pod):
             yield from _unit(x + PAD, y, unit, jobs, broken)
             y += _height(unit)
-    y = height - (len(legend) // 4 + 2) * (LABEL + 4) + PAD
-    for number, job in enumerate(legend):
-        x = PAD + number % 4 * (width - PAD) // 4
-        top = y + number // 4 * (LABEL + 4)
-        yield f'<rect x="{x}" y="{top}" width="{CELL}" height="{CELL}" fill="{colour(job)}"/>'
-        yield _text(x + CELL + 4, top + 11, job)
+    for number, (fill, edge, text) in enumerate(legend):
+        x, top = PAD + number % across * ENTRY, below + number // across * (LABEL + 4)
+        if fill:
+            yield f'<rect x="{x}" y="{top}" width="{CELL}" height="{CELL}" rx="2" fill="{fill}"{edge}/>'
+        yield _text(x + CELL + 4, top + 11, text)
     yield "</svg>"
+
+
+def _legend(
+    units: Sequence[Box], jobs: Mapping[str, Sequence[str]], broken: Mapping[str, Sequence[int]]
+) -> list[tuple[str, str, str]]:
+    """Fill, edge and text of each entry: the jobs with most machines first; what else colours mean, where it is in the drawing."""
+    hosts = [host for unit in units for host in unit.hosts]
+    machines = Counter(job for host in hosts for job in jobs.get(host, ()))
+    largest = sorted(machines, key=lambda job: (-machines[job], job))
+    entries = [(colour(job), "", f"{job}: {machines[job]}") for job in largest[:SHOWN_JOBS]]
+    if len(largest) > SHOWN_JOBS:
+        entries.append(("", "", f"and {len(largest) - SHOWN_JOBS} jobs more"))
+    entries.append((FREE, _FREE_EDGE, "free"))
+    if any(len(jobs.get(host, ())) > 1 for host in hosts):
+        entries.append((MIXED, "", "several jobs"))
+    if any(broken.get(host) for host in hosts):
+        entries.append((FREE, _BROKEN_EDGE, "a rail is down, slow or at another leaf"))
+    return entries
 
 
 def _unit(x: int, y: int, unit: Box, jobs: Mapping[str, Sequence[str]], broken: Mapping[str, Sequence[int]]) -> Iterator[str]:
     free = sum(not jobs.get(host) for host in unit.hosts)
-    yield _text(x, y + 10, f"{unit.name}  {free} of {len(unit.hosts)} free")
+    yield _text(x, y + 10, f"{unit.name}: {free} of {len(unit.hosts)} free")
     for number, host in enumerate(unit.hosts):
         here = jobs.get(host, ())
         left, top = x + number % PER_ROW * (CELL + GAP), y + LABEL + number // PER_ROW * (CELL + GAP)
         fill = FREE if not here else colour(here[0]) if len(here) == 1 else MIXED
         rails = broken.get(host, ())
-        edge = f' stroke="{BROKEN}" stroke-width="2"' if rails else ""
+        edge = _BROKEN_EDGE if rails else "" if here else _FREE_EDGE
         said = f"{host}: {', '.join(here[:5]) or 'free'}" + (f"; without rail {', '.join(map(str, rails))}" if rails else "")
         yield f'<rect x="{left}" y="{top}" width="{CELL}" height="{CELL}" rx="2" fill="{fill}"{edge}><title>{_cut(said, 300)}</title></rect>'
 
@@ -79,9 +101,10 @@ def _height(unit: Box) -> int:
 
 
 def colour(job: str) -> str:
-    """The same for a job in every drawing."""
-    hue = int.from_bytes(sha256(job.encode()).digest()[:2], "big") % 360
-    return f"hsl({hue},62%,56%)"
+    """The same for a job in every drawing. None is as red as what is broken."""
+    digest = sha256(job.encode()).digest()
+    hue = 25 + int.from_bytes(digest[:2], "big") % 310
+    return f"hsl({hue},60%,{(42, 56, 70)[digest[2] % 3]}%)"
 
 
 def _text(x: int, y: int, text: str, *, bold: bool = False) -> str:
