@@ -1,6 +1,7 @@
 """How a node is made, of /sys and of the kubelet's files."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from hbox_agent.adapters.host import read_machine
 from hbox_agent.core import machine
-from hbox_cli.nodecheck import Level, findings
+from hbox_cli.nodecheck import Level, compared, findings
 from hbox_common.model import KubeletRules, NodeName, NodeNuma, NumaZone, PciDevice, PciKind
+from hbox_common.smitopo import read as smi
 
 N = NodeName("n1")
 SAMPLES = Path(__file__).parents[4] / "shared" / "samples" / "sysfs"
@@ -110,6 +112,35 @@ def test_files_are_read_below_a_root(tmp_path: Path) -> None:
     found = read_machine(N, host=tmp_path, kubelet=kubelet, config=None, at=1.0)
     assert (found.zones, found.devices, found.rules) == (read().zones, read().devices, read().rules)
     assert (found.iommu_groups, found.lxcfs) == (1, True)
+
+
+def card(address: str, numa: int) -> PciDevice:
+    return PciDevice(address, PciKind.CARD, numa)
+
+
+SMI = """\
+        GPU0    GPU1    GPU2    NIC0    CPU Affinity    NUMA Affinity   GPU NUMA ID
+GPU0     X      NV18    SYS     PIX     0-31            0               N/A
+GPU1    NV18     X      SYS     PXB     0-31            0               N/A
+GPU2    SYS     SYS      X      SYS     32-63           1               N/A
+NIC0    PIX     PXB     SYS      X
+"""
+
+
+def test_the_table_of_nvidia_smi_is_held_against_sys() -> None:
+    def compare(*cards: PciDevice) -> dict[str, tuple[Level, str]]:
+        numa = replace(read(), devices=cards)
+        return {one.name: (one.level, one.message) for one in compared(numa, smi(SMI))}
+
+    right = compare(card("a", 0), card("b", 0), card("c", 1))
+    assert right["nvidia-smi"] == (Level.OK, "3 cards on the NUMA nodes that /sys says")
+    assert right["nvlink"] == (Level.FAULT, "GPU2 without a link to any other card, which the others have")
+    assert right["adapters"] == (Level.WARNING, "GPU2 without an adapter below the same host bridge")
+    assert compare(card("a", 0), card("b", 1), card("c", -1))["nvidia-smi"] == (
+        Level.WARNING,
+        "it has GPU1 on node 0 (1 by /sys)",
+    )
+    assert compare(card("a", 0))["nvidia-smi"] == (Level.WARNING, "it lists 3 cards, /sys has 1")
 
 
 def told(numa: NodeNuma) -> dict[str, tuple[Level, str]]:

@@ -1,20 +1,25 @@
 """`hbox check node NODE`."""
 
+from pathlib import Path
+
 from hbox_common.errors import NotFound
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
+from hbox_common.smitopo import SmiTopology, read
 
 from .aio import run
 from .context import Context
 from .exits import Faulty
-from .nodecheck import Level, NodeFinding, findings
+from .nodecheck import Level, NodeFinding, compared, findings
 from .output import put
 from .platform.layout import Layout
 from .session import bus_of
 
 
-def check_node(ctx: Context, name: str) -> None:
-    """Prints what is right and wrong with how a node is set up. Raises Faulty where something is a fault, NotFound where no agent speaks for it."""
-    found = run(lambda: _read(ctx, name))
+def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:
+    """Prints what is right and wrong with how a node is set up. `topo`: a file with what `nvidia-smi topo -m` prints there. Raises Faulty where something is a
+    fault, NotFound where no agent speaks for it, InvalidRequest where the file is no such table."""
+    smi = None if topo is None else read(topo.read_text(errors="replace"))
+    found = run(lambda: _read(ctx, name, smi))
     faults = [one for one in found if one.level is Level.FAULT]
     if ctx.output.machine:
         told = [{"name": one.name, "level": one.level.name, "message": one.message, "fix": one.fix} for one in found]
@@ -29,11 +34,12 @@ def check_node(ctx: Context, name: str) -> None:
         raise Faulty(f"{name}: {len(faults)} faults")
 
 
-async def _read(ctx: Context, name: str) -> list[NodeFinding]:
+async def _read(ctx: Context, name: str, smi: SmiTopology | None) -> list[NodeFinding]:
     async with bus_of(Layout(ctx.state).running()) as bus:
         numa = [one.event for one in await bus.last(NodeNumaChanged, [(name,)])]
         said = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
     machine = next((e.numa for e in numa if isinstance(e, NodeNumaChanged) and not e.numa.gone), None)
     if machine is None:
         raise NotFound(f"no agent speaks for node {name}", hint="docs/guides/numa.md says how node-agent comes to nodes")
-    return findings(machine, next((e.devices for e in said if isinstance(e, NodeDevicesChanged)), None))
+    found = findings(machine, next((e.devices for e in said if isinstance(e, NodeDevicesChanged)), None))
+    return found if smi is None else [*found, *compared(machine, smi)]

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from hbox_common.model import KubeletRules, NodeDevices, NodeNuma, PciKind
 from hbox_common.model.numa import MAX_NODES
+from hbox_common.smitopo import SmiTopology
 
 
 class Level(StrEnum):
@@ -35,6 +36,35 @@ def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
     elif devices is not None:
         found.append(NodeFinding("podresources", Level.OK, f"{len(devices.holds)} containers hold something of their own"))
     return found
+
+
+def compared(numa: NodeNuma, smi: SmiTopology) -> Iterator[NodeFinding]:
+    """What `nvidia-smi topo -m` says, held against /sys: cards in the order of their PCI addresses, which is that of their numbers."""
+    cards = [device for device in numa.devices if device.kind is PciKind.CARD]
+    if len(cards) != len(smi.gpus):
+        yield NodeFinding(
+            "nvidia-smi", Level.WARNING, f"it lists {len(smi.gpus)} cards, /sys has {len(cards)}",
+            "run it on the node, not in a container; a card that is missing there has fallen off the bus",
+        )  # fmt: skip
+    else:
+        both = [(gpu, smi.numa(gpu), card.numa) for gpu, card in zip(smi.gpus, cards, strict=True)]
+        wrong = [f"{gpu} on node {its} ({ours} by /sys)" for gpu, its, ours in both if its >= 0 and ours >= 0 and its != ours]
+        if wrong:
+            yield NodeFinding(
+                "nvidia-smi", Level.WARNING, f"it has {', '.join(wrong[:8])}", "which of the two is right, the firmware says"
+            )
+        else:
+            yield NodeFinding("nvidia-smi", Level.OK, f"{len(cards)} cards on the NUMA nodes that /sys says")
+    if lost := smi.without_nvlink():
+        yield NodeFinding(
+            "nvlink", Level.FAULT, f"{', '.join(lost[:8])} without a link to any other card, which the others have",
+            "nvidia-smi nvlink -s; drain the node, and reset the card",
+        )  # fmt: skip
+    far = [gpu for gpu in smi.gpus if smi.nics and not smi.near(gpu)]
+    if far:
+        yield NodeFinding("adapters", Level.WARNING, f"{', '.join(far[:8])} without an adapter below the same host bridge")
+    elif smi.nics:
+        yield NodeFinding("adapters", Level.OK, "each card has one below its own host bridge")
 
 
 def _zones(numa: NodeNuma) -> Iterator[NodeFinding]:

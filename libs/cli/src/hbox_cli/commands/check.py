@@ -34,6 +34,11 @@ class Finding:
 @click.command("check")
 @click.argument("what", required=False, type=click.Choice(["node"]))
 @click.argument("node", required=False)
+@click.option(
+    "--topo",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="With node: what `nvidia-smi topo -m` prints there, to be held against /sys.",
+)
 @click.option("--pre", is_flag=True, help="Before an install: whether a cluster, and a broker of yours, are fit for it.")
 @click.option(
     "--kubeconfig",
@@ -54,6 +59,7 @@ def command(
     *,
     what: str | None,
     node: str | None,
+    topo: Path | None,
     pre: bool,
     kubeconfig: Path | None,
     namespace: str,
@@ -79,8 +85,10 @@ def command(
             raise click.UsageError("which node? `hbox nodes` lists them")
         from ..checknode import check_node  # noqa: PLC0415
 
-        check_node(ctx, node)
+        check_node(ctx, node, topo)
         return
+    if topo is not None:
+        raise click.UsageError("--topo goes with node")
     if pre:
         from hbox_common.bus import Access  # noqa: PLC0415  so that `hbox check --help` is quick
 
