@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 from hbox_sandbox.fabric import FabricPlan, UfmServer
 from hbox_topology.core.fabric.snapshot import Snapshot
 
@@ -72,7 +72,12 @@ def platform(ufm: UfmServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 async def _furnish(kubeconfig: Path) -> None:
     async with KubeClient.connect(str(kubeconfig), user_agent="test") as client:
         for number in range(8):
-            await client.json("POST", NODES.path(), body=node(f"n{number}"))
+            made = node(f"n{number}")
+            made["metadata"].setdefault("labels", {})["kubernetes.io/hostname"] = f"n{number}"
+            await client.json("POST", NODES.path(), body=made)
+        for name, value in (("meek", 10), ("urgent", 1000)):
+            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+            await client.json("POST", PRIORITYCLASSES.path(), body=body)
 
 
 @pytest.fixture
@@ -84,8 +89,10 @@ async def client(platform: Up) -> AsyncIterator[KubeClient]:
                 await client.json("DELETE", resource.path(SPACE, one["metadata"]["name"]), body={"gracePeriodSeconds": 0})
 
 
-async def gang(client: KubeClient, name: str, *, members: int, word: str, **annotations: str) -> None:
-    """A PodGroup with its pods, each with all cards of a machine."""
+async def gang(
+    client: KubeClient, name: str, *, members: int, word: str, cards: Sequence[int] = (), rank: str = "", level: str = ""
+) -> None:
+    """A PodGroup with its pods, each with all cards of a machine, or with `cards`. rank: the PriorityClass of all."""
     await client.json(
         "POST",
         PODGROUPS.path(SPACE),
@@ -95,14 +102,16 @@ async def gang(client: KubeClient, name: str, *, members: int, word: str, **anno
             "metadata": {
                 "name": name,
                 "namespace": SPACE,
-                "annotations": {"hbox.io/network-topology": word} | {f"hbox.io/{k}": v for k, v in annotations.items()},
+                "annotations": {"hbox.io/network-topology": word}
+                | ({"hbox.io/network-topology-level": level} if level else {}),
             },
-            "spec": {"minMember": members},
+            "spec": {"minMember": members} | ({"priorityClassName": rank} if rank else {}),
         },
     )
-    pods = [pod(f"{name}-{number}", cards=8) for number in range(members)]
+    pods = [pod(f"{name}-{number}", cards=cards[number] if cards else 8) for number in range(members)]
     for one in pods:
         one["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = name
+        one["spec"] |= {"priorityClassName": rank} if rank else {}
     await create(client, *pods)
 
 
@@ -143,7 +152,7 @@ async def test_a_gang_of_one_switch_is_in_one_unit_and_a_larger_one_is_told_whic
 
 
 async def test_one_switch_may_be_said_to_be_the_whole_fabric(client: KubeClient) -> None:
-    await gang(client, "wide", members=6, word="singleSwitch", **{"network-topology-level": "fabric"})
+    await gang(client, "wide", members=6, word="singleSwitch", level="fabric")
     assert len(await nodes_of(client, "wide", 6)) == 6
 
 
@@ -265,3 +274,32 @@ async def test_when_nobody_confirms_the_fabric_gangs_of_one_switch_wait_and_othe
     finally:
         ufm.fail()
     await nodes_of(client, "strict", 2)
+
+
+async def test_pods_without_wishes_leave_the_whole_unit_to_a_gang(client: KubeClient) -> None:
+    pinned = pod("pinned-0", cards=1)
+    pinned["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n6"}
+    await create(client, pinned)
+    await nodes_of(client, "pinned", 1)
+    await create(client, *(pod(f"plain-{number}", cards=8) for number in range(3)))
+    assert await nodes_of(client, "plain", 3) == {"n4", "n5", "n7"}
+    await gang(client, "whole", members=4, word="singleSwitch")
+    assert await nodes_of(client, "whole", 4) == UNITS["leaf-p1u01"]
+
+
+async def test_a_gang_of_two_shapes_is_in_one_unit(client: KubeClient) -> None:
+    await gang(client, "shapes", members=5, word="singleSwitch", cards=(4, 4, 8, 8, 8))
+    assert await nodes_of(client, "shapes", 5) in UNITS.values()
+
+
+async def test_a_gang_of_one_switch_takes_from_the_fewest_and_in_one_unit(client: KubeClient) -> None:
+    """Eight machines are full of pods that give; three of them leave, all of one unit."""
+    low = [pod(f"low-{number}", cards=8) for number in range(8)]
+    for one in low:
+        one["spec"]["priorityClassName"] = "meek"
+    await create(client, *low)
+    await nodes_of(client, "low", 8)
+    await gang(client, "urgent", members=3, word="singleSwitch", rank="urgent")
+    where = await nodes_of(client, "urgent", 3)
+    assert any(where <= hosts for hosts in UNITS.values())
+    assert len(await placed(client, SPACE, "low-")) == 5
