@@ -71,7 +71,9 @@ def test_the_guides_lines_lead_to_the_first_gang(installed: Installed) -> None:
         ["kubectl", "apply"],
         ["kubectl", "wait"],
         ["kubectl", "get"],
+        ["docker", "run"],
     ]
+    assert '"bomFormat": "CycloneDX"' in said[after[-1]]
     assert "Phase:          Succeeded" in said[after[0]]
     assert cluster.get("podgroups", "-n", NAMESPACE)["items"] == [], "helm test takes its gang away"
     cluster.kubectl("delete", "-f", str(GUIDE.with_name("first-gang.yaml")))
