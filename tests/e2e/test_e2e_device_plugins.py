@@ -15,6 +15,7 @@ import pytest
 
 from hbox_common.kube import EVENTS, NODES, PODS, KubeClient
 from hbox_sandbox.kubelet.deviceplugin import PLUGIN_FAILS
+from hbox_sandbox.kubelet.served import Cards
 
 from .. import waiting
 from .platform_world import Up, until, up
@@ -262,3 +263,28 @@ async def test_pods_of_one_second_on_a_node_of_volcanos_plugin_have_their_own_ca
 
     await waiting.until(free, "the node has no lock", timeout_s=30)
     await clear(client, "volcano-")
+
+
+async def test_instances_of_divided_cards_are_made_where_they_were_chosen(client: KubeClient) -> None:
+    """The plugin refuses what no card has, and what overlaps."""
+    told = Cards("mig-0", count=2, mode="mig", slots=7)
+    body = node("mig-0")
+    body["metadata"]["annotations"] = {"hami.io/node-nvidia-register": told.register()}
+    body["status"]["allocatable"] = body["status"]["capacity"] = body["status"]["capacity"] | {GPU: "14"}
+    await client.json("POST", NODES.path(), body=body)
+    large = [a_pod(f"mig-large-{i}", {GPU: "1", "nvidia.com/gpumem": "18000"}) for i in range(2)]
+    small = [a_pod(f"mig-small-{i}", {GPU: "1", "nvidia.com/gpumem": "4000"}) for i in range(5)]
+    for pod in (*large, *small):
+        pod["metadata"]["annotations"] = {"nvidia.com/vgpu-mode": "mig"}
+    await create(client, *large, *small)
+    taken: dict[str, set[int]] = {}
+    for pod in await ended(client, "mig-", len(large) + len(small)):
+        assert pod["status"]["phase"] == "Running", pod["status"]
+        [made] = json.loads(pod["metadata"]["annotations"]["hami.io/vgpu-mig-allocations"])
+        assert made["profile"] == ("3g.20gb" if "large" in pod["metadata"]["name"] else "1g.5gb")
+        assert made["migUUID"].startswith("MIG-")
+        start = made["placement"].get("start", 0)
+        own = set(range(start, start + made["placement"]["size"]))
+        assert not own & taken.setdefault(made["gpuUUID"], set())
+        taken[made["gpuUUID"]] |= own
+    await clear(client, "mig-")
