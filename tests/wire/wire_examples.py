@@ -58,6 +58,7 @@ from hbox_common.events import (
     NodeRests,
     NodesMeasured,
     NodeStateChanged,
+    NodeZonesChanged,
     Outcome,
     OutcomesObserved,
     Placement,
@@ -119,6 +120,7 @@ from hbox_common.model import (
     NodeState,
     NodeTerm,
     NodeUsage,
+    NodeZones,
     NumaZone,
     PciDevice,
     PciKind,
@@ -131,6 +133,7 @@ from hbox_common.model import (
     PodRef,
     PodTerm,
     PodUid,
+    PodZones,
     PreferredTerm,
     Queue,
     QueueName,
@@ -149,11 +152,13 @@ from hbox_common.model import (
     TopologyWish,
     Verdict,
     WeightedTerm,
+    ZoneAmounts,
     demand_of,
     terms_of,
 )
 from hbox_common.model.consolidation import MoveTerms
 from hbox_common.model.devices import Ask, CardTraits, PodDevices, Profile
+from hbox_common.model.numa import NumaPolicy, NumaScope
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -181,7 +186,8 @@ _job = Job(
             tolerations=(Toleration("gpu", TolerationOperator.EQUAL, "yes", "NoSchedule"),),
             volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),), labels={"stage": "0"},
             annotations={"hbox.io/walltime": "2h"}, never_preempts=True,
-            images=("docker.io/library/nginx:latest",),
+            images=("docker.io/library/nginx:latest",), guaranteed=True,
+            containers=({"cpu": 4000}, {"nvidia.com/gpu": 2}), init_containers=({"cpu": 8000},),
         ),
     ),
     gang=True, preemptable=False, priority_class="urgent",
@@ -267,10 +273,17 @@ _numa = NodeNuma(
     _rules, "static", "Static", 40, True, ("sockets: none",), True,
 )  # fmt: skip
 
+_zones = NodeZones(
+    _NODE, 1_700_000_000.5, NumaPolicy.RESTRICTED, NumaScope.POD,
+    (ZoneAmounts(0, {"cpu": 48}, {"cpu": 46}, {"cpu": 30}), ZoneAmounts(1, {"cpu": 48}, {"cpu": 48}, {"cpu": 48})),
+    ("cpu",), 2, True, True, ((10, 21), (21, 10)), (PodZones("team", "train-0", "pod-uid", ({"cpu": 16}, {})),), True, "node-agent", "none", True,
+)  # fmt: skip
+
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
     NodeDevicesChanged(devices=_devices),
     NodeNumaChanged(numa=_numa),
+    NodeZonesChanged(zones=_zones),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5), node_gone=True),
     NodeRests(rest=NodeRest(_NODE, 3, 1_700_000_008.5, 1_700_000_000.25, "team/train-0", "Pod was rejected: Allocate failed")),
     NodesMeasured(usages=(NodeUsage(_NODE, 12.5, 80.0, 1_700_000_000.25),)),

@@ -109,12 +109,15 @@ tiers:
 
 def test_what_a_policy_names_without_effect_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "volcano-scheduler.conf"
-    path.write_text("tiers:\n- plugins: [{name: priority}, {name: gang}, {name: numa-aware}]\n")
+    path.write_text(
+        "tiers:\n- plugins: [{name: priority}, {name: gang}, {name: rescheduling, arguments: {strategies: [{name: offlineOnly}]}}]\n"
+    )
     run("policy", "check", path)
     assert (
-        "warning: plugin numa-aware has no effect: nobody tells of Numatopology objects" in capsys.readouterr().out.splitlines()
+        "warning: plugin rescheduling, strategy offlineOnly has no effect: as in Volcano, there is lowNodeUtilization alone"
+        in capsys.readouterr().out.splitlines()
     )
     run("policy", "check", path, "-o", "json")
     assert json.loads(capsys.readouterr().out)["warnings"] == [
-        "plugin numa-aware has no effect: nobody tells of Numatopology objects"
+        "plugin rescheduling, strategy offlineOnly has no effect: as in Volcano, there is lowNodeUtilization alone"
     ]

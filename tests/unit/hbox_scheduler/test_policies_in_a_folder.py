@@ -27,7 +27,6 @@ def test_each_policy_is_found_once_and_judged(
     assert capsys.readouterr().out.splitlines() == [
         "accepted  again.txt:2",
         "accepted  conf.go:1",
-        "          plugin numa-aware has no effect: nobody tells of Numatopology objects",
         "accepted  conf.go:5",
         "refused   guide.md:4: line 1, column 10: unknown action 'elect', which Volcano 1.16 refuses too (allowed: "
         + "enqueue, allocate, backfill, preempt, reclaim, shuffle, gangpreempt, gangreclaim, consolidate)",

@@ -222,10 +222,8 @@ def test_an_action_that_volcano_has_no_more_is_said_to_be_refused_there_too(acti
         parse_conf(f'actions: "{action}"', plugins=NAMES)
 
 
-def test_numa_aware_is_followed_in_all_else_and_said_to_have_no_effect() -> None:
-    assert tried(parse_conf("tiers:\n- plugins: [{name: numa-aware, arguments: {weight: 10}}]\n", plugins=NAMES)) == [
-        "plugin numa-aware has no effect: nobody tells of Numatopology objects"
-    ]
+def test_numa_aware_is_followed() -> None:
+    assert tried(parse_conf("tiers:\n- plugins: [{name: numa-aware, arguments: {weight: 10}}]\n", plugins=NAMES)) == []
 
 
 def test_strategies_of_which_volcano_has_no_code_are_told_and_passed_over() -> None:

@@ -90,7 +90,13 @@ async def _serve(arguments: argparse.Namespace) -> None:
     )
     if arguments.faults is not None:
         api.faults.load(arguments.faults.read_bytes())
-    roots = KubeletRoots(api.cluster, arguments.kubelet_roots) if arguments.kubelet_roots is not None else None
+    kubelets = Kubelets(api.cluster, time_scale=arguments.time_scale) if arguments.kubelets == "on" else None
+    topologies = kubelets.topologies if kubelets is not None else None
+    roots = (
+        KubeletRoots(api.cluster, arguments.kubelet_roots, topologies=topologies)
+        if arguments.kubelet_roots is not None
+        else None
+    )
     async with api:
         if arguments.nodes:
             await _make(arguments.nodes, api)
@@ -98,8 +104,8 @@ async def _serve(arguments: argparse.Namespace) -> None:
             api.kubeconfig(arguments.kubeconfig_out, server=arguments.server)
         async with asyncio.TaskGroup() as tasks:
             running = []
-            if arguments.kubelets == "on":
-                running.append(tasks.create_task(Kubelets(api.cluster, time_scale=arguments.time_scale).run(), name="kubelets"))
+            if kubelets is not None:
+                running.append(tasks.create_task(kubelets.run(), name="kubelets"))
             if roots is not None:
                 running.append(tasks.create_task(roots.run(), name="kubelet roots"))
             sys.stdout.write(f"ready {api.url}\n")

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import wall_s
-from hbox_common.events import NodeDevicesChanged, NodeStateChanged
+from hbox_common.events import NodeDevicesChanged, NodeNumaChanged, NodeStateChanged, NodeZonesChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
-from hbox_common.model import NodeDevices, NodeName, NodeState
+from hbox_common.model import NodeDevices, NodeName, NodeState, NodeZones
 from hbox_common.runtime import Condition, Health, connected
 
 from . import metrics
@@ -24,9 +24,11 @@ from .adapters.objects import images_of, node_facts, without_images
 from .adapters.poolsfile import pools_file
 from .adapters.publisher import Publisher
 from .adapters.usage import Usages
+from .adapters.zoneobjects import ZoneObjects
 from .core.images import ImageTable
 from .core.inventory import Inventory
 from .core.pools import PoolRule
+from .core.zones import ZoneTable
 from .settings import TopologySettings
 
 log = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ class TopologyCollector:
         self._pools = None if settings.pools_file is None else pools_file(settings.pools_file)
         if self._pools is not None:
             self.inventory.pools = self._pools.value
+        self._zones = ZoneTable()
         self._nodes = Informer(client, NODES, kube.Node, keep=without_images)
         self._images = ImageTable()
         self._image_publisher = ImagePublisher(bus, self._images)
@@ -67,6 +70,7 @@ class TopologyCollector:
         )
         wanted = HYPERNODES_ONLY if self._fabrics_file is None else self._fabrics_file.value
         self._fabric = FabricSources(wanted, client, bus, lambda: self._labels)
+        self._zone_objects = ZoneObjects(client, self._on_zone_object)
         self._usages = Usages(client, bus, self.inventory.states)
 
     async def run(self) -> None:
@@ -78,7 +82,7 @@ class TopologyCollector:
             devices_heard = asyncio.Event()
             group.create_task(
                 self._bus.follow(
-                    [NodeDevicesChanged],
+                    [NodeDevicesChanged, NodeNumaChanged],
                     self._on_devices,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=devices_heard.set,
@@ -93,11 +97,12 @@ class TopologyCollector:
             for gone in self.inventory.vanished(present, now=wall_s()):
                 self._publisher.put(gone)
                 self._label(gone)
-            for name in self.inventory.devices.keys() - present:
+            for name in {*self.inventory.devices, *(zones.node for zones in self._zones.all())} - present:
                 self._forget_devices(NodeName(name))
             log.info("synced", extra={"nodes": len(self.inventory)})
             group.create_task(self._fabric.run())
             group.create_task(self._usages.run())
+            group.create_task(self._zone_objects.run())
             group.create_task(self._image_publisher.run())
             if self._pools is not None:
                 group.create_task(self._pools.watch(self._pools_changed))
@@ -108,7 +113,12 @@ class TopologyCollector:
         ready = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(
-                self._bus.follow([NodeStateChanged], self._on_heard, start=Start.LAST_PER_SUBJECT, on_ready=ready.set)
+                self._bus.follow(
+                    [NodeStateChanged, NodeZonesChanged],
+                    self._on_heard,
+                    start=Start.LAST_PER_SUBJECT,
+                    on_ready=ready.set,
+                )
             )
             await ready.wait()
             reading.cancel()
@@ -116,15 +126,22 @@ class TopologyCollector:
 
     async def _on_heard(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            assert isinstance(delivery.event, NodeStateChanged)
-            self.inventory.heard(delivery.event.node)
-            self._label(delivery.event.node)
+            match delivery.event:
+                case NodeStateChanged(node=node):
+                    self.inventory.heard(node)
+                    self._label(node)
+                case NodeZonesChanged(zones=zones):
+                    self._zones.heard(zones)
 
     async def _on_devices(self, deliveries: Sequence[Delivery]) -> None:
         nodes = {node.metadata.name: node for node in self._nodes.store.values()} if self._nodes.synced.is_set() else {}
         for delivery in deliveries:
+            if isinstance(delivery.event, NodeNumaChanged):
+                self._say_zones(self._zones.numa(delivery.event.numa))
+                continue
             assert isinstance(delivery.event, NodeDevicesChanged)
             said = delivery.event.devices
+            self._say_zones(self._zones.devices(said))
             if said.gone:
                 self.inventory.devices.pop(said.node, None)
                 continue
@@ -135,8 +152,20 @@ class TopologyCollector:
 
     def _forget_devices(self, node: NodeName) -> None:
         """Closes the subject of a node that is gone, and its agent with it."""
+        self._say_zones(self._zones.forget(node, at=wall_s()))
         if self.inventory.devices.pop(node, None) is not None:
             self._publisher.close(NodeDevices(node, wall_s(), gone=True))
+
+    def _on_zone_object(self, node: NodeName, told: NodeZones | None) -> None:
+        self._say_zones(self._zones.objects(node, told, at=wall_s()))
+
+    def _say_zones(self, changed: NodeZones | None) -> None:
+        if changed is not None:
+            if changed.problem:
+                log.warning(
+                    "node %s: its NUMA nodes are not known: %s", changed.node, changed.problem, extra={"node": changed.node}
+                )
+            self._publisher.put_zones(changed)
 
     async def _ignore(self, deliveries: Sequence[Delivery]) -> None:
         """Our own states come back; only the loss of the stream is of interest."""
@@ -145,6 +174,8 @@ class TopologyCollector:
         log.warning("the stream of node states was lost or made anew: saying everything again")
         for state in self.inventory.states():
             self._publisher.put(state)
+        for zones in self._zones.all():
+            self._publisher.put_zones(zones)
         self._fabric.say_again()
         self._usages.say_again()
         self._images.say_again()

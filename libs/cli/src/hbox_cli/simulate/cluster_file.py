@@ -48,6 +48,7 @@ from .queues import (
 )
 from .usage import usages_of
 from .volumes import volumes_of
+from .zones import zones_of
 
 POLICY_KEY = "volcano-scheduler.conf"
 DEVICES_KEY = "device-config.yaml"
@@ -64,6 +65,8 @@ _READ = {
     "policy": ("PodDisruptionBudget",),
     "storage.k8s.io": ("StorageClass",),
     "metrics.k8s.io": ("NodeMetrics",),
+    "topology.node.k8s.io": ("NodeResourceTopology",),
+    "nodeinfo.volcano.sh": ("Numatopology",),
     "hbox.io": ("Simulation",),
 }
 
@@ -128,6 +131,9 @@ class _Reading:
         self._images = HeldImages(images_of_nodes(named))
         for state, _ in read:
             columns.put_node(state)
+        zones = zones_of(self._of["NodeResourceTopology"], self._of["Numatopology"], now=now)
+        for told in zones:
+            columns.put_zones(told)
         classes = SYSTEM_CLASSES | {one.metadata.name: one for one in map(class_of, self._of["PriorityClass"])}
         volumes = volumes_of(self._of["PersistentVolumeClaim"], self._of["PersistentVolume"], self._of["StorageClass"])
         entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
@@ -158,7 +164,10 @@ class _Reading:
             groups=groups,
             policy=self.config(POLICY_KEY),
             device_config=self.config(DEVICES_KEY),
-            warnings=tuple(warning for _, warnings in read for warning in warnings),
+            warnings=(
+                *(warning for _, warnings in read for warning in warnings),
+                *(f"node {told.node}: its NUMA nodes are not known: {told.problem}" for told in zones if told.problem),
+            ),
         )
 
     def _options(self) -> kinds.SimulationSpec:

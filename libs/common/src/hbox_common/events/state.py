@@ -17,6 +17,7 @@ from hbox_common.model import (
     NodeRest,
     NodeState,
     NodeUsage,
+    NodeZones,
     PodBudget,
     Queue,
     QueueName,
@@ -71,12 +72,29 @@ class NodeDevicesChanged(Event):
 class NodeNumaChanged(Event):
     """How a node is made, and by which rules its kubelet gives it out; said when it changes. `numa.gone` closes its subject, as of NodeDevicesChanged."""
 
-    about: ClassVar = About("hbox.v1.node.numa.{node}", Stream.STATE, ("node-agent", "topology-collector"), ("cli",))
+    about: ClassVar = About(
+        "hbox.v1.node.numa.{node}", Stream.STATE, ("node-agent", "topology-collector"), ("topology-collector", "cli")
+    )
     numa: NodeNuma
 
     @property
     def closes(self) -> bool:
         return self.numa.gone
+
+
+@register
+class NodeZonesChanged(Event):
+    """What the NUMA nodes of a node have, and what of that is free, where its kubelet aligns pods to them; said when it changes. `zones.gone` closes its
+    subject."""
+
+    about: ClassVar = About(
+        "hbox.v1.node.zones.{node}", Stream.STATE, ("topology-collector",), ("scheduler-core", "cli"), 1024 * 1024
+    )
+    zones: NodeZones
+
+    @property
+    def closes(self) -> bool:
+        return self.zones.gone
 
 
 @register

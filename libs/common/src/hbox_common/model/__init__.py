@@ -57,6 +57,7 @@ from .lending import Held, Lending
 from .node import LONGEST_REST_S, NodeRest, NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices
 from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciDevice, PciKind
+from .nodezones import NodeZones, PodZones, ZoneAmounts
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
 from .podbudget import PodBudget
 from .podconstraints import (
@@ -151,6 +152,7 @@ __all__ = [
     "NodeState",
     "NodeTerm",
     "NodeUsage",
+    "NodeZones",
     "NumaZone",
     "PciDevice",
     "PciKind",
@@ -163,6 +165,7 @@ __all__ = [
     "PodRef",
     "PodTerm",
     "PodUid",
+    "PodZones",
     "Pools",
     "PreferredTerm",
     "Queue",
@@ -189,6 +192,7 @@ __all__ = [
     "Vendor",
     "Verdict",
     "WeightedTerm",
+    "ZoneAmounts",
     "amounts_in",
     "by_pool",
     "capacity_units",

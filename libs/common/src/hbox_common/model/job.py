@@ -90,6 +90,11 @@ class PodGroupTask:
     annotations: dict[str, str] = field(default_factory=dict)  #: the pods' own annotations that policies read
     never_preempts: bool = False  #: preemptionPolicy Never: nobody has to leave for them
     images: tuple[str, ...] = ()  #: of their containers, as `image_name` writes them
+    guaranteed: bool = False  #: QoS class Guaranteed: kubelets may give their containers CPUs alone
+    containers: tuple[
+        Resources, ...
+    ] = ()  #: what each asks for, sidecars too, where there are several, or `requests` is more than one container asks for
+    init_containers: tuple[Resources, ...] = ()  #: likewise, of those that end before the others run
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ and equal.
 Go walks all combinations, 255^resources of them on eight nodes. Here the sets that ANDs can give are folded resource by resource, and the best of them is taken
 by one order, which is that of Go's pairwise `compare`.
 
+Init containers are admitted one by one with what is free, and give back what they have. Under scope `pod` everything is one ask: the larger of what containers
+take together and what an init container takes alone.
+
 What differs: of several nodes the lower ones give first here, where the kubelet packs by sockets and cores. Memory groups of the
 static memory manager are not modelled: its hints are by amounts alone. `align-by-socket` needs sockets, and is not modelled; `distribute-cpus-across-numa`
 changes the split and no hint.
@@ -23,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
 from itertools import pairwise
+from typing import TypeAlias
 
 #: Nodes beyond which the kubelet's topology manager does not start, but for its option max-allowable-numa-nodes; masks grow by powers of two.
 MAX_NODES = 8
@@ -72,13 +76,29 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`masks`: of each container, or of the pod, the set of zones that it is aligned to; `node` with what it takes taken; `reason` as the kubelet calls it."""
+    """`masks`: of each container, or of the pod, the set of zones that it is aligned to; `node` with what it takes taken; `reason` as the kubelet calls it.
+    `split`: something comes from several zones that have more than is taken, so that how much from which is the kubelet's choice."""
 
     admitted: bool
     reason: str = ""
     message: str = ""
     masks: tuple[int, ...] = ()
     node: NumaNode | None = None
+    split: bool = False
+
+
+#: What one container asks for, by resource in order.
+ContainerAsk: TypeAlias = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodAsk:
+    """What a pod asks for of what kubelets align: cpu in thousandths, all else in units. `init`: of its init containers that end before the others run;
+    sidecars are among `containers`."""
+
+    containers: tuple[ContainerAsk, ...]
+    init: tuple[ContainerAsk, ...] = ()
+    guaranteed: bool = False
 
 
 CPU = "cpu"
@@ -88,12 +108,15 @@ _GUARANTEED_ONLY = ("cpu", "memory", "hugepages-")
 AFFINITY_ERROR, SMT_ERROR = "TopologyAffinityError", "SMTAlignmentError"
 
 
-def admit(node: NumaNode, containers: Sequence[Mapping[str, int]], *, guaranteed: bool) -> Admission:
-    """What the kubelet would do with a pod. containers: what each asks for, app containers in their order; of init containers, what is more than these, as the
-    caller sums it. CPUs are in thousandths, as in `Resources`; those that are no whole number are not aligned.
+def admit(
+    node: NumaNode, containers: Sequence[Mapping[str, int]], *, guaranteed: bool, init: Sequence[Mapping[str, int]] = ()
+) -> Admission:
+    """What the kubelet would do with a pod. containers: what each asks for, app containers and sidecars in their order; init: containers that end before
+    these. CPUs are in thousandths, as in `Resources`; those that are no whole number are not aligned.
     """
     asks = [_aligned(node, one, guaranteed=guaranteed) for one in containers]
-    for ask in asks:
+    before = [_aligned(node, one, guaranteed=guaranteed) for one in init]
+    for ask in (*before, *asks):
         if node.full_pcpus_only and ask.get(CPU, 0) % max(1, node.threads_per_core):
             return Admission(
                 False,
@@ -102,24 +125,38 @@ def admit(node: NumaNode, containers: Sequence[Mapping[str, int]], *, guaranteed
             )
     if node.policy is NumaPolicy.NONE:
         return Admission(True, node=node)
-    parts = asks if node.scope is NumaScope.CONTAINER else [_sum(asks)]
+    if node.scope is NumaScope.POD:
+        before, asks = [], [_sum(asks, before)]
     masks: list[int] = []
-    for ask in parts:
+    split = False
+    for place, ask in enumerate((*before, *asks)):
         hints = {resource: hints_of(node, resource, amount) for resource, amount in ask.items() if amount}
         best = merge(node, list(hints.values()))
         if not best.preferred and node.policy is not NumaPolicy.BEST_EFFORT:
             return Admission(False, AFFINITY_ERROR, _why(node, ask, hints), tuple(masks))
+        if place < len(before):
+            continue
         mask = best.mask if best.mask is not None else _all(node)
         masks.append(mask)
+        split |= _chooses(node, ask, mask)
         node = _taken(node, ask, mask)
-    return Admission(True, masks=tuple(masks), node=node)
+    return Admission(True, masks=tuple(masks), node=node, split=split)
+
+
+def _chooses(node: NumaNode, ask: Mapping[str, int], mask: int) -> bool:
+    for resource, amount in ask.items():
+        free = [have for i, zone in enumerate(node.zones) if mask >> i & 1 and (have := zone.free.get(resource, 0)) > 0]
+        if len(free) > 1 and sum(free) > amount:
+            return True
+    return False
 
 
 def hints_of(node: NumaNode, resource: str, amount: int) -> list[Hint]:
     """In the order of their masks. Empty: no set of zones has so much free."""
-    sums = _sums(node)
-    least = min((_width(mask) for mask in sums if _has(node, mask, resource, amount, free=False)), default=len(node.zones))
-    return [Hint(mask, _width(mask) == least) for mask in sums if _has(node, mask, resource, amount, free=True)]
+    total = _sums([zone.total.get(resource, 0) for zone in node.zones])
+    free = _sums([zone.free.get(resource, 0) for zone in node.zones])
+    least = min((_width(mask) for mask, have in enumerate(total) if mask and have >= amount), default=len(node.zones))
+    return [Hint(mask, _width(mask) == least) for mask, have in enumerate(free) if mask and have >= amount]
 
 
 def merge(node: NumaNode, hints: Sequence[Sequence[Hint]]) -> Hint:
@@ -180,16 +217,24 @@ def _aligned(node: NumaNode, asked: Mapping[str, int], *, guaranteed: bool) -> d
     return found
 
 
-def _sum(asks: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _sum(asks: Iterable[Mapping[str, int]], alone: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """`asks` together, or one of `alone` where that is more, by resource."""
     total: dict[str, int] = {}
     for ask in asks:
         for resource, amount in ask.items():
             total[resource] = total.get(resource, 0) + amount
+    for ask in alone:
+        for resource, amount in ask.items():
+            total[resource] = max(total.get(resource, 0), amount)
     return total
 
 
-def _sums(node: NumaNode) -> range:
-    return range(1, 1 << len(node.zones))
+def _sums(amounts: Sequence[int]) -> list[int]:
+    """By mask, what its zones have together."""
+    found = [0]
+    for amount in amounts:
+        found += [have + amount for have in found]
+    return found
 
 
 def _all(node: NumaNode) -> int:
@@ -198,11 +243,6 @@ def _all(node: NumaNode) -> int:
 
 def _width(mask: int) -> int:
     return mask.bit_count()
-
-
-def _has(node: NumaNode, mask: int, resource: str, amount: int, *, free: bool) -> bool:
-    own = (zone for i, zone in enumerate(node.zones) if mask >> i & 1)
-    return sum((zone.free if free else zone.total).get(resource, 0) for zone in own) >= amount
 
 
 def _taken(node: NumaNode, ask: Mapping[str, int], mask: int) -> NumaNode:

@@ -22,6 +22,7 @@ from hbox_sandbox.api.store import Event, EventType, Version
 from hbox_sandbox.api.writes import Deletion, Target, change, delete
 
 from .deviceplugin import DevicePlugins, asks_for_cards
+from .topology import Topologies
 
 RUN_SECONDS = "hbox.io/run-seconds"
 _BATCH = 100
@@ -54,6 +55,7 @@ class Kubelets:
         self._stop_s = stop_s
         self._clock = clock
         self.plugins = DevicePlugins(cluster)
+        self.topologies = Topologies(cluster)
         self._due: list[tuple[float, Step, str, str]] = []
         """Heap of (when on the clock, step, pod key, pod uid)."""
         self._nodeless: dict[str, dict[str, Step]] = {}
@@ -74,7 +76,7 @@ class Kubelets:
         if pod.deleting and (before is None or not before.deleting):
             self._schedule(Step.STOP, self._stop_s, pod.key, pod.uid)
         elif (before is None or not before.fields["spec.nodeName"]) and pod.fields["status.phase"] == "Pending":
-            if asks_for_cards(pod):
+            if asks_for_cards(pod) or pod.fields["spec.nodeName"] in self.topologies.of:
                 self._schedule(Step.ADMIT, 0.0, pod.key, pod.uid)
             else:
                 self._schedule(Step.START, self._start_s, pod.key, pod.uid)
@@ -122,6 +124,9 @@ class Kubelets:
                 pod = change(self._cluster, PODS, pod, self._stop)
             delete(self._cluster, Target(PODS, pod.namespace, pod.name), Deletion(grace_s=0, uid=pod.uid))
         elif step is Step.ADMIT and not pod.deleting and pod.fields["status.phase"] == "Pending":
+            if refusal := self.topologies.admit(pod):
+                change(self._cluster, PODS, pod, lambda body: self._refuse(body, refusal, "TopologyAffinityError"))
+                return
             if refusal := self.plugins.admit(pod):
                 pod = self._cluster.store.get(PODS.storage, pod.key) or pod
                 change(self._cluster, PODS, pod, lambda body: self._refuse(body, refusal))
@@ -146,11 +151,11 @@ class Kubelets:
             _container(each, state, ready=True) for each in pod["spec"].get("containers") or ()
         ]
 
-    def _refuse(self, pod: Json, why: str) -> None:
-        """As a kubelet whose device plugin fails: the pod is not admitted."""
+    def _refuse(self, pod: Json, why: str, reason: str = "UnexpectedAdmissionError") -> None:
+        """The pod is not admitted: by default as by a kubelet whose device plugin fails."""
         pod["status"] |= {
             "phase": "Failed",
-            "reason": "UnexpectedAdmissionError",
+            "reason": reason,
             "message": f"Pod was rejected: {why}",
             "startTime": self._cluster.now(),
         }

@@ -40,6 +40,8 @@ from hbox_sandbox.api.cluster import Cluster
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
 
+from .topology import Given, NodeTopology, Topologies, files_of
+
 log = logging.getLogger(__name__)
 
 #: Nodes that have a folder.
@@ -58,15 +60,21 @@ class Pod:
     namespace: str
     name: str
     given: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    cpus: dict[str, tuple[int, ...]] = field(default_factory=dict)  #: that a container has alone
 
 
 class NodeKubelet:
     """The device manager of one node."""
 
-    def __init__(self, node: str, manifest: dict[str, Any]) -> None:
-        self.node = node
+    def __init__(self, node: str, manifest: dict[str, Any], topology: NodeTopology | None = None) -> None:
+        """topology: who gives out CPUs and devices there, in place of it."""
+        self.node, self.topology = node, topology
         self.devices = _devices(node, manifest)
-        self.files = _host(manifest)
+        if topology is not None:
+            self.devices |= {
+                resource: {id_: (zone,) for id_, zone in ids.items()} for resource, ids in topology.devices.items()
+            }
+        self.files = _host(manifest) if topology is None else dict(files_of(topology))
         self.pods: dict[str, Pod] = {}
         self.waiting: dict[str, Version] = {}
         self._held: dict[tuple[str, str], str] = {}
@@ -90,6 +98,11 @@ class NodeKubelet:
 
     def _admit(self, version: Version) -> Pod:
         pod = Pod(version.key, version.uid, version.namespace, version.name)
+        if self.topology is not None:
+            given = self.topology.given.get(version.uid, Given())
+            pod.given |= given.ids
+            pod.cpus |= given.cpus
+            return pod
         for container in version.load()["spec"].get("containers") or ():
             for resource, quantity in ((container.get("resources") or {}).get("limits") or {}).items():
                 if resource in self.devices and str(quantity).isdigit() and int(quantity):
@@ -107,7 +120,7 @@ class NodeKubelet:
         self.settle()
         return encode_list(
             [
-                PodResources(pod.namespace, pod.name, tuple(self._container(pod, name) for name in dict.fromkeys(c for c, _ in pod.given)))
+                PodResources(pod.namespace, pod.name, tuple(self._container(pod, name) for name in dict.fromkeys((*(c for c, _ in pod.given), *pod.cpus))))
                 for pod in self.pods.values()
             ]
         )  # fmt: skip
@@ -119,12 +132,13 @@ class NodeKubelet:
             if container == name
             for id_ in ids
         ]
-        return ContainerResources(name, tuple(found))
+        return ContainerResources(name, tuple(found), pod.cpus.get(name, ()))
 
     async def allocatable(self, _: bytes) -> bytes:
         return encode_allocatable(
             AllocatableResources(
-                tuple(ContainerDevices(resource, (id_,), numa) for resource, ids in self.devices.items() for id_, numa in ids.items())
+                tuple(ContainerDevices(resource, (id_,), numa) for resource, ids in self.devices.items() for id_, numa in ids.items()),
+                self.topology.cpus if self.topology is not None else (),
             )
         )  # fmt: skip
 
@@ -148,8 +162,9 @@ class NodeKubelet:
 class KubeletRoots:
     """Folders below `folder`, one a node. Raises Unavailable where a socket cannot be made."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *, most: int = MOST_NODES) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, *, most: int = MOST_NODES, topologies: Topologies | None = None) -> None:
         self._cluster, self._folder, self._most = cluster, folder, most
+        self._topologies = topologies
         self._nodes: dict[str, NodeKubelet] = {}
         self._new: list[str] = []
         self._gone: list[str] = []
@@ -160,7 +175,11 @@ class KubeletRoots:
         version = event.version
         if storage == NODES.storage:
             if event.type is EventType.ADDED and len(self._nodes) < self._most:
-                self._nodes[version.name] = NodeKubelet(version.name, version.load())
+                self._nodes[version.name] = NodeKubelet(
+                    version.name,
+                    version.load(),
+                    self._topologies.of.get(version.name) if self._topologies is not None else None,
+                )
                 self._new.append(version.name)
             elif event.type is EventType.DELETED and self._nodes.pop(version.name, None) is not None:
                 self._gone.append(version.name)

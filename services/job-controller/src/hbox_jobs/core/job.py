@@ -338,4 +338,7 @@ def _spec(pods: list[PodView], reach: Reach, part: _Part, ranked: Mapping[PodUid
         annotations=dict(part[2]),
         never_preempts=never,
         images=shape.images,
+        guaranteed=shape.guaranteed,
+        containers=shape.of_containers,
+        init_containers=shape.of_init_containers,
     )

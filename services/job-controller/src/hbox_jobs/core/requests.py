@@ -65,6 +65,29 @@ def pod_requests(
     return {name: min(units, MOST_OF_A_POD) for name, units in together.items() if units > 0}
 
 
+#: Containers that are told one by one; what a pod has beyond is not aligned by anybody.
+MOST_CONTAINERS = 64
+
+
+def is_guaranteed(containers: Sequence[Container], init_containers: Sequence[Container]) -> bool:
+    """Whether the QoS class is Guaranteed (pkg/apis/core/helper/qos): every container limits cpu and memory, and asks for just that. Raises InvalidRequest
+    for a quantity that is none."""
+
+    def exact(container: Container) -> bool:
+        limits, asked = _read("limits", container.limits), _read("requests", dict(container.limits) | dict(container.requests))
+        return all(0 < limits.get(name, 0) == asked.get(name) for name in (CPU, MEMORY))
+
+    return bool(containers) and all(map(exact, (*containers, *init_containers)))
+
+
+def by_container(containers: Sequence[Container]) -> tuple[Resources, ...]:
+    """What each asks for of what kubelets align: cpu and devices."""
+    return tuple(
+        {name: units for name, units in _units(container).items() if units > 0 and (name == CPU or name not in _EVERYWHERE)}
+        for container in containers[:MOST_CONTAINERS]
+    )
+
+
 def bounded(requests: Resources) -> Resources:
     """The first RESOURCES of them, in the order of the names, those that every node has before: what a pod is accounted for that asks for more of them."""
     names = sorted(requests, key=lambda name: (name not in _EVERYWHERE and name not in VENDORS, name))

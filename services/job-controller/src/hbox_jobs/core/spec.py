@@ -13,7 +13,7 @@ from hbox_common.model.bounds import oversized as too_many
 from hbox_common.model.devices.sizes import PREFIX as SIZE
 
 from .cards import card_request, counted
-from .requests import Container, bounded, pod_requests
+from .requests import Container, bounded, by_container, is_guaranteed, pod_requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,9 @@ class Shape:
     preferred: tuple[PreferredTerm, ...] = field(default=(), compare=False)
     tolerations: tuple[Toleration, ...] = field(default=(), compare=False)
     images: tuple[str, ...] = field(default=(), compare=False)
+    guaranteed: bool = field(default=False, compare=False)
+    of_containers: tuple[Resources, ...] = field(default=(), compare=False)  #: as `PodGroupTask.containers`
+    of_init_containers: tuple[Resources, ...] = field(default=(), compare=False)
     problem: str = field(default="", compare=False)
     oversized: bool = field(default=False, compare=False)  #: where it may run is too long to be carried, and left out
 
@@ -56,6 +59,7 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
     """The shape of `spec`, to be known by `key`. Never raises: what is wrong becomes its `problem`, after one handed in."""
     requests: Resources = {"pods": 1}
     cards: CardRequest | None = None
+    guaranteed, of_containers, of_init = False, tuple[Resources, ...](), tuple[Resources, ...]()
     try:
         requests = pod_requests(spec.containers, spec.init_containers, overhead=spec.overhead, pod_level=spec.pod_requests)
         if (size := next((name for name in requests if name.startswith(SIZE)), None)) is not None:
@@ -69,6 +73,12 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
         cards = card_request(spec.containers, spec.init_containers, spec.device_annotations, spec.unsupported)
         if cards is not None and cards.devices is not None:
             requests |= counted(cards.devices)
+        # Of a pod with amounts of its own kubelets align devices alone.
+        guaranteed = not spec.pod_requests and is_guaranteed(spec.containers, spec.init_containers)
+        if len(spec.containers) > 1 or spec.init_containers or spec.overhead or spec.pod_requests:
+            sidecars = [one for one in spec.init_containers if one.sidecar]
+            of_containers = by_container((*sidecars, *spec.containers))
+            of_init = by_container([one for one in spec.init_containers if not one.sidecar])
     except InvalidRequest as e:
         problem = problem or str(e)
     return Shape(
@@ -80,6 +90,9 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
         preferred=spec.preferred,
         tolerations=spec.tolerations,
         images=spec.images,
+        guaranteed=guaranteed,
+        of_containers=of_containers,
+        of_init_containers=of_init,
         problem=sanitized(problem),
         oversized=oversized,
     )

@@ -32,6 +32,7 @@ from hbox_common.events import (
     NodeRests,
     NodesMeasured,
     NodeStateChanged,
+    NodeZonesChanged,
     PlansAnswered,
     QueueStateChanged,
     VictimsStayed,
@@ -77,6 +78,7 @@ class Feeds:
                 self._bus.follow(
                     [
                         NodeStateChanged,
+                        NodeZonesChanged,
                         HealthVerdict,
                         NodeRests,
                         QueueStateChanged,
@@ -128,6 +130,8 @@ class Feeds:
             match delivery.event:
                 case NodeStateChanged(node=node):
                     self._scheduler.on_node(node)
+                case NodeZonesChanged(zones=zones):
+                    self._scheduler.on_zones(zones)
                 case HealthVerdict(verdict=verdict):
                     self._scheduler.on_verdict(verdict)
                 case NodeRests(rest=rest):

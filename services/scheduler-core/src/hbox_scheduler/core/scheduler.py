@@ -29,6 +29,7 @@ from hbox_common.model import (
     NodeRest,
     NodeState,
     NodeUsage,
+    NodeZones,
     PlanId,
     PodBudget,
     PodGroupTask,
@@ -232,6 +233,11 @@ class Scheduler:
     def on_rest(self, rest: NodeRest) -> None:
         """A node's device plugin fails pods in a row, or hands cards over again: while it rests, pods with cards go elsewhere."""
         self.columns.rest(rest)
+
+    def on_zones(self, zones: NodeZones) -> None:
+        """What a node's kubelet, or an object of the cluster, says of its NUMA nodes."""
+        if self.columns.put_zones(zones):
+            self.bookings.rezone(zones.node)
 
     def on_queue(self, queue: Queue, *, gone: bool = False, recent_cards: float = 0.0) -> None:
         """A queue's rules, and how many cards it and all below it used on average of late. What is used of it now is counted here, from the claims."""

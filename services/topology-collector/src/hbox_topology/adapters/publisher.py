@@ -9,8 +9,8 @@ import logging
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import NodeDevicesChanged, NodeNumaChanged, NodeStateChanged
-from hbox_common.model import NodeDevices, NodeNuma, NodeState
+from hbox_common.events import NodeDevicesChanged, NodeNumaChanged, NodeStateChanged, NodeZonesChanged
+from hbox_common.model import NodeDevices, NodeNuma, NodeState, NodeZones
 
 from .. import metrics
 
@@ -26,6 +26,7 @@ class Publisher:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._waiting: dict[str, NodeState] = {}
+        self._zones: dict[str, NodeZones] = {}
         self._closing: dict[str, NodeDevices] = {}
         self._wake = asyncio.Event()
 
@@ -37,6 +38,10 @@ class Publisher:
         self._waiting[state.name] = state
         self._wake.set()
 
+    def put_zones(self, zones: NodeZones) -> None:
+        self._zones[zones.node] = zones
+        self._wake.set()
+
     def close(self, devices: NodeDevices) -> None:
         """The last word on what a kubelet gave to whom: its node is gone, and so is who told of it."""
         self._closing[devices.node] = devices
@@ -46,13 +51,15 @@ class Publisher:
         """Until cancelled."""
         while True:
             self._wake.clear()
-            if not (self._waiting or self._closing):
+            if not (self._waiting or self._zones or self._closing):
                 await self._wake.wait()
             started = monotonic_s()
             states = [self._waiting.pop(name) for name in list(self._waiting)[:AT_ONCE]]
             async with asyncio.TaskGroup() as group:
                 for state in states:
                     group.create_task(self._say(state))
+                for zones in [self._zones.pop(name) for name in list(self._zones)[:AT_ONCE]]:
+                    group.create_task(self._say_zones(zones))
             for node, devices in list(self._closing.items()):
                 await self._close(devices)
                 self._closing.pop(node)
@@ -65,6 +72,20 @@ class Publisher:
             await self._bus.publish(NodeNumaChanged(numa=numa), devices.node)
         except (InvalidRequest, Unavailable) as e:  # closed at the next start, by then
             log.warning("what the kubelet of %s said is not closed: %s", devices.node, e)
+
+    async def _say_zones(self, zones: NodeZones) -> None:
+        while True:
+            try:
+                await self._bus.publish(NodeZonesChanged(zones=zones), zones.node)
+            except Unavailable as e:
+                log.warning("the NUMA nodes of %s are not said yet, trying again: %s", zones.node, e)
+                await asyncio.sleep(RETRY_S)
+                if zones.node in self._zones:
+                    return  # newer ones go first
+                continue
+            except InvalidRequest as e:
+                log.error("the NUMA nodes of %s cannot be said: %s", zones.node, e)
+            return
 
     async def _say(self, state: NodeState) -> None:
         while True:

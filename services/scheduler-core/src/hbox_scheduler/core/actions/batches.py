@@ -102,9 +102,11 @@ class Batches:
             states.cards[key] = batch.card_positions, batch.memory_mib, slices
             return batch, slices
         positions, memory_mib, slices = known
-        return Batch(
-            at, counts, task.amount, at.repeat(len(positions)), positions, cores_of(task.cards), memory_mib, task.ports
-        ), slices
+        batch = Batch(
+            at, counts, task.amount, at.repeat(len(positions)), positions, cores_of(task.cards), memory_mib, task.ports,
+            aligned=task.aligned,
+        )  # fmt: skip
+        return batch, slices
 
 
 class Run:

@@ -30,6 +30,8 @@ from hbox_common.model import (
     cards_by_model,
 )
 from hbox_common.model.minruntime import protects
+from hbox_common.model.nodezones import guessed_ask
+from hbox_common.model.numa import PodAsk
 from hbox_common.model.resources import add
 
 from .columns import Columns
@@ -58,6 +60,9 @@ class Booking:
     held: Claim | None = None  #: the ledger's claim, once there is one
     models: Resources | None = None  #: cards by model, while queues name models
     pool: str = ""  #: in which it counts
+    waiting: PodAsk | None = (
+        None  #: as what it stands in the books of its node's zones; None: it does not, or its kubelet has counted it
+    )
 
     @property
     def amounts(self) -> Resources:
@@ -162,6 +167,9 @@ class Bookings:
                 there.append(pod)
         self.changed.note(pods)
         first = bookings[0]
+        if first.task is not None and first.task.aligned is not None and self._columns.zones:
+            for booking in bookings:
+                booking.waiting = first.task.aligned
         if self._by_model or self._columns.pools_known or (first.task is not None and first.task.offline):
             alike: dict[tuple[int, str], tuple[Booking, int]] = {}
             for booking in bookings:
@@ -241,6 +249,8 @@ class Bookings:
         self.changed.note((booking.pod,))
         booking.models, booking.pool = self._models(booking), self._pool(booking)
         if old is not None and old.node == booking.node and old.slices == booking.slices and old.requests == booking.requests:
+            booking.waiting = old.waiting
+            self._rezone(booking)
             before, now = (old.queue, old.priority, old.preemptable), (booking.queue, booking.priority, booking.preemptable)
             if before != now or old.models != booking.models or old.pool != booking.pool:
                 self._leave(old)
@@ -255,6 +265,41 @@ class Bookings:
         row = self._columns.row_of.get(booking.node)
         if row is not None:
             self._columns.book(row, booking.requests, booking.slices)
+            booking.waiting = self._waiting(booking, row)
+            if booking.waiting is not None:
+                self._columns.zones.book(row, booking.waiting, anew=booking.task is not None)
+
+    def _waiting(self, booking: Booking, row: int) -> PodAsk | None:
+        """What is on its way to the node's zones with it."""
+        zones = self._columns.zones
+        if row not in zones:
+            return None
+        held = booking.held
+        if held is not None and zones.has_seen(row, held.namespace, held.pod, booking.pod):
+            return None
+        return booking.task.aligned if booking.task is not None else guessed_ask(booking.requests)
+
+    def _rezone(self, booking: Booking) -> None:
+        """A booking that stands: its kubelet may have counted it meanwhile."""
+        row = self._columns.row_of.get(booking.node)
+        if row is None or row not in self._columns.zones:
+            return
+        waiting = self._waiting(booking, row)
+        if waiting != booking.waiting:
+            if booking.waiting is not None:
+                self._columns.zones.book(row, booking.waiting, -1)
+            if waiting is not None:
+                self._columns.zones.book(row, waiting, anew=False)
+            booking.waiting = waiting
+
+    def rezone(self, node: NodeName) -> None:
+        """A kubelet has spoken of its zones, and nothing stands in their books: book there again what it has not counted."""
+        row = self._columns.row_of[node]
+        for pod in self._on.get(node, ()):
+            booking = self._of[pod]
+            booking.waiting = self._waiting(booking, row)
+            if booking.waiting is not None:
+                self._columns.zones.book(row, booking.waiting, anew=False)
 
     def remove(self, pod: PodUid) -> Booking | None:
         """Take a pod's booking back. Returns it, or None where there was none."""
@@ -265,7 +310,7 @@ class Bookings:
         self._leave(booking)
         row = self._columns.row_of.get(booking.node)
         if row is not None:
-            self._columns.book(row, booking.requests, booking.slices, -1)
+            self._columns.book(row, booking.requests, booking.slices, -1, aligned=booking.waiting)
         return booking
 
     def take_back(self, plan: PlanId, pods: Iterable[PodUid]) -> None:
@@ -282,7 +327,8 @@ class Bookings:
         self._columns.clear_usage(row)
         for pod in self._on.get(node, ()):
             booking = self._of[pod]
-            self._columns.book(row, booking.requests, booking.slices)
+            booking.waiting = self._waiting(booking, row)
+            self._columns.book(row, booking.requests, booking.slices, aligned=booking.waiting)
 
     def moved(self, node: NodeName) -> None:
         """The node has another row now, or none."""

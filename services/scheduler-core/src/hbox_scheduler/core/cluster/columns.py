@@ -26,11 +26,13 @@ from hbox_common.model import (
     NodeName,
     NodeRest,
     NodeState,
+    NodeZones,
     Verdict,
     counted_as,
     is_host_port,
     model_resource,
 )
+from hbox_common.model.numa import PodAsk
 
 from .arrays import Bools, Ints, Rows
 from .cardparts import CardParts
@@ -39,6 +41,7 @@ from .changelog import ChangeLog
 from .choices import Choices
 from .hostports import HostPorts, Ports
 from .interning import Descriptions, grown
+from .zones import Seen, ZoneBooks
 
 #: Resource columns and the units of each: a request, resolved once.
 Amount: TypeAlias = tuple[tuple[int, int], ...]
@@ -67,6 +70,7 @@ class Batch:
     slices: Sequence[
         tuple[int, tuple[CardSlice, ...]]
     ] = ()  #: row and slices of each pod, in place of card cells, where each is chosen by itself
+    aligned: PodAsk | None = None  #: of each pod, what kubelets align
 
 
 class Columns:
@@ -113,6 +117,8 @@ class Columns:
         self.descriptions = Descriptions(_ROWS)
         self.ports, self.ports_leaving = HostPorts(), HostPorts()
         self.parts, self.parts_leaving = CardParts(), CardParts()
+        self.zones = ZoneBooks()
+        self._zones_told: dict[NodeName, NodeZones] = {}  #: of nodes that are not known yet too
         self.card_sets = CardSets()
         self.card_set: Ints = np.zeros(
             _ROWS, dtype=np.int64
@@ -193,6 +199,8 @@ class Columns:
         row = self.row_of.get(node.name)
         if row is None:
             row = self._new_row(node.name)
+            if (told := self._zones_told.get(node.name)) is not None:
+                self.zones.describe(row, told)
         self.states[row] = node
         self.alive[row] = True
         self.resting[row] = node.name in self.rests
@@ -293,12 +301,28 @@ class Columns:
         self.described.add(row)
         self.risen.add(row)
 
+    def put_zones(self, zones: NodeZones) -> bool:
+        """What a node's kubelet says of its NUMA nodes; kept also for nodes that are not known yet. Returns whether anything may have changed for pods: then
+        the caller books anew what is on its way to the row."""
+        if zones.gone:
+            self._zones_told.pop(zones.node, None)
+        else:
+            self._zones_told[zones.node] = zones
+        row = self.row_of.get(zones.node)
+        if row is None or not self.zones.describe(row, zones):
+            return False
+        self.returned += 1
+        self.changes.add(row)
+        self.risen.add(row)
+        return True
+
     def drop_node(self, name: NodeName) -> None:
         self.rests.pop(name, None)
         row = self.row_of.pop(name, None)
         if row is None:
             return
         self.resting[row] = False
+        self.zones.drop(row)
         self.alive[row] = False
         self.reserved[row] = 0
         self.states[row] = None
@@ -327,6 +351,7 @@ class Columns:
         self.ports_leaving.clear(row)
         self.parts.clear(row)
         self.parts_leaving.clear(row)
+        self.zones.clear(row)
         for field in _CARD_BOOKS:
             getattr(self, field)[row] = 0
 
@@ -357,6 +382,8 @@ class Columns:
         cards = [self.card_cores_used[row].tobytes(), self.card_memory_used[row].tobytes(), self.card_pods[row].tobytes()]
         if self.parts:
             cards.append(repr(self.parts.of(row)).encode())
+        if row in self.zones:  # by these cards are chosen too
+            cards.append(b"%d" % self.zones.number(row))
         return self.used[:, row].tobytes(), b"".join(cards)
 
     # Bookings.
@@ -378,6 +405,9 @@ class Columns:
             np.add.at(self.card_pods.reshape(-1), cells, times)
         for row, slices in batch.slices:
             self._book_cards(row, slices, times)
+        if batch.aligned is not None and self.zones:
+            for row, count in zip(batch.rows.tolist(), batch.counts.tolist(), strict=True):
+                self.zones.book(row, batch.aligned, times * count)
         self.changes.extend(batch.rows.tolist())
 
     def _apply_on_one_row(self, batch: Batch, times: int) -> None:
@@ -395,19 +425,34 @@ class Columns:
             on[position] += times
         for _, slices in batch.slices:
             self._book_cards(row, slices, times)
+        if batch.aligned is not None:
+            self.zones.book(row, batch.aligned, pods)
         self.changes.add(row)
 
-    def undo(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice]) -> None:
+    def undo(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], aligned: PodAsk | None = None) -> None:
         """Take back what was booked for one pod in the same session. Not logged as a rise: no reader saw the lower amounts."""
-        self._book(row, requests, slices, -1)
+        self._book(row, requests, slices, -1, aligned)
 
-    def book(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
-        """Book one pod on one row, or take it back. Slices of cards that the node does not have count nowhere."""
-        self._book(row, requests, slices, times)
+    def book(
+        self,
+        row: int,
+        requests: Mapping[str, int],
+        slices: Sequence[CardSlice],
+        times: int = 1,
+        *,
+        aligned: PodAsk | None = None,
+    ) -> None:
+        """Book one pod on one row, or take it back. Slices of cards that the node does not have count nowhere. aligned: what kubelets align of it, while its
+        kubelet has not counted it."""
+        self._book(row, requests, slices, times, aligned)
         if times < 0:
             self.risen.add(row)
 
-    def _book(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int) -> None:
+    def _book(
+        self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int, aligned: PodAsk | None
+    ) -> None:
+        if aligned is not None:
+            self.zones.book(row, aligned, times)
         for name, units in requests.items():
             if name not in self._resource and is_host_port(name):
                 self.ports.book((row,), name, times * units)
@@ -426,8 +471,19 @@ class Columns:
             if s.part:
                 self.parts.book(row, (s,), times)
 
-    def depart(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
-        """What is booked for one pod will go (`times=1`), or what will be free is promised to one (`times=-1`)."""
+    def depart(
+        self,
+        row: int,
+        requests: Mapping[str, int],
+        slices: Sequence[CardSlice],
+        times: int = 1,
+        *,
+        aligned: PodAsk | None = None,
+        pod: str = "",
+    ) -> None:
+        """What is booked for one pod will go (`times=1`), or what will be free is promised to one (`times=-1`). pod: "namespace/name"."""
+        if self.zones:
+            self.zones.depart(row, aligned, pod, times)
         for name, units in requests.items():
             if is_host_port(name):
                 self.ports_leaving.book((row,), name, times * units)
@@ -441,9 +497,21 @@ class Columns:
             if s.part:
                 self.parts_leaving.book(row, (s,), times)
 
-    def depart_alike(self, row: int, amount: Amount, ports: Ports, count: int, slices: Sequence[CardSlice]) -> None:
-        """As `depart` for `count` pods that ask for the same; `slices` of all of them."""
+    def depart_alike(
+        self,
+        row: int,
+        amount: Amount,
+        ports: Ports,
+        count: int,
+        slices: Sequence[CardSlice],
+        *,
+        aligned: PodAsk | None = None,
+        pods: Sequence[str] = (),
+    ) -> None:
+        """As `depart` for `count` pods that ask for the same; `slices` of all of them. pods: who they are, where there are books of zones."""
         leaving = self.leaving
+        for pod in pods:
+            self.zones.depart(row, aligned, pod)
         for column, units in amount:
             leaving[column, row] += count * units
         for name, units in ports:
@@ -460,6 +528,7 @@ class Columns:
         made later do not show in it."""
         view = copy(self)
         view.used = self.used - self.leaving
+        view.zones = self.zones.seen_as(Seen.LATER)
         view.ports = self.ports.without(self.ports_leaving)
         view.card_cores_used = self.card_cores_used - self.card_cores_leaving
         view.card_memory_used = self.card_memory_used - self.card_memory_leaving
@@ -475,6 +544,7 @@ class Columns:
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, np.zeros_like(getattr(self, field)))
         view.ports, view.parts = HostPorts(), CardParts()
+        view.zones = self.zones.seen_as(Seen.EMPTY)
         return view
 
     def trial(self) -> Self:
@@ -483,6 +553,7 @@ class Columns:
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, getattr(self, field).copy())
         view.parts = self.parts.copy()
+        view.zones = self.zones.copy()
         return view
 
     @property
@@ -495,6 +566,7 @@ class Columns:
         if not self.moving:
             return self
         view = self.future()
+        view.zones = self.zones.seen_as(Seen.BOTH)
         np.maximum(view.used, self.used, out=view.used)
         view.ports = self.ports.beside(view.ports)
         np.maximum(view.card_cores_used, self.card_cores_used, out=view.card_cores_used)
@@ -509,6 +581,7 @@ class Columns:
         for field in (*_CARD_KIND, *_CARD_CODES):
             setattr(view, field, getattr(self, field)[row : row + 1])
         view.parts = self.parts.only(row).without(self.parts_leaving.only(row))
+        view.zones = self.zones.only(row).seen_as(Seen.LATER)
         for field in ("card_cores", "card_memory", "card_pods"):
             used, leaving = getattr(self, f"{field}_used" if field != "card_pods" else field), getattr(self, f"{field}_leaving")
             setattr(view, f"{field}_used" if field != "card_pods" else field, used[row : row + 1] - leaving[row : row + 1])
@@ -519,6 +592,7 @@ class Columns:
         view = copy(self)
         view.used = np.zeros_like(self.used)
         view.ports, view.parts = HostPorts(), CardParts()
+        view.zones = self.zones.seen_as(Seen.EMPTY)
         for field in ("card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, np.zeros_like(getattr(self, field)))
         return view

@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from hbox_common.model import CardRequest, NodeTerm, PodGroupTask, Pools, PreferredTerm, Resources, Toleration
+from hbox_common.model.nodezones import ask_of
+from hbox_common.model.numa import PodAsk
 
 from .columns import Amount, Columns
 from .hostports import Ports, ports_of
@@ -34,6 +36,7 @@ class Task:
     pool: str | None = None  #: the one that is tried, as counted (`model.counted_as`); None: any of them
     namespace: str = ""  #: whose quotas limit its cards; empty where none do
     offline: bool = False  #: whether it is offline work (`hbox_common.model.offline`)
+    aligned: PodAsk | None = None  #: what kubelets align of it; None: nothing
     passes: int = 0  #: bits of the reservations that it may pass: nodes set aside for them are open to it
 
 
@@ -75,6 +78,9 @@ class Tasks:
             pools,
             space,
             offline,
+            spec.guaranteed,
+            tuple([tuple(one.items()) for one in spec.containers]),
+            tuple([tuple(one.items()) for one in spec.init_containers]),
         )
         task = self._known.get(key)
         if task is not None:
@@ -93,6 +99,7 @@ class Tasks:
             pools=pools,
             namespace=space,
             offline=offline,
+            aligned=ask_of(spec),
         )
         self._known[key] = task
         if len(self._known) > self._keep:

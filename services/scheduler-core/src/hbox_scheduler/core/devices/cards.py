@@ -252,11 +252,12 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     request = task.cards
     nothing = np.zeros(0, dtype=np.int64)
     if request is None:
-        return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports)
+        return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports, aligned=task.aligned)
+    if columns.zones and task.aligned is not None:
+        keys = _by_zones(columns, rows, task, keys)
     if request.devices is not None or _judged(columns, rows) is not None:
-        return Batch(
-            rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports, _each(columns, rows, counts, task, keys)
-        )
+        slices = _each(columns, rows, counts, task, keys)
+        return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports, slices, task.aligned)
     if keys is None and len(rows) == 1 and request.whole and not request.models and type(request) is CardRequest:
         return _first_free(columns, rows, counts, task, request.count * int(counts[0]))
     fits = seats(columns, rows, request)
@@ -278,7 +279,38 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     card_rows = np.repeat(rows, wanted)
     assert len(positions) == len(card_rows), "more pods than seats"
     need = memory_needed(request, columns.card_memory[card_rows, positions])
-    return Batch(rows, counts, task.amount, card_rows, positions, cores_of(request), need, task.ports)
+    return Batch(rows, counts, task.amount, card_rows, positions, cores_of(request), need, task.ports, aligned=task.aligned)
+
+
+#: Between cards of the zones that a pod is aligned to, and all others: more than any key.
+_ELSEWHERE = 1e15
+
+
+def _by_zones(columns: Columns, rows: Ints, task: Task, keys: Floats | None) -> Floats | None:
+    """`[n, D]`: the keys, cards that are not in the NUMA nodes to which the pod's CPUs and devices will be aligned behind all others."""
+    found: Floats | None = None
+    for place, row in enumerate(rows.tolist()):
+        if row not in columns.zones or task.aligned is None:
+            continue
+        wanted = columns.zones.zones_of(row, task.aligned)
+        cards, _ = columns.card_sets.described(int(columns.card_set[row]))
+        elsewhere = [position for position, card in enumerate(cards) if card.numa >= 0 and card.numa not in wanted]
+        if not wanted or not elsewhere:
+            continue
+        if found is None:
+            found = _keys(columns, rows, task, keys).copy()
+        found[place, elsewhere] += _ELSEWHERE
+    return keys if found is None else found
+
+
+def _keys(columns: Columns, rows: Ints, task: Task, keys: Floats | None) -> Floats:
+    """`[n, D]`: the order of choice where nobody else has one, as numbers."""
+    if keys is not None:
+        return keys
+    if task.cards is not None and not task.cards.whole:
+        return free_percent(columns, rows).astype(np.float64)
+    width = columns.card_index.shape[1]
+    return np.broadcast_to(np.arange(width, dtype=np.float64), (len(rows), width))
 
 
 def _each(
@@ -370,7 +402,8 @@ def _first_free(columns: Columns, rows: Ints, counts: Ints, task: Task, cards: i
     row = rows.item()
     positions = np.flatnonzero(columns.card_ok[row] & (columns.card_pods[row] == 0))[:cards]
     assert len(positions) == cards, "more pods than seats"
-    return Batch(rows, counts, task.amount, rows.repeat(cards), positions, ALL, columns.card_memory[row, positions], task.ports)
+    memory_mib = columns.card_memory[row, positions]
+    return Batch(rows, counts, task.amount, rows.repeat(cards), positions, ALL, memory_mib, task.ports, aligned=task.aligned)
 
 
 @lru_cache(maxsize=65_536)

@@ -18,6 +18,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Member
 from ..cluster.task import Task
+from ..cluster.zones import Seen
 from ..devices import ALL, DEEP, TIE_BREAK, Bounded, CardFit, node_cards, pick, ranked_by_devices, slices_of
 from ..explain.cards import CardReasons, card_reasons
 from ..explain.labels import Label
@@ -26,6 +27,7 @@ from .equals import first_of_equals
 from .nodeports import NodePorts
 from .pools import PoolFit
 from .resources import ResourceFit
+from .zones import ZoneFit, strict_rows
 
 if TYPE_CHECKING:
     from .session import Session
@@ -37,7 +39,7 @@ DEVICES = "devices"
 _NO_LIMIT = 1 << 30
 
 #: What the engine itself never over-books, in the order in which reasons are given.
-FITS = (PoolFit(), NodePorts(), ResourceFit(cards=False), CardFit(DEEP), ResourceFit(cards=True))
+FITS = (PoolFit(), NodePorts(), ResourceFit(cards=False), CardFit(DEEP), ResourceFit(cards=True), ZoneFit())
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,8 @@ class Placing:
                 if kept > 1
                 else "1 node keeps cores and memory for idle cards"
             )
+        if Label.TOPOLOGY_AFFINITY in reasons.counts or Label.SMT_ALIGNMENT in reasons.counts:
+            limits += self._zone_words(member)
         if Label.RESERVED in reasons.counts:
             limits += self._reserved_for(member)
         too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
@@ -205,6 +209,21 @@ class Placing:
         found = node_cards(columns, rows, self.task(member))
         told = [one for one in found if one is not None]
         return card_reasons(told, len(found) - len(told))
+
+    def _zone_words(self, member: Member) -> list[str]:
+        """Of one node that its kubelet's topology manager alone keeps from the member: what its zones have."""
+        columns, task = self._columns, self.task(member)
+        if task.aligned is None:
+            return []
+        refused = [row for _, row in strict_rows(columns, slice(0, columns.size)) if not columns.zones.room(row, task.aligned)]
+        if not refused:
+            return []
+        others = np.zeros(columns.size, dtype=np.bool_)
+        for label, fails in self.failures(member, columns):
+            if label not in (Label.TOPOLOGY_AFFINITY, Label.SMT_ALIGNMENT):
+                others |= fails
+        row = next((row for row in refused if not others[row]), refused[0])
+        return [f"{self._session.node(row)}: {columns.zones.words(row, task.aligned)[1]}"]
 
     def _reserved_for(self, member: Member) -> list[str]:
         """For whom nodes are set aside that the member may not use, and until when."""
@@ -252,9 +271,15 @@ class Placing:
         return slices_of(cluster, batch, member.task.cards.count)[0]
 
     def future_cards(self, member: Member, row: int) -> tuple[CardSlice, ...] | None:
-        """The cards that the member takes on this row once all that leaves has left; None = they are not there."""
+        """The cards that the member takes on this row once all that leaves has left; None = they are not there, or its kubelet would refuse it."""
         task, columns = self.task(member), self._columns
         request = task.cards
+        if (
+            (ask := task.aligned) is not None
+            and row in columns.zones.strict
+            and not columns.zones.seen_as(Seen.LATER).room(row, ask)
+        ):
+            return None
         if request is None:
             return ()
         plain = request.devices is None and not isinstance(request, Bounded) and not columns.card_judged[row]

@@ -66,7 +66,7 @@ class Statement:
         self._note(OperationKind.ALLOCATE, member)
         member.row, member.slices = row, _whole(slices)
         self._turn(member, Status.ALLOCATED)
-        self._session.columns.book(row, member.task.requests, member.slices)
+        self._session.columns.book(row, member.task.requests, member.slices, aligned=member.task.aligned)
         self._session.namespace_quotas.book((member,))
         self._count_models(member)
         self._session.placed(member, row)
@@ -92,7 +92,7 @@ class Statement:
         self._session.promises += 1
         member.row, member.slices = row, _whole(slices)
         self._turn(member, Status.PIPELINED)
-        self._session.columns.depart(row, member.task.requests, member.slices, -1)
+        self._session.columns.depart(row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id)
         self._session.namespace_quotas.book((member,))
         self._count_models(member)
         self._session.placed(member, row)
@@ -102,7 +102,9 @@ class Statement:
         self._note(OperationKind.EVICT, member, preemptor, reason)
         self._turn(member, Status.RELEASING)
         if member.row >= 0:
-            self._session.columns.depart(member.row, member.task.requests, member.slices)
+            self._session.columns.depart(
+                member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id
+            )
         if self._session.models:
             self._session.models.evicted(member)
         self._session.displaced(member, member.row)
@@ -124,7 +126,10 @@ class Statement:
         for (row, _), group in alike.items():
             task = group[0].task
             slices = [one for member in group for one in member.slices]
-            self._session.columns.depart_alike(row, task.amount, task.ports, len(group), slices)
+            pods = [member.id for member in group] if self._session.columns.zones else ()
+            self._session.columns.depart_alike(
+                row, task.amount, task.ports, len(group), slices, aligned=task.aligned, pods=pods
+            )
         for member in members if self._session.models else ():
             self._session.models.evicted(member)
         self._session.displaced_all(members)
@@ -174,13 +179,13 @@ class Statement:
             self._uncount_models(done.kind, member)
         match done.kind:
             case OperationKind.ALLOCATE:
-                columns.undo(row, member.task.requests, member.slices)
+                columns.undo(row, member.task.requests, member.slices, aligned=member.task.aligned)
             case OperationKind.PIPELINE:
                 session.promises -= 1
-                columns.depart(row, member.task.requests, member.slices)
+                columns.depart(row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id)
             case OperationKind.EVICT:
                 if row >= 0:
-                    columns.depart(row, member.task.requests, member.slices, -1)
+                    columns.depart(row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id)
                 self._turn(member, done.status)
                 session.placed(member, row)
                 return

@@ -180,12 +180,17 @@ class View:
         if self.task.cards is not None and self.task.cards.devices is not None:  # how many more fit there is not counted
             return np.array([first], dtype=np.int64), np.ones(1, dtype=np.int64)
         fills = self._policy.fills
+        if self.task.aligned is not None and first in self._columns.zones:
+            alike = self._columns.zones.alike(first, self.task.aligned, min(room, pods) if fills else 1)
+            return np.array([first], dtype=np.int64), np.array([alike], dtype=np.int64)
         if pods == 1 or (fills and room >= pods) or (not fills and room > 1):
             return np.array([first], dtype=np.int64), np.array([min(room, pods) if fills else 1], dtype=np.int64)
         open_rows = np.flatnonzero(self.capacity)
         order = open_rows[np.argsort(-self.rank[open_rows], kind="stable")]
         counts = self.capacity[order]
         if not fills:
+            if self.task.aligned is not None and self._columns.zones:
+                return order[:1], np.ones(1, dtype=np.int64)
             several = np.flatnonzero(counts > 1)
             end = min(pods, int(several[0]) + 1 if len(several) else len(order))
             return order[:end], np.ones(end, dtype=np.int64)
@@ -195,6 +200,10 @@ class View:
         filled = np.cumsum(counts)
         end = int(np.searchsorted(filled, pods)) + 1
         order, counts = order[:end], counts[:end].copy()
+        if self.task.aligned is not None and self._columns.zones:  # up to a node whose zones are known
+            known = [place for place, row in enumerate(order.tolist()) if row in self._columns.zones]
+            if known:
+                return order[: known[0]], counts[: known[0]]
         surplus = int(filled[end - 1]) - pods if end <= len(filled) else 0
         if surplus > 0:
             counts[-1] -= surplus
@@ -227,6 +236,8 @@ class View:
     def _foreseen(self) -> bool:
         """Whether it is known beforehand what such a pod takes of its node: no card of several that would do, and no port."""
         cards = self.task.cards
+        if self.task.aligned is not None and self._columns.zones:
+            return False
         if cards is None:
             return not self.task.ports
         plain = (

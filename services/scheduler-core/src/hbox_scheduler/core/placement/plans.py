@@ -105,7 +105,7 @@ class Plans:
         """The plan with victims. Its places are booked on top of the victims' bookings."""
         plan = self._plan(placement.entry, placement.placements)
         for placed in placement.placements:
-            self.columns.book(placed.row, placed.task.requests, placed.slices)
+            self.columns.book(placed.row, placed.task.requests, placed.slices, aligned=placed.task.aligned)
         moves = {move.leaves.pod: move for move in placement.moves}
         victims = tuple(self._victim(victim, moves.get(victim.pod)) for victim in placement.victims)
         return plan.model_copy(update={"victims": victims, "moves": placement.terms})
@@ -153,7 +153,7 @@ class Plans:
         )
         plan = self._plan(entry, fresh.placements)
         for placed in placement.placements:
-            self.columns.book(placed.row, placed.task.requests, placed.slices)
+            self.columns.book(placed.row, placed.task.requests, placed.slices, aligned=placed.task.aligned)
         return plan
 
 

@@ -684,14 +684,16 @@ class SessionRunner:
         """Their places count as left; `preempting`: also where others are guaranteed what they hold."""
         for member in members:
             member.status = Status.RELEASING
-            self._columns.depart(member.row, member.task.requests, member.slices)
+            self._columns.depart(member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id)
         leaving = self._bookings.held(member.uid for member in members) if preempting else ()
         try:
             with self._bookings.lending.beside((), leaving=leaving):
                 yield
         finally:
             for member in members:
-                self._columns.depart(member.row, member.task.requests, member.slices, -1)
+                self._columns.depart(
+                    member.row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id
+                )
 
     def _job_placements(self, session: Session, preemptors: Mapping[Gang, Entry]) -> list[JobPlacement]:
         nominated: dict[Gang, list[Member]] = {}
@@ -726,8 +728,12 @@ class SessionRunner:
         for eviction in session.outcome.evictions:
             member = eviction.member
             if member.status is Status.PIPELINED:  # to another place
-                self._columns.depart(member.row, member.task.requests, member.slices)
-            self._columns.depart(eviction.row, member.task.requests, eviction.slices, -1)
+                self._columns.depart(
+                    member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id
+                )
+            self._columns.depart(
+                eviction.row, member.task.requests, eviction.slices, -1, aligned=member.task.aligned, pod=member.id
+            )
             self._running.mark_changed((eviction.member.uid,))
         kept = {*given, *(eviction.member for eviction in session.outcome.evictions)}
         for gang, entry in gangs.items():
@@ -740,9 +746,11 @@ class SessionRunner:
                 if member in kept:
                     continue
                 if member.status is Status.PIPELINED:
-                    self._columns.depart(member.row, member.task.requests, member.slices)
+                    self._columns.depart(
+                        member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id
+                    )
                 elif member.status is Status.ALLOCATED:
-                    self._columns.undo(member.row, member.task.requests, member.slices)
+                    self._columns.undo(member.row, member.task.requests, member.slices, aligned=member.task.aligned)
 
 
 def _may_reclaim(task: Task, queues: QueueTree, name: QueueName, pools: Collection[str]) -> bool:

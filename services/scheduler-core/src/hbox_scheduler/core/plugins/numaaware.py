@@ -1,28 +1,44 @@
-"""numa-aware: Volcano's plugin that places pods by the NUMA nodes of Numatopology objects (reference volcano §4).
+"""numa-aware: pods go where they have all that is theirs from the fewest NUMA nodes.
 
-No service reads these objects: as in a cluster of Volcano's whose nodes have none, the plugin allows every node and scores none. Policies that name it are
-followed in all else, and told so.
+Volcano's plugin of this name gives 100 - 100 * zones used / most zones, of CPUs alone, where the pod's policy is the node's (reference volcano §4). Here what
+the kubelet would do is foreseen (`cluster/zones.py`), CPUs and devices together, and a node loses 100 * weight * (zones beyond what the pod needs there) /
+zones.
+Nodes of which nobody tells zones, and kubelets that align nothing, lose nothing: what is not known is not low.
+
+That kubelets refuse pods is the engine's own rule (`framework/zones.py`), with this plugin or without.
 """
 
 from typing import TYPE_CHECKING
 
-from ..framework.hooks import Plugin
+import numpy as np
+
+from ..cluster import Columns
+from ..cluster.arrays import Floats, Rows
+from ..cluster.task import Task
+from ..framework.hooks import ShapeScore
+from ..framework.zones import known_rows
 from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
-    from ..framework.session import Session
 
 
-class NumaAware(Plugin):
+class NumaAware(ShapeScore):
     """Argument: weight (1)."""
 
     name = "numa-aware"
+    fills = True  # views end a node's turn where the next pod would be in another zone (`ZoneBooks.alike`)
+    by_amounts = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
-        arguments.number("weight", 1, least=0)
+        self._weight = arguments.number("weight", 1, least=0)
         arguments.done()
 
-    def open(self, session: "Session") -> None:
-        session.outcome.warn("plugin numa-aware has no effect: nobody tells of Numatopology objects")
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
+        if task.aligned is None or not columns.zones or not self._weight:
+            return None
+        score = np.zeros(columns.alive[rows].shape, dtype=np.float64)
+        for place, row in known_rows(columns, rows):
+            score[place] = -100.0 * self._weight * columns.zones.scattered(row, task.aligned)
+        return score

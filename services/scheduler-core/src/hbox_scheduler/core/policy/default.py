@@ -28,6 +28,9 @@ tiers:
   - name: predicates
   - name: capacity
   - name: idle-cards
+  - name: numa-aware
+    arguments:
+      weight: 10
   - name: network-topology-aware
     arguments:
       hypernode.binpack.normal-pod.enable: false

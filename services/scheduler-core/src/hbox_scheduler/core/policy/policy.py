@@ -15,13 +15,14 @@ from ..framework.hooks import CardOrder, EqualNodeOrder, ShapeMask, ShapeRoom, S
 from ..framework.nodeports import NodePorts
 from ..framework.resources import ResourceFit
 from ..framework.vectorised import FitPlugin
+from ..framework.zones import ZoneFit
 from ..plugins.fgd import FgdPlugin, Mix, Shape
 from .default import PolicyName, default_conf
 from .registry import plugins_of
 
 _UNLIMITED = 1 << 30
 
-_FITS: Sequence[FitPlugin] = (NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True))
+_FITS: Sequence[FitPlugin] = (NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True), ZoneFit())
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
     for gang in cluster.gangs:
         for member in gang.members:
             _settle(columns, member)
+    columns.zones.settle()
     report = Report()
     policy = policy_from(conf)
     views = None if in_the_way(conf) else Views(columns, policy)
@@ -243,9 +244,9 @@ def _settle(columns: Columns, member: Member) -> None:
     """Book what a member holds, and what will go."""
     if member.row < 0 or member.status not in (*_PLACED, Status.RELEASING):
         return
-    columns.book(member.row, member.task.requests, member.slices)
+    columns.book(member.row, member.task.requests, member.slices, aligned=member.task.aligned)
     if member.status is Status.RELEASING:
-        columns.depart(member.row, member.task.requests, member.slices)
+        columns.depart(member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id)
 
 
 def _move_on(session: Session, plan: Plan, cooling: dict[JobId, float]) -> None:
@@ -269,21 +270,25 @@ def _move_on(session: Session, plan: Plan, cooling: dict[JobId, float]) -> None:
                     run_time = run_time_of(queue.annotations for queue in _path(session, gang))
                     member.protected_until = run_time.protected_until(session.now, evicted=of_late)
                 case Status.ALLOCATED:
-                    columns.book(member.row, member.task.requests, member.slices, -1)
+                    columns.book(member.row, member.task.requests, member.slices, -1, aligned=member.task.aligned)
                     _reset(member)
                 case Status.PIPELINED:
-                    columns.depart(member.row, member.task.requests, member.slices)
+                    columns.depart(member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id)
                     if (left := moved.get(id(member))) is not None:
-                        columns.book(left.row, member.task.requests, left.slices, -1)
-                        columns.depart(left.row, member.task.requests, left.slices, -1)
+                        columns.book(left.row, member.task.requests, left.slices, -1, aligned=member.task.aligned)
+                        columns.depart(
+                            left.row, member.task.requests, left.slices, -1, aligned=member.task.aligned, pod=member.id
+                        )
                     member.nominated = session.node(member.row)
                     _reset(member)
                     if left is not None and not plan.requeue_evicted:
                         member.status = Status.FAILED
                 case Status.RELEASING:
                     if member.row >= 0:
-                        columns.book(member.row, member.task.requests, member.slices, -1)
-                        columns.depart(member.row, member.task.requests, member.slices, -1)
+                        columns.book(member.row, member.task.requests, member.slices, -1, aligned=member.task.aligned)
+                        columns.depart(
+                            member.row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id
+                        )
                     _reset(member)
                     if not (plan.requeue_evicted and id(member) in evicted):
                         member.status = Status.FAILED

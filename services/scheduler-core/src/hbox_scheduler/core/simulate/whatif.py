@@ -34,6 +34,7 @@ from hbox_common.model import (
     PodRef,
     PodUid,
 )
+from hbox_common.model.nodezones import vacant
 
 from ..framework.external import Question
 from .instantledger import InstantLedger
@@ -54,6 +55,7 @@ OUTSIDE = frozenset(
 CHANGED = frozenset(
     {
         "on_node",
+        "on_zones",
         "on_verdict",
         "on_neighbours",
         "on_groups",
@@ -212,6 +214,8 @@ class WhatIf:
                 getattr(self.ledger.scheduler, name)(**what)
             case "on_node":
                 self._node(what["node"])
+            case "on_zones":  # whom kubelets gave what follows from decisions; what their zones may give does not
+                self.ledger.scheduler.on_zones(vacant(what["zones"]))
             case "on_verdict":
                 self.ledger.put_verdict(what["verdict"])
             case "follow" if self.follows:

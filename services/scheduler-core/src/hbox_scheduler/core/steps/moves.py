@@ -189,11 +189,11 @@ class Moves:
                 slices = kept.slices if _idle(columns, row, kept.slices) else _others(columns, row, task)
                 if slices is None:
                     return ()
-                columns.book(row, task.requests, slices)
+                columns.book(row, task.requests, slices, aligned=task.aligned)
                 placed.append(PodPlacement(task, pod, row, slices))
         finally:
             for one in placed:
-                columns.book(one.row, one.task.requests, one.slices, -1)
+                columns.book(one.row, one.task.requests, one.slices, -1, aligned=one.task.aligned)
         return tuple(placed)
 
     def _suits(self, kept: ReservedPlace, task: Task) -> bool:

@@ -1,0 +1,183 @@
+"""NUMA nodes as objects of a cluster tell them: NodeResourceTopology (topology.node.k8s.io/v1alpha2, NFD's topology-updater and others) and Volcano's
+Numatopology (nodeinfo.volcano.sh/v1alpha1, its resource-exporter). Both tell sums, once a minute or when something changes; who has what they do not say.
+
+NodeResourceTopology does not say which CPU manager there is: CPUs that it tells are taken for CPUs that are given out one by one. Memory is not read.
+"""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import NodeName, NodeZones, ZoneAmounts
+from hbox_common.model.bounds import KEY_BYTES, is_plain, sanitized
+from hbox_common.model.nodedevices import parse_cpu_list
+from hbox_common.model.nodezones import MAX_RESOURCES, MAX_UNITS
+from hbox_common.model.numa import CPU, MAX_NODES, NumaPolicy, NumaScope
+from hbox_common.model.resources import MEMORY, parse_quantity
+
+from .objects import KubeObject
+from .resources import Resource
+
+NODE_RESOURCE_TOPOLOGIES = Resource("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies", namespaced=False)
+NUMATOPOLOGIES = Resource("nodeinfo.volcano.sh", "v1alpha1", "numatopologies", namespaced=False)
+
+
+class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    pass
+
+
+class NamedValue(_Slim, frozen=True, gc=False):
+    name: str = ""
+    value: str | int = ""
+
+
+class ZoneResource(_Slim, frozen=True, gc=False):
+    name: str = ""
+    capacity: str | float = 0
+    allocatable: str | float = 0
+    available: str | float = 0
+
+
+class TopologyZone(_Slim, frozen=True, gc=False):
+    name: str = ""
+    type: str = ""
+    costs: tuple[NamedValue, ...] = ()
+    resources: tuple[ZoneResource, ...] = ()
+
+
+class NodeResourceTopology(KubeObject, frozen=True, gc=False):
+    topology_policies: tuple[str, ...] = ()
+    attributes: tuple[NamedValue, ...] = ()
+    zones: tuple[TopologyZone, ...] = ()
+
+
+class CpuDetail(_Slim, frozen=True, gc=False):
+    numa: int = 0
+
+
+class NumaResource(_Slim, frozen=True, gc=False):
+    allocatable: str = ""
+
+
+class NumatopologySpec(_Slim, frozen=True, gc=False):
+    policies: dict[str, str] = {}
+    numares: dict[str, NumaResource] = {}
+    cpu_detail: dict[str, CpuDetail] = {}
+
+
+class Numatopology(KubeObject, frozen=True, gc=False):
+    spec: NumatopologySpec = NumatopologySpec()
+
+
+#: The form before `attributes`, of the first versions: policy and scope in one word.
+_OLD = re.compile(r"(SingleNUMANode|Restricted|BestEffort)(Container|Pod)?(Level)?")
+_OLD_POLICY = {
+    "SingleNUMANode": NumaPolicy.SINGLE,
+    "Restricted": NumaPolicy.RESTRICTED,
+    "BestEffort": NumaPolicy.BEST_EFFORT,
+}
+
+
+def zones_of_topology(told: NodeResourceTopology, *, at: float) -> NodeZones:
+    """Raises InvalidRequest for amounts that are none, or zones that cannot be told apart."""
+    policy, scope = _rules(told)
+    name = NodeName(told.metadata.name)
+    zones = [zone for zone in told.zones if zone.type in ("Node", "")]
+    if policy is NumaPolicy.NONE or not zones:
+        return NodeZones(name, at, source="NodeResourceTopology")
+    if len(zones) > MAX_NODES:
+        return _unknown(name, at, policy, "NodeResourceTopology", len(zones))
+    ids = [_number(zone.name) for zone in zones]
+    if len(set(ids)) < len(ids):
+        raise InvalidRequest("two of its zones have one number", hint="zones are called node-0, node-1 and so on")
+    distances = tuple(_distances(zone, zones) for zone in zones)
+    found = tuple(_amounts(id_, zone.resources) for id_, zone in zip(ids, zones, strict=True))
+    return NodeZones(
+        name,
+        at,
+        policy,
+        scope,
+        found,
+        tuple(sorted({resource for zone in found for resource in zone.total})[:MAX_RESOURCES]),
+        distances=distances if all(distances) else (),
+        source="NodeResourceTopology",
+    )
+
+
+def zones_of_numatopology(told: Numatopology, *, at: float) -> NodeZones:
+    """CPUs alone. Raises InvalidRequest for a list of CPUs that is none."""
+    spec, name = told.spec, NodeName(told.metadata.name)
+    policy = _policy(spec.policies.get("TopologyManagerPolicy", ""))
+    if policy is NumaPolicy.NONE or not spec.cpu_detail:
+        return NodeZones(name, at, source="Numatopology")
+    place: dict[int, int] = {}
+    for number, detail in spec.cpu_detail.items():
+        if not (number.isascii() and number.isdigit() and len(number) < len("100000")) or detail.numa < 0:
+            raise InvalidRequest(f"cpuDetail names {sanitized(number, 20)!r} on NUMA node {detail.numa}")
+        place[int(number)] = detail.numa
+    ids = sorted(set(place.values()))
+    if len(ids) > MAX_NODES:
+        return _unknown(name, at, policy, "Numatopology", len(ids))
+    try:
+        free = parse_cpu_list(spec.numares[CPU].allocatable) if CPU in spec.numares else ()
+    except ValueError as e:
+        raise InvalidRequest(f"numares.cpu.allocatable: {e}") from e
+    total = {id_: sum(numa == id_ for numa in place.values()) for id_ in ids}
+    left = {id_: sum(place.get(cpu) == id_ for cpu in free) for id_ in ids}
+    static = spec.policies.get("CPUManagerPolicy") == "static"
+    zones = tuple(ZoneAmounts(id_, {CPU: total[id_]}, {CPU: total[id_]}, {CPU: left[id_]}) for id_ in ids)
+    return NodeZones(name, at, policy, NumaScope.CONTAINER, zones, (CPU,) if static else (), source="Numatopology")
+
+
+def _unknown(name: NodeName, at: float, policy: NumaPolicy, source: str, zones: int) -> NodeZones:
+    problem = f"{zones} NUMA nodes are more than the {MAX_NODES} that a topology manager takes"
+    return NodeZones(name, at, policy, source=source, problem=problem)
+
+
+def _rules(told: NodeResourceTopology) -> tuple[NumaPolicy, NumaScope]:
+    said = {one.name: str(one.value) for one in told.attributes}
+    if "topologyManagerPolicy" in said:
+        scope = NumaScope.POD if said.get("topologyManagerScope") == NumaScope.POD else NumaScope.CONTAINER
+        return _policy(said["topologyManagerPolicy"]), scope
+    old = _OLD.fullmatch(told.topology_policies[0]) if told.topology_policies else None
+    if old is None:
+        return NumaPolicy.NONE, NumaScope.CONTAINER
+    return _OLD_POLICY[old[1]], NumaScope.POD if old[2] == "Pod" else NumaScope.CONTAINER
+
+
+def _policy(text: str) -> NumaPolicy:
+    return NumaPolicy(text) if text in tuple(NumaPolicy) else NumaPolicy.NONE
+
+
+def _number(name: str) -> int:
+    found = re.search(r"(\d{1,5})$", name)
+    if found is None:
+        raise InvalidRequest(f"a zone is called {sanitized(name, 40)!r}", hint="zones are called node-0, node-1 and so on")
+    return int(found[1])
+
+
+def _amounts(id_: int, resources: tuple[ZoneResource, ...]) -> ZoneAmounts:
+    total: dict[str, int] = {}
+    most: dict[str, int] = {}
+    free: dict[str, int] = {}
+    for one in resources[:MAX_RESOURCES]:
+        if one.name == MEMORY or one.name.startswith("hugepages-") or not is_plain(one.name, KEY_BYTES):
+            continue
+        total[one.name], most[one.name] = _units(one.capacity), _units(one.allocatable)
+        free[one.name] = min(_units(one.available), most[one.name])
+    return ZoneAmounts(id_, total, most, free)
+
+
+def _units(quantity: str | float) -> int:
+    """Whole ones: a part of a CPU is given to nobody alone."""
+    return max(0, min(MAX_UNITS, int(parse_quantity(quantity))))
+
+
+def _distances(zone: TopologyZone, zones: list[TopologyZone]) -> tuple[int, ...]:
+    """() where they are not told in full."""
+    told: Mapping[str, str | int] = {cost.name: cost.value for cost in zone.costs}
+    found = [told.get(other.name) for other in zones]
+    fits = all(isinstance(cost, int) and 0 < cost <= 65_535 for cost in found)
+    return tuple(int(cost) for cost in found if cost is not None) if fits else ()

@@ -1,0 +1,223 @@
+"""The NUMA nodes of a node as its kubelet gives them out: what each has, what is free of it, and which pod has what from where.
+
+Two kinds of sources. node-agent tells of each pod (`by_pod`): what a kubelet has given stands in `pods`, and `free` is less by that. Objects of the cluster
+(NodeResourceTopology, Volcano's Numatopology) tell sums alone, and late: readers keep books of their own beside `free`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from .devices import VENDORS
+from .hostports import is_host_port
+from .ids import NodeName
+from .job import PodGroupTask
+from .nodedevices import DeviceIds, NodeDevices, parse_cpu_list
+from .nodenuma import NodeNuma
+from .numa import CPU, MAX_NODES, NumaNode, NumaPolicy, NumaScope, PodAsk, Zone
+from .resources import EPHEMERAL, MEMORY, PODS, Resources
+
+#: Of one node, so that it goes into one message.
+MAX_PODS, MAX_RESOURCES = 512, 32
+
+#: Of one resource in one zone: more than any node has, so that sums stay far from overflowing anything.
+MAX_UNITS = 2**48
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneAmounts:
+    """One NUMA node. Whole CPUs under `cpu`, devices by resource. `total`: what is there, reserved CPUs too, which is what the kubelet's narrowest sets go by;
+    `most`: what containers may have alone of it; `free`: what nobody has alone."""
+
+    id: int
+    total: dict[str, int] = field(default_factory=dict)
+    most: dict[str, int] = field(default_factory=dict)
+    free: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PodZones:
+    """What a pod has alone. `given`: amounts as in ZoneAmounts, of each zone in their order. `uid` "": nobody says."""
+
+    namespace: str
+    pod: str
+    uid: str
+    given: tuple[dict[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeZones:
+    """`aligned`: the resources that its topology manager looks at. `policy` none, or no zones: it aligns nothing that is known."""
+
+    node: NodeName
+    at: float  #: seconds since the epoch
+    policy: NumaPolicy = NumaPolicy.NONE
+    scope: NumaScope = NumaScope.CONTAINER
+    zones: tuple[ZoneAmounts, ...] = ()
+    aligned: tuple[str, ...] = ()
+    threads_per_core: int = 1
+    full_pcpus_only: bool = False
+    prefer_closest: bool = False
+    distances: tuple[tuple[int, ...], ...] = ()
+    pods: tuple[PodZones, ...] = ()
+    by_pod: bool = False
+    source: str = ""  #: node-agent, NodeResourceTopology, Numatopology
+    problem: str = ""  #: why its zones are not known though its kubelet aligns, in words
+    gone: bool = False
+
+    @property
+    def said(self) -> tuple[object, ...]:
+        """All but the time."""
+        rules = self.policy, self.scope, self.aligned, self.threads_per_core, self.full_pcpus_only, self.prefer_closest
+        return rules, self.distances, self.zones, self.pods, self.by_pod, self.source, self.problem, self.gone
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything follows from it."""
+        return self.policy is not NumaPolicy.NONE and 0 < len(self.zones) <= MAX_NODES and not self.gone
+
+    def numa_node(self) -> NumaNode:
+        """As the mirror of the kubelet takes it, with what is free."""
+        return NumaNode(
+            self.policy,
+            self.scope,
+            tuple(Zone(zone.id, zone.total, zone.free) for zone in self.zones),
+            frozenset(self.aligned),
+            threads_per_core=self.threads_per_core,
+            full_pcpus_only=self.full_pcpus_only,
+            prefer_closest=self.prefer_closest,
+            distances=self.distances,
+        )
+
+
+def vacant(zones: NodeZones) -> NodeZones:
+    """The same node with nobody on it, of which pods are not told one by one."""
+    empty = tuple(ZoneAmounts(zone.id, zone.total, zone.most, zone.most) for zone in zones.zones)
+    return replace(zones, zones=empty, pods=(), by_pod=False)
+
+
+def zones_by_kubelet(numa: NodeNuma, devices: NodeDevices) -> NodeZones:
+    """By what node-agent says: how the node is made, and who has what. Where what it says does not do, a NodeZones with the policy and a `problem`."""
+    node, at, rules = numa.node, devices.at, numa.rules
+    policy = _policy(rules.topology_manager if rules is not None else "")
+    if rules is None or policy is NumaPolicy.NONE:
+        return NodeZones(node, at, source="node-agent")
+    scope = NumaScope.POD if rules.topology_scope == NumaScope.POD else NumaScope.CONTAINER
+    if problem := _problem(numa, devices):
+        return NodeZones(node, at, policy, scope, source="node-agent", problem=problem)
+    cpus = {cpu: place for place, zone in enumerate(numa.zones) for cpu in parse_cpu_list(zone.cpus)}
+    place_of = {zone.id: place for place, zone in enumerate(numa.zones)}
+    given: dict[tuple[str, str], tuple[str, list[dict[str, int]]]] = {}
+    for one in devices.holds:
+        uid, amounts = given.get((one.namespace, one.pod), ("", [{} for _ in numa.zones]))
+        _count(amounts, one.devices, place_of)
+        for cpu in parse_cpu_list(one.cpus):
+            _add(amounts, cpus.get(cpu), CPU)
+        given[one.namespace, one.pod] = one.uid or uid, amounts
+    total: list[dict[str, int]] = [{} for _ in numa.zones]
+    for place in cpus.values():
+        _add(total, place, CPU)
+    most: list[dict[str, int]] = [{} for _ in numa.zones]
+    _count(most, devices.allocatable, place_of)
+    for zone, own in zip(total, most, strict=True):
+        zone.update(own)
+    for cpu in parse_cpu_list(devices.cpus):
+        _add(most, cpus.get(cpu), CPU)
+    free = [dict(own) for own in most]
+    for _, amounts in given.values():
+        for zone, own in zip(free, amounts, strict=True):
+            for resource, units in own.items():
+                zone[resource] = max(0, zone.get(resource, 0) - units)
+    static = rules.cpu_manager == "static"
+    placed = _placed(devices.allocatable, place_of)
+    return NodeZones(
+        node,
+        at,
+        policy,
+        scope,
+        zones=tuple(ZoneAmounts(zone.id, total[place], most[place], free[place]) for place, zone in enumerate(numa.zones)),
+        aligned=tuple(sorted({*placed, *((CPU,) if static else ())})),
+        threads_per_core=max(1, numa.threads_per_core),
+        full_pcpus_only=rules.cpu_options.get("full-pcpus-only") == "true",
+        prefer_closest=rules.topology_options.get("prefer-closest-numa-nodes") == "true",
+        distances=tuple(zone.distances for zone in numa.zones) if all(zone.distances for zone in numa.zones) else (),
+        pods=tuple(
+            PodZones(namespace, pod, uid, tuple(amounts))
+            for (namespace, pod), (uid, amounts) in sorted(given.items())
+            if any(amounts)
+        ),
+        by_pod=True,
+        source="node-agent",
+    )
+
+
+def _problem(numa: NodeNuma, devices: NodeDevices) -> str:
+    """Why zones cannot be told."""
+    if not numa.zones:
+        return "its NUMA nodes are not known"
+    if len(numa.zones) > MAX_NODES:
+        return f"{len(numa.zones)} NUMA nodes are more than the {MAX_NODES} that a topology manager takes"
+    if devices.left_out:
+        return f"{devices.left_out} containers or devices are beyond what a message holds"
+    if len({zone.id for zone in numa.zones}) < len(numa.zones):
+        return "two of its NUMA nodes have one number"
+    try:
+        for text in (devices.cpus, *(zone.cpus for zone in numa.zones), *(one.cpus for one in devices.holds)):
+            parse_cpu_list(text)
+    except ValueError as e:
+        return str(e)
+    return ""
+
+
+def _policy(text: str) -> NumaPolicy:
+    """Kubernetes' default where nothing, or nothing known, is written."""
+    return NumaPolicy(text) if text in tuple(NumaPolicy) else NumaPolicy.NONE
+
+
+def _placed(parts: Iterable[DeviceIds], place_of: Mapping[int, int]) -> set[str]:
+    """Resources whose devices are each at one NUMA node of those that are there, or nowhere: the others cannot be told zone by zone."""
+    placed = {part.resource for part in parts if part.numa}
+    astray = {part.resource for part in parts if len(part.numa) > 1 or any(id_ not in place_of for id_ in part.numa)}
+    return set(sorted(placed - astray)[:MAX_RESOURCES])
+
+
+def _count(amounts: list[dict[str, int]], parts: Iterable[DeviceIds], place_of: Mapping[int, int]) -> None:
+    for part in parts:
+        if len(part.numa) == 1:
+            _add(amounts, place_of.get(part.numa[0]), part.resource, len(part.ids))
+
+
+def _add(amounts: list[dict[str, int]], place: int | None, resource: str, units: int = 1) -> None:
+    if place is not None:
+        amounts[place][resource] = amounts[place].get(resource, 0) + units
+
+
+_NO_DEVICES = frozenset({CPU, MEMORY, EPHEMERAL, PODS})
+
+
+def ask_of(task: PodGroupTask) -> PodAsk | None:
+    """What kubelets align of such a pod; None: nothing, whatever the kubelet's rules."""
+    containers = _asks(task.containers or (task.requests,), guaranteed=task.guaranteed)
+    init = _asks(task.init_containers, guaranteed=task.guaranteed)
+    return PodAsk(containers, init, task.guaranteed) if containers or init else None
+
+
+def guessed_ask(requests: Resources) -> PodAsk | None:
+    """Of a pod of which nothing is known but its sums: as if it were one container, and Guaranteed, which takes most."""
+    containers = _asks((requests,), guaranteed=True)
+    return PodAsk(containers, (), guaranteed=True) if containers else None
+
+
+def _asks(containers: Iterable[Mapping[str, int]], *, guaranteed: bool) -> tuple[tuple[tuple[str, int], ...], ...]:
+    found = []
+    for one in containers:
+        own = tuple(
+            (name, units)
+            for name, units in sorted(one.items())
+            if units > 0
+            and name not in VENDORS.parts
+            and not is_host_port(name)
+            and ((name == CPU and guaranteed and units % 1000 == 0) or name not in _NO_DEVICES)
+        )
+        if own:
+            found.append(own)
+    return tuple(found)

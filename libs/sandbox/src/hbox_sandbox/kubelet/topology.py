@@ -1,0 +1,261 @@
+"""The topology managers of emulated kubelets: nodes with the annotation `sandbox.hbox.io/numa` align pods to NUMA nodes, and refuse what they cannot align.
+
+    {"policy": "restricted", "scope": "container", "cpuManager": "static", "box": "nps4"}
+
+Boxes (zones, and where the cards are): `h100` and `a100` 2 zones of 4 cards, `b300` 4 zones of 2, `nps4` 8 zones with cards on 3, 3, 1, 1, 7, 7, 5, 5 and none
+on the others, `snc` 4 zones of 3, 1, 3 and 1. `reserved`: CPUs of zone 0 that containers never have.
+
+The rules are Go's own, walked as they stand there (pkg/kubelet/cm/topologymanager): every combination of hints, compared pair by pair. They are written apart
+from `hbox_common.model.numa`, which schedulers go by, so that each can prove the other wrong. What comes of several zones is divided in a way that is not
+foreseen: the last zone gives first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from hbox_common.errors import HBoxError
+from hbox_common.model.devices import VENDORS
+from hbox_common.model.resources import parse_quantity
+from hbox_sandbox.api.cluster import Cluster
+from hbox_sandbox.api.errors import Json
+from hbox_sandbox.api.resources import NODES, PODS
+from hbox_sandbox.api.store import Event, EventType, Version
+
+log = logging.getLogger(__name__)
+
+NUMA = "sandbox.hbox.io/numa"
+CPU = "cpu"
+
+#: By box, the zone of each card of eight; and how many zones there are.
+BOXES: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    "h100": (2, (0, 0, 0, 0, 1, 1, 1, 1)),
+    "a100": (2, (0, 0, 0, 0, 1, 1, 1, 1)),
+    "b300": (4, (0, 0, 1, 1, 2, 2, 3, 3)),
+    "nps4": (8, (3, 3, 1, 1, 7, 7, 5, 5)),
+    "snc": (4, (0, 0, 0, 1, 2, 2, 2, 3)),
+}
+
+Hint = tuple[int | None, bool]  # the mask, None for anywhere, and whether it is preferred
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a pod has: CPUs by container, ids by container and resource."""
+
+    cpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    ids: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+
+class NodeTopology:
+    """One node. `devices`: resource -> id -> zone."""
+
+    def __init__(self, node: str, cpus: int, cards: Mapping[str, int], numa: Mapping[str, Any]) -> None:
+        self.policy, self.scope = str(numa.get("policy", "none")), str(numa.get("scope", "container"))
+        self.static = numa.get("cpuManager", "static") == "static"
+        self.count, places = BOXES[str(numa.get("box", "h100"))]
+        each = cpus // self.count
+        self.zones = [tuple(range(zone * each, (zone + 1) * each)) for zone in range(self.count)]
+        self.reserved = frozenset(self.zones[0][: int(numa.get("reserved", 0))])
+        self.devices = {
+            resource: {f"GPU-{node}-{i}": places[i * len(places) // count] for i in range(count)}
+            for resource, count in cards.items()
+        }
+        self.free_cpus = {cpu for own in self.zones for cpu in own} - self.reserved
+        self.free_ids = {resource: set(ids) for resource, ids in self.devices.items()}
+        self.given: dict[str, Given] = {}
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """That containers may have."""
+        return tuple(cpu for own in self.zones for cpu in own if cpu not in self.reserved)
+
+    def admit(self, uid: str, pod: Json) -> str:
+        """Why the kubelet refuses the pod, or "": then it has its CPUs and devices."""
+        guaranteed = (pod.get("status") or {}).get("qosClass") == "Guaranteed"
+        init = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") != "Always"]
+        sidecars = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"]
+        containers = [*sidecars, *(pod["spec"].get("containers") or ())]
+        asks = [(one["name"], self._asked(one, guaranteed=guaranteed)) for one in containers]
+        before = [self._asked(one, guaranteed=guaranteed) for one in init]
+        given, masks = Given(), [(1 << self.count) - 1] * len(asks)
+        try:
+            if self.scope == "pod" and self.policy != "none":
+                masks = [self._mask(_together([ask for _, ask in asks], before))] * len(asks)
+            elif self.policy != "none":
+                for ask in before:
+                    self._mask(ask)
+            for place, (name, ask) in enumerate(asks):
+                if self.scope != "pod" and self.policy != "none":
+                    masks[place] = self._mask(ask)
+                self._give(given, name, ask, masks[place])
+        except _RefusedError as e:
+            self._take_back(given)
+            return str(e)
+        self.given[uid] = given
+        return ""
+
+    def leave(self, uid: str) -> None:
+        if (given := self.given.pop(uid, None)) is not None:
+            self._take_back(given)
+
+    def _take_back(self, given: Given) -> None:
+        for cpus in given.cpus.values():
+            self.free_cpus.update(cpus)
+        for (_, resource), ids in given.ids.items():
+            self.free_ids[resource].update(ids)
+
+    def _asked(self, container: Json, *, guaranteed: bool) -> dict[str, int]:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        found = {name: int(str(limits[name])) for name in self.devices if str(limits.get(name, "")).isdigit()}
+        if self.static and guaranteed and CPU in limits:
+            cpus = parse_quantity(str(limits[CPU]))
+            if cpus == int(cpus):
+                found[CPU] = int(cpus)
+        return {name: units for name, units in found.items() if units}
+
+    def _mask(self, ask: Mapping[str, int]) -> int:
+        """The zones to which it is aligned. Raises _RefusedError."""
+        hints = [self._hints(resource, units) for resource, units in ask.items()]
+        mask, preferred = self._merged(hints)
+        if not preferred and self.policy in ("restricted", "single-numa-node"):
+            raise _RefusedError(f"Resources cannot be allocated with Topology locality: {dict(ask)}")
+        return mask
+
+    def _amounts(self, resource: str, zone: int) -> tuple[int, int]:
+        """What is there, and what is free."""
+        if resource == CPU:
+            return len(self.zones[zone]), sum(cpu in self.free_cpus for cpu in self.zones[zone])
+        own = [id_ for id_, place in self.devices[resource].items() if place == zone]
+        return len(own), sum(id_ in self.free_ids[resource] for id_ in own)
+
+    def _hints(self, resource: str, units: int) -> list[Hint]:
+        least, found = self.count, []
+        amounts = [self._amounts(resource, zone) for zone in range(self.count)]
+        for mask in range(1, 1 << self.count):
+            own = [amounts[zone] for zone in range(self.count) if mask >> zone & 1]
+            if sum(total for total, _ in own) >= units:
+                least = min(least, mask.bit_count())
+            if sum(free for _, free in own) >= units:
+                found.append(mask)
+        return [(mask, mask.bit_count() == least) for mask in found]
+
+    def _merged(self, hints: Sequence[list[Hint]]) -> tuple[int, bool]:
+        default = (1 << self.count) - 1
+        if self.policy == "single-numa-node":
+            kept = [[h for h in one if h[1] and (h[0] is None or h[0].bit_count() == 1)] for one in hints]
+        else:
+            kept = [list(one) or [(None, False)] for one in hints]
+        widths = [min(widths) for one in kept if (widths := [h[0].bit_count() for h in one if h[0] is not None])]
+        wanted = max(widths, default=0)
+        best: tuple[int, bool] | None = None
+        for combination in product(*kept):
+            masks = [mask for mask, _ in combination if mask is not None]
+            merged = default
+            for mask in masks:
+                merged &= mask
+            preferred = all(h[1] for h in combination) and all(mask == masks[0] for mask in masks)
+            if merged and (best is None or _better(best, (merged, preferred), wanted)):
+                best = merged, preferred
+        return best or (default, False)
+
+    def _give(self, given: Given, container: str, ask: Mapping[str, int], mask: int) -> None:
+        order = sorted(range(self.count), key=lambda zone: (not mask >> zone & 1, -zone))
+        for resource, units in ask.items():
+            if resource == CPU:
+                own = [cpu for zone in order for cpu in self.zones[zone] if cpu in self.free_cpus][:units]
+                self.free_cpus.difference_update(own)
+                given.cpus[container] = tuple(sorted(own))
+            else:
+                places = self.devices[resource]
+                ids = sorted(self.free_ids[resource], key=lambda id_: (order.index(places[id_]), id_))[:units]
+                self.free_ids[resource].difference_update(ids)
+                given.ids[container, resource] = tuple(ids)
+            if units > len(given.cpus[container] if resource == CPU else given.ids[container, resource]):
+                raise _RefusedError(f"not enough {resource} available to satisfy the request")
+
+
+class _RefusedError(Exception):
+    """In the kubelet's words."""
+
+
+def _better(current: tuple[int, bool], candidate: tuple[int, bool], wanted: int) -> bool:
+    """Whether Go's merge takes the candidate."""
+    if candidate[1] != current[1]:
+        return candidate[1]
+    now, then = current[0].bit_count(), candidate[0].bit_count()
+    narrower = (then, candidate[0]) < (now, current[0])
+    if current[1] or now > wanted:
+        return narrower
+    if now == wanted:
+        return then == wanted and narrower
+    if then > wanted:
+        return False
+    return then == wanted or then > now or (then == now and narrower)
+
+
+def _together(asks: Sequence[Mapping[str, int]], alone: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    names = dict.fromkeys(name for ask in (*asks, *alone) for name in ask)
+    return {name: max([sum(ask.get(name, 0) for ask in asks), *(ask.get(name, 0) for ask in alone)]) for name in names}
+
+
+class Topologies:
+    """Of all nodes that have the annotation."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.of: dict[str, NodeTopology] = {}
+        cluster.store.listeners.append(self._note)
+
+    def admit(self, pod: Version) -> str:
+        """Why the kubelet of the pod's node refuses it, or ""."""
+        node = self.of.get(pod.fields["spec.nodeName"])
+        return node.admit(pod.uid, pod.load()) if node is not None else ""
+
+    def _note(self, storage: str, event: Event) -> None:
+        version = event.version
+        if storage == NODES.storage:
+            if event.type is EventType.ADDED and (made := topology_of(version.name, version.load())) is not None:
+                self.of[version.name] = made
+            elif event.type is EventType.DELETED:
+                self.of.pop(version.name, None)
+        elif storage == PODS.storage and self.of:
+            node = self.of.get(version.fields["spec.nodeName"])
+            if node is not None and (
+                event.type is EventType.DELETED or version.fields["status.phase"] in ("Succeeded", "Failed")
+            ):
+                node.leave(version.uid)
+
+
+def topology_of(name: str, manifest: Json) -> NodeTopology | None:
+    """None where the node has no such annotation, or one that cannot be read, which is logged."""
+    text = (manifest["metadata"].get("annotations") or {}).get(NUMA)
+    if text is None:
+        return None
+    allocatable = (manifest.get("status") or {}).get("allocatable") or {}
+    try:
+        cards = {vendor.cards: int(allocatable[vendor.cards]) for vendor in VENDORS if vendor.cards in allocatable}
+        return NodeTopology(name, int(parse_quantity(str(allocatable.get(CPU, "4")))), cards, json.loads(text))
+    except (HBoxError, ValueError, KeyError, TypeError, AttributeError) as e:
+        log.warning("node %s: annotation %s cannot be read: %s", name, NUMA, e)
+        return None
+
+
+def files_of(node: NodeTopology) -> Iterator[tuple[str, str]]:
+    """Below the kubelet's folder: its configuration, the CPU manager's state, and in `host` what /sys says of the zones."""
+    manager = "static" if node.static else "none"
+    rules = {"cpuManagerPolicy": manager, "topologyManagerPolicy": node.policy, "topologyManagerScope": node.scope}
+    yield "config.yaml", json.dumps({"kind": "KubeletConfiguration", **rules})
+    yield "cpu_manager_state", json.dumps({"policyName": manager, "defaultCpuSet": "", "checksum": 0})
+    sys = "host/sys/devices/system"
+    yield f"{sys}/node/online", f"0-{node.count - 1}"
+    for zone, cpus in enumerate(node.zones):
+        yield f"{sys}/node/node{zone}/cpulist", f"{cpus[0]}-{cpus[-1]}"
+        yield f"{sys}/node/node{zone}/meminfo", f"Node {zone} MemTotal: 1048576 kB"
+        yield f"{sys}/node/node{zone}/distance", " ".join("10" if other == zone else "21" for other in range(node.count))
+        yield f"{sys}/cpu/cpu{cpus[0]}/topology/physical_package_id", str(zone * 2 // node.count)
+        yield f"{sys}/cpu/cpu{cpus[0]}/topology/thread_siblings_list", str(cpus[0])

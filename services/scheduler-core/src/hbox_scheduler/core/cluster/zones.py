@@ -1,0 +1,444 @@
+"""The books of NUMA nodes: what a node's kubelet has given from which zone, as it says, and what is on its way there.
+
+Theory of operation. What a kubelet will do is `hbox_common.model.numa.admit`, a function of what is free in each zone; such states are few and are kept, with
+what each request leads to. A row has the kubelet's word on what is free, the pods that it has counted, and those booked here that it has not (`waiting`), by
+what they ask for: which of both a pod is, the bookings say.
+
+- Kubelets admit pods in an order that nobody here knows. A node whose kubelet refuses takes a pod where it is admitted, with all that wait, in every order;
+  equal ones have one order. Where there are too many orders, the pod waits until the kubelet has spoken.
+- What comes from several zones that have more, the kubelet divides as it likes (`Admission.split`): nothing is planned behind that until it has spoken.
+- Where sums alone are known, and late (NodeResourceTopology, Numatopology), every booking stays among those that wait, in the order of the first of each
+  kind. Of two reckonings the lesser counts, zone by zone: what containers may have less all bookings, and what is said to be free less the bookings that
+  came after the last word but one.
+
+Rows without facts, and those whose kubelets align nothing, are not here and cost nothing.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from itertools import count
+from typing import Self, TypeAlias, TypeVar
+
+from hbox_common.model import NodeZones
+from hbox_common.model.numa import Admission, NumaNode, NumaPolicy, PodAsk, Zone, admit
+
+#: Pods of one kind that are counted on a node at most; those beside other kinds.
+_DEEP, _BESIDE = 256, 8
+
+#: Orders of pods that wait, as so many sets of those that are through.
+_ORDERS = 128
+
+#: Answers that are kept, of all rows together.
+_MOST = 65_536
+
+_STRICT = frozenset({NumaPolicy.RESTRICTED, NumaPolicy.SINGLE})
+
+_K = TypeVar("_K")
+
+#: What a pod asks for, and the pod, "namespace/name": so often it leaves; less than 0: it is promised a place.
+Departure: TypeAlias = tuple[PodAsk | None, str]
+_NOBODY: Counter[Departure] = Counter()
+
+#: Pods that wait: of each kind how many.
+Kinds: TypeAlias = tuple[tuple[PodAsk, int], ...]
+
+
+class Seen(Enum):
+    """As of when: `NOW`; `LATER`, when all that leaves has left and all that is promised has come; `BOTH`, what is free now and not promised; `EMPTY`, with
+    nobody there."""
+
+    NOW = auto()
+    LATER = auto()
+    BOTH = auto()
+    EMPTY = auto()
+
+
+@dataclass(slots=True, eq=False)
+class ZoneState:
+    """What is free in the zones of a node, and what follows for pods. One object for equal ones, by `number`."""
+
+    node: NumaNode
+    number: int
+    split: bool  #: how it came to be is the kubelet's choice in part
+    steps: dict[PodAsk, "Step"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """What the kubelet does with a pod, and the state after it: where it refuses, as if it had not."""
+
+    found: Admission
+    after: ZoneState
+    zones: int  #: from how many the pod has something
+
+
+@dataclass(slots=True)
+class _Row:
+    facts: NodeZones
+    start: ZoneState  #: as the kubelet says
+    vacant: ZoneState
+    waiting: dict[PodAsk, int] = field(default_factory=dict)
+    fresh: dict[PodAsk, int] = field(default_factory=dict)  #: of them, where sums alone are told: booked since the last word
+    young: dict[PodAsk, int] = field(default_factory=dict)  #: and between the last two, so that the last may not know of them
+    prospects: dict[Seen, tuple[ZoneState, Kinds]] = field(default_factory=dict)  #: as worked out since the last change
+
+    def copy(self) -> "_Row":
+        own = dict(self.waiting), dict(self.fresh), dict(self.young)
+        return replace(self, waiting=own[0], fresh=own[1], young=own[2], prospects={})
+
+
+class ZoneBooks:
+    """By row. A view (`seen_as`) shares the rows, and is to be read only."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, _Row] = {}
+        self._leaving: dict[int, Counter[Departure]] = {}
+        self._states: dict[object, ZoneState] = {}
+        self._rooms: dict[tuple[int, Kinds, PodAsk], int] = {}
+        self._keys: dict[tuple[int, int, Kinds], int] = {}
+        self._numbers = count()  #: of states: no two have one, though old ones are forgotten
+        self._seen = Seen.NOW
+        self.strict: set[int] = set()  #: rows whose kubelets refuse
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._rows
+
+    @property
+    def rows(self) -> Collection[int]:
+        return self._rows.keys()
+
+    # What is told.
+
+    def describe(self, row: int, facts: NodeZones) -> bool:
+        """What the kubelet says now; nothing is booked on the row then. Returns whether anything follows from it, before or now."""
+        before = self._rows.pop(row, None)
+        self.strict.discard(row)
+        if not facts.counts:
+            return before is not None
+        node = facts.numa_node()
+        vacant = replace(
+            node, zones=tuple(replace(own, free=zone.most) for own, zone in zip(node.zones, facts.zones, strict=True))
+        )
+        own = self._rows[row] = _Row(facts, self._state(node), self._state(vacant))
+        if before is not None and not before.facts.by_pod and not facts.by_pod:
+            own.young = before.fresh
+        if facts.policy in _STRICT:
+            self.strict.add(row)
+        return True
+
+    def drop(self, row: int) -> None:
+        self._rows.pop(row, None)
+        self._leaving.pop(row, None)
+        self.strict.discard(row)
+
+    def clear(self, row: int) -> None:
+        """Nothing booked on the row."""
+        if (own := self._rows.get(row)) is not None:
+            for some in (own.waiting, own.fresh, own.young, own.prospects):
+                some.clear()
+        self._leaving.pop(row, None)
+
+    def has_seen(self, row: int, namespace: str, pod: str, uid: str) -> bool:
+        """Whether the kubelet has counted the pod."""
+        own = self._rows.get(row)
+        if own is None:
+            return False
+        return any(one.pod == pod and one.namespace == namespace and one.uid in ("", uid) for one in own.facts.pods)
+
+    # Bookings.
+
+    def book(self, row: int, ask: PodAsk, times: int = 1, *, anew: bool = True) -> None:
+        """So many pods are on their way to the row (`times` > 0), or are not any more. anew: they were not before."""
+        if (own := self._rows.get(row)) is None:
+            return
+        own.prospects.clear()
+        _count(own.waiting, ask, times)
+        if times > 0 and anew:
+            _count(own.fresh, ask, times)
+        elif times < 0:  # those of them that are there for longest
+            for some in (own.young, own.fresh):
+                beyond = own.young.get(ask, 0) + own.fresh.get(ask, 0) - max(0, own.waiting.get(ask, 0))
+                _count(some, ask, -min(max(0, beyond), some.get(ask, 0)))
+
+    def settle(self) -> None:
+        """Whoever told of the rows knows of all who are booked there."""
+        for own in self._rows.values():
+            own.fresh.clear()
+            own.young.clear()
+            own.prospects.clear()
+
+    def depart(self, row: int, ask: PodAsk | None, pod: str, times: int = 1) -> None:
+        """A pod will go (`times` = 1), or is promised what will be free (-1)."""
+        leaving = self._leaving.setdefault(row, Counter())
+        _count(leaving, (ask, pod), times)
+        if not leaving:
+            del self._leaving[row]
+        if (own := self._rows.get(row)) is not None:
+            own.prospects.clear()
+
+    # Views.
+
+    def seen_as(self, seen: Seen) -> Self:
+        if not self._rows:
+            return self
+        view = copy(self)
+        view._seen = seen
+        return view
+
+    def copy(self) -> Self:
+        """Of which pods may be booked without anybody seeing it."""
+        if not self._rows:
+            return self
+        view = copy(self)
+        view._rows = {row: own.copy() for row, own in self._rows.items()}
+        return view
+
+    def only(self, row: int) -> Self:
+        """This row, as row 0."""
+        if not self._rows:
+            return self
+        view = copy(self)
+        view._rows = {0: self._rows[row].copy()} if row in self._rows else {}
+        view._leaving = {0: self._leaving[row]} if row in self._leaving else {}
+        view.strict = {0} if row in self.strict else set()
+        return view
+
+    # Answers.
+
+    def number(self, row: int) -> int:
+        """Equal for rows with equal answers."""
+        own = self._rows[row]
+        start, kinds = self._prospect(row, own)
+        return self._keys.setdefault((start.number, own.vacant.number, kinds), len(self._keys))
+
+    def room(self, row: int, ask: PodAsk) -> int:
+        """How many such pods the kubelet will take beside those that wait, `_DEEP` at most; of a row that is strict."""
+        start, kinds = self._prospect(row, self._rows[row])
+        key = start.number, kinds, ask
+        found = self._rooms.get(key)
+        if found is None:
+            if len(self._rooms) >= _MOST:
+                self._rooms.clear()
+            found = self._rooms[key] = self._room(start, kinds, ask)
+        return found
+
+    def scattered(self, row: int, ask: PodAsk) -> float:
+        """From how many zones more than it needs there the pod would have something, as a part of all zones: 0 to 1."""
+        own = self._rows[row]
+        here = self._step(self._reached(row, own), ask)
+        least = self._step(own.vacant, ask).zones
+        return max(0, here.zones - least) / len(own.facts.zones)
+
+    def alike(self, row: int, ask: PodAsk, most: int) -> int:
+        """How many such pods, `most` at most and one at least, would come one after the other to the same zones."""
+        state = self._reached(row, self._rows[row])
+        first = self._step(state, ask)
+        step, found = first, 1
+        while found < most:
+            step = self._step(step.after, ask)
+            if not step.found.admitted or (step.found.masks, step.zones) != (first.found.masks, first.zones):
+                break
+            found += 1
+        return found
+
+    def zones_of(self, row: int, ask: PodAsk) -> frozenset[int]:
+        """The NUMA nodes to which the kubelet would align the pod; none where nothing of it is aligned."""
+        own = self._rows[row]
+        step = self._step(self._reached(row, own), ask)
+        bits = 0
+        for mask in step.found.masks:
+            bits |= mask
+        return (
+            frozenset(zone.id for place, zone in enumerate(own.facts.zones) if bits >> place & 1) if step.zones else frozenset()
+        )
+
+    def words(self, row: int, ask: PodAsk) -> tuple[str, str]:
+        """Why the kubelet would refuse the pod: its own word for that, and by zone what is free of what is asked for."""
+        own = self._rows[row]
+        _, kinds = self._prospect(row, own)
+        reached = self._reached(row, own)
+        found = self._step(reached, ask).found
+        waits = sum(pods for _, pods in kinds)
+        if found.admitted:
+            many = f"{waits} pods are" if waits > 1 else "a pod is"
+            return "", f"{many} on the way there, and its kubelet has not said yet from which NUMA nodes"
+        asked = dict[str, int]()
+        for container in ask.containers:
+            for name, units in container:
+                asked[name] = asked.get(name, 0) + (units // 1000 if name == "cpu" else units)
+        aligned = [name for name in asked if name in own.facts.aligned]
+        zones = "; ".join(
+            f"zone {zone.id}: "
+            + ", ".join(f"{max(0, zone.free.get(name, 0))} {_named(name)} free of {asked[name]} asked" for name in aligned)
+            for zone in reached.node.zones
+        )
+        return found.reason, f"{zones} ({own.facts.policy}: {found.message})"
+
+    # How.
+
+    def _prospect(self, row: int, own: _Row) -> tuple[ZoneState, Kinds]:
+        """From which state, and who waits beside."""
+        known = own.prospects.get(self._seen)
+        if known is None:
+            known = own.prospects[self._seen] = self._worked_out(row, own)
+        return known
+
+    def _worked_out(self, row: int, own: _Row) -> tuple[ZoneState, Kinds]:
+        if self._seen is Seen.EMPTY:
+            return own.vacant, ()
+        waiting = dict(own.waiting)
+        gone: list[str] = []
+        for (ask, pod), times in self._leaving.get(row, _NOBODY).items():
+            if times < 0 and ask is not None and self._seen is not Seen.NOW:
+                _count(waiting, ask, -times)
+            elif times > 0 and self._seen is Seen.LATER:
+                gone.append(pod)
+                if ask is not None and not self._is_seen(own, pod) and waiting.get(ask, 0):
+                    _count(waiting, ask, -min(times, waiting[ask]))
+        kinds = tuple((ask, pods) for ask, pods in waiting.items() if pods > 0)
+        if own.facts.by_pod:
+            return self._without(own, gone), kinds
+        state = own.vacant
+        for ask, pods in kinds:
+            for _ in range(pods):
+                state = self._step(state, ask).after
+        if self._seen is Seen.LATER:
+            return state, ()
+        said = own.start
+        for some in (own.fresh, own.young):
+            for ask, pods in some.items():
+                for _ in range(pods):
+                    said = self._step(said, ask).after
+        told = said.node.zones
+        zones = tuple(
+            replace(zone, free={name: min(units, other.free.get(name, 0)) for name, units in zone.free.items()})
+            for zone, other in zip(state.node.zones, told, strict=True)
+        )
+        return self._state(replace(state.node, zones=zones)), ()
+
+    @staticmethod
+    def _is_seen(own: _Row, pod: str) -> bool:
+        return any(f"{one.namespace}/{one.pod}" == pod for one in own.facts.pods)
+
+    def _without(self, own: _Row, gone: Sequence[str]) -> ZoneState:
+        """As the kubelet says, without these pods."""
+        left = [one.given for one in own.facts.pods if f"{one.namespace}/{one.pod}" in gone] if gone else []
+        if not left:
+            return own.start
+        zones = tuple(_freed(zone, [given[place] for given in left]) for place, zone in enumerate(own.start.node.zones))
+        return self._state(replace(own.start.node, zones=zones))
+
+    def _reached(self, row: int, own: _Row) -> ZoneState:
+        """The state when those who wait are through, in the order of their kinds."""
+        state, kinds = self._prospect(row, own)
+        for ask, pods in kinds:
+            for _ in range(pods):
+                state = self._step(state, ask).after
+        return state
+
+    def _room(self, start: ZoneState, kinds: Kinds, ask: PodAsk) -> int:
+        if not kinds or (len(kinds) == 1 and kinds[0][0] == ask):
+            waits = kinds[0][1] if kinds else 0
+            state, through = start, 0
+            while through < waits + _DEEP and (step := self._sure(state, ask)) is not None:
+                state, through = step.after, through + 1
+            return max(0, through - waits)
+        asks, counts = [kind for kind, _ in kinds], [pods for _, pods in kinds]
+        if ask not in asks:
+            asks.append(ask)
+            counts.append(0)
+        mine, room = asks.index(ask), 0
+        while room < _BESIDE:
+            counts[mine] += 1
+            if not self._in_every_order(start, asks, tuple(counts)):
+                break
+            room += 1
+        return room
+
+    def _in_every_order(self, start: ZoneState, asks: Sequence[PodAsk], counts: tuple[int, ...]) -> bool:
+        """Whether all of these are admitted, whoever comes first. Sets of those that are through, one pod more each time."""
+        orders = 1
+        for pods in counts:
+            orders *= pods + 1
+        if orders > _ORDERS:
+            return False
+        reached = {((0,) * len(asks), start)}
+        for _ in range(sum(counts)):
+            after: set[tuple[tuple[int, ...], ZoneState]] = set()
+            for through, state in reached:
+                for place, ask in enumerate(asks):
+                    if through[place] == counts[place]:
+                        continue
+                    step = self._sure(state, ask)
+                    if step is None:
+                        return False
+                    after.add(((*through[:place], through[place] + 1, *through[place + 1 :]), step.after))
+            reached = after
+        return True
+
+    def _sure(self, state: ZoneState, ask: PodAsk) -> Step | None:
+        """What the kubelet does, where it admits the pod and is known to."""
+        step = self._step(state, ask)
+        return None if not step.found.admitted or (state.split and step.zones) else step
+
+    def _step(self, state: ZoneState, ask: PodAsk) -> Step:
+        step = state.steps.get(ask)
+        if step is not None:
+            return step
+        found = _admitted(state.node, ask)
+        forced = (
+            found
+            if found.admitted
+            else _admitted(replace(state.node, policy=NumaPolicy.BEST_EFFORT, full_pcpus_only=False), ask)
+        )
+        assert forced.node is not None
+        zones = sum(one.free != other.free for one, other in zip(state.node.zones, forced.node.zones, strict=True))
+        after = self._state(
+            replace(forced.node, policy=state.node.policy, full_pcpus_only=state.node.full_pcpus_only),
+            split=state.split or found.split,
+        )
+        step = state.steps[ask] = Step(found, after, zones)
+        return step
+
+    def _state(self, node: NumaNode, *, split: bool = False) -> ZoneState:
+        key = (
+            node.policy, node.scope, node.aligned, node.threads_per_core, node.full_pcpus_only, node.prefer_closest, node.distances, split,
+            tuple((zone.id, tuple(sorted(zone.total.items())), tuple(sorted(zone.free.items()))) for zone in node.zones),
+        )  # fmt: skip
+        found = self._states.get(key)
+        if found is None:
+            if len(self._states) >= _MOST:
+                self._states.clear()
+                self._rooms.clear()
+            found = self._states[key] = ZoneState(node, next(self._numbers), split)
+        return found
+
+
+def _admitted(node: NumaNode, ask: PodAsk) -> Admission:
+    return admit(node, [*map(dict, ask.containers)], guaranteed=ask.guaranteed, init=[*map(dict, ask.init)])
+
+
+def _freed(zone: Zone, given: Sequence[dict[str, int]]) -> Zone:
+    free = dict(zone.free)
+    for own in given:
+        for name, units in own.items():
+            free[name] = free.get(name, 0) + units
+    return replace(zone, free=free)
+
+
+def _count(counts: dict[_K, int], key: _K, times: int) -> None:
+    left = counts.get(key, 0) + times
+    if left:
+        counts[key] = left
+    else:
+        counts.pop(key, None)
+
+
+def _named(resource: str) -> str:
+    return "cpus" if resource == "cpu" else resource

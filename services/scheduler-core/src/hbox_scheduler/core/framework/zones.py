@@ -1,0 +1,56 @@
+"""NUMA nodes: a kubelet that aligns strictly refuses pods that it cannot align (TopologyAffinityError), and those do not go there."""
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from hbox_common.model.numa import SMT_ERROR
+
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Ints, Rows
+from ..cluster.task import Task
+from ..explain.labels import Label
+
+_UNLIMITED = 1 << 30
+
+
+class ZoneFit:
+    """Room plugin. Pods of which nothing is aligned, and nodes whose kubelets refuse nobody or are not known, pass it by."""
+
+    def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:
+        zones = columns.zones
+        if task.aligned is None or not zones.strict:
+            return None
+        found = np.full(columns.alive[rows].shape, _UNLIMITED, dtype=np.int64)
+        for place, row in strict_rows(columns, rows):
+            found[place] = zones.room(row, task.aligned)
+        return found
+
+    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        room = self.capacity(columns, rows, task)
+        if room is None or task.aligned is None:
+            return
+        smt, affinity = np.zeros(len(room), dtype=np.bool_), room == 0
+        for place, row in strict_rows(columns, rows):
+            if affinity[place] and columns.zones.words(row, task.aligned)[0] == SMT_ERROR:
+                smt[place], affinity[place] = True, False
+        yield Label.SMT_ALIGNMENT, smt
+        yield Label.TOPOLOGY_AFFINITY, affinity
+
+
+def strict_rows(columns: Columns, rows: Rows) -> Iterator[tuple[int, int]]:
+    """Of these rows those whose kubelets refuse: the place among them, and the row."""
+    return _among(columns.zones.strict, columns, rows)
+
+
+def known_rows(columns: Columns, rows: Rows) -> Iterator[tuple[int, int]]:
+    """Likewise those whose kubelets align pods."""
+    return _among(columns.zones.rows, columns, rows)
+
+
+def _among(those: Collection[int], columns: Columns, rows: Rows) -> Iterator[tuple[int, int]]:
+    if isinstance(rows, slice):
+        start, stop, _ = rows.indices(len(columns.alive))
+        yield from ((row - start, row) for row in sorted(those) if start <= row < stop)
+    else:
+        yield from ((place, row) for place, row in enumerate(rows.tolist()) if row in those)

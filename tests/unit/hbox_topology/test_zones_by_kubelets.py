@@ -1,0 +1,113 @@
+"""The NUMA nodes of a node, of what node-agent reads there."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hbox_common.model import (
+    ContainerHolds,
+    DeviceIds,
+    KubeletRules,
+    NodeDevices,
+    NodeName,
+    NodeNuma,
+    NodeZones,
+    NumaZone,
+)
+from hbox_common.model.nodezones import zones_by_kubelet
+from hbox_common.model.numa import NumaPolicy, NumaScope
+from hbox_topology.core.zones import ZoneTable
+
+N, GPU = NodeName("n1"), "nvidia.com/gpu"
+RULES = KubeletRules(
+    "static", {"full-pcpus-only": "true"}, "", "restricted", "pod", {"prefer-closest-numa-nodes": "true"}, "0,8"
+)
+NUMA = NodeNuma(N, 1.0, (NumaZone(0, "0-3,8-11", 2048, (10, 21)), NumaZone(1, "4-7,12-15", 2048, (21, 10))), 2, 2, rules=RULES)
+HOLDS = (
+    ContainerHolds("team", "a", "main", (DeviceIds(GPU, ("g0",), (0,)),), "1,9", uid="u-a"),
+    ContainerHolds("team", "a", "side", (), "4"),
+)
+DEVICES = NodeDevices(N, 2.0, (DeviceIds(GPU, ("g0", "g1"), (0,)), DeviceIds(GPU, ("g2",), (1,))), "1-7,9-15", HOLDS)
+
+
+def test_what_a_zone_has_may_give_and_has_free() -> None:
+    found = zones_by_kubelet(NUMA, DEVICES)
+    assert (found.policy, found.scope, found.aligned, found.by_pod) == (
+        NumaPolicy.RESTRICTED,
+        NumaScope.POD,
+        ("cpu", GPU),
+        True,
+    )
+    assert (found.threads_per_core, found.full_pcpus_only, found.prefer_closest) == (2, True, True)
+    first, second = found.zones
+    assert (first.total, first.most, first.free) == ({"cpu": 8, GPU: 2}, {"cpu": 6, GPU: 2}, {"cpu": 4, GPU: 1})
+    assert (second.total, second.most, second.free) == ({"cpu": 8, GPU: 1}, {"cpu": 8, GPU: 1}, {"cpu": 7, GPU: 1})
+    [pod] = found.pods
+    assert (pod.pod, pod.uid, pod.given) == ("a", "u-a", ({"cpu": 2, GPU: 1}, {"cpu": 1}))
+    assert found.counts
+
+
+def test_cpus_are_aligned_under_the_static_manager_alone() -> None:
+    found = zones_by_kubelet(replace(NUMA, rules=replace(RULES, cpu_manager="none")), DEVICES)
+    assert found.aligned == (GPU,)
+
+
+def test_devices_that_are_at_no_place_or_at_several_are_not_aligned() -> None:
+    parts = (DeviceIds(GPU, ("g0",), (0, 1)), DeviceIds("rdma/hca", ("h",)), DeviceIds("x/y", ("z",), (7,)))
+    assert zones_by_kubelet(NUMA, replace(DEVICES, allocatable=parts, holds=())).aligned == ("cpu",)
+
+
+@pytest.mark.parametrize(
+    ("numa", "devices", "problem"),
+    [
+        ({"zones": ()}, {}, "its NUMA nodes are not known"),
+        ({"zones": tuple(NumaZone(i, "", 1) for i in range(9))}, {}, "9 NUMA nodes are more than the 8"),
+        ({}, {"left_out": 3}, "3 containers or devices are beyond"),
+        ({}, {"cpus": "1-"}, "is no range of CPUs"),
+        ({"zones": (NumaZone(0, "0-3", 1), NumaZone(0, "4-7", 1))}, {}, "two of its NUMA nodes have one number"),
+    ],
+)
+def test_where_it_cannot_be_told_the_reason_is(numa: dict[str, Any], devices: dict[str, Any], problem: str) -> None:
+    found = zones_by_kubelet(replace(NUMA, **numa), replace(DEVICES, **devices))
+    assert problem in found.problem
+    assert not found.counts
+
+
+@pytest.mark.parametrize("policy", ["", "none", "of tomorrow"])
+def test_a_kubelet_that_aligns_nothing_is_not_spoken_of(policy: str) -> None:
+    table = ZoneTable()
+    assert table.numa(replace(NUMA, rules=replace(RULES, topology_manager=policy))) is None
+    assert table.devices(DEVICES) is None
+
+
+def test_a_word_goes_out_when_both_sources_are_there_and_when_it_differs() -> None:
+    table = ZoneTable()
+    assert table.devices(DEVICES) is None
+    said = table.numa(NUMA)
+    assert said is not None
+    assert table.devices(replace(DEVICES, at=9.0)) is None, "nothing but the time"
+    gone = table.devices(replace(DEVICES, holds=()))
+    assert gone is not None
+    assert gone.pods == ()
+    last = table.forget(N, at=10.0)
+    assert last == NodeZones(N, 10.0, gone=True)
+    assert table.forget(N, at=11.0) is None
+
+
+def test_a_policy_that_becomes_none_is_said() -> None:
+    table = ZoneTable()
+    table.devices(DEVICES)
+    table.numa(NUMA)
+    said = table.numa(replace(NUMA, rules=replace(RULES, topology_manager="none")))
+    assert said is not None
+    assert not said.counts
+    assert [one.counts for one in table.all()] == [False]
+
+
+def test_after_a_restart_what_was_said_is_not_said_again() -> None:
+    table = ZoneTable()
+    table.heard(zones_by_kubelet(NUMA, DEVICES))
+    assert table.numa(NUMA) is None, "not before the other half is there"
+    assert [one.pods != () for one in table.all()] == [True]
+    assert table.devices(DEVICES) is None
