@@ -142,6 +142,23 @@ def test_the_kubelets_word_counts_over_what_was_foreseen() -> None:
     assert sorted(started(simulation)) == ["b", "c"]
 
 
+def test_where_a_pod_has_left_the_next_one_waits_for_the_kubelets_word() -> None:
+    """What has come free may be given first, by which those on their way would be elsewhere than foreseen."""
+    held = [PodZones("default", "a-0", "", ({"cpu": 4}, {}))]
+    simulation = world(zones("n0", [(16, 4), (16, 4)]), cards=0)
+    simulation.submit([guaranteed("a", 4)])
+    simulation.run()
+    simulation.scheduler.on_zones(zones("n0", [(12, 4), (16, 4)], pods=held))
+    simulation.finish([claim.pod_uid for claim in simulation.claims.values()])
+    simulation.submit([guaranteed("b", 8, at=1.0), job("burstable", created_at=2.0)])
+    simulation.run()
+    assert sorted(started(simulation)) == ["burstable"]
+    simulation.scheduler.on_zones(zones("n0", [(16, 4), (16, 4)], at=3.0))
+    simulation.now += 10
+    simulation.run()
+    assert sorted(started(simulation)) == ["b", "burstable"]
+
+
 def test_pods_of_which_nothing_is_aligned_pass() -> None:
     simulation = world(zones("n0", [(1, 0), (1, 0)]), cards=0)
     simulation.submit([job("burstable", cpu_milli=8000), guaranteed("half", 0)])

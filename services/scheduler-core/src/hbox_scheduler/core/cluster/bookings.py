@@ -271,13 +271,14 @@ class Bookings:
 
     def _waiting(self, booking: Booking, row: int) -> PodAsk | None:
         """What is on its way to the node's zones with it."""
-        zones = self._columns.zones
-        if row not in zones:
-            return None
-        held = booking.held
-        if held is not None and zones.has_seen(row, held.namespace, held.pod, booking.pod):
+        if row not in self._columns.zones or self._counted(booking, row):
             return None
         return booking.task.aligned if booking.task is not None else guessed_ask(booking.requests)
+
+    def _counted(self, booking: Booking, row: int) -> bool:
+        """Whether its kubelet has counted it."""
+        held = booking.held
+        return held is not None and self._columns.zones.has_seen(row, held.namespace, held.pod, booking.pod)
 
     def _rezone(self, booking: Booking) -> None:
         """A booking that stands: its kubelet may have counted it meanwhile."""
@@ -311,6 +312,8 @@ class Bookings:
         row = self._columns.row_of.get(booking.node)
         if row is not None:
             self._columns.book(row, booking.requests, booking.slices, -1, aligned=booking.waiting)
+            if booking.waiting is None and self._counted(booking, row):
+                self._columns.zones.part(row)
         return booking
 
     def take_back(self, plan: PlanId, pods: Iterable[PodUid]) -> None:

@@ -6,6 +6,8 @@ what they ask for: which of both a pod is, the bookings say.
 
 - Kubelets admit pods in an order that nobody here knows. A node whose kubelet refuses takes a pod where it is admitted, with all that wait, in every order;
   equal ones have one order. Where there are too many orders, the pod waits until the kubelet has spoken.
+- Where a pod has left, more is free than the kubelet has said; it could give from there, and those behind would find less elsewhere: the next pod waits for its
+  word as well.
 - What comes from several zones that have more, the kubelet divides as it likes (`Admission.split`): nothing is planned behind that until it has spoken.
 - Where sums alone are known, and late (NodeResourceTopology, Numatopology), every booking stays among those that wait, in the order of the first of each
   kind. Of two reckonings the lesser counts, zone by zone: what containers may have less all bookings, and what is said to be free less the bookings that
@@ -83,6 +85,7 @@ class _Row:
     waiting: dict[PodAsk, int] = field(default_factory=dict)
     fresh: dict[PodAsk, int] = field(default_factory=dict)  #: of them, where sums alone are told: booked since the last word
     young: dict[PodAsk, int] = field(default_factory=dict)  #: and between the last two, so that the last may not know of them
+    parted: bool = False  #: one of those that the kubelet has counted has gone since
     prospects: dict[Seen, tuple[ZoneState, Kinds]] = field(default_factory=dict)  #: as worked out since the last change
 
     def copy(self) -> "_Row":
@@ -98,7 +101,7 @@ class ZoneBooks:
         self._leaving: dict[int, Counter[Departure]] = {}
         self._states: dict[object, ZoneState] = {}
         self._rooms: dict[tuple[int, Kinds, PodAsk], int] = {}
-        self._keys: dict[tuple[int, int, Kinds], int] = {}
+        self._keys: dict[tuple[int, int, Kinds, bool], int] = {}
         self._numbers = count()  #: of states: no two have one, though old ones are forgotten
         self._seen = Seen.NOW
         self.strict: set[int] = set()  #: rows whose kubelets refuse
@@ -166,6 +169,11 @@ class ZoneBooks:
                 beyond = own.young.get(ask, 0) + own.fresh.get(ask, 0) - max(0, own.waiting.get(ask, 0))
                 _count(some, ask, -min(max(0, beyond), some.get(ask, 0)))
 
+    def part(self, row: int) -> None:
+        """A pod that the kubelet has counted has gone: what it has free by now is not known until it speaks."""
+        if (own := self._rows.get(row)) is not None:
+            own.parted = True
+
     def settle(self) -> None:
         """Whoever told of the rows knows of all who are booked there."""
         for own in self._rows.values():
@@ -215,11 +223,14 @@ class ZoneBooks:
         """Equal for rows with equal answers."""
         own = self._rows[row]
         start, kinds = self._prospect(row, own)
-        return self._keys.setdefault((start.number, own.vacant.number, kinds), len(self._keys))
+        return self._keys.setdefault((start.number, own.vacant.number, kinds, own.parted), len(self._keys))
 
     def room(self, row: int, ask: PodAsk) -> int:
         """How many such pods the kubelet will take beside those that wait, `_DEEP` at most; of a row that is strict."""
-        start, kinds = self._prospect(row, self._rows[row])
+        own = self._rows[row]
+        if own.parted and self._seen is Seen.NOW and self._step(own.start, ask).zones:
+            return 0
+        start, kinds = self._prospect(row, own)
         key = start.number, kinds, ask
         found = self._rooms.get(key)
         if found is None:
@@ -261,13 +272,10 @@ class ZoneBooks:
     def words(self, row: int, ask: PodAsk) -> tuple[str, str]:
         """Why the kubelet would refuse the pod: its own word for that, and by zone what is free of what is asked for."""
         own = self._rows[row]
-        _, kinds = self._prospect(row, own)
         reached = self._reached(row, own)
         found = self._step(reached, ask).found
-        waits = sum(pods for _, pods in kinds)
         if found.admitted:
-            many = f"{waits} pods are" if waits > 1 else "a pod is"
-            return "", f"{many} on the way there, and its kubelet has not said yet from which NUMA nodes"
+            return "", "pods come and go there, and its kubelet has not said yet what that leaves of its NUMA nodes"
         asked = dict[str, int]()
         for container in ask.containers:
             for name, units in container:
