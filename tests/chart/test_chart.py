@@ -415,6 +415,12 @@ def test_the_schema_is_what_the_settings_say() -> None:
     assert (CHART / "values.schema.json").read_text() == chart._text()
 
 
+def test_the_ledger_is_given_the_policys_file_that_the_scheduler_follows() -> None:
+    [text] = [c["data"]["hbox.yaml"] for c in of("files", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
+    settings = yaml.safe_load(text)
+    assert settings["quota-ledger"]["scheduler_conf"] == settings["scheduler-core"]["scheduler_conf"]
+
+
 def test_versions_agree() -> None:
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert about["version"] == about["appVersion"] == version("hbox-cli")

@@ -122,6 +122,44 @@ async def test_queues_get_their_shares_by_weight_back(client: KubeClient, platfo
     assert platform.json("audit")["faults"] == []
 
 
+async def test_the_right_by_weight_ends_with_the_policy_that_gave_it(tmp_path: Path) -> None:
+    """Half of the cores are another scheduler's pods'. By weight a and b keep all that they ask for, since both halves count; once the file says `capacity`
+    the owner has what it deserves back from both, and neither goes below what it deserves itself."""
+    policy = tmp_path / "volcano-scheduler.conf"
+    policy.write_text(POLICY)
+    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            for name in ("n0", "n1"):
+                await client.json("POST", NODES.path(), body=node(name))
+            stranger = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}}
+            spec = {"nodeName": "n1", "containers": [asking("60")]}
+            await client.json("POST", PODS.path("kube-system"), body={**stranger, "spec": spec})
+            await create(
+                client, *(queue(name, 1, deserved={"cpu": cpu}) for name, cpu in (("a", "15"), ("b", "15"), ("owner", "30")))
+            )
+            await create(
+                client, *(one for of in ("a", "b") for number in range(2) for one in single(f"{of}{number}", of, "15"))
+            )
+            await come_to_be(client, a=2, b=2)
+            await create(client, *single("owner0", "owner", "30"))
+            await asyncio.sleep(3.0)
+            await come_to_be(client, a=2, b=2)
+            policy.write_text(POLICY.replace("proportion", "capacity"))
+            await come_to_be(client, a=1, b=1, owner=1)
+        assert running.json("audit")["faults"] == []
+
+
+def single(name: str, of: str, cpu: str) -> list[dict[str, Any]]:
+    """A gang of one pod without cards."""
+    group, pod = gang(name, of, 1)
+    pod["spec"]["containers"] = [asking(cpu)]
+    return [group, pod]
+
+
+def asking(cpu: str) -> dict[str, Any]:
+    return {"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+
+
 def simulated(
     folder: Path, queues: list[dict[str, Any]], running: list[dict[str, Any]], waits: list[dict[str, Any]]
 ) -> Mapping[str, int]:

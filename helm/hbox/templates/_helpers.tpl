@@ -111,7 +111,7 @@ imagePullSecrets:
 {{- range $name, $service := .Values.services -}}
 {{- $own := deepCopy (default dict $service.settings) -}}
 {{- if eq $name "node-agent" }}{{ $_ := set $own "kubelet_root" $service.kubeletRoot }}{{ if $service.kubeletConfig }}{{ $_ := set $own "kubelet_config" "/host/kubelet-config/config.yaml" }}{{ end }}{{ end -}}
-{{- if eq $name "scheduler-core" }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}
+{{- if has $name (list "scheduler-core" "quota-ledger") }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}
 {{- $queues := (include "hbox.profile" $ | fromYaml).queues -}}
 {{- if and (eq $name "quota-ledger") (ne $queues "open") (not (hasKey $own "queues")) }}{{ $_ := set $own "queues" $queues }}{{ end -}}
 {{- if eq $name "topology-collector" }}{{ if $.Values.pools }}{{ $_ := set $own "pools_file" "/etc/hbox/files/pools.yaml" }}{{ end }}{{ end -}}

@@ -86,6 +86,38 @@ def test_without_the_setting_weights_are_no_right(world: World) -> None:
     assert answer.message == "queue a deserves nothing of what is asked for"
 
 
+def test_who_has_its_share_by_weight_gives_what_it_does_not_deserve_once_the_policy_has_no_weights(world: World) -> None:
+    """By weight b keeps all that it asks for, of a node of another scheduler's pods too; by what queues deserve it gives two cards, and no more."""
+    full(world, a=1, b=100)
+    world.state.queues[QueueName("a")] = Queue(QueueName("a"), deserved={GPU: 2})
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), weight=100)
+    state = world.node("c")
+    world.state.know(state.name, replace(state, allocatable=state.allocatable | {GPU: 4}))
+    [kept] = world.propose(asks(world, 0))
+    assert kept.message == "queue b has no more than it deserves"
+    world.state.records.by_weight = False
+    world.commits(asks(world, 0, of=1))
+    world.commits(asks(world, 1, of=2))
+    [answer] = world.propose(asks(world, 2, of=3))
+    assert answer.message == "queue a would have more than it deserves of nvidia.com/gpu"
+    assert world.state.shares_of() is None
+    assert not world.state.queues.shares
+
+
+def test_shares_by_weight_come_back_with_the_policy(world: World) -> None:
+    full(world)
+    world.state.divide(world.now)
+    shares = dict(world.state.queues.shares)
+    world.state.records.by_weight = False
+    world.state.divide(world.now)
+    [answer] = world.propose(asks(world, 0))
+    assert answer.message == "queue a deserves nothing of what is asked for"
+    world.state.records.by_weight = True
+    world.state.divide(world.now)
+    assert world.state.queues.shares == shares
+    world.commits(asks(world, 0, of=1))
+
+
 def test_what_nobody_has_asked_for_is_no_reason_to_take(world: World) -> None:
     """A plan's word counts for nothing: by job-controller's, a third queue waits for all, and a's share is less."""
     full(world)

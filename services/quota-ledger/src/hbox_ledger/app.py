@@ -40,6 +40,7 @@ from hbox_common.store import Store
 
 from . import metrics
 from .adapters import load, tables
+from .adapters.policyfile import policy_file
 from .adapters.quota_publisher import QuotaPublisher
 from .adapters.rollup import DAY_S
 from .adapters.statuses import StatusWriter
@@ -81,10 +82,15 @@ LIST_S = 60.0
 #: Between two lists of all jobs that are asked for because a plan names a job that nobody has told of.
 ASK_TERMS_S = 10.0
 PLACEMENTS = 512  #: judged in one turn: about 0.1 s
+#: Whether queues have shares by weight, by the setting; where it is `policy` the file says it.
+BY_WEIGHT = {"weight": True, "deserved": None}
 
 
 async def run(settings: LedgerSettings, health: Health) -> None:
     """Serve until cancelled. Ends with Conflict when another ledger has taken over the database."""
+    policy = (
+        policy_file(settings.scheduler_conf) if settings.shares == "policy" and settings.scheduler_conf is not None else None
+    )
     conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books", "pods", "evictions")))
     async with (
         Store.open(
@@ -109,7 +115,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
             decay=decay,
             evictions_most=settings.evictions_most,
             notice_s=settings.notice_s,
-            by_weight=settings.shares == "weight",
+            by_weight=policy.value if policy is not None else BY_WEIGHT[settings.shares],
         )
         conditions.state.bad("waiting for nodes, queues and pods")
         statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
@@ -133,13 +139,15 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 )
                 tasks.create_task(
                     bus.follow(
-                        [JobDemandPending if settings.shares == "weight" else JobTermsPending, JobsWithdrawn],
+                        [JobTermsPending if settings.shares == "deserved" else JobDemandPending, JobsWithdrawn],
                         shell.on_jobs,
                         on_ready=shell.jobs_followed.set,
                         on_gap=shell.jobs_missed,
                         writers_only=True,
                     )
                 )
+                if policy is not None:
+                    tasks.create_task(policy.watch(shell.on_policy))
                 tasks.create_task(shell.late.run())
                 tasks.create_task(bus.consume("quota-ledger-plans", [PlansProposed], shell.on_plans))
                 tasks.create_task(
@@ -220,6 +228,13 @@ class Shell:
                 self._ledger.verdict(delivery.event.verdict)
             elif isinstance(delivery.event, PodGroupsCounted):
                 self._statuses.counted(delivery.subject, delivery.event.queues)
+
+    def on_policy(self, by_weight: bool) -> None:
+        """The policy's file has, or has no more, the plugin by whose shares queues take."""
+        self._ledger.state.records.by_weight = by_weight
+        log.info(
+            "what queues may take back from now on: %s", "their shares by weight too" if by_weight else "what they deserve"
+        )
 
     async def on_jobs(self, deliveries: Sequence[Delivery]) -> None:
         records = self._ledger.state.records

@@ -138,10 +138,10 @@ class Ledger:
         decay: Decay = DECAY,
         evictions_most: int = 0,
         notice_s: int = -1,
-        by_weight: bool = False,
+        by_weight: bool | None = None,
     ) -> "Ledger":
         """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`.
-        by_weight: queues are entitled to shares by weight too."""
+        by_weight: whether queues are entitled to shares by weight too; None: never, so that nobody needs to know what they ask for."""
         now = clock()
 
         def start(connection: Connection) -> tuple[load.Loaded, list[Letter], int]:
@@ -160,8 +160,8 @@ class Ledger:
             loaded.state.notice_s = notice_s
             load.recent_moves(connection, loaded.state.moves, now=now)
             load.recent_evictions(connection, loaded.state.evicted, now=now)
-            if by_weight:
-                loaded.state.count_demand()
+            if by_weight is not None:
+                loaded.state.count_demand(by_weight=by_weight)
             step = loaded.state.step(now)
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
             notes += [Record(epoch, now, "quota-ledger", claim, ASIDE, why) for claim, why in aside.items()]

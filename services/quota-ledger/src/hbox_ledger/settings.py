@@ -1,8 +1,9 @@
 """Settings of the quota-ledger."""
 
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hbox_common.runtime import Settings as Base
 
@@ -36,11 +37,22 @@ class LedgerSettings(Base):
         "open",
         description="who may use a queue that names no namespaces, nor any above it: every namespace, as in Volcano; or, where queues are bound, none",
     )
-    shares: Literal["deserved", "weight"] = Field(
+    shares: Literal["deserved", "weight", "policy"] = Field(
         "deserved",
         description="what queues may take back from others: what they deserve by their objects; or at least their share by weight too, of what there is, "
-        "among those that ask for it (a policy with proportion)",
+        "among those that ask for it (a policy with proportion); or the one or the other as the file of scheduler_conf has it at the time",
     )
+    scheduler_conf: Path | None = Field(
+        None,
+        description="the volcano-scheduler.conf of scheduler-core: queues have shares by weight while it has proportion, where `shares` is policy",
+    )
+
+    @model_validator(mode="after")
+    def _names_the_policy(self) -> Self:
+        if self.shares == "policy" and self.scheduler_conf is None:
+            raise ValueError("shares: policy asks for scheduler_conf, the file of the policy that scheduler-core follows")
+        return self
+
     usage_half_life_h: float = Field(
         168.0,
         ge=0,

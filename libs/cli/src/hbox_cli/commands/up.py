@@ -71,10 +71,10 @@ POLICIES = ("binpack", "least-waste", "fgd")
 )
 @click.option(
     "--shares",
-    type=click.Choice(("deserved", "weight")),
+    type=click.Choice(("deserved", "weight", "policy")),
     envvar="HBOX_SHARES",
-    help="What queues may take back from others: what they deserve by their objects, or at least their share by weight too "
-    "[weight where HBOX_SCHEDULER_CONF names a policy with proportion, else deserved].",
+    help="What queues may take back from others: what they deserve by their objects, at least their share by weight too, or by weight while "
+    "the file of HBOX_SCHEDULER_CONF has proportion [policy where the file has it now, else deserved].",
 )
 @click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
 @click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
@@ -138,6 +138,9 @@ def command(
         raise click.UsageError("--nats-users is for a broker of yours: --nats-url says which")
     if nats_url is not None and brokers != "1":
         raise click.UsageError("--brokers are our own, and --nats-url names yours")
+    conf = os.environ.get("HBOX_SCHEDULER_CONF", "")
+    if shares == "policy" and not conf:
+        raise click.UsageError("--shares policy follows the policy's file, and HBOX_SCHEDULER_CONF names none")
     try:
         wanted = machines(nodes)
     except InvalidRequest as e:
@@ -160,7 +163,7 @@ def command(
         standby,
         names,
         queues,
-        shares or _shares(os.environ.get("HBOX_SCHEDULER_CONF", "")),
+        shares or _shares(conf),
         int(brokers),
     )
     platform: Platform | None = None
@@ -192,7 +195,8 @@ def command(
 
 
 def _shares(policy: str) -> str:
-    """As the policy's file has it: whoever brings `proportion` means shares by weight. A file that is wrong is scheduler-core's to refuse."""
+    """Whoever brings `proportion` means shares by weight, as long as the file has it. A file that is wrong is scheduler-core's to refuse, and who brings
+    none spares the ledger to know what jobs wait for."""
     if not policy:
         return "deserved"
     os.environ.update(ONE_THREAD)
@@ -203,7 +207,7 @@ def _shares(policy: str) -> str:
     with suppress(InvalidRequest, UnicodeError):
         conf = parse_conf(read_file(Path(policy)).decode(), plugins=tuple(PLUGINS))
         if any(plugin.name == "proportion" for plugin in conf.plugins):
-            return "weight"
+            return "policy"
     return "deserved"
 
 

@@ -135,13 +135,14 @@ class LedgerState:
 
     @property
     def demand(self) -> Demand | None:
-        """What queues ask for, where they have shares by weight; None: they have what their rules say alone."""
+        """What queues ask for, where they have shares by weight, or may have; None: they have what their rules say alone."""
         return self.records.demand
 
-    def count_demand(self) -> None:
-        """Queues have shares by weight from now on. Before any job is known."""
+    def count_demand(self, *, by_weight: bool = True) -> None:
+        """What jobs wait for is known from now on; `by_weight`: and queues have shares by weight. Before any job is known."""
         assert not len(self.records)
         self.records.demand = Demand(self.by_pod.__contains__)
+        self.records.by_weight = by_weight
 
     def keep_records(self, records: Records) -> None:
         """What other books, of the same ledger, knew of jobs."""
@@ -155,6 +156,10 @@ class LedgerState:
         if demand is None:
             return
         demand.pass_(now)
+        if not self.records.by_weight:
+            self._divided = ()
+            self.queues.divide({})
+            return
         seen = self.index, demand.version, self.queues.version, self._inventory
         if seen != self._divided:
             self._divided = seen
@@ -162,7 +167,7 @@ class LedgerState:
 
     def shares_of(self) -> Shares | None:
         """How other trees would be divided, by what is asked for now; None where weights do not count."""
-        if self.demand is None:
+        if self.demand is None or not self.records.by_weight:
             return None
         waiting = {queue: dict(amounts) for queue, amounts in self.demand.waiting.items()}
         return partial(shares_by_weight, total=self.total(), waiting=waiting)

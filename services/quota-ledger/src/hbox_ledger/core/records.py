@@ -26,6 +26,7 @@ WITHDRAWN = 10_000
 @dataclass(slots=True)
 class Records:
     demand: Demand | None = None  #: told of all of them; None: nobody needs to know what they wait for
+    by_weight: bool = False  #: whether it divides: queues are entitled to their shares by weight; never without `demand`
     _known: dict[JobId, JobTerms] = field(default_factory=dict)  #: in the order in which they came
     _withdrawn: dict[JobId, int] = field(default_factory=dict)  #: with the revision
     _heard: set[JobId] = field(default_factory=set)  #: since a list was asked for
