@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from hbox_common.errors import Conflict, HBoxError, NotFound
+from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound
 from hbox_common.kube import HYPERNODES, KubeClient
 from hbox_common.model import HyperNode
 
@@ -23,6 +23,8 @@ EXPORTED = "hbox.io/exported"
 #: What somebody did to them is mended after so long.
 EVERY_S = 60.0
 RETRY_S = 5.0
+#: Lines in the log at a time.
+WARNINGS = 20
 
 
 class HyperNodeExport:
@@ -65,18 +67,26 @@ class HyperNodeExport:
         there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in listed["items"]}
         wanted = {one.name: hypernode_object(one, {EXPORTED: "true"}) for of in self._domains.values() for one in of}
         theirs = {name for name in wanted if name in there and not _is_ours(there[name])}
-        self._warn(theirs)
+        told = {name: f"HyperNode {name} is somebody else's: the domain of that name is not written" for name in theirs}
+        refused: InvalidRequest | None = None
         for name, body in wanted.items():
             if name in theirs:
                 continue
-            if name not in there:
-                await self._create(body)
-            elif there[name].get("spec") != body["spec"]:
-                await self._replace(there[name], body)
+            try:
+                if name not in there:
+                    await self._create(body)
+                elif there[name].get("spec") != body["spec"]:
+                    await self._replace(there[name], body)
+            except InvalidRequest as e:  # as by Volcano's admission, for which names of members have 63 characters at most
+                refused = e
+                told[name] = f"HyperNode {name} is refused, and left out: {e}"
+        self._warn(told)
+        if refused is not None and len(told) == len(wanted):
+            raise refused  # not because of one of them
         for name, one in there.items() if self._fabrics <= self._domains.keys() else ():
             if name not in wanted and _is_ours(one):
                 await self._delete(one)
-        metrics.EXPORTED.set(len(wanted) - len(theirs))
+        metrics.EXPORTED.set(len(wanted) - len(told))
 
     async def _create(self, body: Mapping[str, Any]) -> None:
         try:
@@ -102,10 +112,11 @@ class HyperNodeExport:
         except Conflict:
             self._wake.set()
 
-    def _warn(self, names: set[str]) -> None:
-        for name in sorted(names - self._warned):
-            log.warning("HyperNode %s is somebody else's: the domain of that name is not written", name)
-        self._warned = frozenset(names)
+    def _warn(self, told: Mapping[str, str]) -> None:
+        """Each once, while it is so."""
+        for name in sorted(told.keys() - self._warned)[:WARNINGS]:
+            log.warning(told[name])
+        self._warned = frozenset(told)
 
 
 def _is_ours(one: Mapping[str, Any]) -> bool:
