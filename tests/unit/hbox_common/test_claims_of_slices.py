@@ -14,12 +14,14 @@ from hbox_common.model import (
     NodeName,
     NodeState,
     RefusalReason,
+    cards_by_model,
     cards_held,
     charge,
     format_slices,
     parse_slices,
     validate_claim,
 )
+from hbox_common.model.cardmodels import models_on
 from hbox_common.model.devices import Ask, CardAllocation, CardTraits, PodDevices, Profile, layout_fault, parse_layout
 
 THIRDS = (Profile("1g", 10_000, 14, ((0, 1), (1, 1), (2, 1))), Profile("2g", 20_000, 28, ((0, 2),)))
@@ -140,3 +142,31 @@ def test_a_pod_that_was_found_holds_what_its_containers_ask_for() -> None:
     assert cards_held(request, (PLAIN,), {}) == (CardSlice(0, 60, 38_000, slots=2),)
     assert cards_held(request, (PLAIN,), {0: CardAllocation(50, 20_000, 1)}) == (CardSlice(0, 60, 38_000, slots=2),)
     assert cards_held(request, (replace(PLAIN, memory_mib=1_000),), {}) == ()
+
+
+MIXED = NodeState(
+    NodeName("n"), "u", Generation(1), ready=True, allocatable={"nvidia.com/gpu": 10, "hygon.com/dcunum": 8},
+    cards=(PLAIN, Card(16, "DCU-0", "Z100", 32_768, 4, kind="DCU"), Card(17, "DCU-1", "A100", 32_768, 4, kind="DCU")),
+)  # fmt: skip
+
+
+def test_a_pod_that_was_found_holds_cards_of_the_kind_that_it_asks_for() -> None:
+    """Though cards of another kind come before them on its node."""
+    request = CardRequest(1, cores=10, memory_mib=1_000)
+    assert [s.index for s in cards_held(request, MIXED.cards, {}, kind="DCU")] == [16]
+    assert [s.index for s in cards_held(request, MIXED.cards, {}, named=(0,), kind="DCU")] == [16], "whatever is written on it"
+    assert [s.index for s in cards_held(request, MIXED.cards, {})] == [0], "where nobody knows what it asks for"
+
+
+def test_models_are_counted_under_the_resource_of_each_cards_own_vendor() -> None:
+    slices = tuple(CardSlice(index, 10, 100) for index in (0, 16, 17))
+    assert cards_by_model(MIXED, slices) == {"nvidia.com/gpu.A100": 1, "hygon.com/dcunum.Z100": 1, "hygon.com/dcunum.A100": 1}
+    assert models_on(MIXED) == {"nvidia.com/gpu.A100", "hygon.com/dcunum.Z100", "hygon.com/dcunum.A100"}
+    alike = replace(MIXED, cards=(PLAIN, MIXED.cards[2]))
+    assert cards_by_model(alike, slices[2:]) == {"hygon.com/dcunum.A100": 1}, "of one name, and of two vendors"
+
+
+def test_models_of_cards_that_say_no_kind_are_counted_under_what_their_node_has() -> None:
+    unnamed = replace(NODE, cards=(replace(PLAIN, kind=""),))
+    assert cards_by_model(unnamed, (CardSlice(0, 100, 40_000),)) == {"nvidia.com/gpu.A100": 1}
+    assert cards_by_model(replace(unnamed, allocatable={"pods": 1}), (CardSlice(0, 100, 40_000),)) == {}

@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import Card, CardSlice
-from hbox_common.model.devices import Ask, CardAllocation, DeviceLabel, NodeReport
+from hbox_common.model import Card, CardRequest, CardSlice, cards_held
+from hbox_common.model.devices import Ask, CardAllocation, DeviceLabel, NodeReport, PodDevices
 from hbox_common.model.devices.ascend import CHIPS, MODE, SOFT, SOFT_NODE, Chip
 from hbox_common.model.devices.kunlun import FOURS, PAIRS, choose_linked
 from hbox_common.model.devices.metax import APP_CLASS, LOSSES, QOS, SCORES, TOPOLOGY
@@ -150,6 +150,12 @@ def test_neuron_devices_follow_one_another_and_on_trainium_from_a_multiple() -> 
     assert labels(tried(neurons(), neuron(2), facts=TRN)) == {DeviceLabel.NUMA: 1}
     assert labels(tried(neurons(), neuron(2))) == {DeviceLabel.NUMA: 1}
     assert given(tried(neurons(), neuron(16), facts=INF)) == [list(range(16))]
+
+
+def test_a_pod_that_was_found_holds_what_its_node_would_give_and_not_any_other() -> None:
+    request = CardRequest(8, devices=PodDevices((neuron(8),), 1))
+    used = whole(5, 14, memory_mib=0)
+    assert [s.index for s in cards_held(request, neurons(), used, facts=INF)] == list(range(6, 14))
 
 
 def test_two_pods_with_one_core_share_a_neuron_device() -> None:

@@ -7,7 +7,7 @@ as the inventory has it, with `-` for spaces, as labels of nodes have it. Cards 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from .devices import VENDORS, CardSlice
+from .devices import VENDORS, Card, CardSlice
 from .node import NodeState
 from .pools import AT, by_pool
 from .resources import Resources
@@ -38,35 +38,40 @@ def model_of(resource: str) -> str:
 
 def models_on(node: NodeState) -> set[str]:
     """The models that a node has cards of, as resources."""
-    vendor = VENDORS.of(node.allocatable)
-    return {name for card in node.cards if vendor and (name := model_resource(vendor.cards, card.model))}
+    return {name for card in node.cards if (name := model_resource(_resource(node, card), card.model))}
 
 
 def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resources:
     """What these slices count of each model: a share like a whole card, as in the sum. Not to be changed: equal ones are one object."""
-    if not slices or node is None or not node.cards or (vendor := VENDORS.of(node.allocatable)) is None:
+    if not slices or node is None or not node.cards:
         return _NONE
-    model = node.cards[0].model
-    if all(card.model == model for card in node.cards):
-        return _of_one(vendor.cards, model, len(slices))
-    found: dict[str, int] = {}
+    first = node.cards[0]
+    model, kind = first.model, first.kind
+    if all(card.model == model and card.kind == kind for card in node.cards):
+        return _of_several(((_resource(node, first), model, len(slices)),))
+    found: dict[tuple[str, str], int] = {}
     for s in slices:
         card = node.card(s.index)
         if card is not None:
-            found[card.model] = found.get(card.model, 0) + 1
-    return _of_several(vendor.cards, tuple(found.items()))
+            key = _resource(node, card), card.model
+            found[key] = found.get(key, 0) + 1
+    return _of_several(tuple((*key, cards) for key, cards in found.items()))
+
+
+def _resource(node: NodeState, card: Card) -> str:
+    """Which counts all cards of this one's vendor; where a card says no kind, the node's resources do. Empty where nobody does."""
+    if card.kind and VENDORS.knows(card.kind):
+        return VENDORS.kind(card.kind).cards
+    vendor = VENDORS.of(node.allocatable)
+    return vendor.cards if vendor is not None else ""
 
 
 @lru_cache(maxsize=4096)
-def _of_one(resource: str, model: str, cards: int) -> Resources:
-    return _of_several(resource, ((model, cards),))
-
-
-@lru_cache(maxsize=4096)
-def _of_several(resource: str, counts: tuple[tuple[str, int], ...]) -> Resources:
+def _of_several(counts: tuple[tuple[str, str, int], ...]) -> Resources:
+    """Of resource, model and number each."""
     found: Resources = {}
-    for model, cards in sorted(counts):
-        if name := model_resource(resource, model):
+    for resource, model, cards in sorted(counts):
+        if resource and (name := model_resource(resource, model)):
             found[name] = found.get(name, 0) + cards
     return found
 

@@ -4,7 +4,7 @@ Annotations are their pod's tenant's to write. They are believed where they bear
 cards. Else a pod holds what it asks for and no more: on the cards that it names where nobody else holds these, else on the lowest that are free.
 """
 
-from hbox_common.model import CardRequest, CardSlice, PodFact, cards_held
+from hbox_common.model import VENDORS, CardRequest, CardSlice, PodFact, cards_held
 
 from .identity import issued
 from .ledgerstate import LedgerState
@@ -18,7 +18,15 @@ def slices_of(state: LedgerState, fact: PodFact) -> tuple[CardSlice, ...]:
     if node is None or fact.cards <= 0:
         return ()
     request = fact.asks or CardRequest(fact.cards)
-    return cards_held(request, node.cards, state.node(fact.node).cards, named=[s.index for s in fact.slices])
+    vendor = VENDORS.of(fact.requests)
+    return cards_held(
+        request,
+        node.cards,
+        state.node(fact.node).cards,
+        named=[s.index for s in fact.slices],
+        kind=vendor.kind if vendor is not None else "",
+        facts=node.device_facts,
+    )
 
 
 def proven(state: LedgerState, fact: PodFact) -> bool:

@@ -3,7 +3,7 @@
 A node's cards are described twice: by all that they are but their ids (`set`), and with their ids (`ids`), which matter to pods that name cards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -16,12 +16,18 @@ Described: TypeAlias = tuple[tuple[Card, ...], Mapping[str, str]]
 _BY_AMOUNTS = ("", "hami-core", "mps")
 
 
+#: Codes beyond those that nodes have, before they are looked through: nodes are described anew whenever a figure of theirs changes.
+SPARE = 4096
+
+
 class CardSets:
-    """Codes are handed out once and never again for others, so that what is kept by them never lies."""
+    """Codes are handed out once and never again for others, so that what is kept by them never lies. Those that no node has any more are forgotten."""
 
     def __init__(self) -> None:
         self._codes: dict[object, int] = {}
-        self._described: list[Described] = []
+        self._described: dict[int, Described] = {}
+        self._next = 0
+        self._most = SPARE
         self.kept: object = None  #: what others worked out by these codes
         self.codes((), {})  # what rows have before they are described: nothing, under 0
 
@@ -36,10 +42,23 @@ class CardSets:
     def _code(self, key: object, cards: Sequence[Card], facts: Mapping[str, str]) -> int:
         found = self._codes.get(key)
         if found is None:
-            found = self._codes[key] = len(self._codes)
+            found = self._codes[key] = self._next
+            self._next += 1
             well = tuple([card if card.healthy else replace(card, healthy=True) for card in cards])
-            self._described.append((well, facts))
+            self._described[found] = well, facts
         return found
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to `forget`."""
+        return len(self._described) > self._most
+
+    def forget(self, used: Collection[int]) -> None:
+        """All but these codes, and 0."""
+        kept = {0, *used}
+        self._codes = {key: code for key, code in self._codes.items() if code in kept}
+        self._described = {code: told for code, told in self._described.items() if code in kept}
+        self._most = 2 * len(self._described) + SPARE
 
     def described(self, code: int) -> Described:
         """The cards of a code, all of them well, and their node's facts."""

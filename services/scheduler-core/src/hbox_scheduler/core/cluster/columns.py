@@ -228,6 +228,8 @@ class Columns:
                 card.model, VENDORS.kind(card.kind).cards if VENDORS.knows(card.kind) else resource
             )
         self.card_set[row], self.card_ids[row] = self.card_sets.codes(cards, node.device_facts)
+        if self.card_sets.full:
+            self.card_sets.forget({*self.card_set.tolist(), *self.card_ids.tolist()})
         self.card_judged[row] = judged = self.card_sets.judged(cards)
         self.any_judged |= judged
         self.descriptions.put(row, node)
