@@ -19,7 +19,8 @@ from hbox_common.bus.inspection import needed_bytes
 from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
 from hbox_common.clock import wall_s
-from hbox_common.kube import CRDS, STORAGECLASSES, KubeClient, apply
+from hbox_common.kube import CONFIGMAPS, CRDS, STORAGECLASSES, KubeClient, apply
+from hbox_common.model import VENDORS
 from hbox_common.ports import free_port
 from hbox_sandbox.api import ApiServer
 
@@ -120,6 +121,27 @@ async def test_default_storage_classes_are_counted(kube: KubeClient) -> None:
     assert (await looked(kube))["storage"] == Line("storage", Level.OK, "the default class is fast")
     await kube.json("POST", STORAGECLASSES.path(), body=storage_class("faster", default=True))
     assert (await looked(kube))["storage"].level is Level.WARNING
+
+
+async def test_settings_of_device_plugins_that_hbox_is_not_told_are_seen(kube: KubeClient) -> None:
+    assert (await looked(kube))["devices"].level is Level.OK
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "hami-scheduler-device", "namespace": "kube-system"},
+        "data": {"device-config.yaml": "nvidia: {resourceCountName: vendor.example/gpu}"},
+    }
+    await kube.json("POST", CONFIGMAPS.path("kube-system"), body=body)
+    seen = (await looked(kube))["devices"]
+    assert seen.level is Level.WARNING
+    assert "kube-system/hami-scheduler-device" in seen.message
+    with VENDORS.configured("nvidia: {resourceCountName: vendor.example/gpu}"):
+        assert (await looked(kube))["devices"].level is Level.OK
+    body["data"] = {"device-config.yaml": "nvidia: {memoryFactor: -1}"}
+    await kube.json("PUT", CONFIGMAPS.path("kube-system", "hami-scheduler-device"), body=body)
+    wrong = (await looked(kube))["devices"]
+    assert (wrong.level, "nvidia.memoryFactor is '-1'" in wrong.message) == (Level.FAULT, True)
+    assert "nvidia.com/gpu" in VENDORS, "nothing of it is in force"
 
 
 async def test_a_definition_of_another_version_is_a_fault_with_its_owner(kube: KubeClient) -> None:

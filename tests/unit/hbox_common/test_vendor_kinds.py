@@ -50,6 +50,13 @@ def test_several_mlus_are_whole_ones() -> None:
     }
 
 
+def test_cambricons_plugin_and_hamis_monitor_each_read_their_own_word() -> None:
+    cards = {0: Card(0, "n-cambricon-mlu-3", "MLU", 16_384, kind="MLU")}
+    notes = kind("MLU").annotate(((), (CardSlice(0, 30, 5120),)), cards)
+    assert notes["CAMBRICON_DSMLU_PROFILE"] == "3_30_20"
+    assert (notes["CAMBRICON_DSMLU_ASSIGHED"], notes["CAMBRICON_DSMLU_ASSIGNED"]) == ("false", "false")
+
+
 # Iluvatar.
 
 MR = "ILU-0,10,32768,100,MR-V100,0,true:"

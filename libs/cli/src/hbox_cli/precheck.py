@@ -17,7 +17,7 @@ from hbox_common.bus.inspection import OLDEST, Broker, look
 from hbox_common.bus.users import ADMIN
 from hbox_common.clock import wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
-from hbox_common.kube import CRDS, LEASES, NODES, PODS, STORAGECLASSES, KubeClient, Resource
+from hbox_common.kube import CONFIGMAPS, CRDS, LEASES, NODES, PODS, STORAGECLASSES, KubeClient, Resource
 from hbox_common.model import VENDORS
 
 from .platform import crds
@@ -35,6 +35,9 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", namespaced=True)
 CLUSTERROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+#: ConfigMaps in which device plugins have their settings: HAMi's chart (`<release>-scheduler-device`), and Volcano's vGPU plugin.
+DEVICE_CONFIGS = ("hami-scheduler-device", "volcano-vgpu-device-config")
 
 #: What the chart makes: group, resource, whether in a namespace.
 MADE: Sequence[tuple[str, str, bool]] = (
@@ -98,6 +101,7 @@ async def lines(client: KubeClient, install: Install) -> list[Line]:
         ("webhooks", lambda: _webhooks(client)),
         ("storage", lambda: _storage(client)),
         ("nodes", lambda: _nodes(client)),
+        ("devices", lambda: _devices(client)),
         ("prometheus", lambda: _prometheus(client)),
         ("broker", lambda: _broker(install)),
     )
@@ -390,6 +394,39 @@ async def _nodes(client: KubeClient) -> Iterable[Line]:
             )
         ]
     return [Line("nodes", Level.OK, f"{said}; allocatable: {', '.join(f'{count} {name}' for name, count in have.items())}")]
+
+
+async def _devices(client: KubeClient) -> Iterable[Line]:
+    """Whether device plugins that are there go by another `device-config.yaml` than HBox is told (`HBOX_DEVICE_CONFIG`)."""
+    found: list[Line] = []
+    for name in DEVICE_CONFIGS:
+        maps = (await client.json("GET", CONFIGMAPS.path(), params={"fieldSelector": f"metadata.name={name}"}))["items"]
+        for one in maps:
+            text = (one.get("data") or {}).get("device-config.yaml", "")
+            found.append(_device_config(f"{one['metadata']['namespace']}/{name}", str(text)))
+    return found or [
+        Line("devices", Level.OK, "no device-config.yaml of HAMi or Volcano is there: names and factors are those built in")
+    ]
+
+
+def _device_config(where: str, text: str) -> Line:
+    told = VENDORS.fingerprint
+    try:
+        with VENDORS.configured(text):
+            says = VENDORS.fingerprint
+    except InvalidRequest as e:
+        return Line("devices", Level.FAULT, f"device-config.yaml of {where}: {e.message}", e.hint or "mend the ConfigMap")
+    if says == told:
+        return Line("devices", Level.OK, f"device-config.yaml of {where} says what HBox goes by")
+    said = (
+        f"device-config.yaml of {where} says other names, factors or sizes than HBox goes by: its plugins would count otherwise"
+    )
+    return Line(
+        "devices",
+        Level.WARNING,
+        said,
+        "install with --set-file deviceConfig=FILE, and check again with HBOX_DEVICE_CONFIG=FILE",
+    )
 
 
 async def _prometheus(client: KubeClient) -> Iterable[Line]:

@@ -18,6 +18,10 @@ from .vendor import NodeReport, Quantity
 _USE_UUID, _NOUSE_UUID = "cambricon.com/use-gpuuuid", "cambricon.com/nouse-gpuuuid"
 _NO_WISHES: Mapping[str, str] = {}
 
+#: Of a pod: whether the plugin has handed its sMLU over. Cambricon's own plugin (to v2.0.23) reads the word with its slip of the pen, and passes over pods
+#: without it; HAMi has mended that from v2.7.1 on, in its scheduler alone.
+ASSIGNED = ("CAMBRICON_DSMLU_ASSIGHED", "CAMBRICON_DSMLU_ASSIGNED")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SummedVendor(CountedVendor):
@@ -57,7 +61,7 @@ class Cambricon(SummedVendor):
         if first is not None:
             index = cards[first.index].uuid.rpartition("-")[2]
             notes["CAMBRICON_DSMLU_PROFILE"] = f"{index}_{first.cores}_{first.memory_mib // self.memory_unit_mib}"
-            notes["CAMBRICON_DSMLU_ASSIGNED"] = "false"
+            notes |= dict.fromkeys(ASSIGNED, "false")
         return notes
 
 
