@@ -49,6 +49,7 @@ BESIDE := --dist loadscope --no-loadscope-reorder
 
 # $(1): so many side by side; $(2): more words of pytest.
 define side_by_side
+@$(BIN)/python -m tests.compiled
 @$(BIN)/python -m pytest -n $(1) $(BESIDE) $(2); rc=$$?; [ $$rc -eq 1 ] || exit $$rc; \
 echo "==> those that failed once more, one after the other: on a busy machine a test that counts on time may miss it"; \
 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(2)

@@ -1,18 +1,20 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.kube import KubeClient
+from hbox_sandbox.api import ApiServer
 
-from .edge_world import Kube, sandbox
+from .edge_world import Kube
 
 
 @pytest.fixture
-def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    with sandbox(tmp_path) as path:
-        yield path
+async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
+    """Of the emulator, without kubelets."""
+    async with ApiServer() as api:
+        yield api.kubeconfig(tmp_path / "kubeconfig")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -27,21 +26,6 @@ from hbox_common.kube import (
 from hbox_common.runtime import Health
 
 from ...waiting import until
-
-
-@contextmanager
-def sandbox(folder: Path) -> Iterator[Path]:
-    """The emulator without kubelets; yields its kubeconfig."""
-    kubeconfig = folder / "kubeconfig"
-    command = [sys.executable, "-m", "hbox_sandbox", "--port", "0", "--kubeconfig-out", str(kubeconfig), "--kubelets=off"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("ready ")
-            yield kubeconfig
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=10)
 
 
 class Kube:
@@ -158,4 +142,4 @@ def process(module: str, *, kubeconfig: Path, nats_url: str) -> Iterator[subproc
             started.wait(timeout=10)
 
 
-__all__ = ["EmbeddedServer", "Kube", "listening", "process", "running", "sandbox"]
+__all__ = ["EmbeddedServer", "Kube", "listening", "process", "running"]

@@ -1,8 +1,6 @@
 """A ledger on a real database, SQLite and PostgreSQL, without the bus; and plans for a small cluster of nodes n0, n1 with four cards each."""
 
 import asyncio
-import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -50,6 +48,7 @@ from hbox_ledger.ledger import Ledger, Numbered
 from hbox_ledger.relay import Relay
 from hbox_ledger.settings import LedgerSettings
 from hbox_ledger.views import Views
+from hbox_sandbox.api import ApiServer
 
 from ...jobterms import terms
 from .ledger_world import DEADLINE_S
@@ -176,21 +175,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
 
 @pytest.fixture
 async def kubeconfig(tmp_path: Path) -> AsyncIterator[str]:
-    path = tmp_path / "kubeconfig"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "hbox_sandbox", "--port", "0", "--kubeconfig-out", str(path),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    async with asyncio.timeout(DEADLINE_S):
-        assert process.stdout is not None
-        while not re.match(rb"ready", await process.stdout.readline()):
-            assert process.returncode is None
-    async with KubeClient.connect(str(path), user_agent="test") as kube:
-        await apply(kube, QUEUE, field_manager="test")
-        await wait_established(kube, "queues.scheduling.volcano.sh")
-    yield str(path)
-    process.terminate()
-    await process.communicate()  # to the end of its output: `wait` alone leaves the pipe open when the loop ends
+    async with ApiServer() as api:
+        path = api.kubeconfig(tmp_path / "kubeconfig")
+        async with KubeClient.connect(str(path), user_agent="test") as kube:
+            await apply(kube, QUEUE, field_manager="test")
+            await wait_established(kube, "queues.scheduling.volcano.sh")
+        yield str(path)
 
 
 @pytest.fixture
