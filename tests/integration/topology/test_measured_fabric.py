@@ -1,5 +1,6 @@
 """A UFM's fabric through the collector: what is said of it, and what stays while UFM is ill."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,8 @@ from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen
 from hbox_common.kube import HYPERNODES, apply, wait_established
 from hbox_common.model import HyperNode, NodeName
 from hbox_sandbox.fabric import FabricPlan, UfmServer, ibnetdiscover_text
+from hbox_topology.adapters.fabricsfile import fabrics_of
+from hbox_topology.adapters.measured import MeasuredFabric
 from hbox_topology.app import run
 from hbox_topology.core.fabric.domains import hypernode_object
 from hbox_topology.settings import TopologySettings
@@ -131,6 +134,25 @@ async def test_nodes_that_come_later_join_their_unit(bus: Bus, settings: Any, ku
         await until(lambda: sizes(fabric) == WHOLE | {"leaf-p1u02": 3})
         await kube.node("n7")
         await until(lambda: sizes(fabric) == WHOLE)
+
+
+async def test_a_stop_that_comes_together_with_news_of_nodes_is_heard(bus: Bus, tmp_path: Path) -> None:
+    """Whichever of both is first on its way through the event loop."""
+    (tmp_path / "fabric.txt").write_text(ibnetdiscover_text(PLAN.snapshot()))
+    [spec] = fabrics_of(f"fabrics: [{{name: ib, ibnetdiscover: {tmp_path}/fabric.txt}}]").fabrics
+    labels: dict[str, dict[str, str]] = {f"n{number}": {} for number in range(12)}
+    async with listening(bus, FabricSeen) as seen:
+        for turns in range(8):
+            heard = len(seen)
+            fabric = MeasuredFabric(spec, bus, lambda: labels)
+            working = asyncio.create_task(fabric.run())
+            await until(lambda heard=heard: len(seen) > heard)  # type: ignore[misc]
+            fabric.touch()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            working.cancel()
+            done, _ = await asyncio.wait([working], timeout=10)
+            assert done, f"it goes on, after {turns} turns"
 
 
 async def test_domains_are_written_as_hypernodes_and_only_ours_are_touched(

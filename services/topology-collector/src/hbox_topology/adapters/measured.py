@@ -155,7 +155,10 @@ class MeasuredFabric:
     async def _say(self) -> NoReturn:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), SEEN_EVERY_S)
+                async with asyncio.timeout(
+                    SEEN_EVERY_S
+                ):  # `wait_for` may lose a cancellation that comes together with what it waits for
+                    await self._wake.wait()
             self._wake.clear()
             keeper = self.keeper
             if keeper.graph is None:
