@@ -4,12 +4,18 @@ A plugin is a task a node, in allocation for one pod at a time. A lean one has t
 node's lock. The other goes through HAMi's Allocate (v2.10): node, pod, erase the container's cards, pod, phase, node, node, release the lock: eight calls, one
 after the other. HAMi's own makes five a second (client-go's default), so that its nodes take two seconds a pod whoever schedules; this one makes as many as
 the API server answers. `bound` is when a pod's node is seen, `handed over` when its lock is released; both from the first creation on.
+
+Below each figure: processor time a pod by process (the plugins' is the load generator's), so that it is seen what of a figure is the API server's own, and what
+a pod asked of the API server, everybody's calls together.
 """
 
 import asyncio
 import json
+import re
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +25,8 @@ from hbox_common.errors import Conflict, InvalidRequest
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, Delta, Informer, KubeClient, Pod
 
 from ..real.control_plane import control_plane
-from .real import hbox
+from .platform import cpu_s
+from .real import NOT_OURS, hbox, processes
 
 CARDS, SPACE = 8, "default"
 REGISTER, LOCK = "hami.io/node-nvidia-register", "hami.io/mutex.lock"
@@ -29,6 +36,20 @@ LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "40000", "nvidia.com/gpuco
 #: Nodes, pods, whether plugins are lean, seconds for all to be bound (issue 15); 0: no budget.
 ROWS = ((8, 100, True, 2.0), (100, 1000, True, 10.0), (100, 1000, False, 0.0))
 PATIENCE_S = 180.0
+
+_REQUESTS = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """`cpu_ms`: a pod, by process; `calls`: a pod, by verb and resource."""
+
+    bound_s: float
+    over_s: float
+    wrong: list[str]
+    cpu_ms: dict[str, float]
+    calls: dict[str, float]
 
 
 class Plugins:
@@ -110,19 +131,47 @@ def main() -> None:
     for nodes, pods, lean, budget_s in ROWS:
         with tempfile.TemporaryDirectory(prefix="hbox-bench-") as scratch:
             folder = Path(scratch)
-            with control_plane(folder, (ETCD, API_SERVER)) as plane, hbox(plane, folder / "state"):
-                bound_s, over_s, wrong = asyncio.run(_measure(plane.kubeconfig, nodes, pods, lean=lean))
+            with control_plane(folder, (ETCD, API_SERVER)) as plane, hbox(plane, folder / "state") as pids:
+                found = asyncio.run(
+                    _measure(plane.kubeconfig, lambda: processes(plane, pids()), nodes, pods, lean=lean)
+                )
         print(
-            f"{pods} slices over {nodes} nodes, {'lean' if lean else 'HAMi'}: bound in {bound_s:.2f} s ({pods / bound_s:.0f}/s"
+            f"{pods} slices over {nodes} nodes, {'lean' if lean else 'HAMi'}: bound in {found.bound_s:.2f} s ({pods / found.bound_s:.0f}/s"
             f"{f', budget {budget_s:g} s' if budget_s else ''}), "
-            f"handed over in {over_s:.2f} s ({pods / over_s:.0f}/s); {len(wrong)} wrong",
-            *wrong[:3],
+            f"handed over in {found.over_s:.2f} s ({pods / found.over_s:.0f}/s); {len(found.wrong)} wrong",
+            *found.wrong[:3],
+            _costs(found.cpu_ms),
+            _calls(found.calls),
             sep="\n  ",
             flush=True,
         )
 
 
-async def _measure(kubeconfig: Path, nodes: int, pods: int, *, lean: bool) -> tuple[float, float, list[str]]:
+def _costs(cpu_ms: dict[str, float]) -> str:
+    ours = sum(ms for name, ms in cpu_ms.items() if name not in NOT_OURS)
+    each = ", ".join(f"{name} {ms:.2f}" for name, ms in sorted(cpu_ms.items(), key=lambda item: -item[1]) if ms >= 0.005)
+    whole = sum(cpu_ms.values())
+    return (
+        f"processor time: {whole:.1f} ms a pod, of which {cpu_ms[API_SERVER]:.1f} the API server's and {ours:.1f} ours: {each}"
+    )
+
+
+def _calls(calls: dict[str, float]) -> str:
+    each = ", ".join(f"{name} {count:.2f}" for name, count in sorted(calls.items(), key=lambda item: -item[1]) if count >= 0.05)
+    return f"calls: {sum(calls.values()):.1f} a pod: {each}"
+
+
+async def _requests(client: KubeClient) -> Counter[str]:
+    """Calls that the API server has answered, but watches, by verb and resource."""
+    found: Counter[str] = Counter()
+    for labels, count in _REQUESTS.findall((await client.expected("GET", "/metrics")).body.decode()):
+        of = dict(_LABEL.findall(labels))
+        if of["verb"] != "WATCH" and of["resource"] in ("pods", "nodes", "events"):
+            found[f"{of['verb']} {of['resource']}{'/' if of['subresource'] else ''}{of['subresource']}"] += round(float(count))
+    return found
+
+
+async def _measure(kubeconfig: Path, pids: Callable[[], dict[str, int]], nodes: int, pods: int, *, lean: bool) -> Figures:
     async with (
         KubeClient.connect(str(kubeconfig), user_agent="hbox-bench", connections=64) as client,
         asyncio.TaskGroup() as tasks,
@@ -134,6 +183,9 @@ async def _measure(kubeconfig: Path, nodes: int, pods: int, *, lean: bool) -> tu
         await informer.synced.wait()
         await client.json("POST", PODS.path(SPACE), body=_pod("first"))
         await _until(plugins, 1)  # pays for connections and caches
+        calls = await _requests(client)
+        found = pids()
+        before = {name: cpu_s(pid) for name, pid in found.items()}
         began = monotonic_s()
         limit = asyncio.Semaphore(32)
 
@@ -143,8 +195,16 @@ async def _measure(kubeconfig: Path, nodes: int, pods: int, *, lean: bool) -> tu
 
         await asyncio.gather(*(create(i) for i in range(pods)))
         await _until(plugins, pods + 1)
+        cpu_ms = {name: 1000 * (cpu_s(pid) - before[name]) / pods for name, pid in found.items()}
+        made = await _requests(client) - calls
         watching.cancel()
-        return max(plugins.bound.values()) - began, max(plugins.handed_over.values()) - began, plugins.wrong
+        return Figures(
+            max(plugins.bound.values()) - began,
+            max(plugins.handed_over.values()) - began,
+            plugins.wrong,
+            cpu_ms,
+            {name: count / pods for name, count in made.items()},
+        )
 
 
 async def _until(plugins: Plugins, count: int) -> None:

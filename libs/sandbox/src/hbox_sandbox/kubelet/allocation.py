@@ -47,6 +47,10 @@ class Api(Protocol):
 
     def pod(self, namespace: str, name: str) -> Json | None: ...
 
+    def keeps(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether there is this pod, and it has not ended."""
+        ...
+
     def pending(self, node: str) -> Iterable[Json]:
         """The pods of the node in phase Pending."""
         ...
@@ -231,8 +235,7 @@ class Allocations:
         for namespace, name, uid in list(given):
             if uid == pod["metadata"]["uid"]:
                 continue
-            other = self._api.pod(namespace, name)
-            if other is None or _id(other)[2] != uid or (other.get("status") or {}).get("phase") in ENDED:
+            if not self._api.keeps(namespace, name, uid):
                 del given[namespace, name, uid]
                 continue
             for device in (device for entry in given[namespace, name, uid] for device in entry):

@@ -11,7 +11,7 @@ from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Version
 from hbox_sandbox.api.writes import change
 
-from .allocation import Allocations, Refused, Words, all_words, asked, own_locks, registered_by
+from .allocation import ENDED, Allocations, Refused, Words, all_words, asked, own_locks, registered_by
 
 
 def asks_for_cards(pod: Version) -> bool:
@@ -65,6 +65,10 @@ class _Store:
     def pod(self, namespace: str, name: str) -> Json | None:
         found = self._cluster.store.get(PODS.storage, f"{namespace}/{name}")
         return None if found is None else found.load()
+
+    def keeps(self, namespace: str, name: str, uid: str) -> bool:
+        found = self._cluster.store.get(PODS.storage, f"{namespace}/{name}")
+        return found is not None and found.uid == uid and found.fields["status.phase"] not in ENDED
 
     def pending(self, node: str) -> Iterator[Json]:
         for pod in self._cluster.store.collection(PODS.storage).scan(prefix="", after=""):

@@ -33,7 +33,7 @@ from hbox_common.kubelet import StaysOpen, call, listening
 from hbox_common.kubelet.protobuf import fields, int64, message, put_bytes, put_int, put_text, text
 from hbox_sandbox.api.errors import Json
 
-from .allocation import MIG, Allocations, Device, Refused, all_words, own_locks
+from .allocation import ENDED, MIG, Allocations, Device, Refused, all_words, own_locks
 
 log = logging.getLogger("device-plugin")
 
@@ -212,6 +212,10 @@ class _Cluster:
 
     def pod(self, namespace: str, name: str) -> Json | None:
         return self._found(PODS.path(namespace, name))
+
+    def keeps(self, namespace: str, name: str, uid: str) -> bool:
+        found = self.pod(namespace, name)
+        return found is not None and found["metadata"]["uid"] == uid and (found.get("status") or {}).get("phase") not in ENDED
 
     def pending(self, node: str) -> Iterable[Json]:
         selector = {"fieldSelector": f"spec.nodeName={node},status.phase=Pending"}
