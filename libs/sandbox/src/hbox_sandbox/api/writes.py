@@ -30,7 +30,7 @@ from .errors import (
 from .patch import json_patch, merge_patch, strategic_patch
 from .resources import NAMESPACES, PODS, ResourceType
 from .schema import unknown_fields
-from .store import Version
+from .store import Version, copied
 from .validation import check_metadata, require_strings
 
 _KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields")
@@ -145,7 +145,7 @@ def patch(cluster: Cluster, target: Target, content_type: str, body: Any, option
         case _:
             accepted = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
             raise unsupported_media_type(content_type, accepted)
-    new = copy.deepcopy(new)
+    new = copied(new)  # it may share parts with itself, by a copy of JSON patch, and with the body
     meta = _checked_body(target, new)
     if target.resource.custom and target.subresource == "status":
         meta["uid"] = current.uid  # no fence there: the metadata of the object stands before anything is compared

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn
@@ -135,6 +136,11 @@ class NodeKubelet:
         return ContainerResources(name, tuple(found), pod.cpus.get(name, ()))
 
     async def allocatable(self, _: bytes) -> bytes:
+        return self._allocatable
+
+    @cached_property
+    def _allocatable(self) -> bytes:
+        """Asked for with every list of pods, and the same for as long as the node is."""
         return encode_allocatable(
             AllocatableResources(
                 tuple(ContainerDevices(resource, (id_,), numa) for resource, ids in self.devices.items() for id_, numa in ids.items()),
