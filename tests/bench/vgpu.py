@@ -132,9 +132,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="hbox-bench-") as scratch:
             folder = Path(scratch)
             with control_plane(folder, (ETCD, API_SERVER)) as plane, hbox(plane, folder / "state") as pids:
-                found = asyncio.run(
-                    _measure(plane.kubeconfig, lambda: processes(plane, pids()), nodes, pods, lean=lean)
-                )
+                found = asyncio.run(_measure(plane.kubeconfig, lambda: processes(plane, pids()), nodes, pods, lean=lean))
         print(
             f"{pods} slices over {nodes} nodes, {'lean' if lean else 'HAMi'}: bound in {found.bound_s:.2f} s ({pods / found.bound_s:.0f}/s"
             f"{f', budget {budget_s:g} s' if budget_s else ''}), "

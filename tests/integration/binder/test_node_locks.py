@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from hbox_binder.adapters import nodelocks
 from hbox_common.events import Bind, BindOutcome, EvictKind
 from hbox_common.kube import MERGE_PATCH, NODES, Pod
 from hbox_common.model import CardSlice
@@ -178,7 +179,10 @@ async def test_the_label_is_written_where_the_api_server_leaves_it_out_of_the_bi
     assert world.api.faults.fired == [0 if takes_labels else 6]
 
 
-async def test_a_burst_that_goes_well_asks_little_of_the_api_server(world: BinderWorld) -> None:
+async def test_a_burst_that_goes_well_asks_little_of_the_api_server(
+    world: BinderWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodelocks, "_SAMPLES_PER_S", 1.0)
     await nodes(world, "n1")
     pods = await asyncio.gather(*(a_pod(world, f"p{i}") for i in range(24)))
     names = ("patch", "nodes"), ("create", "pods/binding"), ("get", "pods"), ("get", "nodes")
@@ -189,7 +193,7 @@ async def test_a_burst_that_goes_well_asks_little_of_the_api_server(world: Binde
         await unlocked(world)
     locks, bindings, reads, of_nodes = world.api.faults.fired
     assert (locks, bindings) == (24, 24)
-    assert reads < 24, "a sample is read"
+    assert 1 <= reads < 20, "a sample is read"
     assert of_nodes < 12, "the watch tells; only a lock that stands for a second is looked into"
 
 

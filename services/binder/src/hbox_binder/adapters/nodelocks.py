@@ -41,7 +41,7 @@ REST_S = 2.0
 #: kubelet writes a pod's status a moment after its plugin has answered.
 _STATUS_S = 1.0
 #: Pods read for what became of them at one time, and a second where nothing failed; of more it is not asked.
-_MOST_READ, _SAMPLES_PER_S = 4, 5.0
+_MOST_READ, _SAMPLES_PER_S = 4, 20.0
 _TRIES = 6
 
 #: Of a pod that kubelet failed because a device plugin did (kubelet `lifecycle`).
