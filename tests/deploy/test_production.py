@@ -56,7 +56,7 @@ def installed(cluster: Cluster, postgres_on_nodes: str, tmp_path_factory: pytest
     if OPENSSL is None:
         pytest.skip(NONE)
     cluster.clear()
-    cluster.set_cards(CARDS)
+    cluster.set_cards(2 * CARDS)  # its gangs have ten on one node
     cluster.make_namespaces()
     folder = tmp_path_factory.mktemp("production")
     made = make_certificates(folder, broker=BROKER_NAMES, client=f"DNS:services.{NAMESPACE}.svc")
