@@ -6,7 +6,6 @@ import random
 import resource
 import tempfile
 import time
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def _serve(end: Connection) -> None:
             while (word := await asyncio.to_thread(end.recv)) != "end":
                 if word == "change":
                     dice = random.Random(1)
-                    ufm.snapshot = replace(disturbed(ufm.snapshot, dice, down=0.001))
+                    ufm.snapshot = disturbed(ufm.snapshot, dice, swapped=0.001)
                     ufm.warm()
                 end.send("done")
 
