@@ -155,6 +155,21 @@ async def a_gang_with_scheduling_gates_keeps_nobody_out_and_runs_once_they_are_g
     await remove(client, "gated")
 
 
+async def a_gang_that_waits_for_the_gate_of_volcanos_scheduler_is_told_that_nobody_opens_it(client: KubeClient) -> None:
+    await group(client, "admitted", members=1, cores=1)
+    await pods(client, "admitted", 1, cores=1, schedulingGates=[{"name": "scheduling.volcano.sh/queue-allocation-gate"}])
+
+    async def told() -> bool:
+        return (await why(client, "admitted")).startswith("SchedulingGated: 1 pod has scheduling gates")
+
+    await until(told, "the PodGroup says why its pod waits", timeout_s=30.0)
+    said = (
+        "nobody opens scheduling.volcano.sh/queue-allocation-gate while HBox schedules: make the pods without that annotation"
+    )
+    assert (await why(client, "admitted")).endswith(said)
+    await remove(client, "admitted")
+
+
 async def a_gang_stays_running_while_a_member_takes_its_time_to_end(client: KubeClient) -> None:
     for name, members in (("alone", 1), ("pair", 2)):
         await group(client, name, members=members)
@@ -188,6 +203,7 @@ async def what_another_scheduler_places_is_promised_nothing(client: KubeClient) 
 SCENARIOS: list[Callable[[KubeClient], Awaitable[None]]] = [
     pods_that_ask_for_nothing_run_on_a_full_cluster,
     a_gang_with_scheduling_gates_keeps_nobody_out_and_runs_once_they_are_gone,
+    a_gang_that_waits_for_the_gate_of_volcanos_scheduler_is_told_that_nobody_opens_it,
     what_another_scheduler_places_is_promised_nothing,
 ]
 

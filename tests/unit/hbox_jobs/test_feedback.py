@@ -271,6 +271,20 @@ GATES = (
 )
 
 
+def test_who_waits_for_volcanos_scheduler_to_open_its_gate_is_told_what_to_do(world: World) -> None:
+    world.jobs.group(group(min_member=2, status=GroupStatus(GroupPhase.INQUEUE)), 0.0)
+    world.pod(pod("a", group="g", gated=True))
+    world.pod(pod("b", group="g", gated=True, queue_gate=True))
+    world.settle()
+    assert [verdict.message for verdict in world.jobs.verdicts()] == [
+        "SchedulingGated: 2 pods have scheduling gates, and the gang lacks 2 of the 2 that it needs; nobody opens "
+        "scheduling.volcano.sh/queue-allocation-gate while HBox schedules: make the pods without that annotation"
+    ]
+    world.pod(pod("b", group="g", gated=True, rv="2"), 100.0)
+    world.settle(100.0)
+    assert [verdict.message for verdict in world.jobs.verdicts()] == [GATES.format("2 pods have", 2)]
+
+
 def test_a_group_stays_running_while_a_member_takes_its_time_to_end(world: World) -> None:
     world.jobs.group(group(min_member=2, status=GroupStatus(GroupPhase.RUNNING, 2)), 0.0)
     world.pod(pod("a", group="g", node="n1", status="Running"))

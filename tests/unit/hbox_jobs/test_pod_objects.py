@@ -75,6 +75,15 @@ def test_gates_deletion_and_conditions_are_seen() -> None:
     assert read(status={"conditions": [{"type": "PodScheduled", "status": "True"}]}).told is None
 
 
+@pytest.mark.parametrize(
+    ("gates", "queue_gate"),
+    [((), False), (("wait",), False), (("wait", "scheduling.volcano.sh/queue-allocation-gate"), True)],
+)
+def test_the_gate_of_volcanos_scheduler_is_known_among_others(gates: tuple[str, ...], queue_gate: bool) -> None:
+    view = read(spec={"schedulingGates": [{"name": name} for name in gates]})
+    assert (view.gated, view.queue_gate) == (bool(gates), queue_gate)
+
+
 def test_a_malformed_card_annotation_is_ignored_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     reader = PodReader()
     for text in ("zero", "0:1", "0:a:b"):

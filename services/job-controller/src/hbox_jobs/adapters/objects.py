@@ -59,7 +59,7 @@ from .. import metrics
 from ..core.cards import as_admitted
 from ..core.requests import Container
 from ..core.spec import PodSpec, Shape, shape_of
-from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
+from ..core.views import QUEUE_GATE, GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 from ..core.volumes import VolumeUse
 from .annotations import name_of, policy_annotations, written_on
 from .podconstraints import constraints_of
@@ -117,6 +117,7 @@ class PodReader:
             status=_STATUS.get(status.phase, PodStatus.PENDING),
             deleting=meta.deletion_timestamp is not None,
             gated=bool(spec.scheduling_gates),
+            queue_gate=bool(spec.scheduling_gates) and any(gate.name == QUEUE_GATE for gate in spec.scheduling_gates),
             ours=spec.scheduler_name in self._schedulers,
             group=written.group,
             role=written.role,

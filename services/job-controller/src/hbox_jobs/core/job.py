@@ -24,7 +24,7 @@ from hbox_common.model.devices import volcano
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 
-from .views import GroupView, PodStatus, PodView
+from .views import QUEUE_GATE, GroupView, PodStatus, PodView
 from .volumes import Reach, Volumes
 
 #: What of a pod its gang and policies go by: its role, labels, and notes.
@@ -41,6 +41,7 @@ class Tally:
     succeeded: int = 0
     failed: int = 0
     gated: Resources = field(default_factory=dict)  #: what pods ask for that have scheduling gates
+    queue_gates: int = 0  #: of these pods, with the gate that Volcano's scheduler opens
     leaving: int = 0  #: have a node, were deleted, and have not ended: they still hold their places
 
 
@@ -152,6 +153,7 @@ class Record:
                 t.leaving += bool(pod.node)
             elif pod.gated:
                 add(t.gated, pod.shape.requests)
+                t.queue_gates += pod.queue_gate
         return t
 
 
@@ -206,10 +208,10 @@ def gated_of(record: Record, tally: Tally) -> str:
     if record.group is None or not count or lacking <= 0:
         return ""
     has = "pod has" if count == 1 else "pods have"
-    return (
-        f"SchedulingGated: {count} {has} scheduling gates, and the gang lacks {lacking} of the {record.min_member} that it needs; "
-        "they wait for whoever set the gates"
-    )
+    waits = "they wait for whoever set the gates"
+    if tally.queue_gates:
+        waits = f"nobody opens {QUEUE_GATE} while HBox schedules: make the pods without that annotation"
+    return f"SchedulingGated: {count} {has} scheduling gates, and the gang lacks {lacking} of the {record.min_member} that it needs; {waits}"
 
 
 def traceparent_of(job: JobId) -> str:

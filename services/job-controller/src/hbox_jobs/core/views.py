@@ -22,6 +22,9 @@ from hbox_common.model.ranks import RankKey
 from .spec import Shape
 from .volumes import VolumeUse
 
+#: The scheduling gate that Volcano's webhook sets where a pod asks for it, and its scheduler alone opens, once the queue has room (alpha, 1.16).
+QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+
 
 class PodStatus(StrEnum):
     """Kubernetes' pod phases. Unknown (its kubelet is silent) counts as running: it may hold its devices."""
@@ -50,6 +53,7 @@ class PodView:
     status: PodStatus = PodStatus.PENDING
     deleting: bool = False
     gated: bool = False  #: it has scheduling gates: nobody may place it yet
+    queue_gate: bool = False  #: one of them is Volcano's own (`QUEUE_GATE`)
     ours: bool = False
     group: str = ""  #: the PodGroup that it names, of its own namespace
     role: str = ""  #: what Volcano's Job controller calls its task
