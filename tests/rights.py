@@ -58,6 +58,8 @@ _RIGHTS = {
         *            core                   nodes                   *               list watch
         *            metrics.k8s.io         nodes                   *               list
         *            topology.volcano.sh    hypernodes              *               list watch
+        *            topology.node.k8s.io   noderesourcetopologies  *               list watch
+        *            nodeinfo.volcano.sh    numatopologies          *               list watch
         """,
 }
 

@@ -51,10 +51,16 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("scheduling.volcano.sh", "podgroups/status"), ("apiextensions.k8s.io", "customresourcedefinitions"), ("apps", "deployments"),
     ("rbac.authorization.k8s.io", "clusterroles"), ("rbac.authorization.k8s.io", "clusterrolebindings"),
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"), ("topology.volcano.sh", "hypernodes"), ("topology.volcano.sh", "hypernodes/status"),
+    ("topology.node.k8s.io", "noderesourcetopologies"), ("nodeinfo.volcano.sh", "numatopologies"),
     ("metrics.k8s.io", "nodes"), ("metrics.k8s.io", "pods"), ("", "resourcequotas"), ("policy", "poddisruptionbudgets"),
 )  # fmt: skip
-#: Whether there are HyperNodes, and measured use, is asked of the server's own list of what it serves.
-DISCOVERED = ("topology.volcano.sh/v1alpha1", "metrics.k8s.io/v1beta1")
+#: Whether there are HyperNodes, NUMA nodes and measured use, is asked of the server's own list of what it serves.
+DISCOVERED = (
+    "topology.volcano.sh/v1alpha1",
+    "topology.node.k8s.io/v1alpha2",
+    "nodeinfo.volcano.sh/v1alpha1",
+    "metrics.k8s.io/v1beta1",
+)
 SPECIAL = (
     ("", "users", "impersonate"),
     ("", "serviceaccounts", "impersonate"),
