@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 import pytest
 
-from hbox_common.model import Job, JobId, Neighbour, PodUid, Queue, QueueName
+from hbox_common.model import Job, JobId, Neighbour, PodUid, Queue, QueueName, RanFor
 from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.runtimes import RunTimes
@@ -274,6 +274,40 @@ def test_what_was_overrun_counts_for_all_walltimes_of_the_namespace() -> None:
     for _ in range(64):
         known.ended(queue, "liar", 50.0, 60.0)
     assert known.believed_s(queue, "liar", 60.0) == 60.0
+
+
+def test_what_was_learned_is_said_once_and_taken_in_by_who_knows_less() -> None:
+    known, successor = RunTimes(), RunTimes()
+    assert known.take_unsaid() == {}
+    for number in range(20):
+        known.ended(QueueName("q"), "space", 60.0 + number, 30.0)
+    said = known.take_unsaid()
+    assert known.take_unsaid() == {}
+    for learned in said.values():
+        successor.take_in(learned)
+        known.take_in(learned)  # its own words
+    for one in (known, successor):
+        assert one.bound_s(QueueName("q"), "space") == 79.0
+        assert one.whole_s(QueueName("other"), "elsewhere", 70.0) == known.whole_s(QueueName("q"), "", 70.0)
+        assert one.believed_s(QueueName("q"), "space", 10.0) == pytest.approx(10.0 * 79 / 30)
+    assert successor.take_unsaid() == {}
+    known.ended(QueueName("q"), "space", 5.0, None)
+    shard = next(iter(known.take_unsaid()))
+    known.put_back(shard)
+    assert shard in known.take_unsaid()
+    successor.take_in([RanFor(QueueName("q"), "space", (1.0,))])
+    assert successor.bound_s(QueueName("q"), "space") == 79.0
+
+
+def test_run_times_that_nobody_can_have_are_not_taken_in() -> None:
+    known, queue = RunTimes(), QueueName("q")
+    known.take_in([RanFor(queue, "space", (float("nan"), float("inf"), -1.0) * 20 + (7.0,) * 16, (float("inf"), 0.5, float("nan")))])
+    assert known.bound_s(queue, "space") == 7.0
+    assert known.believed_s(queue, "space", 60.0) == 60.0
+    known.take_in([RanFor(queue, "endless", (float("inf"),) * 16)])
+    assert known.bound_s(queue, "endless") is None
+    known.take_in([RanFor(queue, "long", tuple(float(each) for each in range(1000)))])
+    assert known.bound_s(queue, "long") == 996.0
 
 
 def test_who_would_more_likely_than_not_have_ended_by_the_start_goes_on_until_the_gang_has_waited_for_long() -> None:

@@ -10,7 +10,7 @@ from typing import NoReturn
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import Plan, PolicyFollowed
+from hbox_common.events import Plan, PolicyFollowed, RunTimesLearned
 from hbox_common.model import SchedulerId
 from hbox_common.runtime import Health, connected
 from hbox_common.telemetry import record, recording
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 HEALTH_S = 1.0
 #: Least time between two measurements of fragmentation, and between two looks for what `hbox defrag` shows.
 MEASURE_S, PREVIEW_S = 10.0, 2.0
+#: Between two messages about what was learned of run times: what a scheduler that is killed forgets at most.
+LEARNED_S = 10.0
 ABOUT = "The scheduler: recent decisions"
 SHARD = "0"
 #: By how much several plans in a cycle, and more than BURST_PLANS, widen the window to the next.
@@ -118,6 +120,7 @@ class SchedulerService:
                 group.create_task(self._watch_health())
                 group.create_task(self._extenders.run())
                 group.create_task(self._tell_policy())
+                group.create_task(self._tell_run_times())
                 group.create_task(self._bus.offer(self._api.endpoints(), version=version("hbox-scheduler"), about=ABOUT))
                 if self._policy is not None:
                     group.create_task(self._policy.watch(self._follow))
@@ -178,6 +181,20 @@ class SchedulerService:
                 await asyncio.sleep(HEALTH_S)
                 continue
             await self._unpublished.wait()
+
+    async def _tell_run_times(self) -> NoReturn:
+        """Say what was learned of how long pods run, once what others had learned before is read."""
+        while True:
+            await asyncio.sleep(LEARNED_S)
+            if not self._feeds.state_read:
+                continue
+            known = self.scheduler.run_times
+            for shard, learned in known.take_unsaid().items():
+                try:
+                    await self._bus.publish(RunTimesLearned(learned=learned), shard)
+                except (Unavailable, InvalidRequest) as e:
+                    known.put_back(shard)
+                    log.warning("what was learned of run times is said later: %s", e)
 
     def _invalidate_sessions(self) -> None:
         self.scheduler.invalidate_sessions()

@@ -65,6 +65,7 @@ from .state import (
     COUNT_SHARDS,
     IMAGE_SHARDS,
     QUOTA_SHARDS,
+    RUN_TIME_SHARDS,
     BudgetsChanged,
     CardQuotasChanged,
     FabricChanged,
@@ -83,6 +84,7 @@ from .state import (
     PodGroupsCounted,
     PolicyFollowed,
     QueueStateChanged,
+    RunTimesLearned,
 )
 
 __all__ = [
@@ -94,6 +96,7 @@ __all__ = [
     "MOST_PODS_READ",
     "QUOTA_SHARDS",
     "REGISTRY",
+    "RUN_TIME_SHARDS",
     "TRACEPARENT",
     "About",
     "Bind",
@@ -165,6 +168,7 @@ __all__ = [
     "PolicyFollowed",
     "QueueRefused",
     "QueueStateChanged",
+    "RunTimesLearned",
     "Stream",
     "Usage",
     "UsageAsked",

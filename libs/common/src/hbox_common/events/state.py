@@ -21,6 +21,7 @@ from hbox_common.model import (
     PodBudget,
     Queue,
     QueueName,
+    RanFor,
     ResourceQuota,
     Resources,
     Verdict,
@@ -29,7 +30,7 @@ from hbox_common.model import (
 from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
 #: Parts in which states are said that grow with what tenants make: one message of each would be too large in a large cluster.
-QUOTA_SHARDS, COUNT_SHARDS, IMAGE_SHARDS = 16, 8, 16
+QUOTA_SHARDS, COUNT_SHARDS, IMAGE_SHARDS, RUN_TIME_SHARDS = 16, 8, 16, 16
 
 
 @register
@@ -306,6 +307,23 @@ class PodGroupsCounted(Event):
         whole=True,
     )
     queues: dict[QueueName, GroupCounts]
+
+
+@register
+class RunTimesLearned(Event):
+    """How long pods ran, by queue and namespace, of one shard (RUN_TIME_SHARDS of them): each message is the whole of it. A scheduler that starts goes on with
+    what the one before it had learned."""
+
+    about: ClassVar = About(
+        "hbox.v1.policy.runtimes.{shard}",
+        Stream.STATE,
+        ("scheduler-core",),
+        ("scheduler-core",),
+        4 * 2**20,
+        items=("learned",),
+        whole=True,
+    )
+    learned: tuple[RanFor, ...]
 
 
 @register

@@ -93,6 +93,7 @@ from .queuefaults import faults
 from .queuetree import ROOT_QUEUE, Headroom, QueueAmounts, QueueTree, TreeAmounts
 from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
+from .runtimes import RanFor
 from .schedulers import scheduler_names
 from .topology import FabricGap, HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 
@@ -173,6 +174,7 @@ __all__ = [
     "QueueName",
     "QueuePhase",
     "QueueTree",
+    "RanFor",
     "Refusal",
     "RefusalReason",
     "ResourceQuota",

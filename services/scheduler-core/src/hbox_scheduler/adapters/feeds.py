@@ -35,6 +35,7 @@ from hbox_common.events import (
     NodeZonesChanged,
     PlansAnswered,
     QueueStateChanged,
+    RunTimesLearned,
     VictimsStayed,
 )
 from hbox_common.model import CardQuota, ClassQuota, PodBudget, RefusalReason, ResourceQuota
@@ -90,6 +91,7 @@ class Feeds:
                         NodesMeasured,
                         NodeImagesChanged,
                         BudgetsChanged,
+                        RunTimesLearned,
                     ],
                     self._on_state,
                     start=Start.LAST_PER_SUBJECT,
@@ -142,6 +144,8 @@ class Feeds:
                     self._scheduler.on_fabric_gaps(fabric, degraded)
                 case FabricSeen(fabric=fabric, seen_at=seen_at, source=source):
                     self._scheduler.on_fabric_seen(fabric, seen_at, source)
+                case RunTimesLearned(learned=learned):
+                    self._scheduler.on_run_times(learned)
                 case NodesMeasured(usages=usages):
                     self._scheduler.on_usage(usages)
                 case NodeImagesChanged(images=images):

@@ -36,6 +36,7 @@ from hbox_common.model import (
     PodUid,
     Queue,
     QueueName,
+    RanFor,
     RefusalReason,
     ResourceQuota,
     SchedulerId,
@@ -46,6 +47,7 @@ from hbox_common.model.consolidation import Mode
 from .cluster import Booking, Bookings, Columns
 from .cluster.moves import FoundMoves
 from .cluster.reservations import Reservation
+from .cluster.runtimes import RunTimes
 from .cluster.snapshot import DisruptionBudget
 from .cluster.task import Tasks
 from .devices.models import Demand
@@ -315,6 +317,15 @@ class Scheduler:
     def on_images(self, shard: str, images: Sequence[HeldImage]) -> None:
         """Which nodes have the images of one shard. Scores alone go by it: nobody is tried again."""
         self._facts.images.put(shard, images)
+
+    def on_run_times(self, learned: Sequence[RanFor]) -> None:
+        """How long pods ran, as this scheduler or another before it learned."""
+        self._facts.run_times.take_in(learned)
+
+    @property
+    def run_times(self) -> RunTimes:
+        """What was learned of how long pods run."""
+        return self._facts.run_times
 
     def on_usage(self, usages: Sequence[NodeUsage]) -> None:
         """What nodes really use, as it was measured last."""

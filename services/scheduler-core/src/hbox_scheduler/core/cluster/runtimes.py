@@ -1,7 +1,7 @@
 """How long pods ran, by queue and namespace: what is not written on a pod is foreseen by it, and what is written is believed by it.
 
-Learned from claims that end, and kept in memory alone: 64 run times of each of 1,024 pairs of queue and namespace. Who starts anew learns anew; until then a
-pod without a written walltime ends at no known time.
+Learned from claims that end: 64 run times of each of 1,024 pairs of queue and namespace. What is learned is said on the bus (`RunTimesLearned`), by which who
+starts anew goes on; a pod without a written walltime of whose like nothing is known ends at no known time.
 
 A walltime that is written is a bound of its pod, as Slurm's `--time`; nobody is killed at it here. Instead, the longest overrun among the last 64 ends of
 the same namespace in the queue, and of those that overrun now, multiplies all of its walltimes: to write a tenth of the truth is believed once, and from then
@@ -10,12 +10,14 @@ on is as if the truth were written.
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TypeAlias
 
-from hbox_common.model import QueueName
+from hbox_common.events import RUN_TIME_SHARDS
+from hbox_common.events.base import shard_of
+from hbox_common.model import QueueName, RanFor
 
 #: Whose run times are alike: a queue and a namespace; all namespaces of a queue; everybody.
 Whose: TypeAlias = tuple[str, str]
@@ -42,6 +44,12 @@ class _History:
         self.ran.append(ran_s)
         self._sorted = None
 
+    def replace(self, ran: Iterable[float], overruns: Iterable[float]) -> None:
+        for kept, new in ((self.ran, ran), (self.overruns, overruns)):
+            kept.clear()
+            kept.extend(new)
+        self._sorted = None
+
     def in_order(self) -> list[float]:
         if self._sorted is None:
             self._sorted = sorted(self.ran)
@@ -53,6 +61,7 @@ class RunTimes:
 
     def __init__(self) -> None:
         self._histories: OrderedDict[Whose, _History] = OrderedDict()
+        self._unsaid: set[str] = set()  #: shards in which something was learned since it was said
         self.overrunning: Mapping[Whose, float] = {}  #: by how much those who run are over their walltimes, the worst of each
 
     def ended(self, queue: QueueName, namespace: str, ran_s: float, walltime_s: float | None) -> None:
@@ -61,8 +70,30 @@ class RunTimes:
             return
         for whose in ((queue, namespace), (queue, ""), _EVERYBODY):
             self._of(whose).add(ran_s)
+            self._unsaid.add(_shard(whose))
         if walltime_s is not None:
             self._of((queue, namespace)).overruns.append(overrun(ran_s, walltime_s))
+
+    def take_unsaid(self) -> dict[str, tuple[RanFor, ...]]:
+        """By shard, all that is known there, where something was learned since this was asked last."""
+        unsaid: dict[str, list[RanFor]] = {shard: [] for shard in sorted(self._unsaid)}
+        self._unsaid.clear()
+        for whose, known in self._histories.items() if unsaid else ():
+            if (shard := unsaid.get(_shard(whose))) is not None:
+                shard.append(RanFor(QueueName(whose[0]), whose[1], tuple(known.ran), tuple(known.overruns)))
+        return {shard: tuple(learned) for shard, learned in unsaid.items()}
+
+    def put_back(self, shard: str) -> None:
+        """It could not be said."""
+        self._unsaid.add(shard)
+
+    def take_in(self, learned: Iterable[RanFor]) -> None:
+        """What another learned, or this one before it was started anew, counts where it knows more. So does nothing of one's own words."""
+        for told in learned:
+            known = self._of((told.queue, told.namespace))
+            ran = [each for each in told.ran if isfinite(each) and each >= 0][-_KEPT:]
+            if len(ran) > len(known.ran):
+                known.replace(ran, [each for each in told.overruns if isfinite(each) and each >= 1])
 
     def believed_s(self, queue: QueueName, namespace: str, walltime_s: float) -> float:
         """How long at most a pod with this walltime runs, by how long those before it did."""
@@ -102,6 +133,10 @@ class RunTimes:
                 self._histories.popitem(last=False)
         self._histories.move_to_end(whose)
         return found
+
+
+def _shard(whose: Whose) -> str:
+    return shard_of("/".join(whose), RUN_TIME_SHARDS)
 
 
 def overrun(ran_s: float, walltime_s: float) -> float:

@@ -33,7 +33,7 @@ MAGIC = b"HBox record of scheduler-core, format "
 #: All by which a scheduler's state changes: what a record holds.
 INPUTS = (
     "on_node", "on_zones", "on_verdict", "on_rest", "on_queue", "on_card_quotas", "on_class_quotas", "on_namespace_quotas", "on_fabric", "on_fabric_seen",
-    "on_fabric_gaps", "on_priority_classes", "on_namespaces", "on_usage", "on_jobs", "on_groups", "on_jobs_snapshot", "on_neighbours",
+    "on_fabric_gaps", "on_priority_classes", "on_namespaces", "on_usage", "on_run_times", "on_jobs", "on_groups", "on_jobs_snapshot", "on_neighbours",
     "on_withdrawn", "on_claims_snapshot", "on_claims", "on_answers", "on_budgets", "on_stayed", "on_held", "on_placed", "on_images", "follow",
     "invalidate_sessions", "refuse", "unpublished", "cycle",
 )  # fmt: skip

@@ -46,7 +46,7 @@ from .workload import Meter, Workload, held_by, timed
 OUTSIDE = frozenset(
     {
         "on_queue", "on_card_quotas", "on_class_quotas", "on_namespace_quotas", "on_fabric", "on_fabric_seen", "on_fabric_gaps",
-        "on_priority_classes", "on_namespaces", "on_usage", "on_images",
+        "on_priority_classes", "on_namespaces", "on_usage", "on_run_times", "on_images",
         "on_budgets", "on_held", "on_rest", "invalidate_sessions",
     }
 )  # fmt: skip
