@@ -301,7 +301,9 @@ def test_what_was_learned_is_said_once_and_taken_in_by_who_knows_less() -> None:
 
 def test_run_times_that_nobody_can_have_are_not_taken_in() -> None:
     known, queue = RunTimes(), QueueName("q")
-    known.take_in([RanFor(queue, "space", (float("nan"), float("inf"), -1.0) * 20 + (7.0,) * 16, (float("inf"), 0.5, float("nan")))])
+    known.take_in(
+        [RanFor(queue, "space", (float("nan"), float("inf"), -1.0) * 20 + (7.0,) * 16, (float("inf"), 0.5, float("nan")))]
+    )
     assert known.bound_s(queue, "space") == 7.0
     assert known.believed_s(queue, "space", 60.0) == 60.0
     known.take_in([RanFor(queue, "endless", (float("inf"),) * 16)])

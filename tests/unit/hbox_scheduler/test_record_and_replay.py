@@ -27,7 +27,17 @@ from hbox_scheduler.core.simulate.record import INPUTS, Call, Encoder, Framer, H
 from hbox_scheduler.core.simulate.replay import Replay
 
 #: Methods that change nothing a decision hangs on.
-READS = {"mark", "entry", "is_claimed", "placed_on", "outstanding", "oldest_job", "fragmentation", "defragmentation"}
+READS = {
+    "mark",
+    "entry",
+    "is_claimed",
+    "placed_on",
+    "outstanding",
+    "oldest_job",
+    "fragmentation",
+    "defragmentation",
+    "card_reasons",
+}
 
 
 def head(policy: PolicyName = PolicyName.BINPACK) -> Head:
