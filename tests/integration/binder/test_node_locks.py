@@ -170,7 +170,7 @@ async def test_the_label_is_written_where_the_api_server_leaves_it_out_of_the_bi
     await nodes(world, "n1")
     pods = [await a_pod(world, f"p{i}") for i in range(6)]
     binds = [on(pod, card=i) for i, pod in enumerate(pods)]
-    world.faults(replace_client(Rule(verb="patch", resource="pods/status")))
+    world.faults(replace_client(Rule(verb="patch", resource="pods/status", latency_s=0.3)))
     async with kubelets(world), world.binder():
         await world.decide(*binds)
         for bind in binds:
