@@ -147,33 +147,6 @@ async def test_what_ends_before_the_start_goes_on_and_what_does_not_waits(platfo
     assert platform.json("audit")["faults"] == []
 
 
-async def test_what_was_learned_of_run_times_is_known_after_a_scheduler_was_killed(platform: Up) -> None:
-    """Nobody says how long the pods of queue `known` run; 20 of them ran for a second or two. So one more may use what is set aside for `big` in five
-    minutes; none of queue `strange` may, of which nobody knows anything."""
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        for name in NODES_THERE:
-            with suppress(Conflict):
-                await client.json("POST", NODES.path(), body=node(name))
-        queue(platform, "create", "known")
-        queue(platform, "create", "strange")
-        await create(client, [pod(f"ran-{i}", of="known", notes={"hbox.io/run-seconds": "1"}) for i in range(20)])
-        await here(client, "ran", 0, 60)
-        await asyncio.sleep(LEARNED_S + 2)
-        before = platform.pids()["scheduler-core"]
-        os.kill(before, signal.SIGKILL)
-        await waiting.until(lambda: platform.pids()["scheduler-core"] != before, "a scheduler-core started again")
-        await create(client, gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}))
-        await here(client, "long", 4, 30)
-        await create(client, gang("big", [(4, 8)]))
-        await said(platform, "big", "reserved for it: n", "expected to start at", "4 of queue default")
-        await create(client, [pod("stranger", of="strange"), pod("known", of="known")])
-        await here(client, "known", 1, 30)
-        await said(platform, "stranger", "set aside for a gang of queue default (4 pods), expected to start at")
-        await remove(client, "stranger", "known", "ran", "big", "long")
-        await here(client, "", 0, 60)
-    assert platform.json("audit")["faults"] == []
-
-
 LEAVES = {"s0": ("n0", "n1"), "s1": ("n2", "n3")}
 
 #: For so long each node's first 6 cards are taken, as their pods say: n0 and n2 come free first, and are of two leaves.
@@ -239,6 +212,33 @@ def test_the_same_of_a_gang_of_one_leaf_in_simulate_cycle(tmp_path: Path) -> Non
     assert {one["node"] for one in found["bindings"]} == {"n0", "n1"}
     assert len(found["bindings"]) == 4
     assert "reserved for it: n2, n3; expected to start at" in found["pending"][f"{SPACE}/near-0"]["message"]
+
+
+async def test_what_was_learned_of_run_times_is_known_after_a_scheduler_was_killed(platform: Up) -> None:
+    """Nobody says how long the pods of queue `known` run; 20 of them ran for a second or two. So one more may use what is set aside for `big` in five
+    minutes; none of queue `strange` may, of which nobody knows anything."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        for name in NODES_THERE:
+            with suppress(Conflict):
+                await client.json("POST", NODES.path(), body=node(name))
+        queue(platform, "create", "known")
+        queue(platform, "create", "strange")
+        await create(client, [pod(f"ran-{i}", of="known", notes={"hbox.io/run-seconds": "1"}) for i in range(20)])
+        await here(client, "ran", 0, 60)
+        await asyncio.sleep(LEARNED_S + 2)
+        before = platform.pids()["scheduler-core"]
+        os.kill(before, signal.SIGKILL)
+        await waiting.until(lambda: platform.pids()["scheduler-core"] != before, "a scheduler-core started again")
+        await create(client, gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}))
+        await here(client, "long", 4, 30)
+        await create(client, gang("big", [(4, 8)]))
+        await said(platform, "big", "reserved for it: n", "expected to start at", "4 of queue default")
+        await create(client, [pod("stranger", of="strange"), pod("known", of="known")])
+        await here(client, "known", 1, 30)
+        await said(platform, "stranger", "set aside for a gang of queue default (4 pods), expected to start at")
+        await remove(client, "stranger", "known", "ran", "big", "long")
+        await here(client, "", 0, 60)
+    assert platform.json("audit")["faults"] == []
 
 
 def ago(seconds: float) -> str:

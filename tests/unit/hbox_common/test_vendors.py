@@ -44,7 +44,8 @@ def test_what_is_a_vendors_stands_in_its_file_alone(vendor: Vendor) -> None:
 
 
 def test_nothing_of_the_first_vendor_is_left_elsewhere() -> None:
-    assert [path for path, text in sources().items() if "nvidia" in text.lower()] == []
+    """But for the tool of which `hbox check node` reads a table."""
+    assert [path for path, text in sources().items() if "nvidia" in text.lower().replace("nvidia-smi", "")] == []
 
 
 @pytest.mark.parametrize(

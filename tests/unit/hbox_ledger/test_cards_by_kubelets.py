@@ -8,9 +8,13 @@ from hbox_common.events import BindOutcome
 from hbox_common.model import (
     CardSlice,
     ClaimState,
+    ClassQuota,
     ContainerHolds,
     DeviceIds,
     Generation,
+    JobId,
+    Match,
+    MatchOperator,
     NodeDevices,
     NodeName,
     NodeState,
@@ -80,6 +84,19 @@ def test_what_a_pod_wears_of_its_plan_does_not_take_it_back(world: World) -> Non
     follow(world, said(p="23"))
     world.see(world.fact("p", "a", claim=planned.id, slices=list(planned.slices)))
     assert cards(world, "p") == [2, 3]
+
+
+def test_pods_that_move_use_up_the_quota_of_their_class_all_the_while(world: World) -> None:
+    only_urgent = Match("PriorityClass", MatchOperator.IN, ("urgent",))
+    world.state.limit_classes([ClassQuota("ml", "urgent", (only_urgent,), {"pods": 1})])
+    world.classes[JobId("plan-p")] = "urgent"
+    bound(world, "p", 0)
+    follow(world, said(p="2"))
+    assert [quota.used for quota in world.state.class_quotas.usage()] == [{"pods": 1}]
+    world.classes[JobId("plan-q")] = "urgent"
+    [answer] = world.propose(world.plan("plan-q", ("q", "a", [card(1)])))
+    assert not answer.committed
+    assert "1 are in use and 1 more are asked for" in answer.message
 
 
 def test_two_that_have_each_others_cards_change_places(world: World) -> None:

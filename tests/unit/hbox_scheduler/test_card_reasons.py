@@ -40,7 +40,7 @@ def test_labels_are_counted_by_card_and_the_nearest_node_comes_first() -> None:
     assert [one.node for one in said.best] == ["near", "far", "tight"]
     assert str(said.best[0]) == "3/8 AllocatedCardsInsufficientRequest, 5/8 CardInsufficientMemory"
     assert said.headline() == (
-        "the cards of 2 of 6 nodes take it; of 24 others 13 CardInsufficientMemory, 8 CardTypeMismatch, 3 AllocatedCardsInsufficientRequest; "
+        "the cards of 2 of 6 nodes take it; of 24 cards on the others 13 CardInsufficientMemory, 8 CardTypeMismatch, 3 AllocatedCardsInsufficientRequest; "
         "1 nodes NodeInsufficientDevice"
     )
 

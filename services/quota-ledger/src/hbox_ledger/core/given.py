@@ -70,8 +70,16 @@ def moves(state: LedgerState, said: NodeDevices) -> Moves:
 def move(state: LedgerState, step: Step, found: Moves) -> int:
     """Moves them; how many."""
     records = [state.live[id_] for id_ in found.slices if id_ in state.live]
+    classes = {record.claim.job: state.class_quotas.classes.get(record.claim.job, "") for record in records}
     for record in records:
         end(state, step, record, actor=ACTOR, cause=KUBELET_GAVE)
+    for (
+        job,
+        named,
+    ) in (
+        classes.items()
+    ):  # forgotten with a job's last claim: until it is named again its pods would use up no quota of their class
+        state.class_quotas.name(job, named)
     for record in records:
         claim = record.claim
         slices = found.slices[claim.id]

@@ -45,7 +45,8 @@ class CardReasons:
         line = f"the cards of {self.fitting} of {self.nodes} nodes take it"
         if self.labels:
             counts = sorted(self.labels.items(), key=lambda item: (-item[1], item[0]))
-            line += f"; of {self.cards} others " + ", ".join(f"{count} {label}" for label, count in counts)
+            whose = " on the others" if self.fitting else ""
+            line += f"; of {self.cards} cards{whose} " + ", ".join(f"{count} {label}" for label, count in counts)
         if self.whole:
             line += "; " + ", ".join(f"{count} nodes {label}" for label, count in sorted(self.whole.items()))
         return line
