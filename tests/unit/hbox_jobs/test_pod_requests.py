@@ -88,3 +88,8 @@ def test_of_a_container_that_is_resized_counts_the_most_that_it_may_take(
 ) -> None:
     resized = Container("main", {"cpu": asked}, given={"cpu": given}, infeasible=infeasible)
     assert pod_requests([resized])["cpu"] == counts
+
+
+def test_how_urgent_work_on_a_card_is_is_no_amount_of_a_node() -> None:
+    one = Container("main", limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000", "nvidia.com/priority": "1"})
+    assert pod_requests([one]) == {"nvidia.com/gpu": 1, "pods": 1}

@@ -214,7 +214,7 @@ def _asks(containers: Iterable[Mapping[str, int]], *, guaranteed: bool) -> tuple
             (name, units)
             for name, units in sorted(one.items())
             if units > 0
-            and name not in VENDORS.parts
+            and name not in VENDORS.no_amounts
             and not is_host_port(name)
             and ((name == CPU and guaranteed and units % 1000 == 0) or name not in _NO_DEVICES)
         )

@@ -102,7 +102,7 @@ def _units(container: Container) -> Resources:
 
 def _read(where: str, quantities: Mapping[str, str | float]) -> Resources:
     try:
-        return {name: request_units(name, quantity) for name, quantity in quantities.items() if name not in VENDORS.parts}
+        return {name: request_units(name, quantity) for name, quantity in quantities.items() if name not in VENDORS.no_amounts}
     except InvalidRequest as e:
         raise InvalidRequest(f"{where}: {e.message}", hint=e.hint) from e
 

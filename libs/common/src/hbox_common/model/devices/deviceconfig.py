@@ -86,6 +86,7 @@ _NVIDIA_NAMES: Mapping[str, str | int] = {
     "resourceMemoryName": "memory",
     "resourceMemoryPercentageName": "memory_percent",
     "resourceCoreName": "cores",
+    "resourcePriorityName": "priority",
 }
 _ILUVATAR_NAMES: Mapping[str, str | int] = {
     "resourceCountName": "cards",
@@ -245,7 +246,7 @@ def _nvidia(reading: _Reading, content: object) -> None:
         reading.warnings.append(
             "nvidia.deviceCoreScaling: HBox gives away 100 percent of a card's compute, no more and no less"
         )
-    section.close("resourcePriorityName")
+    section.close()
 
 
 def _of_hami(section: _Section, vendor: NvidiaVendor) -> NvidiaVendor:

@@ -139,6 +139,7 @@ NVIDIA = NvidiaVendor(
     cores=GPU_CORES,
     memory=GPU_MEMORY,
     memory_percent=GPU_MEMORY_PERCENT,
+    priority="nvidia.com/priority",
     no_models=frozenset({f"{GPU}.shared"}),  # as the plugin may call cards that it shares by time: a resource of its own
     register_annotation="hami.io/node-nvidia-register",
     type_prefix="NVIDIA-",

@@ -58,6 +58,8 @@ class Vendors:
         self._owners = {name: rank for rank, vendor in enumerate(vendors) for name in (vendor.cards, *vendor.parts)}
         #: resources of each card, not of a pod: they have columns of their own (`CardRequest`)
         self.parts = frozenset(name for vendor in vendors for name in vendor.parts)
+        #: resources of which no node has an amount
+        self.no_amounts = self.parts.union(vendor.priority for vendor in vendors if vendor.priority)
         #: key of a ResourceQuota -> the resource that it limits
         self.limits: Mapping[str, str] = {
             f"limits.{name}": name for vendor in vendors for name in (vendor.cards, vendor.cores, vendor.memory) if name

@@ -64,6 +64,7 @@ class Vendor(ABC):
     memory: str = ""  #: of each card's memory, in MiB
     memory_percent: str = ""  #: of each card's memory, in percent
     sizes: tuple[str, ...] = ()  #: resources that say a part of each card in another way: slices, cores by number
+    priority: str = ""  #: by which a container says how urgent its work on a card is: no node has such a resource
     memory_unit_mib: int = 1  #: of the resource `memory`, in requests and in quotas
     no_models: frozenset[str] = frozenset()  #: resources of its device plugin that look like a model's and are none
     models_annotation: str = ""  #: of a pod: the models that it may have, separated by commas
