@@ -159,10 +159,10 @@ async def a_gang_that_waits_for_the_gate_of_volcanos_scheduler_is_told_that_nobo
     await group(client, "admitted", members=1, cores=1)
     await pods(client, "admitted", 1, cores=1, schedulingGates=[{"name": "scheduling.volcano.sh/queue-allocation-gate"}])
 
-    async def told() -> bool:
+    async def explained() -> bool:
         return (await why(client, "admitted")).startswith("SchedulingGated: 1 pod has scheduling gates")
 
-    await until(told, "the PodGroup says why its pod waits", timeout_s=30.0)
+    await until(explained, "the PodGroup says why its pod waits", timeout_s=30.0)
     said = (
         "nobody opens scheduling.volcano.sh/queue-allocation-gate while HBox schedules: make the pods without that annotation"
     )

@@ -19,7 +19,7 @@ from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 CPUS = 32
 
 
-def told(kubelet: NodeTopology, at: float) -> NodeZones:
+def zones_published(kubelet: NodeTopology, at: float) -> NodeZones:
     """As node-agent and topology-collector tell it."""
 
     def amounts(cpus: Any, ids: Any) -> tuple[dict[str, int], ...]:
@@ -67,7 +67,7 @@ def test_nobody_who_is_placed_is_refused(policy: str, scope: str, box: str, seed
     kubelet = NodeTopology("n0", CPUS, {GPU: 8}, numa)
     simulation = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf())
     simulation.put_nodes([node("n0", cards=8, cpu=CPUS)])
-    simulation.scheduler.on_zones(told(kubelet, 0.0))
+    simulation.scheduler.on_zones(zones_published(kubelet, 0.0))
     asked: dict[str, list[tuple[int, int]]] = {}
     underway: list[str] = []
     known: set[str] = set()
@@ -93,7 +93,7 @@ def test_nobody_who_is_placed_is_refused(policy: str, scope: str, box: str, seed
             pod = underway.pop()
             assert kubelet.admit(pod, manifest(asked[pod])) == "", f"{pod} {asked[pod]}"
         if random.random() < 0.6:
-            simulation.scheduler.on_zones(told(kubelet, float(turn)))
+            simulation.scheduler.on_zones(zones_published(kubelet, float(turn)))
         for claim in list(simulation.claims.values()):
             if str(claim.pod) in kubelet.given and random.random() < 0.2:
                 simulation.finish([claim.pod_uid])

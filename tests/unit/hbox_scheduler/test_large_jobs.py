@@ -278,11 +278,11 @@ def test_what_was_overrun_counts_for_all_walltimes_of_the_namespace() -> None:
 
 def test_what_was_learned_is_said_once_and_taken_in_by_who_knows_less() -> None:
     known, successor = RunTimes(), RunTimes()
-    assert known.take_unsaid() == {}
+    assert known.take_pending() == {}
     for number in range(20):
         known.ended(QueueName("q"), "space", 60.0 + number, 30.0)
-    said = known.take_unsaid()
-    assert known.take_unsaid() == {}
+    said = known.take_pending()
+    assert known.take_pending() == {}
     for learned in said.values():
         successor.take_in(learned)
         known.take_in(learned)  # its own words
@@ -290,11 +290,11 @@ def test_what_was_learned_is_said_once_and_taken_in_by_who_knows_less() -> None:
         assert one.bound_s(QueueName("q"), "space") == 79.0
         assert one.whole_s(QueueName("other"), "elsewhere", 70.0) == known.whole_s(QueueName("q"), "", 70.0)
         assert one.believed_s(QueueName("q"), "space", 10.0) == pytest.approx(10.0 * 79 / 30)
-    assert successor.take_unsaid() == {}
+    assert successor.take_pending() == {}
     known.ended(QueueName("q"), "space", 5.0, None)
-    shard = next(iter(known.take_unsaid()))
+    shard = next(iter(known.take_pending()))
     known.put_back(shard)
-    assert shard in known.take_unsaid()
+    assert shard in known.take_pending()
     successor.take_in([RanFor(QueueName("q"), "space", (1.0,))])
     assert successor.bound_s(QueueName("q"), "space") == 79.0
 

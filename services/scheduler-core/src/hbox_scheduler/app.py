@@ -189,7 +189,7 @@ class SchedulerService:
             if not self._feeds.state_read:
                 continue
             known = self.scheduler.run_times
-            for shard, learned in known.take_unsaid().items():
+            for shard, learned in known.take_pending().items():
                 try:
                     await self._bus.publish(RunTimesLearned(learned=learned), shard)
                 except (Unavailable, InvalidRequest) as e:

@@ -11,14 +11,15 @@ from typing import NoReturn
 
 from hbox_common import kube
 from hbox_common.bus import Bus
-from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import FabricChanged
-from hbox_common.insisting import RETRY_S, insist
-from hbox_common.kube import HYPERNODES, Delta, Informer, KubeClient, resource_of
+from hbox_common.insisting import insist
+from hbox_common.kube import HYPERNODES, Delta, Informer, KubeClient
 from hbox_common.kube.fabric import Wrong, resolve
 from hbox_common.model import HyperNode
 
 from .. import metrics
+from .definitions import until_defined
 from .export import EXPORTED
 
 log = logging.getLogger(__name__)
@@ -57,28 +58,16 @@ class HyperNodeFabric:
             group.create_task(self._say())
 
     async def _watch(self) -> None:
-        await self._until_defined()
+        await until_defined(self._client, HYPERNODES, "HyperNode", look_again_s=LOOK_AGAIN_S, absent=self._absent)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watched.run(self._on_hypernodes))
             await self._watched.synced.wait()
             self._known = True
             self._wake.set()
 
-    async def _until_defined(self) -> None:
-        """Returns when the cluster knows HyperNodes, or something is wrong that the informer will say."""
-        while True:
-            try:
-                await resource_of(self._client, api_version=f"{HYPERNODES.group}/{HYPERNODES.version}", kind="HyperNode")
-            except NotFound:
-                self._known = True
-                self._wake.set()
-                await asyncio.sleep(LOOK_AGAIN_S)
-            except Unavailable:
-                await asyncio.sleep(RETRY_S)
-            except HBoxError:
-                return
-            else:
-                return
+    def _absent(self) -> None:
+        self._known = True
+        self._wake.set()
 
     async def _on_hypernodes(self, _: Sequence[Delta[kube.HyperNode]]) -> None:
         self._wake.set()

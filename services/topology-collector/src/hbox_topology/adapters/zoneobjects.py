@@ -11,9 +11,8 @@ from typing import NoReturn, TypeVar
 
 from hbox_common import kube
 from hbox_common.clock import wall_s
-from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
-from hbox_common.insisting import RETRY_S
-from hbox_common.kube import Delta, Informer, KubeClient, Resource, resource_of
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube import Delta, Informer, KubeClient, Resource
 from hbox_common.kube.zones import (
     NODE_RESOURCE_TOPOLOGIES,
     NUMATOPOLOGIES,
@@ -23,6 +22,8 @@ from hbox_common.kube.zones import (
     zones_of_topology,
 )
 from hbox_common.model import NodeName, NodeZones
+
+from .definitions import until_defined
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class ZoneObjects:
             group.create_task(self._watch(NUMATOPOLOGIES, Numatopology, lambda told: zones_of_numatopology(told, at=wall_s())))
 
     async def _watch(self, resource: Resource, kind: type[T], read: Callable[[T], NodeZones]) -> NoReturn:
-        await self._until_defined(resource, kind.__name__)
+        await until_defined(self._client, resource, kind.__name__, look_again_s=LOOK_AGAIN_S)
         informer = Informer(self._client, resource, kind)
 
         async def on_changes(deltas: Sequence[Delta[T]]) -> None:
@@ -64,20 +65,6 @@ class ZoneObjects:
 
         await informer.run(on_changes)
         raise AssertionError("an informer ends with its task")
-
-    async def _until_defined(self, resource: Resource, kind: str) -> None:
-        """Returns when the cluster knows the kind, or something is wrong that the informer will say."""
-        while True:
-            try:
-                await resource_of(self._client, api_version=f"{resource.group}/{resource.version}", kind=kind)
-            except NotFound:
-                await asyncio.sleep(LOOK_AGAIN_S)
-            except Unavailable:
-                await asyncio.sleep(RETRY_S)
-            except HBoxError:
-                return
-            else:
-                return
 
     def _read(self, kind: str, told: T, read: Callable[[T], NodeZones]) -> NodeZones | None:
         name = f"{kind} {told.metadata.name}"

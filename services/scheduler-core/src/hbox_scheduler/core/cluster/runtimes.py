@@ -61,7 +61,7 @@ class RunTimes:
 
     def __init__(self) -> None:
         self._histories: OrderedDict[Whose, _History] = OrderedDict()
-        self._unsaid: set[str] = set()  #: shards in which something was learned since it was said
+        self._pending: set[str] = set()  #: shards in which something was learned since it was published
         self.overrunning: Mapping[Whose, float] = {}  #: by how much those who run are over their walltimes, the worst of each
 
     def ended(self, queue: QueueName, namespace: str, ran_s: float, walltime_s: float | None) -> None:
@@ -70,30 +70,31 @@ class RunTimes:
             return
         for whose in ((queue, namespace), (queue, ""), _EVERYBODY):
             self._of(whose).add(ran_s)
-            self._unsaid.add(_shard(whose))
+            self._pending.add(_shard(whose))
         if walltime_s is not None:
             self._of((queue, namespace)).overruns.append(overrun(ran_s, walltime_s))
 
-    def take_unsaid(self) -> dict[str, tuple[RanFor, ...]]:
+    def take_pending(self) -> dict[str, tuple[RanFor, ...]]:
         """By shard, all that is known there, where something was learned since this was asked last."""
-        unsaid: dict[str, list[RanFor]] = {shard: [] for shard in sorted(self._unsaid)}
-        self._unsaid.clear()
-        for whose, known in self._histories.items() if unsaid else ():
-            if (shard := unsaid.get(_shard(whose))) is not None:
+        pending: dict[str, list[RanFor]] = {shard: [] for shard in sorted(self._pending)}
+        self._pending.clear()
+        for whose, known in self._histories.items() if pending else ():
+            if (shard := pending.get(_shard(whose))) is not None:
                 shard.append(RanFor(QueueName(whose[0]), whose[1], tuple(known.ran), tuple(known.overruns)))
-        return {shard: tuple(learned) for shard, learned in unsaid.items()}
+        return {shard: tuple(learned) for shard, learned in pending.items()}
 
     def put_back(self, shard: str) -> None:
-        """It could not be said."""
-        self._unsaid.add(shard)
+        """It could not be published."""
+        self._pending.add(shard)
 
     def take_in(self, learned: Iterable[RanFor]) -> None:
-        """What another learned, or this one before it was started anew, counts where it knows more. So does nothing of one's own words."""
-        for told in learned:
-            known = self._of((told.queue, told.namespace))
-            ran = [each for each in told.ran if isfinite(each) and each >= 0][-_KEPT:]
+        """What another scheduler published, or this one before it was started anew, counts where it has more run times than are known here. What this one has
+        published itself changes nothing."""
+        for one in learned:
+            known = self._of((one.queue, one.namespace))
+            ran = [each for each in one.ran if isfinite(each) and each >= 0][-_KEPT:]
             if len(ran) > len(known.ran):
-                known.replace(ran, [each for each in told.overruns if isfinite(each) and each >= 1])
+                known.replace(ran, [each for each in one.overruns if isfinite(each) and each >= 1])
 
     def believed_s(self, queue: QueueName, namespace: str, walltime_s: float) -> float:
         """How long at most a pod with this walltime runs, by how long those before it did."""
