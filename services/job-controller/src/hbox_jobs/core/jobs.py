@@ -37,7 +37,7 @@ FACTS_S = 0.1
 CONFIRMED_S = 0.25
 #: When a lazy one is due, those due so soon after it come along: each message costs every service behind us.
 COMPANY_S = 0.8 * LAZY_S
-#: So many pods of one job take those who read of them as long as a hundred jobs. Of one with a thousand a message comes once a second, and of any every 2 s.
+#: For each LARGE pods that a job has, LAZY_S passes between two lazy messages about it (1 s for 1,024 pods), and MAX_REST times LAZY_S (2 s) at most.
 LARGE = 256
 MAX_REST = 8
 MAX_ITEMS = 512
