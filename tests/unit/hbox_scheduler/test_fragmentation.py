@@ -72,5 +72,5 @@ def test_it_is_what_the_report_of_a_replay_counts(seed: int) -> None:
         taken = {slice.index for claim in here for slice in claim.slices}
         left = cpu * 1000 - sum(claim.requests["cpu"] for claim in here)
         free.append(FreeNode(left, "any", tuple(0 if index in taken else 1000 for index in range(8))))
-    found = fragmentation(simulation.scheduler.columns, simulation.scheduler._runner.mix())
+    found = fragmentation(simulation.scheduler.columns, simulation.scheduler._sessions.mix())
     assert found.fragments * 1000 == pytest.approx(fragmented_milli(free, mix))

@@ -61,6 +61,7 @@ from .placement.facts import ClusterFacts
 from .placement.fragmentation import Fragmentation, fragmentation
 from .placement.plans import Plans
 from .placement.runner import PLACE, SessionRunner
+from .placement.sessions import Sessions
 from .policy import Policy, policy_from
 from .protocol.inflight import InFlight, Verdicts
 from .protocol.limits import Limits, Proposals
@@ -146,7 +147,7 @@ class Scheduler:
         self.class_quotas = ClassQuotas()
         self._class_quotas_told: tuple[Index, Sequence[ClassQuota]] | None = None  #: that count once so much is known of claims
         self._unschedulable = UnschedulableJobs(
-            self.columns, self.views, self.queues, quota, lambda entry: self._runner.passes(entry, self.queues.all())
+            self.columns, self.views, self.queues, quota, lambda entry: self._runner.reserving.passes(entry, self.queues.all())
         )
         self._queue = SchedulingQueue(
             self.tasks,
@@ -168,21 +169,29 @@ class Scheduler:
         self._facts = ClusterFacts(demand=self._demand.cards, known_tree=self._tree)
         domains = PlanDomains(self._tree, self._facts.fabrics, heeded=lambda: self._runner.heeds_domains)
         plans = Plans(id, self.columns, self.bookings, self.limits.deadline_s, domains)
-        self._runner = SessionRunner(
+        self._sessions = Sessions(
             columns=self.columns,
             bookings=self.bookings,
             tasks=self.tasks,
             neighbours=neighbours,
             facts=self._facts,
-            conf=conf or replace(policy.conf, actions=PLACE),
-            policy=policy,
+            groups=self._groups,
             views=self.views,
             demand=self._queue.waiting,
             ask=ask,
+        )
+        self._runner = SessionRunner(
+            sessions=self._sessions,
+            columns=self.columns,
+            bookings=self.bookings,
+            neighbours=neighbours,
+            facts=self._facts,
             quota=quota,
-            groups=self._groups,
+            conf=conf or replace(policy.conf, actions=PLACE),
+            policy=policy,
         )
         context = SchedulerContext(
+            sessions=self._sessions,
             runner=self._runner,
             plans=plans,
             views=self.views,
@@ -383,7 +392,7 @@ class Scheduler:
                 booking.task, booking.gang = task, job.gang
                 self.bookings.note_domain(job)
                 learned.append(uid)
-        self._runner.mark_changed(learned)
+        self._sessions.mark_changed(learned)
         if self.epoch:  # all claims are known
             self._placed_before = {}
             self._preemptor.invalidate()
@@ -642,7 +651,7 @@ class Scheduler:
             self._demand.add(task.cards, len(spec.pods))
         self._reservations.add_new(entry)
         if sum(len(spec.pods) for spec in job.tasks) >= LARGE:
-            self._runner.prepare(entry)
+            self._sessions.prepare(entry)
 
     def _remove(self, entry: Entry) -> None:
         self._queue.remove(entry)
@@ -720,7 +729,7 @@ class Scheduler:
 
     def fragmentation(self) -> Fragmentation:
         """Of the idle cards, as they are."""
-        return fragmentation(self.columns, self._runner.mix())
+        return fragmentation(self.columns, self._sessions.mix())
 
     def defragmentation(self, wall: float) -> Defragmentation:
         """What would be moved for those who wait, each as if it were the only one, and whether that pays. Nothing is changed by it. `wall`: seconds since the

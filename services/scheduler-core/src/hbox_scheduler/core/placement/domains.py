@@ -18,7 +18,7 @@ from ..topology.known import KnownTree
 from ..topology.tree import Tree
 
 if TYPE_CHECKING:
-    from .runner import PodPlacement
+    from .outcomes import PodPlacement
 
 
 class PlanDomains:

@@ -16,7 +16,7 @@ from ..devices import layout_of
 from ..explain.reasons import Reasons
 from ..queueing.jobs import Entry
 from .domains import PlanDomains
-from .runner import JobPlacement, Move, PodPlacement
+from .outcomes import JobPlacement, Move, PodPlacement
 
 #: Of a node that was not described.
 _UNSEEN = Generation(0)

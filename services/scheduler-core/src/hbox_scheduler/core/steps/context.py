@@ -6,6 +6,7 @@ from ..cluster import Bookings
 from ..framework.views import Views
 from ..placement.plans import Plans
 from ..placement.runner import SessionRunner
+from ..placement.sessions import Sessions
 from ..protocol.inflight import InFlight
 from ..protocol.limits import Limits
 from ..queueing.schedulingqueue import SchedulingQueue
@@ -17,6 +18,7 @@ from ..quotas.queues import Queues
 class SchedulerContext:
     """Of one scheduler."""
 
+    sessions: Sessions
     runner: SessionRunner
     plans: Plans
     views: Views

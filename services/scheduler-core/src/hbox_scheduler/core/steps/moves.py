@@ -19,7 +19,7 @@ from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, PlanId, P
 from ..cluster import Booking, Columns
 from ..cluster.task import Task
 from ..devices import CardFit, pick, slices_of
-from ..placement.runner import JobPlacement, Move, PodPlacement
+from ..placement.outcomes import JobPlacement, Move, PodPlacement
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
 

@@ -14,7 +14,7 @@ from itertools import chain
 from hbox_common.events import Plan
 from hbox_common.model import JobId, PlanId, PodUid
 
-from ..placement.runner import JobPlacement
+from ..placement.outcomes import JobPlacement
 
 
 @dataclass(slots=True)

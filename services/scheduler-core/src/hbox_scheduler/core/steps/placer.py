@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from hbox_common.events import JobVerdict, Plan
 from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName
 
+from ..placement.outcomes import Placed, Unplaced, Untried
 from ..placement.plans import verdict_of
-from ..placement.runner import Placed, Unplaced, Untried
 from ..queueing.backoff import Backoff
 from ..queueing.equivalence import EquivalenceClasses
 from ..queueing.jobs import Entry, JobState
@@ -45,6 +45,7 @@ class Placer:
     """`neighbours`: pods with constraints about other pods, and pods that such constraints select."""
 
     def __init__(self, context: SchedulerContext, *, neighbours: dict[PodUid, Neighbour]) -> None:
+        self._sessions = context.sessions
         self._runner = context.runner
         self._neighbours = neighbours
         self._plans = context.plans
@@ -60,7 +61,7 @@ class Placer:
             context.queue.entries,
             neighbours,
             every_s=context.limits.verdict_every_s,
-            reserves_from=lambda: context.runner.reserves_from,
+            reserves_from=lambda: context.runner.reserving.reserves_from,
         )
         self._tried: set[JobId] = set()  #: in this cycle, without success
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
@@ -75,7 +76,7 @@ class Placer:
             if (job := self._classes.of_pod(neighbour.uid)) is not None:
                 self.revised(job)
             self._neighbours[neighbour.uid] = neighbour
-            self._runner.mark_changed((neighbour.uid,))
+            self._sessions.mark_changed((neighbour.uid,))
             self._changes += 1
         if len(self._neighbours) > NEIGHBOURS_KEPT:
             self._forget_gone()

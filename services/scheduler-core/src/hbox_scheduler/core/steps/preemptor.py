@@ -13,7 +13,7 @@ from hbox_common.model import ClaimId, Index, JobId, PlanId, PodUid, QueueName
 
 from ..cluster import Booking
 from ..devices import PodSlices
-from ..placement.runner import JobPlacement, PodPlacement
+from ..placement.outcomes import JobPlacement, PodPlacement
 from ..queueing.backoff import Backoff
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
@@ -78,7 +78,7 @@ class Preemptor:
         if (nomination := self.nominations.get(job)) is not None:
             self._give_up(nomination)
         self._candidates.pop(job, None)
-        self._runner.forget_moves(job)
+        self._runner.moves.forget(job)
 
     def pod_left(self, pod: PodUid) -> None:
         """A pod's booking is gone: a nomination may have waited for it."""
@@ -104,11 +104,11 @@ class Preemptor:
             self.nominations.drop(plan.job)
             self._moves.cancel(plan.id)
             if plan.moves is not None:
-                self._runner.withdraw_moved(plan.id)
+                self._runner.moves.withdraw(plan.id)
 
     def moves_paused(self, why: str, now: float) -> None:
         """The ledger has nobody move now: it is not asked again for a minute."""
-        self._runner.hold_moves(why)
+        self._runner.moves.hold(why)
         self._moves_paused_until = now + MOVES_PAUSED_S
 
     def take_over(self, held: HeldNomination, now: float) -> None:
@@ -163,7 +163,7 @@ class Preemptor:
         self.activated = False
         if self._moves_paused_until is not None and now >= self._moves_paused_until:
             self._moves_paused_until = None
-            self._runner.hold_moves("")
+            self._runner.moves.hold("")
             self.invalidate()
         if self._unprotected_at is not None and now >= self._unprotected_at:
             self._unprotected_at = None
@@ -192,14 +192,14 @@ class Preemptor:
         self._tried_at = (index, len(self._candidates))
         soonest = self._bookings.next_unprotected(wall) if self._candidates else None
         self._unprotected_at = None if soonest is None else now + soonest - wall
-        if self._candidates and self._runner.refuses_moves:
+        if self._candidates and self._runner.moves.refused:
             again = now + MOVES_AGAIN_S
             self._unprotected_at = again if self._unprotected_at is None else min(self._unprotected_at, again)
-        for entry in self._runner.reworded:
+        for entry in self._runner.moves.reworded:
             if entry.state is JobState.UNSCHEDULABLE:  # it says so when it is tried next
                 self._queue.activate(entry)
                 self.activated = True
-        self._runner.reworded.clear()
+        self._runner.moves.reworded.clear()
         self._backoff.record(now, success=bool(plans))
         return plans
 
@@ -279,7 +279,7 @@ class Preemptor:
         self.nominations.put(Nomination(plan.id, entry.job.id, pods, placement, victims, until))
         self._moves.put(plan.id, placement.moves)
         if placement.moves:
-            self._runner.note_moved(plan.id, len(placement.moves))
+            self._runner.moves.note_made(plan.id, len(placement.moves))
         self._flights.open(plan, now)
         return plan
 

@@ -30,7 +30,7 @@ class Reservations:
     """Those in force are the columns' and the runner's; here is who may get one, and when to look again."""
 
     def __init__(self, context: SchedulerContext, *, nominations: Nominations) -> None:
-        self._runner = context.runner
+        self._reserving = context.runner.reserving
         self._bookings = context.bookings
         self._columns = context.plans.columns
         self._queues = context.queues
@@ -46,25 +46,25 @@ class Reservations:
 
     def add(self, entry: Entry) -> None:
         """A job found no place: it may be a large one."""
-        if self._runner.reserves and self._runner.is_large(entry):
+        if self._reserving.reserves and self._reserving.is_large(entry):
             self._candidates[entry.job.id] = None
 
     def add_new(self, entry: Entry) -> None:
         """A job is new here. It may have waited for long already: where this process is new, its nodes are set aside before others are tried."""
-        if self._runner.reserves:
+        if self._reserving.reserves:
             self._new.append(entry)
 
     def reset(self) -> None:
         """Another policy: what it sets aside is found before anybody is tried."""
         self._candidates.clear()
-        self._new = list(self._queue.entries.values()) if self._runner.reserves else []
+        self._new = list(self._queue.entries.values()) if self._reserving.reserves else []
         self._made_for = set()
-        self._runner.unreserve()
+        self._reserving.unreserve()
 
     def pod_ended(self, claim: Claim | None, wall: float) -> None:
         """A claim ended: how long its pod ran is remembered, unless others had it leave, or it was never seen to run."""
         if claim is not None and claim.state is ClaimState.POSTED and claim.pod_uid not in self._nominations:
-            self._runner.learn_run_time(claim, wall)
+            self._reserving.learn_run_time(claim, wall)
 
     def next_at(self) -> list[float]:
         """When `run` has something next."""
@@ -73,7 +73,7 @@ class Reservations:
     def run(self, now: float, wall: float) -> None:
         """Make them anew, where it is time."""
         self._add_due(wall)
-        if not (self._candidates or self._runner.reservations):
+        if not (self._candidates or self._reserving.reservations):
             self._wake_at = None
             return
         entries = self._queue.entries
@@ -83,7 +83,7 @@ class Reservations:
         due: list[tuple[float, Entry]] = []
         later: list[tuple[float, Entry]] = []
         for job in self._candidates:
-            left = self._runner.due_in_s(entries[job], wall)
+            left = self._reserving.due_in_s(entries[job], wall)
             (due if left <= 0 else later).append((left, entries[job]))
         first = min((now + left for left, _ in later), default=None)
         chosen = {entry.job.id: entry for _, entry in sorted(due, key=lambda item: item[1].order)[: self._limits.session_jobs]}
@@ -97,16 +97,16 @@ class Reservations:
         """Whether somebody came or went, room came on reserved nodes, or some time has passed."""
         if jobs != self._made_for or (jobs and now >= self._made_at + self._every_s()):
             return True
-        if not self._runner.reservations or self._columns.risen.end == self._risen:
+        if not self._reserving.reservations or self._columns.risen.end == self._risen:
             return False
         rows = self._columns.risen.since(self._risen)
         self._risen = self._columns.risen.end
         return rows is None or bool(self._columns.reserved[rows].any())
 
     def _make(self, entries: Collection[Entry], wall: float) -> None:
-        before = {one.gang: one for one in self._runner.reservations}
-        made = self._runner.make_reservations(tuple(entries), self._queues.all(), self._nominations)
-        for one in self._runner.reservations:
+        before = {one.gang: one for one in self._reserving.reservations}
+        made = self._reserving.make(tuple(entries), self._queues.all(), self._nominations)
+        for one in self._reserving.reservations:
             if (known := before.get(one.gang)) is not None and _opens(known, one):
                 self._columns.risen.extend(np.flatnonzero(one.rows).tolist())
         self._risen = self._columns.risen.end
@@ -118,7 +118,7 @@ class Reservations:
     def _add_due(self, wall: float) -> None:
         new, self._new = self._new, []
         for entry in new:
-            if self._runner.due_in_s(entry, wall) <= 0 and entry.state in _WAITS:
+            if self._reserving.due_in_s(entry, wall) <= 0 and entry.state in _WAITS:
                 entry.update_pending(self._bookings)
                 self.add(entry)
 

@@ -1,0 +1,128 @@
+"""What the policy's plugin `reservation` says: who is a large gang, which nodes are set aside for it, and who may pass."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hbox_common.model import Claim, Neighbour, PodUid, QueueTree
+
+from ..cluster import Bookings, Columns
+from ..cluster.reservations import Reservation
+from ..framework.conf import Conf
+from ..plugins.reservation import ReservationPlugin
+from ..plugins.walltimes import bound_of, walltime_in
+from ..policy.registry import plugins_of
+from ..queueing.jobs import Entry
+from .entitlement import may_reclaim
+from .facts import ClusterFacts
+from .gangs import waiting_id
+from .sessions import Sessions
+
+
+class Reserving:
+    """Makes reservations in sessions. Those in force stand among the cluster's facts."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        columns: Columns,
+        bookings: Bookings,
+        neighbours: Mapping[PodUid, Neighbour],
+        facts: ClusterFacts,
+    ) -> None:
+        self._sessions = sessions
+        self._columns = columns
+        self._bookings = bookings
+        self._neighbours = neighbours
+        self._facts = facts
+        self._plugin: ReservationPlugin | None = None
+
+    def follow(self, conf: Conf) -> None:
+        """The policy from the next session on, as the ledger judges it."""
+        self._plugin = next((one for tier in plugins_of(conf) for one in tier if isinstance(one, ReservationPlugin)), None)
+        self._conf = replace(conf, actions=())
+
+    @property
+    def reserves(self) -> bool:
+        """Whether large gangs may have nodes set aside for them."""
+        return self._plugin is not None
+
+    @property
+    def reserves_from(self) -> int | None:
+        """Gangs that start with so many pods may have nodes set aside for them; None: nobody."""
+        return self._plugin.large.members if self._plugin is not None else None
+
+    @property
+    def reservations(self) -> Sequence[Reservation]:
+        """In force."""
+        return self._facts.reservations
+
+    def is_large(self, entry: Entry) -> bool:
+        """Whether the job's pods that wait are a large gang, to the policy. By all that have to start together, of whichever shapes."""
+        if self._plugin is None or not entry.pending:
+            return False
+        left, needs = max(entry.need, 1), []
+        if sum(len(pods) for _, pods in entry.pending) < left:
+            return False
+        for task, pods in entry.pending:
+            needs.append((task, len(pods) if len(entry.pending) > 1 else min(left, len(pods))))
+        return self._plugin.large.among(self._columns, needs)
+
+    def due_in_s(self, entry: Entry, wall: float) -> float:
+        """How long the job has still to wait before nodes are set aside for it; 0 or less: it has waited for long enough."""
+        assert self._plugin is not None
+        return self._plugin.after_s - (wall - entry.job.created_at)
+
+    def make(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[tuple[Entry, Reservation]]:
+        """Set nodes aside for these jobs, as far as the policy does so, and for no others. Returns for whom, and what."""
+        for entry in entries:
+            entry.update_pending(self._bookings)
+        entries = [entry for entry in entries if entry.pending and not entry.problem()]
+        if not entries:
+            self.unreserve()
+            return []
+        with self._sessions.open(self._conf, entries, queues, leaving, reserving=True) as (session, gangs):
+            made = {one.gang: one for one in session.reservations}
+            self._facts.reservations = tuple(session.reservations)
+            return [(entry, made[gang.id]) for gang, entry in gangs.items() if gang.id in made]
+
+    def passes(self, entry: Entry, queues: QueueTree) -> int:
+        """The bits of the reservations that the job may pass now, by its first pods."""
+        facts = self._facts
+        if not facts.reservations or not entry.pending:
+            return 0
+        if entry.offline:
+            return sum(one.bit for one in facts.reservations)
+        job, task, spec = entry.job, entry.pending[0][0], entry.job.tasks[0]
+        rules = queues.get(job.queue)
+        written = walltime_in(spec.annotations, job.annotations, rules.annotations if rules is not None else {})
+
+        def ends(sure: bool) -> float:
+            return facts.now + bound_of(written, job.queue, job.namespace, facts.run_times, sure=sure)
+
+        return sum(
+            one.bit
+            for one in facts.reservations
+            if one.passed(
+                waiting_id(job.id),
+                job.queue,
+                job.priority,
+                ends=ends,
+                entitled=lambda: may_reclaim(task, queues, job.queue, self._columns.pools_there()),
+                now=facts.now,
+            )
+        )
+
+    def unreserve(self) -> None:
+        """Nothing is set aside for anybody."""
+        self._facts.reservations = ()
+        self._columns.reserve(np.zeros(self._columns.size, dtype=np.int64))
+
+    def learn_run_time(self, claim: Claim, wall: float) -> None:
+        """The pod of this claim has ended."""
+        neighbour = self._neighbours.get(claim.pod_uid)
+        started = neighbour.started_at if neighbour is not None and neighbour.started_at is not None else claim.claimed_at
+        queue = self._bookings.queues.get(claim.queue)
+        notes = (neighbour.annotations if neighbour is not None else {}, queue.annotations if queue is not None else {})
+        self._facts.run_times.ended(claim.queue, claim.namespace, wall - started, walltime_in(*notes))

@@ -1,0 +1,253 @@
+"""Sessions over the service's own columns, with the ledger's claims as their members.
+
+What a session did to the columns is taken back when it closes, but the places that it gives: these are the scheduler's to book and to propose.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+
+from hbox_common.model import JobId, Neighbour, PodUid, QueueName, QueueTree
+from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
+
+from ..cluster import Bookings, Columns
+from ..cluster.entities import Gang, Member, Status
+from ..cluster.running import Kind
+from ..cluster.snapshot import Cluster
+from ..cluster.task import Task, Tasks
+from ..framework import GroupPhase, Session
+from ..framework.conf import Conf
+from ..framework.external import Ask, nobody
+from ..framework.views import Views
+from ..plugins.fairshare import usage_weight
+from ..plugins.nodeorder import NodeOrder
+from ..policy.batches import in_the_way
+from ..policy.policy import Policy
+from ..policy.registry import plugins_of
+from ..queueing.groups import Groups
+from ..queueing.jobs import Entry, Waiting
+from .facts import ClusterFacts
+from .gangs import WaitingGangs, join
+from .queueinfos import QueueInfos
+from .running import RunningJobs, vector_of
+
+#: Plugins by which what queues may have depends on what others ask for.
+_SHARES_BY_DEMAND = frozenset({"proportion"})
+
+
+class Sessions:
+    """Opens them. `neighbours`: what is known of pods that have to do with others."""
+
+    def __init__(
+        self,
+        *,
+        columns: Columns,
+        bookings: Bookings,
+        tasks: Tasks,
+        neighbours: Mapping[PodUid, Neighbour],
+        facts: ClusterFacts,
+        groups: Groups,
+        views: Views,
+        demand: Mapping[Waiting, int],
+        ask: Ask = nobody,
+    ) -> None:
+        """`views`: of the policy that is followed; `demand`: pods that wait, as they are when asked; `ask`: how the policy's plugins ask others."""
+        self._columns = columns
+        self._bookings = bookings
+        self._facts = facts
+        self._groups = groups
+        self._views = views
+        self._demand = demand
+        self._ask = ask
+        self._running = RunningJobs(columns, bookings, tasks, neighbours, groups)
+        self._waiting = WaitingGangs(columns, groups, neighbours)
+        self._kinds: dict[Waiting, Kind] = {}
+        self._kinds_size = 0
+        self._queue_infos = QueueInfos()
+
+    def follow(self, conf: Conf, policy: Policy) -> None:
+        """The policy from the next session on."""
+        self._learned = policy.learned
+        self.by_shape = not in_the_way(conf)  #: whether equal pods are equal to the policy
+        names = {plugin.name for plugin in conf.plugins}
+        self.shares_by_use = (
+            not names & _SHARES_BY_DEMAND
+        )  #: whether what queues may have changes with their rules and what they have alone
+        self._by_demand = not self.shares_by_use or usage_weight(conf) > 0  #: whether what waits elsewhere counts in a session
+        self._waiting.reads_images = any(
+            isinstance(one, NodeOrder) and one.reads_images for tier in plugins_of(conf) for one in tier
+        )
+
+    def prepare(self, entry: Entry) -> None:
+        """Make the job's gang now, not when its turn comes."""
+        entry.update_pending(self._bookings)
+        if entry.pending:
+            self._waiting.of(entry)
+
+    def mark_changed(self, pods: Iterable[PodUid]) -> None:
+        """These pods changed otherwise than by their bookings."""
+        self._running.mark_changed(pods)
+
+    def mix(self) -> Iterator[tuple[Task, int]]:
+        """What pods ask for that run, and that wait, and how many do."""
+        for kind, count in self._running.current().alike():
+            yield kind.task, count
+        for (_, task), count in self._demand.items():
+            yield task, count
+
+    @contextmanager
+    def open(
+        self,
+        conf: Conf,
+        entries: Sequence[Entry],
+        queues: QueueTree,
+        leaving: Iterable[PodUid],
+        *,
+        whole: bool = False,
+        with_groups: bool = False,
+        reserving: bool = False,
+        represented: Mapping[JobId, Sequence[float]] = MappingProxyType({}),
+        outside: Collection[QueueName] = (),
+        most: int | None = None,
+        most_failures: int | None = None,
+    ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
+        """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
+        those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not.
+        `reserving`: reservations are made anew, for jobs of it."""
+        running = self._running.current()
+        joining = [entry.job.id for entry in entries if entry.job.bound or entry.held]
+        before = {gang.id: gang for gang in self._running.lend(joining)}
+        goes = set(leaving)
+        others = self._running.lend_with(goes)
+        gone = [
+            member for gang in (*before.values(), *others) for member in gang.members if member.uid in goes and _runs(member)
+        ]
+        preemptors: dict[Gang, Entry] = {}
+        for entry in entries:
+            gang = self._waiting.of(entry)
+            gang.represented = represented.get(entry.job.id, ())
+            if (own := before.get(entry.job.id)) is not None:
+                join(gang, own, entry, settled=not whole)
+                if gang.phase is GroupPhase.PENDING:
+                    gang.phase = GroupPhase.INQUEUE  # a gang that runs was admitted
+            preemptors[gang] = entry
+        gangs = [*others, *preemptors]
+        if with_groups:
+            there = {*running.jobs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
+            gangs += self._groups.without_pods(there)
+        named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.alike()}
+        facts = self._facts
+        known = self._queue_infos.of(queues, named, facts.recent_cards)
+        with self._gone(gone, preempting=whole):
+            session = Session(
+                columns=self._columns,
+                cluster=Cluster(
+                    gangs,
+                    known,
+                    facts.hypernodes,
+                    old_domains=facts.fabrics.old,
+                    degraded=facts.fabrics.degraded,
+                    quotas=facts.quotas,
+                    namespace_labels=facts.namespace_labels,
+                    card_books=self._bookings.card_quotas,
+                    lending=self._bookings.lending,
+                    limited_by_guarantees=self._bookings.limited_by_guarantees,
+                    priority_classes=facts.priority_classes,
+                    images=facts.images,
+                    usage=facts.usage,
+                    running=running,
+                    demand=facts.demand,
+                    budgets=facts.budgets,
+                    may_not_leave=facts.may_not_leave,
+                    waiting=self._waiting_kinds()
+                    if self._by_demand or any(OVER_QUOTA_WEIGHT in one.annotations for one in known)
+                    else (),
+                    outside=outside,
+                    most=most,
+                    most_failures=most_failures,
+                    reservations=None if reserving else facts.reservations,
+                    reserved_before=facts.reservations,
+                    run_times=facts.run_times,
+                    recent_moves=facts.recent_moves,
+                    moves_held=facts.moves_held,
+                    move_words=facts.move_words,
+                ),
+                conf=conf,
+                tiers=plugins_of(conf),
+                now=facts.now,
+                ask=self._ask,
+                learned=self._learned,
+                views=self._views if self.by_shape else None,
+                known_tree=facts.known_tree,
+            )
+            given: Collection[Member] = ()
+            try:
+                yield session, preemptors
+                given = session.outcome.bindings
+            finally:
+                self._undo(session, preemptors, given)
+                session.close()
+
+    @contextmanager
+    def _gone(self, members: Sequence[Member], *, preempting: bool) -> Iterator[None]:
+        """Their places count as left; `preempting`: also where others are guaranteed what they hold."""
+        for member in members:
+            member.status = Status.RELEASING
+            self._columns.depart(member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id)
+        leaving = self._bookings.held(member.uid for member in members) if preempting else ()
+        try:
+            with self._bookings.lending.beside((), leaving=leaving):
+                yield
+        finally:
+            for member in members:
+                self._columns.depart(
+                    member.row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id
+                )
+
+    def _undo(self, session: Session, gangs: Mapping[Gang, Entry], given: Collection[Member]) -> None:
+        """Take what the session did off the columns again, but what is given."""
+        for eviction in session.outcome.evictions:
+            member = eviction.member
+            if member.status is Status.PIPELINED:  # to another place
+                self._columns.depart(
+                    member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id
+                )
+            self._columns.depart(
+                eviction.row, member.task.requests, eviction.slices, -1, aligned=member.task.aligned, pod=member.id
+            )
+            self._running.mark_changed((eviction.member.uid,))
+        kept = {*given, *(eviction.member for eviction in session.outcome.evictions)}
+        for gang, entry in gangs.items():
+            if gang.kinds and not gang.holding and not gang.waiting:
+                continue  # as it was
+            entry.gang = None
+            if gang.kinds and gang.holding == len(gang.members) and gang.members[0] in kept:
+                continue
+            for member in gang.members:
+                if member in kept:
+                    continue
+                if member.status is Status.PIPELINED:
+                    self._columns.depart(
+                        member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id
+                    )
+                elif member.status is Status.ALLOCATED:
+                    self._columns.undo(member.row, member.task.requests, member.slices, aligned=member.task.aligned)
+
+    def _waiting_kinds(self) -> list[tuple[Kind, int]]:
+        """All that waits, by queue and shape."""
+        known, size = self._kinds, len(self._columns.allocatable)
+        if self._kinds_size != size or len(known) > 4 * len(self._demand) + 1024:
+            known.clear()
+            self._kinds_size = size
+        found = []
+        for key, count in self._demand.items():
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = Kind(*key, vector_of(key[1], self._columns), True, False, ())
+            found.append((kind, count))
+        return found
+
+
+def _runs(member: Member) -> bool:
+    """Whether the ledger says that it has its place: what is only hoped for does not leave."""
+    return member.status is Status.RUNNING
