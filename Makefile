@@ -106,7 +106,7 @@ LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --qu
 
 lock: $(UV) ## requirements*.lock and image/*.lock anew, from all pyproject.toml files
 	@$(UV) $(LOCK) --group dev $(addsuffix /pyproject.toml,$(PACKAGES)) pyproject.toml --output-file requirements.lock
-	@$(UV) $(LOCK) --constraint requirements.lock $(addsuffix /pyproject.toml,$(PACKAGES)) --output-file image/requirements.lock
+	@$(UV) $(LOCK) --constraint requirements.lock --extra nvml $(addsuffix /pyproject.toml,$(PACKAGES)) --output-file image/requirements.lock
 	@printf 'uv-build>=0.9\ncyclonedx-bom\n' | $(UV) $(LOCK) --no-build - --output-file image/build.lock
 	@echo 'pip-audit' | $(UV) $(LOCK) --no-build - --output-file image/audit.lock
 	@echo 'uv>=0.9,<1' | $(UV) $(LOCK) - --output-file requirements-uv.lock

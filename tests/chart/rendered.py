@@ -39,6 +39,12 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "nats.tls.secret=broker-tls",
         "nats.tls.clientSecret=services-tls",
     ),
+    "NVML": (
+        "services.node-agent.enabled=true",
+        "services.node-agent.nvml.enabled=true",
+        "services.node-agent.nvml.runtimeClassName=nvidia",
+        "services.node-agent.nvml.folder=/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+    ),
     "readers": ("nats.readers.slurm={batch}", "nats.readers.grafana={ml,vision}"),
     "another nats-server": ("nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
     "fabric": (

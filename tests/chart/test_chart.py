@@ -90,6 +90,27 @@ def test_agents_are_root_on_their_node_and_have_nothing_else() -> None:
     assert not [who for who, _, _ in pods("default") if who == AGENT], "a namespace has to allow it"
 
 
+def test_agents_see_nvidias_cards_only_where_that_is_said() -> None:
+    [[_, _, plain]] = [found for found in pods("node agents") if found[0] == AGENT]
+    assert "runtimeClassName" not in plain
+    assert not [e for e in plain["containers"][0]["env"] if e["name"].startswith("NVIDIA")]
+    [[_, _, spec]] = [found for found in pods("NVML") if found[0] == AGENT]
+    [container] = spec["containers"]
+    env = {e["name"]: e.get("value") for e in container["env"]}
+    assert (spec["runtimeClassName"], env["NVIDIA_VISIBLE_DEVICES"], env["NVIDIA_DRIVER_CAPABILITIES"]) == (
+        "nvidia",
+        "all",
+        "utility",
+    )
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    [library] = [volume["hostPath"]["path"] for volume in spec["volumes"] if volume["name"] == "nvml"]
+    assert library == "/run/nvidia/driver/usr/lib/x86_64-linux-gnu"
+    assert {"name": "nvml", "mountPath": "/host/nvml", "readOnly": True} in container["volumeMounts"]
+    [settings] = [one for one in of("NVML", "ConfigMap") if one["metadata"]["name"] == "hbox-settings"]
+    said = yaml.safe_load(settings["data"]["hbox.yaml"])["node-agent"]
+    assert (said["nvml"], said["nvml_library"]) == (True, "/host/nvml")
+
+
 def test_only_the_collector_reaches_ufm_and_has_its_credentials() -> None:
     having = {}
     for deployment in of("fabric", "Deployment"):

@@ -113,16 +113,19 @@ from hbox_common.model import (
     KubeletRules,
     Match,
     MatchOperator,
+    MigInstance,
     Neighbour,
     NodeDevices,
     NodeName,
     NodeNuma,
+    NodeNvml,
     NodeRest,
     NodeState,
     NodeTerm,
     NodeUsage,
     NodeZones,
     NumaZone,
+    NvmlCard,
     PciDevice,
     PciKind,
     PlanId,
@@ -269,10 +272,20 @@ _devices = NodeDevices(_NODE, 1_700_000_000.5, (_ids,), "1-95", (_holds,), 1, "t
 _rules = KubeletRules(
     "static", {"full-pcpus-only": "true"}, "Static", "restricted", "pod", {"prefer-closest-numa-nodes": "true"}, "0,48"
 )
+_nvml = NodeNvml(
+    "550.54.15",
+    (
+        NvmlCard(
+            0, "GPU-0", "0000:18:00.0", "NVIDIA H200", 144_384, 0, "on", True, (MigInstance("MIG-0", "1g.5gb"),), {"switch": 17}, (4,),
+            "abab.7", "completed", "on", True, True, True, True, ("memory: unknown error",),
+        ),
+    ),
+    "no answer within 30 s",
+)  # fmt: skip
 _numa = NodeNuma(
     _NODE, 1_700_000_000.5, (NumaZone(0, "0-47", 2**20, (10, 21)), NumaZone(1, "48-95", 2**20, (21, 10))), 2, 2,
     (PciDevice("0000:18:00.0", PciKind.CARD, 0, "", "0x10de"), PciDevice("", PciKind.HCA, 1, "mlx5_0")),
-    _rules, "static", "Static", 40, True, ("sockets: none",), True,
+    _rules, "static", "Static", 40, True, ("sockets: none",), True, _nvml,
 )  # fmt: skip
 
 _zones = NodeZones(

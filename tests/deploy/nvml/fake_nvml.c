@@ -1,12 +1,24 @@
-// NVIDIA's management library with cards that are not there, as far as HAMi's device plugin asks it: FAKE_GPUS A100s with 40 GB, which can be divided.
+// NVIDIA's management library with cards that are not there, as far as HAMi's device plugin and node-agent ask it: FAKE_GPUS A100s with 40 GB, which can be
+// divided.
 //
-// nvml.h is that of the Go module github.com/NVIDIA/go-nvml, in the version that HAMi's go.mod names:
+//     cc -shared -fPIC -o DIR/libnvidia-ml.so.1 fake_nvml.c
+//
+// For HAMi's plugin (seen with HAMi 4707fb0 and go-nvml v0.13.3-1):
 //
 //     git clone https://github.com/Project-HAMi/HAMi && cd HAMi && go build -o DIR/device-plugin ./cmd/device-plugin/nvidia
-//     cc -shared -fPIC -I "$(go list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml" -o DIR/libnvidia-ml.so.1 fake_nvml.c
-//     HBOX_HAMI_PLUGIN=DIR make test-deploy        (seen with HAMi 4707fb0 and go-nvml v0.13.3-1)
+//     HBOX_HAMI_PLUGIN=DIR make test-deploy
+//
+// FAKE_NVML names a file by which it answers otherwise. A line is a call, a card and a link, `*` for any of either, and what comes of it; the first that fits
+// counts:
+//
+//     nvmlDeviceGetName 3 * =NVIDIA H200       the answer; of numbers, in decimals
+//     nvmlDeviceGetUUID 2 * 15                 an error of NVML's: the card is lost
+//     nvmlInit_v2 * * hang                     a call that never comes back
+//     nvmlDeviceGetCount_v2 * * crash          one that ends its caller
+//     mig 1 * =0:0,2:4                         the card is divided: profile:start, as by nvmlDeviceCreateGpuInstanceWithPlacement
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include "nvml.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +43,41 @@ static const struct {
 };
 enum { PROFILES = sizeof profiles / sizeof *profiles };
 
+static char script[65536];
+enum { ANY = -1 };
+
+// What the file says of a call: "" where it says nothing.
+static const char *told(const char *call, int card, int link) {
+    static char outcome[512];
+    char name[64], own[16], its[16], line[1024];
+    for (const char *at = script; *at;) {
+        const char *end = strchr(at, '\n');
+        size_t length = end ? (size_t)(end - at) : strlen(at);
+        snprintf(line, sizeof line, "%.*s", (int)(length < sizeof line ? length : sizeof line - 1), at);
+        at += length + (end != NULL);
+        *outcome = 0;
+        if (sscanf(line, "%63s %15s %15s %511[^\n]", name, own, its, outcome) != 4 || strcmp(name, call)) continue;
+        if ((strcmp(own, "*") && atoi(own) != card) || (strcmp(its, "*") && atoi(its) != link)) continue;
+        return outcome;
+    }
+    return "";
+}
+static nvmlReturn_t outcome(const char *told) {
+    if (!strcmp(told, "hang")) for (;;) pause();
+    if (!strcmp(told, "crash")) raise(SIGSEGV);
+    return *told && *told != '=' ? (nvmlReturn_t)atoi(told) : NVML_SUCCESS;
+}
+static long number(const char *told, long otherwise) { return *told == '=' ? atol(told + 1) : otherwise; }
+
+// `told` for the body of a call, which ends here where the file says an error.
+#define ASKED(card, link) \
+    const char *told_ = told(__func__, card, link); \
+    if (outcome(told_)) return outcome(told_)
+#define ANSWER(otherwise) number(told_, otherwise)
+
 static unsigned count(void) {
-    const char *told = getenv("FAKE_GPUS");
-    return told ? (unsigned)atoi(told) % (CARDS + 1) : 4;
+    const char *gpus = getenv("FAKE_GPUS");
+    return gpus ? (unsigned)atoi(gpus) % (CARDS + 1) : 4;
 }
 static int is_part(nvmlDevice_t d) { return (char *)d.handle >= (char *)parts && (char *)d.handle < (char *)parts + sizeof parts; }
 static part *part_of(void *handle) { return (part *)handle; }
@@ -41,8 +85,17 @@ static unsigned card(nvmlDevice_t d) { return is_part(d) ? part_of(d.handle)->ca
 static void uuid_of(unsigned i, char *out, unsigned n) { snprintf(out, n, "GPU-%08x-0000-4000-8000-000000000000", i); }
 static nvmlReturn_t none(unsigned *n) { *n = 0; return NVML_SUCCESS; }
 
-nvmlReturn_t nvmlInit_v2(void) { return NVML_SUCCESS; }
-nvmlReturn_t nvmlInitWithFlags(unsigned flags) { return NVML_SUCCESS; }
+static void divide(void);
+
+nvmlReturn_t nvmlInit_v2(void) {
+    const char *path = getenv("FAKE_NVML");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    script[file ? fread(script, 1, sizeof script - 1, file) : 0] = 0;
+    if (file) fclose(file), divide();
+    ASKED(ANY, ANY);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlInitWithFlags(unsigned flags) { return nvmlInit_v2(); }
 nvmlReturn_t nvmlShutdown(void) { return NVML_SUCCESS; }
 const char *nvmlErrorString(nvmlReturn_t r) { return r == NVML_SUCCESS ? "success" : "the library without cards says no"; }
 nvmlReturn_t nvmlSystemGetDriverVersion(char *v, unsigned n) { snprintf(v, n, "550.54.15"); return NVML_SUCCESS; }
@@ -50,8 +103,13 @@ nvmlReturn_t nvmlSystemGetNVMLVersion(char *v, unsigned n) { snprintf(v, n, "12.
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *v) { *v = 12040; return NVML_SUCCESS; }
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *v) { *v = 12040; return NVML_SUCCESS; }
 
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *n) { *n = count(); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *n) {
+    ASKED(ANY, ANY);
+    *n = (unsigned)ANSWER(count());
+    return NVML_SUCCESS;
+}
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned i, nvmlDevice_t *d) {
+    ASKED((int)i, ANY);
     if (i >= count()) return NVML_ERROR_INVALID_ARGUMENT;
     d->handle = (void *)(cards + i);
     return NVML_SUCCESS;
@@ -65,7 +123,10 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *d) {
     return NVML_ERROR_NOT_FOUND;
 }
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t d, char *out, unsigned n) {
-    if (is_part(d)) {
+    ASKED((int)card(d), ANY);
+    if (*told_) {
+        snprintf(out, n, "%s", told_ + 1);
+    } else if (is_part(d)) {
         part *p = part_of(d.handle);
         snprintf(out, n, "MIG-%08x-%04x-4000-8000-%012x", p->card, p->profile, p->start);
     } else {
@@ -75,9 +136,15 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t d, char *out, unsigned n) {
 }
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t d, unsigned *i) { *i = card(d); return NVML_SUCCESS; }
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t d, unsigned *i) { *i = card(d); return NVML_SUCCESS; }
-nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *out, unsigned n) { snprintf(out, n, "NVIDIA A100-SXM4-40GB"); return NVML_SUCCESS; }
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *out, unsigned n) {
+    static const char *const sizes[] = {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"};
+    ASKED((int)card(d), ANY);
+    snprintf(out, n, "%s%s%s", *told_ ? told_ + 1 : "NVIDIA A100-SXM4-40GB", is_part(d) ? " MIG " : "", is_part(d) ? sizes[part_of(d.handle)->profile] : "");
+    return NVML_SUCCESS;
+}
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *m) {
-    m->total = m->free = (unsigned long long)MEMORY_MB << 20;
+    ASKED((int)card(d), ANY);
+    m->total = m->free = (unsigned long long)ANSWER(MEMORY_MB) << 20;
     m->used = 0;
     return NVML_SUCCESS;
 }
@@ -86,12 +153,17 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t d, nvmlMemory_v2_t *m) {
     m->used = m->reserved = 0;
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t d, nvmlPciInfo_t *p) {
+static void address_of(unsigned i, const char *told, nvmlPciInfo_t *p) {
     memset(p, 0, sizeof *p);
-    p->bus = card(d) + 1;
+    p->bus = i + 1;
     p->pciDeviceId = 0x20B010DE;
     snprintf(p->busId, sizeof p->busId, "00000000:%02X:00.0", p->bus);
     snprintf(p->busIdLegacy, sizeof p->busIdLegacy, "0000:%02X:00.0", p->bus);
+    if (*told) snprintf(p->busId, sizeof p->busId, "%s", told + 1);
+}
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t d, nvmlPciInfo_t *p) {
+    ASKED((int)card(d), ANY);
+    address_of(card(d), told_, p);
     return NVML_SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, int *minor) { *major = 8; *minor = 0; return NVML_SUCCESS; }
@@ -101,7 +173,58 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b,
     *l = NVML_TOPOLOGY_SYSTEM;
     return NVML_SUCCESS;
 }
-nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned link, nvmlEnableState_t *s) { *s = NVML_FEATURE_DISABLED; return NVML_SUCCESS; }
+// Twelve links, up where the file says so: 1 of the state; to an NVSwitch, or to the card of which it tells the number.
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned link, nvmlEnableState_t *s) {
+    ASKED((int)card(d), (int)link);
+    if (link >= 12) return NVML_ERROR_INVALID_ARGUMENT;
+    *s = (nvmlEnableState_t)ANSWER(NVML_FEATURE_DISABLED);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t d, unsigned link, nvmlIntNvLinkDeviceType_t *kind) {
+    ASKED((int)card(d), (int)link);
+    *kind = (nvmlIntNvLinkDeviceType_t)ANSWER(NVML_NVLINK_DEVICE_TYPE_SWITCH);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t d, unsigned link, nvmlPciInfo_t *p) {
+    ASKED((int)card(d), (int)link);
+    address_of((unsigned)ANSWER(0), "", p);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t d, unsigned n, unsigned long *nodes, nvmlAffinityScope_t scope) {
+    ASKED((int)card(d), ANY);
+    memset(nodes, 0, n * sizeof *nodes);
+    nodes[0] = (unsigned long)ANSWER(card(d) < (count() + 1) / 2 ? 1 : 2);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t d, nvmlEnableState_t *now, nvmlEnableState_t *then) {
+    ASKED((int)card(d), ANY);
+    *now = NVML_FEATURE_ENABLED;
+    *then = (nvmlEnableState_t)ANSWER(NVML_FEATURE_ENABLED);
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t d, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+    ASKED((int)card(d), ANY);
+    *corrected = *uncorrected = 0;
+    *pending = (unsigned)ANSWER(0) & 1;
+    *failed = (unsigned)ANSWER(0) >> 1;
+    return NVML_SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t d, nvmlEnableState_t *pending) {
+    ASKED((int)card(d), ANY);
+    *pending = (nvmlEnableState_t)ANSWER(NVML_FEATURE_DISABLED);
+    return NVML_SUCCESS;
+}
+// The number of the file is the clique, of a cluster that has a number; 255: the fabric manager has not begun.
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t d, nvmlGpuFabricInfo_v2_t *info) {
+    ASKED((int)card(d), ANY);
+    if (!*told_) return NVML_ERROR_NOT_SUPPORTED;
+    memset(info->clusterUuid, 0xAB, sizeof info->clusterUuid);
+    info->status = NVML_SUCCESS;
+    info->cliqueId = (unsigned)ANSWER(0);
+    info->state = info->cliqueId == 255 ? 1 : 3;
+    info->healthMask = 0;
+    return NVML_SUCCESS;
+}
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_t *infos) { return none(n); }
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_t *infos) { return none(n); }
 
@@ -113,7 +236,25 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t s, nvmlEventData_t *e, unsigned 
 
 // ---- cards that are divided ------------------------------------------------------------------------------------------------------------------
 
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned *now, unsigned *then) { *now = *then = mig[card(d)]; return NVML_SUCCESS; }
+static void divide(void) {
+    memset(parts, 0, sizeof parts);
+    for (unsigned i = 0; i < CARDS; i++) {
+        const char *wanted = told("mig", (int)i, ANY);
+        mig[i] = *wanted == '=';
+        unsigned at = 0;
+        for (const char *one = wanted; mig[i] && one && at < PARTS; one = strchr(one + 1, ','), at++) {
+            part *p = &parts[i][at];
+            p->used = p->ci = sscanf(one + 1, "%u:%u", &p->profile, &p->start) == 2 && p->profile < PROFILES;
+            p->card = i, p->at = at, p->size = p->used ? profiles[p->profile].size : 0;
+        }
+    }
+}
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned *now, unsigned *then) {
+    ASKED((int)card(d), ANY);
+    *now = mig[card(d)];
+    *then = (unsigned)ANSWER(*now);
+    return NVML_SUCCESS;
+}
 nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t d, unsigned mode, nvmlReturn_t *done) {
     mig[card(d)] = mode;
     *done = NVML_SUCCESS;

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hbox_agent.adapters.host import read_machine
 from hbox_agent.core import machine
-from hbox_cli.nodecheck import Level, compared, findings
+from hbox_cli.nodecheck import compared, findings
+from hbox_cli.nodefindings import Level
 from hbox_common.model import KubeletRules, NodeName, NodeNuma, NumaZone, PciDevice, PciKind
 from hbox_common.smitopo import read as smi
 

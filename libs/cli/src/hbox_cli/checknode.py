@@ -9,7 +9,8 @@ from hbox_common.smitopo import SmiTopology, read
 from .aio import run
 from .context import Context
 from .exits import Faulty
-from .nodecheck import Level, NodeFinding, compared, findings
+from .nodecheck import compared, findings
+from .nodefindings import Level, NodeFinding
 from .output import put
 from .platform.layout import Layout
 from .session import bus_of

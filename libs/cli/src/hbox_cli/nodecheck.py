@@ -1,26 +1,13 @@
 """Whether a node is set up so that cards, cores and adapters of a pod can be near each other: what its kubelet is told, and how the machine is made. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from hbox_common.model import KubeletRules, NodeDevices, NodeNuma, PciKind
 from hbox_common.model.numa import MAX_NODES
 from hbox_common.smitopo import SmiTopology
 
-
-class Level(StrEnum):
-    OK = "ok"
-    WARNING = "WARN"
-    FAULT = "BAD"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFinding:
-    name: str
-    level: Level
-    message: str
-    fix: str = ""
+from .nodefindings import Level, NodeFinding
+from .nvmlcheck import nvml_findings
 
 
 def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
@@ -31,6 +18,7 @@ def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
     found += _zones(numa)
     found += _rules(numa, numa.rules) if numa.rules is not None else []
     found += _machine(numa)
+    found += nvml_findings(numa, numa.nvml, devices) if numa.nvml is not None else []
     if devices is not None and devices.problem:
         found.append(NodeFinding("podresources", Level.FAULT, devices.problem, "does the kubelet run?"))
     elif devices is not None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hbox_common.model import Claim, ContainerHolds, NodeDevices, NodeNuma, NodeState, PciKind, Verdict, pool_of
+from hbox_common.model import Claim, ContainerHolds, NodeDevices, NodeNuma, NodeNvml, NodeState, PciKind, Verdict, pool_of
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
@@ -107,7 +107,35 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
         "kubelet": told,
         "unplaced": [d.address or d.name for d in numa.devices if d.numa < 0],
         "problems": list(numa.problems),
+        "nvml": None if numa.nvml is None else nvml_item(numa.nvml),
     }
+
+
+def nvml_item(nvml: NodeNvml) -> Item:
+    """What NVIDIA's library says of the cards, in its own order."""
+    cards = [
+        {
+            "name": str(card.index),
+            "uuid": card.uuid,
+            "address": card.address,
+            "model": card.model,
+            "memoryMib": card.memory_mib,
+            "numa": card.numa if card.numa >= 0 else None,
+            "mig": card.mig,
+            "instances": [{"uuid": one.uuid, "profile": one.profile} for one in card.instances],
+            "nvlinks": dict(card.links),
+            "nvlinksDown": list(card.links_down),
+            "clique": card.clique,
+            "fabric": card.fabric,
+            "ecc": card.ecc,
+            "remapPending": card.remap_pending,
+            "remapFailed": card.remap_failed,
+            "lost": card.lost,
+            "problems": list(card.problems),
+        }
+        for card in nvml.cards
+    ]
+    return {"driver": nvml.driver, "problem": nvml.problem, "cards": cards}
 
 
 def _pods_on(said: NodeDevices | None, zone: int) -> set[str]:

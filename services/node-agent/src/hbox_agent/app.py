@@ -6,6 +6,7 @@ any moment, it says again what differs.
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,13 +14,14 @@ from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
-from hbox_common.model import NodeDevices, NodeName, NodeNuma
+from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeNvml
 from hbox_common.model.bounds import is_name
 from hbox_common.runtime import Health, connected
 
 from . import metrics
 from .adapters.host import read_machine
 from .adapters.kubelet import Kubelet, Stamp
+from .adapters.nvml import Nvml
 from .core import Telling
 from .settings import AgentSettings
 
@@ -93,6 +95,7 @@ class NodeWatch:
     def __init__(self, node: NodeName, root: Path, host: Path, settings: AgentSettings, bus: Bus) -> None:
         self._root, self._host = root, host
         self._numa: NodeNuma | None = None
+        self._nvml: NodeNvml | None = None
         self._numa_said: tuple[object, ...] = ()
         self._looked_at = -MACHINE_S
         self._node, self._settings, self._bus = node, settings, bus
@@ -105,6 +108,24 @@ class NodeWatch:
         self._connection = 0
 
     async def run(self) -> NoReturn:
+        """Two loops: NVML may take minutes, or never come back, and nothing waits for it. Of an emulated node's cards it knows nothing."""
+        async with asyncio.TaskGroup() as group:
+            if self._settings.nvml and self._settings.kubelets is None:
+                group.create_task(self._watch_nvml())
+            await self._watch()
+
+    async def _watch_nvml(self) -> NoReturn:
+        nvml = Nvml(library=self._settings.nvml_library, timeout_s=self._settings.nvml_timeout_s)
+        while True:
+            before, self._nvml = self._nvml, await nvml.ask()
+            if self._nvml.problem and (before is None or before.problem != self._nvml.problem):
+                log.warning("%s: NVML does not answer: %s", self._node, self._nvml.problem, extra={"node": self._node})
+            elif before is not None and before.problem and not self._nvml.problem:
+                log.info("%s: NVML answers", self._node, extra={"node": self._node})
+            metrics.NVML.labels("failed" if self._nvml.problem else "answered").inc()
+            await asyncio.sleep(self._settings.nvml_poll_s)
+
+    async def _watch(self) -> NoReturn:
         while True:
             await self._look()
             await self._look_at_machine()
@@ -151,9 +172,10 @@ class NodeWatch:
                 await self._bus.publish(NodeDevicesChanged(devices=due), self._node)
                 self.telling.said = due
                 metrics.SAID.inc()
-            if self._numa is not None and self._numa.said != self._numa_said:
-                await self._bus.publish(NodeNumaChanged(numa=self._numa), self._node)
-                self._numa_said = self._numa.said
+            numa = None if self._numa is None else replace(self._numa, nvml=self._nvml)
+            if numa is not None and numa.said != self._numa_said:
+                await self._bus.publish(NodeNumaChanged(numa=numa), self._node)
+                self._numa_said = numa.said
                 metrics.SAID.inc()
             self._connection = connection
         except HBoxError as e:

@@ -1,5 +1,8 @@
 """`hbox node show NODE`."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from hbox_common.clock import wall_s
@@ -48,6 +51,33 @@ ZONES = (
     Column("ADAPTERS", lambda z: " ".join(z["adapters"])),
     Column("DISTANCES", lambda z: " ".join(map(str, z["distances"]))),
     Column("GIVEN TO", lambda z: ", ".join(z["pods"])),
+)
+
+
+def _nvml_state(card: Mapping[str, Any]) -> str:
+    told = {
+        "lost": card["lost"],
+        "no spare rows": card["remapFailed"],
+        "reset pending": card["remapPending"],
+        "ECC off": card["ecc"] == "off",
+    }
+    return ", ".join(word for word, holds in told.items() if holds) or "ok"
+
+
+NVML = (
+    Column("CARD", lambda c: c["name"]),
+    Column("UUID", lambda c: c["uuid"]),
+    Column("ADDRESS", lambda c: c["address"]),
+    Column("MODEL", lambda c: c["model"], wide=True),
+    Column("MEM-GIB", lambda c: c["memoryMib"] // 1024),
+    Column("NUMA", lambda c: c["numa"]),
+    Column("MIG", lambda c: " ".join(one["profile"] for one in c["instances"]) or c["mig"]),
+    Column(
+        "NVLINK",
+        lambda c: " ".join([*(f"{n}x{to}" for to, n in c["nvlinks"].items()), *(f"{n}:down" for n in c["nvlinksDown"])]),
+    ),
+    Column("CLIQUE", lambda c: c["clique"], wide=True),
+    Column("STATE", _nvml_state),
 )
 
 
@@ -102,6 +132,11 @@ def _put_numa(ctx: Context, item: Item) -> None:
         "kubelet: " + ("its configuration cannot be read" if rules is None else ", ".join(f"{k} {v}" for k, v in rules.items()))
     )
     ctx.output.rows("Zone", found["zones"], ZONES)
+    nvml = found["nvml"]
+    if nvml is not None:
+        put(f"NVML: {nvml['problem'] or 'driver ' + nvml['driver']}")
+        if nvml["cards"]:
+            ctx.output.rows("NvmlCard", nvml["cards"], NVML)
     for problem in found["problems"]:
         put(f"not read: {problem}")
 

@@ -56,6 +56,8 @@ DECIDED = frozenset(
         "kubelets",
         "kubelet_root",
         "kubelet_config",
+        "nvml",
+        "nvml_library",
         "host_root",
         "record",
     }
@@ -116,6 +118,20 @@ def _service(name: str) -> dict[str, Any]:
             "pattern": "^(/.*)?$",
             "description": "of each node; empty: kubeletRoot/config.yaml",
         },
+        "nvml": _closed(
+            "NVIDIA's management library, asked by the agent too",
+            enabled=_BOOLEAN,
+            runtimeClassName={
+                **_NAME,
+                "description": "of the agents' pods; empty: the nodes' own runtime is NVIDIA's, or folder is said",
+            },
+            visibleDevices={**_STRING, "description": "NVIDIA_VISIBLE_DEVICES, by which the runtime gives the container cards"},
+            folder={
+                **_STRING,
+                "pattern": "^(/.+)?$",
+                "description": "of each node: the folder of libnvidia-ml.so.1; empty: the runtime brings it",
+            },
+        ),
     }
     return _closed(
         **(on_nodes if name in ON_NODES else replicas),

@@ -57,6 +57,7 @@ from .lending import Held, Lending
 from .node import LONGEST_REST_S, NodeRest, NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices
 from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciDevice, PciKind
+from .nodenvml import MigInstance, NodeNvml, NvmlCard
 from .nodezones import NodeZones, PodZones, ZoneAmounts
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
 from .podbudget import PodBudget
@@ -144,17 +145,20 @@ __all__ = [
     "Lending",
     "Match",
     "MatchOperator",
+    "MigInstance",
     "Neighbour",
     "NodeAllocation",
     "NodeDevices",
     "NodeName",
     "NodeNuma",
+    "NodeNvml",
     "NodeRest",
     "NodeState",
     "NodeTerm",
     "NodeUsage",
     "NodeZones",
     "NumaZone",
+    "NvmlCard",
     "PciDevice",
     "PciKind",
     "PlanId",

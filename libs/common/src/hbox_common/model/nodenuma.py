@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .ids import NodeName
+from .nodenvml import NodeNvml
 
 #: Of one node, so that it goes into one message. Grace has 34 NUMA nodes, the largest boxes some 40 cards and adapters.
 MAX_ZONES, MAX_DEVICES, MAX_PROBLEMS = 128, 256, 16
@@ -64,9 +65,10 @@ class NodeNuma:
     lxcfs: bool = False
     problems: tuple[str, ...] = ()  #: what cannot be read, in words
     gone: bool = False
+    nvml: NodeNvml | None = None  #: None: it is not asked
 
     @property
     def said(self) -> tuple[object, ...]:
         """All but the time."""
         machine = self.zones, self.sockets, self.threads_per_core, self.devices, self.iommu_groups, self.lxcfs
-        return machine, self.rules, self.cpu_state, self.memory_state, self.problems, self.gone
+        return machine, self.rules, self.cpu_state, self.memory_state, self.problems, self.gone, self.nvml

@@ -1,0 +1,18 @@
+"""What is right and wrong with a node, in words."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "WARN"
+    FAULT = "BAD"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFinding:
+    name: str
+    level: Level
+    message: str
+    fix: str = ""

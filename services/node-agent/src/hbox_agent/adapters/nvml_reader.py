@@ -1,0 +1,167 @@
+"""`python -m hbox_agent.adapters.nvml_reader`: asks NVIDIA's management library once, and ends. A line of JSON on standard output for each thing that is known.
+
+It is a program of its own because of what NVML does to its callers: a call into a driver that hangs never comes back, a library of another version than the
+driver may end the process, and a card cannot be reset while a client of NVML is alive. Each line is written as soon as it is known, before each card a line
+says that it is asked: who reads them knows where it stopped.
+"""
+
+import ctypes
+import json
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import pynvml
+except ImportError:
+    pynvml = None
+
+_LINKS, _INSTANCES, _CARDS, _NUMA_WORDS = 36, 8, 64, 4
+
+
+def main() -> int:
+    """1 where NVML cannot be asked at all."""
+    if pynvml is None:
+        return _say(problem="nvidia-ml-py is not installed")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as e:
+        return _say(problem=f"NVML does not start: {_words(e)}")
+    try:
+        _say(driver=_tried({}, "driver", pynvml.nvmlSystemGetDriverVersion, pynvml) or "")
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as e:
+        return _say(problem=f"NVML does not count its cards: {_words(e)}")
+    for index in range(min(count, _CARDS)):
+        _say(asking=index)
+        _say(card=_card(pynvml, index))
+    _say(count=count)
+    pynvml.nvmlShutdown()
+    return 0
+
+
+def _say(**fields: Any) -> int:
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+    return int("problem" in fields)
+
+
+def _words(error: Exception) -> str:
+    """With the code: the words are the library's own, and may be none."""
+    try:
+        return f"{error} (code {getattr(error, 'value', '?')})"
+    except (UnicodeDecodeError, TypeError, ValueError):
+        return f"code {getattr(error, 'value', '?')}"
+
+
+def _tried(errors: dict[str, str], what: str, ask: Callable[[], Any], nvml: Any) -> Any:
+    """None where the card knows no such thing, and where it does not answer, which `errors` says then."""
+    try:
+        found = ask()
+    except UnicodeDecodeError as e:
+        return bytes(e.object).decode(errors="replace")
+    except nvml.NVMLError as e:
+        if getattr(e, "value", None) == nvml.NVML_ERROR_GPU_IS_LOST:
+            errors["lost"] = _words(e)
+        elif getattr(e, "value", None) not in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+            errors[what] = _words(e)
+        return None
+    except (AttributeError, TypeError, ValueError) as e:  # an older nvidia-ml-py
+        errors[what] = f"{type(e).__name__}: {e}"
+        return None
+    return found
+
+
+def _card(nvml: Any, index: int) -> dict[str, Any]:
+    errors: dict[str, str] = {}
+
+    def ask(what: str, call: Callable[[], Any]) -> Any:
+        return None if "lost" in errors else _tried(errors, what, call, nvml)
+
+    handle = ask("handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
+    if handle is None:
+        return {"index": index, "errors": errors}
+    return {
+        "index": index,
+        "uuid": ask("uuid", lambda: nvml.nvmlDeviceGetUUID(handle)),
+        "address": ask("address", lambda: _text(nvml.nvmlDeviceGetPciInfo(handle).busId)),
+        "model": ask("model", lambda: nvml.nvmlDeviceGetName(handle)),
+        "memory": ask("memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total)),
+        "numa": ask("numa", lambda: _numa(nvml, handle)),
+        "mig": (mig := ask("mig", lambda: list(nvml.nvmlDeviceGetMigMode(handle)))),
+        "instances": ask("instances", lambda: _instances(nvml, handle)) if mig and mig[0] else None,
+        "links": ask("links", lambda: _links(nvml, handle)),
+        "fabric": ask("fabric", lambda: _fabric(nvml, handle)),
+        "ecc": ask("ecc", lambda: list(nvml.nvmlDeviceGetEccMode(handle))),
+        "remapped": ask("remapped rows", lambda: list(nvml.nvmlDeviceGetRemappedRows(handle))),
+        "retired": ask("retired pages", lambda: int(nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))),
+        "errors": errors,
+    }
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _numa(nvml: Any, handle: Any) -> list[int]:
+    """NUMA nodes whose memory is nearest."""
+    words = nvml.nvmlDeviceGetMemoryAffinity(handle, _NUMA_WORDS, nvml.NVML_AFFINITY_SCOPE_NODE)
+    return [64 * at + bit for at, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1]
+
+
+def _instances(nvml: Any, handle: Any) -> list[list[str]]:
+    found = []
+    for at in range(min(nvml.nvmlDeviceGetMaxMigDeviceCount(handle), _INSTANCES)):
+        try:
+            one = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, at)
+        except nvml.NVMLError as e:
+            if getattr(e, "value", None) in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INVALID_ARGUMENT):
+                continue
+            raise
+        name = re.search(r"MIG (\S+)$", nvml.nvmlDeviceGetName(one))
+        found.append([nvml.nvmlDeviceGetUUID(one), name[1] if name else ""])
+    return found
+
+
+def _links(nvml: Any, handle: Any) -> list[list[Any]]:
+    """Of each link its number, and where it goes: "" where it is down."""
+    found: list[list[Any]] = []
+    for link in range(_LINKS):
+        try:
+            up = nvml.nvmlDeviceGetNvLinkState(handle, link)
+        except nvml.NVMLError as e:
+            if getattr(e, "value", None) in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT):
+                break  # so many there are
+            raise
+        found.append([link, _peer(nvml, handle, link) if up else ""])
+    return found
+
+
+def _peer(nvml: Any, handle: Any, link: int) -> str:
+    try:
+        kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)
+        if kind == nvml.NVML_NVLINK_DEVICE_TYPE_GPU:
+            return _text(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
+    except nvml.NVMLError as e:
+        if getattr(e, "value", None) == nvml.NVML_ERROR_GPU_IS_LOST:
+            raise
+        return "other"
+    return "switch" if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH else "other"
+
+
+def _fabric(nvml: Any, handle: Any) -> dict[str, Any]:
+    """What the card was told by the fabric manager of its NVSwitches."""
+    info = nvml.c_nvmlGpuFabricInfo_v2_t()
+    info.version = nvml.nvmlGpuFabricInfo_v2
+    nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+    return {
+        "cluster": bytes(info.clusterUuid).hex(),
+        "clique": int(info.cliqueId),
+        "state": int(info.state) & 0xFF,  # the library writes one byte there, nvidia-ml-py reads four
+        "status": int(info.status),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
