@@ -42,6 +42,15 @@ def _builds(*services: str, instance: str = "a") -> Series:
     return {f'hbox_build_info{{component="{s}",instance="{s}-{instance}",job="hbox"}}': "1x400" for s in services}
 
 
+def _certificate(*, days: int, of: int, name: str = "client") -> Series:
+    """One that was made for so many days, of which so many are left at the start, when the clock stands at 0."""
+    labels = f'{{certificate="{name}",server="",instance="a"}}'
+    return {
+        f"hbox_certificate_expiration_timestamp_seconds{labels}": f"{days * 86400}x60",
+        f"hbox_certificate_not_before_timestamp_seconds{labels}": f"{(days - of) * 86400}x60",
+    }
+
+
 _SLOW = _bucket("hbox_binder_decided_seconds", fast=50, all_=100, le="2.5")
 #: Six bindings, all of them slow: after a pause of the binder, where little is submitted.
 _FEW = {f"hbox_binder_decided_seconds_{one}": "0x80 6x320" for one in ("count", 'bucket{le="+Inf"}')} | {
@@ -140,6 +149,18 @@ ALERTS: Mapping[str, Case] = {
     "HBoxStreamNearlyFull": Case(
         {'hbox_bus_stream_bytes{stream="HBOX_STATE"}': "90x60", 'hbox_bus_stream_limit_bytes{stream="HBOX_STATE"}': "100x60"},
         {'hbox_bus_stream_bytes{stream="HBOX_EVENTS"}': "90x60", 'hbox_bus_stream_limit_bytes{stream="HBOX_EVENTS"}': "100x60"},
+    ),
+    "HBoxBrokerMissing": Case(
+        {
+            f'hbox_bus_replica_behind{{stream="{stream}",broker="nats-1"}}': f"{behind}x60"
+            for stream, behind in (("HBOX_STATE", 1), ("HBOX_JOBS", 0))
+        },
+        {'hbox_bus_replica_behind{stream="HBOX_STATE",broker="nats-1"}': "1x4 0x60"},
+    ),
+    "HBoxCertificateExpires": Case(
+        _certificate(days=10, of=90),
+        # One that has all of its short life before it; one that is for a year, with a month to go.
+        _certificate(days=1, of=1) | _certificate(days=30, of=365, name="ca"),
     ),
     "HBoxDeadLetters": Case(
         {'hbox_bus_dead_letters_total{consumer="binder-binds"}': "0 0 1x60"},

@@ -11,6 +11,7 @@ import pytest
 
 from hbox_common.bus import Bus, EmbeddedServer, Routes, Start
 from hbox_common.bus.errors import StreamApiError
+from hbox_common.bus.metrics import REPLICA_BEHIND
 from hbox_common.errors import Unavailable
 from hbox_common.events import JobsWithdrawn, QueueRefused, Stream
 from hbox_common.ports import reserved
@@ -163,6 +164,22 @@ async def test_who_follows_a_stream_in_memory_hears_that_it_is_gone_when_all_thr
         await clustered.publish(job("third"), "0", timeout_s=SOON_S)
         await until(lambda: "third" in followed.names, timeout_s=SOON_S)
         assert gaps
+
+
+async def test_metrics_name_the_broker_that_is_missing_until_it_is_back(cluster: Cluster, clustered: Bus) -> None:
+    def behind() -> dict[str, float]:
+        found = [sample for family in REPLICA_BEHIND.collect() for sample in family.samples]
+        return {s.labels["broker"]: s.value for s in found if s.labels["stream"] == Stream.EVENTS.value}
+
+    async def nothing(_: object) -> None: ...
+
+    async with running(clustered.follow([QueueRefused], nothing, start=Start.NEW)):
+        names = {server._name for server in cluster}
+        await until(lambda: behind() == dict.fromkeys(names, 0.0), timeout_s=SOON_S)
+        await cluster[1].kill()
+        await until(lambda: behind() == {name: float(name == cluster[1]._name) for name in names}, timeout_s=SOON_S)
+        await cluster[1].start()
+        await until(lambda: behind() == dict.fromkeys(names, 0.0), timeout_s=SOON_S)
 
 
 async def test_a_stranger_is_no_server_of_it(cluster: Cluster, clustered: Bus, tmp_path: Path) -> None:

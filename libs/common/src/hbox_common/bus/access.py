@@ -26,11 +26,14 @@ class Access:
 
             read_seed(self.seed)
             found["nkeys_seed"] = str(self.seed)
-        if self.ca or self.certificate or self.key:
-            found["tls"] = self._context()
+        if (context := self.context()) is not None:
+            found["tls"] = context
         return found
 
-    def _context(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext | None:
+        """By what the files hold now; None where no certificate is named. Raises InvalidRequest for files that cannot be used."""
+        if not (self.ca or self.certificate or self.key):
+            return None
         if (self.certificate is None) != (self.key is None):
             raise InvalidRequest("a client certificate needs its key, and a key its certificate")
         try:

@@ -13,7 +13,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import Event
 from hbox_common.insisting import insist
 
-from . import rpc
+from . import certificates, rpc
 from .access import Access
 from .connection import OPEN, Connection
 from .dead_letters import DeadLetters, set_aside_unsent
@@ -226,6 +226,10 @@ class Bus:
         """
         since = datetime.fromtimestamp(since_s, UTC)
         return await messages_since(self._connection, type_, type_.subject(*keys), since, timeout_s=timeout_s)
+
+    async def watch_certificates(self, access: Access) -> NoReturn:
+        """Tell by metrics when the certificates end by which the broker and we know each other. Runs until cancelled."""
+        await certificates.watch(self._connection, access)
 
     async def ensure_streams(self, *, replicas: int | None = None) -> None:
         """Make missing streams, once JetStream answers. Idempotent. `replicas`: of each stream; None: as `connect` was told of a new one, what there is of

@@ -16,6 +16,7 @@ import logging
 import random
 import re
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,6 +43,7 @@ API_S = 5.0  #: how long a JetStream API call may take
 #: How long a question is waited for first that may be asked again: brokers of a cluster that choose a leader for a stream answer nothing about it.
 ASK_S = 1.5
 DRAIN_S = 5.0
+DEFAULT_PORT = 4222
 NO_RESPONDERS = "503"
 
 #: How the broker refuses what a user may not say or hear.
@@ -50,10 +52,12 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 class _Client(Client):
     """The library's own reading of headers looks at each character of each name: a tenth of the time of services that read much. And for nkeys it needs a
-    package that has no wheel. What `hand_over` names is handed over as it is read: the library's queue and task for each subscription cost more than that."""
+    package that has no wheel. What `hand_over` names is handed over as it is read: the library's queue and task for each subscription cost more than that.
+    Certificates are read anew for each connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: Access) -> None:
         super().__init__()
+        self._access = access
         self.hand_over: dict[int, Callable[[Msg], None]] = {}  #: by subscription
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
@@ -75,6 +79,16 @@ class _Client(Client):
         path = Path(str(self._nkeys_seed))
         self._public_nkey = public_key(read_seed(path))
         self._signature_cb = lambda nonce: base64.b64encode(signature(read_seed(path), nonce.encode()))
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """By what the files hold now, where certificates are named; by what they held before, where they cannot be used, as while they are changed."""
+        try:
+            context = self._access.context()
+        except InvalidRequest as e:
+            log.warning("%s; those read before are used", e)
+            context = None
+        return context or super().ssl_context
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
@@ -114,7 +128,7 @@ class Connection:
         self.epoch = 0  #: rises with every connection made
         self._servers = _servers_of(url)
         self._url = ",".join(server.rsplit("@", 1)[-1] for server in self._servers)  # without the password
-        self._client = _Client()
+        self._client = _Client(access)
         self._life: asyncio.Timeout | None = None
         self._fatal: HBoxError | None = None
         self._closing = self._complained = False
@@ -263,6 +277,16 @@ class Connection:
     def server_version(self) -> str:
         """Of the broker that we are connected to, as it says."""
         return str(self._client._server_info.get("version", "?"))
+
+    @property
+    def servers(self) -> list[tuple[str, int]]:
+        """Host and port of each broker that is known: those that were named, then those that brokers told of."""
+        return [(server.hostname or "", server.port or DEFAULT_PORT) for server in self._client.servers]
+
+    @property
+    def by_tls(self) -> bool:
+        """Whether the broker that we are connected to asks for TLS."""
+        return bool(self._client._server_info.get("tls_required"))
 
     @property
     def max_payload(self) -> int:

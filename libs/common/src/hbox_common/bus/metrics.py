@@ -29,6 +29,17 @@ DEVICE_CONFIG_DIFFERS = gauge(
 )
 STREAM_BYTES = gauge("bus_stream_bytes", "What a stream holds", ["stream"])
 STREAM_LIMIT = gauge("bus_stream_limit_bytes", "What a stream may hold; -1: as much as there is", ["stream"])
+REPLICA_BEHIND = gauge(
+    "bus_replica_behind", "1 where a broker's copy of a stream is not up to date, or the broker is away", ["stream", "broker"]
+)
+CERTIFICATE_ENDS = gauge(
+    "certificate_expiration_timestamp_seconds",
+    "When a certificate ends: the service's own (client), the last of the authorities' that it trusts (ca), or what a broker shows",
+    ["certificate", "server"],
+)
+CERTIFICATE_BEGAN = gauge(
+    "certificate_not_before_timestamp_seconds", "When that certificate became valid", ["certificate", "server"]
+)
 
 
 @cache

@@ -1,5 +1,5 @@
-"""How full streams are, as metrics: by what readers of a history see every second anyway, and seldom of streams of last values, which refuse what is new
-when they are full."""
+"""How full streams are, and which brokers keep them up to date, as metrics: by what readers of a history see every second anyway, and seldom of streams of
+last values, which refuse what is new when they are full."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,11 +14,28 @@ from .errors import StreamApiError
 
 LOOK_S = 15.0
 
+#: Brokers of each stream that a metric names.
+_named: dict[Stream, set[str]] = {}
+
 
 def note(stream: Stream, info: Mapping[str, Any]) -> None:
     """`info`: what STREAM.INFO answered."""
     metrics.STREAM_BYTES.labels(stream.value).set(int(info["state"]["bytes"]))
     metrics.STREAM_LIMIT.labels(stream.value).set(int(info["config"].get("max_bytes", -1)))
+    _note_replicas(stream, info.get("cluster") or {})
+
+
+def _note_replicas(stream: Stream, cluster: Mapping[str, Any]) -> None:
+    """`cluster`: its leader, and of each other broker that has to keep the stream whether it is there (`offline`) and has all of it (`current`). One that
+    is alone tells of no others."""
+    behind = {one["name"]: bool(one.get("offline")) or not one.get("current") for one in cluster.get("replicas") or ()}
+    if behind and (leader := cluster.get("leader")):
+        behind[leader] = False
+    for broker in _named.get(stream, set()) - behind.keys():
+        metrics.REPLICA_BEHIND.remove(stream.value, broker)
+    for broker, missing in behind.items():
+        metrics.REPLICA_BEHIND.labels(stream.value, broker).set(missing)
+    _named[stream] = set(behind)
 
 
 async def watch(connection: Connection, stream: Stream) -> NoReturn:

@@ -1,18 +1,26 @@
 """The bus of a service, as its settings name it."""
 
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from hbox_common.bus import Bus
 
 from .settings import Settings
 
 
-def connected(settings: Settings) -> AbstractAsyncContextManager[Bus]:
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Bus]:
     """As `Bus.connect`, by the name of the service."""
-    return Bus.connect(
+    async with Bus.connect(
         settings.nats_url,
         name=settings.service,
         instance=settings.instance,
         access=settings.nats_access,
         replicas=settings.nats_replicas,
-    )
+    ) as bus:
+        watching = asyncio.create_task(bus.watch_certificates(settings.nats_access))
+        try:
+            yield bus
+        finally:
+            watching.cancel()
