@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 #: Everything is in one shard today.
 SHARD = "0"
 
+#: What was decided up to so long after this binder began may have come to one before it: the broker's clock is another one, and the ledger sends again.
+STARTED_S = 5.0
+
 #: Between two messages of outcomes, and behind one with several: nobody waits for a single one.
 OUTCOMES_S, MANY_OUTCOMES_S = 0.05, 0.2
 
@@ -81,8 +84,14 @@ class Worker:
         self._cards = cards
         self._bus = bus
         self._locks = NodeLocks(
-            client, on_free=self._freed, on_rest=self._rests, waited_for=core.waits_to_bind, expires_s=lock_expires_s
+            client,
+            on_free=self._freed,
+            on_rest=self._rests,
+            waited_for=core.waits_to_bind,
+            in_line=core.waits_for,
+            expires_s=lock_expires_s,
         )
+        self._began = wall_s()
         self._labels = PodLabels(client)
         self._taken_grace_s, self._notice_s = taken_grace_s, notice_s
         self._client, self._on_kube, self._epochs = client, on_kube, epochs
@@ -124,7 +133,8 @@ class Worker:
             counts = await self._epochs.check(event.epoch)
             if counts != self.core.epoch:
                 self._step(Ruled(counts))
-            batches.append(Decided(event.epoch, event.binds if isinstance(event, BindDecided) else event.evictions))
+            seen = delivery.deliveries > 1 or delivery.stored_at < self._began + STARTED_S
+            batches.append(Decided(event.epoch, event.binds if isinstance(event, BindDecided) else event.evictions, seen))
         ids = {decision.id for batch in batches for decision in batch.decisions}
         handling = _Handling(len(ids), asyncio.get_running_loop().create_future(), Steps())
         for id_ in ids:

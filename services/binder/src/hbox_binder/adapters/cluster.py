@@ -109,8 +109,12 @@ async def _bind(
     if allocation.locks:
         if not call.locked:
             return Answer(Finding.NOT_YET, f"the device plugin of node {decision.node} has registered meanwhile")
-        namespace, pod = decision.namespace, decision.pod
-        took = await locks.take(decision.node, allocation.locks, namespace=namespace, pod=pod)
+        if call.seen and (found := await _bound(client, decision)) is not None:
+            if found.finding is Finding.BOUND:
+                labels.owe(decision, allocation.labels, sent=False)
+            return found
+        namespace, pod, uid = decision.namespace, decision.pod, decision.pod_uid
+        took = await locks.take(decision.node, allocation.locks, namespace=namespace, pod=pod, uid=uid)
         taking = took.taking
         if taking is Taking.LOCKED:
             return Answer(Finding.LOCKED, took.message, holder=took.holder)
@@ -123,6 +127,14 @@ async def _bind(
     if result.outcome is Bound.BOUND:
         labels.owe(decision, allocation.labels, sent=not result.resource_version)
     return Answer(_found(result, fenced=fenced), result.message, node=result.node, retry_after_s=result.retry_after_s)
+
+
+async def _bound(client: KubeClient, decision: Bind) -> Answer | None:
+    """What has become of a pod whose bind may have been made before: its node is not locked for it once more. None: it is unbound."""
+    found = await _look(client, decision)
+    if found is not None and found.finding is Finding.BOUND and found.node != decision.node:
+        return Answer(Finding.ELSEWHERE, f"the pod is bound to {found.node} by an earlier decision", node=found.node)
+    return found
 
 
 async def _post(client: KubeClient, decision: Bind, resource_version: str, allocation: Allocation) -> tuple[BindResult, bool]:

@@ -1,7 +1,10 @@
 """Locks of nodes in allocation: taken before a binding, seen when the device plugin releases them, and removed where nobody will (`core.stale`).
 
 A copy of all nodes' locks is kept by a watch, begun when the first node is seen that has one to take. It says at once when a lock is gone, and at which
-resourceVersion a node can be locked without asking. Without the watch (an older chart's rights) all goes on by reads, a second later.
+resourceVersion a node can be locked without asking. Without the watch (an older chart's rights) all goes on by reads, half a second later.
+
+A lock that stands for longer than a plugin needs is looked into: every half second where pods wait for that node, else less and less often, LOOKS_PER_S of all
+nodes together. A lock is taken, released and looked into one at a time on a node, so that a lock on which a pod has just come to count is not removed from it.
 
 When a lock is gone its pod is read, for what the plugin said of it: on a node whose plugin failed the last one each, on others a sample. A node whose plugin
 fails one pod after the other is given no new one for a while, more each time up to LONGEST_REST_S: the pods of a controller would else come and fail as fast
@@ -16,12 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
+from weakref import WeakValueDictionary
 
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, HBoxError, NotFound
 from hbox_common.kube import NODES, Informer, KubeClient, KubeObject, Locked, locks_of, older, read_locks, read_pod, write_locks
 from hbox_common.kube.reflector import Delta
-from hbox_common.model import LONGEST_REST_S, NodeName, NodeRest
+from hbox_common.model import LONGEST_REST_S, NodeName, NodeRest, PodUid
 from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices import VENDORS, BindPhase, format_lock, parse_lock
 from hbox_common.model.devices.handshake import BIND_PHASES
@@ -33,9 +37,12 @@ from ..core.stale import LockOwner, stale
 
 log = logging.getLogger(__name__)
 
-#: A lock that stands for so long is looked into, and again after growing pauses: a plugin needs some tens of milliseconds.
-LOOK_S, LONGEST_PAUSE_S = 1.0, 8.0
-_ROUND_S = 0.25
+#: A lock that stands for so long is looked into, and again after as long where pods wait for the node, else after growing pauses: a plugin needs some tens of
+#: milliseconds.
+LOOK_S, LONGEST_PAUSE_S = 0.5, 8.0
+#: Of all nodes together, where plugins died on many: each is a read of the node, and one of the pod.
+LOOKS_PER_S = 20.0
+_ROUND_S = 0.1
 #: After the second pod in a row that a node's plugin failed; doubled with each.
 REST_S = 2.0
 #: kubelet writes a pod's status a moment after its plugin has answered.
@@ -46,9 +53,6 @@ _TRIES = 6
 
 #: Of a pod that kubelet failed because a device plugin did (kubelet `lifecycle`).
 _NOT_ADMITTED = "UnexpectedAdmissionError"
-
-#: Every lock that some vendor's plugin goes by.
-NAMES = tuple(sorted(VENDORS.locks))
 
 
 class Taking(StrEnum):
@@ -74,13 +78,20 @@ class _Seen:
 
     locked: Locked
     since: float  #: for how long these locks stand
-    looked: int = 0
-    look_at: float = 0.0
+    looked_at: float  #: last, or as `since`
+    looks: int = 0
+
+    def due(self, *, waited_for: bool) -> float:
+        """When it is to be looked into. `waited_for`: by other pods."""
+        if waited_for or not self.looks:
+            return self.looked_at + LOOK_S
+        return self.looked_at + backoff_s(self.looks - 1, base_s=2 * LOOK_S, cap_s=LONGEST_PAUSE_S)
 
 
 class NodeLocks:
     """`on_free`: told of each node whose lock is gone. `on_rest`: of each pod that a device plugin failed, and when it hands cards over again. `waited_for`:
-    whether a decision to bind that pod is open. `expires_s`: the age at which a lock may be removed whatever its pod shows; HAMi's own is 300."""
+    whether a decision to bind that pod is open. `in_line`: whether pods wait for a node's lock. `expires_s`: the age at which a lock may be removed whatever
+    its pod shows; HAMi's own is 300. The locks are those that vendors' plugins go by when this is made: `device_config` may name others."""
 
     def __init__(
         self,
@@ -89,17 +100,22 @@ class NodeLocks:
         on_free: Callable[[NodeName], None],
         on_rest: Callable[[NodeRest], None],
         waited_for: Callable[[str, str], bool],
+        in_line: Callable[[NodeName], bool],
         expires_s: float,
     ) -> None:
-        self._on_rest = on_rest
+        self._names = tuple(sorted(VENDORS.locks))
+        self._on_rest, self._in_line = on_rest, in_line
         self._client, self._on_free, self._waited_for, self._expires_s = client, on_free, waited_for, expires_s
         self._nodes: dict[str, _Seen] = {}
         self._held: set[str] = set()  #: of these, those with a lock
+        self._uids: dict[str, PodUid] = {}  #: of these, for which pod it was taken here
+        self._guards: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._wanted = asyncio.Event()
         self._failures: dict[str, int] = {}  #: pods in a row that the node's plugin failed
         self._resting: dict[str, float] = {}  #: until when the node is given no other pod, monotonic
         self._reading = 0
         self._samples = TokenBucket(rate_per_s=_SAMPLES_PER_S, burst=_SAMPLES_PER_S)
+        self._looks = TokenBucket(rate_per_s=LOOKS_PER_S, burst=LOOKS_PER_S)
         self._tasks = asyncio.TaskGroup()
         metrics.LOCKED_NODES.set_function(lambda: len(self._held))
         metrics.RESTING_NODES.set_function(lambda: len(self._resting))
@@ -122,14 +138,21 @@ class NodeLocks:
             if any(parse_lock(value).of(namespace, pod) for _, value in self._nodes[node].locked.locks)
         ]
 
-    async def take(self, node: NodeName, names: Sequence[str], *, namespace: str, pod: str) -> Took:
+    async def take(self, node: NodeName, names: Sequence[str], *, namespace: str, pod: str, uid: PodUid) -> Took:
         """Take these locks for the pod. Raises nothing but Bug."""
+        async with self._guard(node):
+            took = await self._take(node, names, namespace=namespace, pod=pod)
+            if took.taking in (Taking.TAKEN, Taking.HELD):
+                self._uids[node] = uid
+            return took
+
+    async def _take(self, node: NodeName, names: Sequence[str], *, namespace: str, pod: str) -> Took:
         known = self._nodes.get(node)
         locked = known.locked if known is not None else None
         try:
             for attempt in range(_TRIES):
                 if locked is None or attempt:
-                    locked = await read_locks(self._client, node, NAMES)
+                    locked = await read_locks(self._client, node, self._names)
                     if locked is None:
                         return Took(Taking.GONE, f"there is no node {node}")
                     self._see(node, locked)
@@ -161,15 +184,16 @@ class NodeLocks:
     async def release(self, node: NodeName, *, namespace: str, pod: str) -> None:
         """Remove the locks that the pod has. What cannot be removed is looked into later. Raises nothing but Bug."""
         try:
-            for _ in range(_TRIES):
-                locked = await read_locks(self._client, node, NAMES)
-                if locked is None:
-                    self._forget(node)
-                    return
-                self._see(node, locked)
-                own = [name for name, value in locked.locks if parse_lock(value).of(namespace, pod)]
-                if not own or await self._remove(node, own, locked):
-                    return
+            async with self._guard(node):
+                for _ in range(_TRIES):
+                    locked = await read_locks(self._client, node, self._names)
+                    if locked is None:
+                        self._forget(node)
+                        return
+                    self._see(node, locked)
+                    own = [name for name, value in locked.locks if parse_lock(value).of(namespace, pod)]
+                    if not own or await self._remove(node, own, locked):
+                        return
         except HBoxError as e:
             log.info("node %s: its lock cannot be released now: %s", node, e, extra={"node": node})
 
@@ -184,6 +208,13 @@ class NodeLocks:
             self._see(node, written)
         return True
 
+    def _guard(self, node: str) -> asyncio.Lock:
+        """Held by whoever takes or removes the node's locks."""
+        guard = self._guards.get(node)
+        if guard is None:
+            guard = self._guards[node] = asyncio.Lock()
+        return guard
+
     # --- seeing
 
     async def run(self) -> None:
@@ -197,7 +228,7 @@ class NodeLocks:
     async def _changed(self, deltas: Sequence[Delta[KubeObject]]) -> None:
         for delta in deltas:
             if delta.new is not None:
-                self._see(delta.new.metadata.name, locks_of(delta.new, NAMES))
+                self._see(delta.new.metadata.name, locks_of(delta.new, self._names))
             elif delta.old is not None:
                 self._forget(delta.old.metadata.name)
 
@@ -210,7 +241,8 @@ class NodeLocks:
                 known.locked = locked
                 return
         now = monotonic_s()
-        self._nodes[node] = _Seen(locked, now, look_at=now + LOOK_S)
+        self._nodes[node] = _Seen(locked, since=now, looked_at=now)
+        self._uids.pop(node, None)
         if not locked.free:
             self._held.add(node)
         elif node in self._held:
@@ -222,6 +254,7 @@ class NodeLocks:
 
     def _forget(self, node: str) -> None:
         self._nodes.pop(node, None)
+        self._uids.pop(node, None)
         self._well(node)
         if node in self._held:
             self._held.discard(node)
@@ -283,29 +316,41 @@ class NodeLocks:
             for node in [node for node, until in self._resting.items() if until <= now]:
                 del self._resting[node]
                 self._on_free(NodeName(node))
-            for node in [node for node in self._held if self._nodes[node].look_at <= now]:
+            for node in self._due(now):
                 seen = self._nodes.get(node)
                 if seen is None or seen.locked.free:
                     continue
-                seen.look_at = now + backoff_s(seen.looked, base_s=LOOK_S, cap_s=LONGEST_PAUSE_S)
-                seen.looked += 1
+                if not self._looks.take(monotonic_s()):
+                    break
+                seen.looked_at, seen.looks = monotonic_s(), seen.looks + 1
                 try:
-                    await self._look_into(node)
+                    async with self._guard(node):
+                        await self._look_into(node)
                 except HBoxError as e:
                     log.info("node %s: its lock cannot be looked into now: %s", node, e, extra={"node": node})
             await asyncio.sleep(_ROUND_S)
 
+    def _due(self, now: float) -> list[str]:
+        """Nodes whose locks are to be looked into, first those that pods wait for, and of these whose time came first."""
+        due: list[tuple[bool, float, str]] = []
+        for node in self._held:
+            waited_for = self._in_line(NodeName(node))
+            at = self._nodes[node].due(waited_for=waited_for)
+            if at <= now:
+                due.append((not waited_for, at, node))
+        return [node for _, _, node in sorted(due)]
+
     async def _look_into(self, node: str) -> None:
-        locked = await read_locks(self._client, node, NAMES)
+        locked = await read_locks(self._client, node, self._names)
         if locked is None:
             self._forget(node)
             return
         self._see(node, locked)
-        seen = self._nodes[node]
+        seen, taken_for = self._nodes[node], self._uids.get(node)
         removable: dict[str, list[str]] = {}
         for name, value in locked.locks:
             lock = parse_lock(value)
-            owner = await self._owner(lock.namespace, lock.pod) if lock.pod else None
+            owner = await self._owner(lock.namespace, lock.pod, taken_for) if lock.pod else None
             seen_s = monotonic_s() - seen.since
             if why := stale(lock, owner, node=node, now=wall_s(), seen_s=seen_s, expires_s=self._expires_s):
                 removable.setdefault(why, []).append(name)
@@ -314,7 +359,7 @@ class NodeLocks:
                 metrics.LOCKS_REMOVED.labels(why).inc()
                 log.warning("node %s: lock %s removed: %s", node, locked.locks, why, extra={"node": node})
 
-    async def _owner(self, namespace: str, name: str) -> LockOwner | None:
+    async def _owner(self, namespace: str, name: str, taken_for: PodUid | None) -> LockOwner | None:
         try:
             pod = await read_pod(self._client, namespace=namespace, name=name)
         except NotFound:
@@ -324,6 +369,7 @@ class NodeLocks:
             ended=pod.status.phase in ("Succeeded", "Failed"),
             admitted=pod.status.start_time is not None,
             waited_for=self._waited_for(namespace, name),
+            another=taken_for is not None and pod.metadata.uid != taken_for,
         )
 
 

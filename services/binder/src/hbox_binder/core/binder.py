@@ -54,8 +54,11 @@ LONGEST_MESSAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Decided:
+    """`seen`: these may have come to a binder before, which nobody here remembers: what they ask for may be done."""
+
     epoch: Epoch
     decisions: tuple[Decision, ...]
+    seen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,7 @@ class _Task:
     state: _State = _State.READY
     begun: bool = False
     timed: bool = False  #: it will be reported as UNKNOWN when its time comes
+    seen: bool = False  #: a call of it may have been made before it came here
     locked: bool = False  #: a call was made that takes its node's lock
     in_line_at: float | None = None  #: monotonic; since when it stands, or stood, in line for its node
     attempts: int = 0
@@ -206,7 +210,7 @@ class Binder:
             case Decided():
                 self._rise(event.epoch, effects)
                 for decision in event.decisions:
-                    self._take(event.epoch, decision, now, wall, effects)
+                    self._take(event.epoch, decision, now, wall, effects, seen=event.seen)
             case Ruled(epoch=epoch):
                 self._rise(epoch, effects)
                 self._fall(epoch)
@@ -237,6 +241,11 @@ class Binder:
         """Whether somebody's turn, or the next, depends on that node's lock."""
         turn = self._turns.get(node)
         return turn is not None and turn.held
+
+    def waits_for(self, node: NodeName) -> bool:
+        """Whether binds stand in line for that node's lock."""
+        turn = self._turns.get(node)
+        return turn is not None and bool(turn.line)
 
     def waits_to_bind(self, namespace: str, pod: str) -> bool:
         """Whether a bind of the pod is open."""
@@ -270,7 +279,9 @@ class Binder:
             for task in self._tasks.values():
                 task.epoch = min(task.epoch, epoch)
 
-    def _take(self, epoch: Epoch, decision: Decision, now: float, wall: float, effects: list[Effect]) -> None:
+    def _take(
+        self, epoch: Epoch, decision: Decision, now: float, wall: float, effects: list[Effect], *, seen: bool = False
+    ) -> None:
         if epoch < self.epoch:
             effects.append(Acknowledge(decision.id, stale=True))
             return
@@ -301,7 +312,7 @@ class Binder:
             if higher.reported_at is not None:
                 effects.append(Acknowledge(decision.id, stale=False))
             return
-        task = _Task(decision, epoch, _first_call(decision))
+        task = _Task(decision, epoch, _first_call(decision), seen=seen)
         for lower in rivals:
             if lower.state is not _State.RUNNING and _rank(lower.decision) < rank:
                 task.followers += self._end(lower)
@@ -367,7 +378,8 @@ class Binder:
         if isinstance(decision, Bind) and task.call.verb is Verb.BIND:
             turn = self._turns.get(decision.node)
             owns = turn is not None and turn.owner is task
-            task.call, task.locked = replace(task.call, locked=owns), task.locked or owns
+            seen = task.seen or task.attempts > 0
+            task.call, task.locked = replace(task.call, locked=owns, seen=seen), task.locked or owns
         waited_s: float | None = None
         if not task.begun:
             task.begun = True

@@ -73,6 +73,7 @@ class Call:
     resource_version: str = ""  #: what fences a BIND
     then: BindOutcome = BindOutcome.UNKNOWN
     locked: bool = False  #: of a BIND: it is this pod's turn on its node, and it may take the node's lock
+    seen: bool = False  #: of a BIND: it may have been made before, and the pod may be bound
 
 
 _SETTLED: dict[tuple[Verb, Finding], BindOutcome] = {

@@ -23,6 +23,7 @@ class LockOwner:
     ended: bool  #: its phase is Succeeded or Failed
     admitted: bool  #: kubelet has written its status
     waited_for: bool  #: this binder has a decision to bind it that is not settled
+    another: bool = False  #: this binder took the lock for an earlier pod of the same name
 
 
 def stale(lock: NodeLock, owner: LockOwner | None, *, node: str, now: float, seen_s: float, expires_s: float) -> str:
@@ -41,6 +42,8 @@ def stale(lock: NodeLock, owner: LockOwner | None, *, node: str, now: float, see
         return "pod elsewhere"
     if owner.admitted and seen_s >= RELEASE_S:
         return "pod admitted"
+    if owner.another and not owner.node and not owner.waited_for:
+        return "pod gone"
     if not owner.node and not owner.waited_for and seen_s >= UNBOUND_S:
         return "never bound"
     return ""
