@@ -2,7 +2,7 @@
 PYTHON ?= python3
 UV     := .uv/bin/uv
 BIN    := .venv/bin
-PACKAGES := libs/common libs/sandbox libs/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent
+PACKAGES := libs/common libs/sandbox libs/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent services/admission
 SOURCES := libs services tests
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy

@@ -23,6 +23,7 @@ _RIGHTS = {
         hbox-system  coordination.k8s.io    leases                  *               create
         hbox-system  coordination.k8s.io    leases                  binder          get update
         """,
+    "admission": "",
     "health-monitor": "",
     "node-agent": "",
     "job-controller": """

@@ -9,7 +9,7 @@ import pytest
 
 from hbox_cli.platform import identities as module
 from hbox_cli.platform.identities import Tokens, cluster_of, identities
-from hbox_cli.services import SERVICES
+from hbox_cli.services import ALONE, SERVICES
 from hbox_common.errors import InvalidRequest, Unavailable
 
 from ...rights import RIGHTS, Right
@@ -30,7 +30,7 @@ def kubeconfig(folder: Path, **cluster: Any) -> Path:
 
 
 def test_every_service_has_an_identity_and_the_chart_has_the_same_files() -> None:
-    assert {identity.service for identity in identities()} == set(SERVICES)
+    assert {identity.service for identity in identities()} == {*SERVICES, *ALONE}
     ours = resources.files("hbox_cli.platform").joinpath("rbac")
     assert {file.name: file.read_text() for file in CHART.iterdir()} == {file.name: file.read_text() for file in ours.iterdir()}
 

@@ -207,9 +207,9 @@ def test_what_does_nothing_is_told() -> None:
         "biren.resourceMemoryName is no key that HBox knows; did you mean resourceCountName?",
         "hygan is no key that HBox knows; did you mean hygon?",
         "nvidia.deviceCoreScaling: HBox gives away 100 percent of a card's compute, no more and no less",
-        "nvidia.overwriteEnv: HBox writes nothing into pods; write it in the pods",
+        "nvidia.overwriteEnv: the admission endpoint alone writes it into pods; where there is none, write it in the pods",
         "nvidia.resourceCuontName is no key that HBox knows; did you mean resourceCountName?",
-        "nvidia.runtimeClassName: HBox writes nothing into pods; write it in the pods",
+        "nvidia.runtimeClassName: the admission endpoint alone writes it into pods; where there is none, write it in the pods",
     ]
 
 

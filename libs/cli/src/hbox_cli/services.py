@@ -17,6 +17,8 @@ SERVICES = {
     "quota-ledger": "hbox_ledger",
     "scheduler-core": "hbox_scheduler",
 }
+#: Those that live without the bus, beside API servers alone: no part of `hbox up`.
+ALONE = {"admission": "hbox_admission"}
 #: Those that run once on each node: beside kubelets alone.
 ON_NODES = ("node-agent",)
 #: Those that may run twice: one leads, the other stands by.
@@ -26,7 +28,7 @@ USAGE = f"""\
 usage: hbox-service NAME
        hbox-service --ready [URL]
 
-Runs one service until SIGTERM: {", ".join(SERVICES)}; or nats-server, with JetStream in /data and its users' keys in /keys.
+Runs one service until SIGTERM: {", ".join((*SERVICES, *ALONE))}; or nats-server, with JetStream in /data and its users' keys in /keys.
 Their settings come from the environment (HBOX_*) and the file that HBOX_CONFIG names; their logs go to standard error.
 
 --ready asks URL, or the service of this container (HBOX_HEALTH_PORT), whether it is ready, and prints what it says; exit status 1 where it is not.
@@ -53,9 +55,9 @@ def main() -> NoReturn:
             sys.exit(_ready(url))
         case ["nats-server"]:
             _broker()
-        case [str(name)] if name in SERVICES:
+        case [str(name)] if name in SERVICES or name in ALONE:
             sys.argv[1:] = []
-            runpy.run_module(SERVICES[name], run_name="__main__", alter_sys=True)
+            runpy.run_module((SERVICES | ALONE)[name], run_name="__main__", alter_sys=True)
         case names:
             sys.stderr.write(f"hbox-service: {' '.join(names) or 'no name'} is no service\n{USAGE}")
             sys.exit(EXIT_USAGE)

@@ -11,6 +11,7 @@ from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.events import NodeStateChanged
 from hbox_common.model import Card, NodeAllocation, NodeName
 from hbox_common.model.devices.sizes import DEFAULT, Choice, Size, as_content, can_take, choose, parse_sizes
+from hbox_common.model.devices.sizing import applied
 from hbox_common.yamltext import contents_of, read_file
 
 from ..aio import run
@@ -18,7 +19,6 @@ from ..context import Context, command_options
 from ..output import Column, put
 from ..platform.layout import Layout
 from ..session import bus_of, claims_of, last_values
-from ..sizing import applied
 from ..views import Item
 
 COLUMNS = (

@@ -2,21 +2,21 @@
 /metrics/PAGE where a service has more.
 
 It is asked by whoever reaches the port, and a service's work is done on the same event loop. So what a connection may cost is bounded before HTTP begins
-(`_Guarded`): how many there are, how long each lives, how many bytes it says in all. aiohttp bounds lines, and nothing else of these: it waits for a head for
-ever, takes any number of headers, and reads what is left of a body.
+(`guarded`): how many there are, how long each lives, how many bytes it says in all.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from hbox_common.redaction import redacted
 from hbox_common.telemetry import exposition, gauge
+
+from .guarded import Bounds, Guarded
 
 CONDITIONS = gauge(
     "condition", "1 where a condition of readiness is good, 0 where it is not, as /readyz tells it", ["condition"]
@@ -84,7 +84,7 @@ class HealthServer:
         self._health, self._host, self.port, self._connection_s = health, host, port, connection_s
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
-        self._open: set[_Guarded] = set()
+        self._open: set[Guarded] = set()
         self._asked: set[str] = set()  #: pages that are being told
 
     async def __aenter__(self) -> "HealthServer":
@@ -98,9 +98,11 @@ class HealthServer:
         )
         await runner.setup()
 
+        bounds = Bounds(MOST_CONNECTIONS, CONNECTION_BYTES, self._connection_s)
+
         def guarded() -> asyncio.Protocol:
             assert runner.server is not None
-            return _Guarded(runner.server(), self._open, self._connection_s)
+            return Guarded(runner.server(), self._open, bounds)
 
         self._server = await asyncio.get_running_loop().create_server(guarded, self._host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -145,52 +147,6 @@ class HealthServer:
             return response
         finally:
             self._asked.discard(name)
-
-
-class _Guarded(asyncio.Protocol):
-    """One connection, with `inner` behind it. `others`: all that are open."""
-
-    def __init__(self, inner: asyncio.Protocol, others: "set[_Guarded]", lives_s: float) -> None:
-        self._inner, self._others, self._lives_s = inner, others, lives_s
-        self._said = 0
-        self._transport: asyncio.Transport | None = None
-        self._end: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
-        if len(self._others) >= MOST_CONNECTIONS:
-            transport.abort()
-            return
-        self._others.add(self)
-        self._transport = transport
-        self._end = asyncio.get_running_loop().call_later(self._lives_s, transport.abort)
-        self._inner.connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self._transport is None:
-            return
-        self._said += len(data)
-        if self._said > CONNECTION_BYTES:
-            self._transport.abort()
-        else:
-            self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        return self._inner.eof_received() if self._transport is not None else None
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is None:
-            return
-        self._others.discard(self)
-        if self._end is not None:
-            self._end.cancel()
-        self._inner.connection_lost(exc)
 
 
 @web.middleware

@@ -26,6 +26,9 @@ from hbox_common.yamltext import settings_of
 
 S = TypeVar("S", bound="Settings")
 
+#: Sections of the file: the users of the broker, and those that have none.
+_SECTIONS = frozenset({*SERVICES, "admission"})
+
 
 class Settings(BaseSettings):
     """What every service can be told. Subclasses add their own fields, each with a description and a default that works."""
@@ -150,7 +153,7 @@ def _read(path: Path, settings: type[Settings], service: str) -> dict[str, Any]:
     own = content.get(service) or {}
     if not isinstance(own, dict):
         raise InvalidRequest(f"{path}: {service}: has to be a map of settings")
-    shared = {key: value for key, value in content.items() if key not in SERVICES}
+    shared = {key: value for key, value in content.items() if key not in _SECTIONS}
     common = Settings.model_fields
     for where, key, known in [("", k, common) for k in shared] + [(f"{service}: ", k, settings.model_fields) for k in own]:
         if key not in known:

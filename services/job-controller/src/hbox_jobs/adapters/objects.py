@@ -84,8 +84,8 @@ MAX_SHAPES = 10_000
 
 
 class PodReader:
-    """Pods into `PodView`s. `schedulers`: the names that make a pod ours. `completes`: pods are read as if HAMi's webhook had written the numbers of cards that
-    they leave out; else such are refused, since nobody gives devices to a container that names none."""
+    """Pods into `PodView`s. `schedulers`: the names that make a pod ours. `completes`: pods are read as if the admission endpoint had written what they leave
+    out; else such are refused, since nobody gives devices to a container that names none."""
 
     def __init__(self, schedulers: Collection[str] = (SCHEDULER_NAME,), *, completes: bool = False) -> None:
         self._completes = completes
@@ -243,7 +243,7 @@ def _read_shape(
 
     def read(c: kube.Container) -> Container:
         container = _container(c, given)
-        return as_admitted(container) if completes else container
+        return as_admitted(container, device_annotations) if completes else container
 
     return shape_of(
         key,

@@ -72,16 +72,16 @@ def card_request(
     return _sum(devices)
 
 
-def as_admitted(container: Container) -> Container:
-    """The container with the numbers of cards that HAMi's webhook writes where a part of a card is named alone. Raises nothing: what is wrong stays wrong."""
+def as_admitted(container: Container, annotations: Mapping[str, str] = _NONE) -> Container:
+    """The container of a pod with these annotations as the admission endpoint leaves it: with the numbers of cards where a part of a card is named alone, and
+    amounts as they are given. Raises nothing: what is wrong stays wrong."""
     more: dict[str, str | float] = {}
     for vendor in VENDORS.whose((*container.requests, *container.limits)):
         try:
-            ask = vendor.ask(_asked(container, vendor))
+            completion = vendor.complete(_asked(container, vendor), annotations)
         except InvalidRequest:
             continue
-        if ask is not None:
-            more |= {name: str(ask.count) for name in ask.completed}
+        more |= {name: str(amount) for name, amount in completion.amounts.items()}
     return replace(container, requests={**container.requests, **more}) if more else container
 
 
@@ -121,7 +121,8 @@ def _asked(container: Container, vendor: Vendor) -> dict[str, str | float]:
 def _wishes(vendors: Sequence[Vendor], annotations: Mapping[str, str]) -> list[tuple[str, str]]:
     """Annotations that say more than models do. Raises InvalidRequest for what is too long, or no text."""
     names = dict.fromkeys((*COMMON_WISHES, *(name for vendor in vendors for name in vendor.wishes)))
-    found = [(name, text) for name in names if (text := annotations.get(name, "").strip())]
+    usual = {pair for vendor in vendors for pair in vendor.usual.items()}
+    found = [(name, text) for name in names if (text := annotations.get(name, "").strip()) and (name, text) not in usual]
     for name, text in found:
         if not is_plain(text, WISH_BYTES):
             raise InvalidRequest(not_plain(f"annotation {name}", text, WISH_BYTES))

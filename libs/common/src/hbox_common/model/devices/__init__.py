@@ -22,7 +22,7 @@ from .labels import DeviceLabel
 from .layout import Layout, effective, format_layout, layout_fault, parse_layout, parts_of
 from .nvidia import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
 from .registry import VENDORS, Vendors
-from .vendor import COMMON_WISHES, NODE_POLICY, SPREAD, Figures, NodeReport, Quantity, Vendor, whole_number
+from .vendor import COMMON_WISHES, NODE_POLICY, SPREAD, Completion, Figures, NodeReport, Quantity, Vendor, whole_number
 
 __all__ = [
     "ALL_CORES",
@@ -45,6 +45,7 @@ __all__ = [
     "CardRequest",
     "CardSlice",
     "CardTraits",
+    "Completion",
     "DeviceLabel",
     "Figures",
     "Fitted",

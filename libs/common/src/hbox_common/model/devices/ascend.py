@@ -18,7 +18,7 @@ from .hami import HamiVendor
 from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 from .layout import Layout, parts_of
-from .vendor import Quantity, whole_number
+from .vendor import Completion, Quantity, whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,23 @@ class Ascend(HamiVendor):
                 hint=f"a part of one card goes with {self.cards}: 1; several cards are whole ones",
             )
         return Ask(self.kind, count, cores=0, memory_mib=template.memory_mib, part=template.name, completed=completed)
+
+    def complete(
+        self,
+        asked: Mapping[str, Quantity],
+        wishes: Mapping[str, str] = _NO_WISHES,
+        container: str = "",  # noqa: ARG002  a vendor to which names are nothing
+    ) -> Completion:
+        """A template's memory where another amount is written, and both dies of a module where one is asked for."""
+        ask = self.ask(asked, wishes)
+        amounts: dict[str, int] = {}
+        if ask is not None:
+            if whole_number(self.cards, asked) != ask.count:
+                amounts[self.cards] = ask.count
+            # Rounded down to units: the next one up may be another template.
+            if ask.part and whole_number(self.memory, asked) != (rounded := ask.memory_mib // self.memory_unit_mib):
+                amounts[self.memory] = rounded
+        return Completion(amounts)
 
     def node_fault(self, offer: Offer, ask: Ask) -> DeviceLabel | None:  # noqa: ARG002
         if offer.wishes.get(MODE, "").strip() != SOFT:

@@ -18,6 +18,7 @@
 What is not named keeps what HBox has built in, also where the value is empty: a section says what is different. Annotations have the names that they have in
 HAMi, whatever resources are called. A value that cannot be understood is an InvalidRequest that names its key: cards would be counted by other rules than their
 plugin's. A key that nobody knows is a warning, as is one that asks for something that HBox does not do; what device plugins alone act on is passed over.
+`nvidia` and each of `vnpus` also have `overwriteEnv` and `runtimeClassName`, `nvidia` `gpuCorePolicy`, for the admission endpoint.
 """
 
 import difflib
@@ -99,12 +100,20 @@ _ASCEND_NAMES: Mapping[str, str | int] = {
     "resourceCoreName": "cores",
 }
 
-#: What HAMi's webhook writes into pods, with the values by which it writes nothing.
+#: What HAMi's webhook writes into pods, with the values by which it writes nothing: the admission endpoint does so for the makers that HAMi does it for.
 _WRITTEN_INTO_PODS: Mapping[str, tuple[object, ...]] = {
     "overwriteEnv": (None, False),
     "runtimeClassName": (None, ""),
     "gpuCorePolicy": (None, "", "default"),
 }
+
+#: How HAMi's library holds containers to their compute.
+_CORE_POLICIES = ("default", "force", "disable")
+
+#: What keeps cards from containers that ask for none.
+_HIDES_NVIDIA, _HIDES_ASCEND = ("NVIDIA_VISIBLE_DEVICES", "none"), ("ASCEND_VISIBLE_DEVICES", "")
+
+_RUNTIME_CLASS = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?")
 
 #: What only device plugins act on: it is in what they register.
 _OF_PLUGINS = ("libCudaLogLevel", "enableNumaTopology", "disableCoreLimit", "migProfileAllowlist", "migStrategy")
@@ -210,11 +219,25 @@ class _Section:
             changed["sizes"] = tuple(sizes)
         return replace(vendor, **changed) if changed else vendor
 
+    def _written_by(self) -> str:
+        if self.where == "nvidia" or self.where.startswith("vnpus.configs["):
+            return "the admission endpoint alone writes it into pods; where there is none, write it in the pods"
+        return "HBox does not write it into pods of this maker; write it in the pods"
+
+    def written_into_pods(self, hides: tuple[str, str]) -> dict[str, Any]:
+        """`overwriteEnv` and `runtimeClassName`, as fields of a vendor."""
+        runtime_class = (
+            self.text("runtimeClassName", _RUNTIME_CLASS, "write the name of a RuntimeClass")
+            if self.get("runtimeClassName")
+            else ""
+        )
+        return {"hidden": hides if self.flag("overwriteEnv") else None, "runtime_class": runtime_class}
+
     def close(self, *passed: str) -> None:
         """All is read but what HAMi's webhook and plugins act on, and keys that do nothing (`passed`)."""
         for key, inert in _WRITTEN_INTO_PODS.items():
             if self.get(key) not in inert:
-                self._reading.warnings.append(f"{self.where}.{key}: HBox writes nothing into pods; write it in the pods")
+                self._reading.warnings.append(f"{self.where}.{key}: {self._written_by()}")
         known = self._known.union(passed, _OF_PLUGINS)
         for key in self._content.keys() - known:
             self._reading.unknown(f"{self.where}.", key, known)
@@ -250,8 +273,15 @@ def _nvidia(reading: _Reading, content: object) -> None:
 
 
 def _of_hami(section: _Section, vendor: NvidiaVendor) -> NvidiaVendor:
+    policy = section.get("gpuCorePolicy") or _CORE_POLICIES[0]
+    if policy not in _CORE_POLICIES:
+        raise InvalidRequest(
+            f"nvidia.gpuCorePolicy is {_shown(policy)}", hint=f"write {', '.join(_CORE_POLICIES[:-1])} or {_CORE_POLICIES[-1]}"
+        )
     return replace(
         vendor,
+        **section.written_into_pods(_HIDES_NVIDIA),
+        core_policy="" if policy == _CORE_POLICIES[0] else policy,
         memory_unit_mib=max(section.number("memoryFactor", 1, 0, _FACTOR), 1),
         memory_unnamed_mib=section.number("defaultMemory", 0, 0, MAX_MEMORY_MIB),
         cores_unnamed=section.number("defaultCores", 0, 0, ALL_CORES),
@@ -308,7 +338,8 @@ def _vnpus(reading: _Reading, content: object) -> None:
         chip = _chip(section, word, None if vendor is None else vendor.chip)
         made = ascend.kind_of(chip) if vendor is None else replace(vendor, chip=chip)
         unit = max(section.number("memoryFactor", made.memory_unit_mib, 0, _FACTOR), 1)
-        reading.vendors[word] = section.named(replace(made, memory_unit_mib=unit), _ASCEND_NAMES)
+        made = replace(made, memory_unit_mib=unit, **section.written_into_pods(_HIDES_ASCEND))
+        reading.vendors[word] = section.named(made, _ASCEND_NAMES)
         # Dies of a 910C are one module whatever superPod says: HAMi too gives both.
         section.flag("superPod")
         section.close("chipName", "aiCPU")

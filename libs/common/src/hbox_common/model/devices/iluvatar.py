@@ -1,15 +1,18 @@
 """Iluvatar's cards, shared by HAMi: each model is a kind of its own, with resources of its own (reference hami §2.11)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .asking import Ask
 from .hami import HamiVendor
 from .handshake import NODE_LOCK
-from .vendor import Quantity
+from .vendor import Completion, Quantity
 
 #: HAMi's words.
 WORDS = ("MR-V100", "MR-V50", "BI-V150", "BI-V100")
+
+#: In which the plugin looks for it (HAMi pkg/device/iluvatar).
+CONTAINER_NAME = "SOL_CONTINER_NAME"
 
 _NO_WISHES: Mapping[str, str] = {}
 
@@ -21,6 +24,13 @@ class Iluvatar(HamiVendor):
     def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:
         ask = HamiVendor.ask(self, asked, wishes)
         return ask if ask is None or ask.count == 1 else Ask(self.kind, ask.count)
+
+    def complete(
+        self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES, container: str = ""
+    ) -> Completion:
+        """The container's name, as its plugin reads it; the name is misspelled as there."""
+        found = HamiVendor.complete(self, asked, wishes, container)
+        return replace(found, default_env={CONTAINER_NAME: container}) if container else found
 
 
 def kind_of(word: str) -> Iluvatar:

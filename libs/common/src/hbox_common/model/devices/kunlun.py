@@ -6,7 +6,7 @@ across. Of a single card the wing with an odd number left is first, which a pair
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hbox_common.errors import InvalidRequest
 
@@ -18,7 +18,7 @@ from .hami import CountedVendor, HamiVendor
 from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 from .layout import Layout
-from .vendor import NodeReport, Quantity
+from .vendor import Completion, NodeReport, Quantity, whole_number
 
 LEFT, RIGHT = (0, 1, 2, 3), (4, 5, 6, 7)
 
@@ -163,6 +163,15 @@ class SharedXpu(WingVendor):
             raise InvalidRequest(f"{self.memory} is {ask.memory_mib}", hint=f"a card has {CARD_MIB} MiB: write that or less")
         size = next(size for size in SIZES_MIB if size >= (ask.memory_mib or CARD_MIB))
         return Ask(self.kind, ask.count, size * ALL_CORES // CARD_MIB, size, part=str(size), completed=ask.completed)
+
+    def complete(
+        self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES, container: str = ""
+    ) -> Completion:
+        """The memory of the size that is given, where another amount is written."""
+        found = WingVendor.complete(self, asked, wishes, container)
+        ask, written = self.ask(asked, wishes), whole_number(self.memory, asked)
+        rounded = ask.memory_mib // self.memory_unit_mib if ask is not None else 0
+        return replace(found, amounts={**found.amounts, self.memory: rounded}) if written and written != rounded else found
 
     def free(self, offer: Offer, places: Mapping[int, Card], ask: Ask) -> list[int]:
         """Those that fit and may be divided: no more idle cards than the driver has handles for, lowest first."""

@@ -27,7 +27,7 @@ from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 from .layout import Layout, parts_of
 from .policies import is_true
-from .vendor import NODE_POLICY, SPREAD, NodeReport, Quantity, whole_number
+from .vendor import NODE_POLICY, SPREAD, Completion, NodeReport, Quantity, whole_number
 
 LOSSES, SCORES = "metax-tech.com/gpu.topology.losses", "metax-tech.com/gpu.topology.scores"
 QOS, APP_CLASS, TOPOLOGY = (
@@ -111,6 +111,13 @@ class MetaxSgpu(HamiVendor):
             raise InvalidRequest(f"annotation {QOS} is {sanitized(qos, 64)!r}", hint=f"write one of {', '.join(POLICIES)}")
         percent = 0 if memory else ALL_CORES
         return Ask(self.kind, count, cores, memory, percent, part=_part(app_class, qos, cores), completed=completed)
+
+    def complete(
+        self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES, container: str = ""
+    ) -> Completion:
+        """The policy that counts where a pod names none: `online` ones have none."""
+        found = HamiVendor.complete(self, asked, wishes, container)
+        return found if wishes.get(APP_CLASS, "").strip() == ONLINE else replace(found, annotations=self.usual)
 
     def amounts_of(self, count: int, memory_mib: int = 0, cores: int = 0) -> Mapping[str, int]:
         return HamiVendor.amounts_of(self, count, memory_mib, cores or ALL_CORES)
@@ -319,6 +326,7 @@ METAX_SGPU = MetaxSgpu(
     use_uuid=_USE_UUID,
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID, QOS, APP_CLASS, TOPOLOGY),
+    usual={QOS: BEST_EFFORT},
     allocated_annotation="hami.io/metax-sgpu-devices-allocated",
     to_allocate_annotation="hami.io/metax-sgpu-devices-to-allocate",
     node_lock=NODE_LOCK,

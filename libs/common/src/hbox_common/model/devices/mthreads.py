@@ -6,7 +6,7 @@ out of 17 is less than one of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hbox_common.errors import InvalidRequest
 
@@ -17,13 +17,16 @@ from .fitting import Offer
 from .hami import CountedVendor
 from .labels import DeviceLabel
 from .layout import Layout
-from .vendor import Quantity, whole_number
+from .vendor import Completion, Quantity, whole_number
 
 #: Of `sgpu-memory`, for one card.
 MEMORY_SIZES = (2, 4, 8, 16, 32, 64, 96)
 
 #: Of `sgpu-core`, to a card.
 UNITS = 16
+
+#: Of a pod: how many whole cards, for the plugin.
+REQUESTED = "mthreads.com/request-gpu-num"
 
 _USE_UUID, _NOUSE_UUID = "mthreads.ai/use-gpuuuid", "mthreads.ai/nouse-gpuuuid"
 _NO_WISHES: Mapping[str, str] = {}
@@ -46,6 +49,13 @@ class Mthreads(SummedVendor):
             raise InvalidRequest(f"{self.cores} is {cores}", hint=f"write how many of a card's {UNITS} cores, 0 to {UNITS}")
         percent = (cores or 0) * ALL_CORES // UNITS
         return Ask(self.kind, 1, cores=percent, memory_mib=memory * self.memory_unit_mib, completed=completed)
+
+    def complete(
+        self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES, container: str = ""
+    ) -> Completion:
+        found = SummedVendor.complete(self, asked, wishes, container)
+        ask = self.ask(asked, wishes)
+        return replace(found, annotations={REQUESTED: str(ask.count)}) if ask is not None and ask.count > 1 else found
 
     def amounts_of(self, count: int, memory_mib: int = 0, cores: int = 0) -> Mapping[str, int]:
         if not memory_mib or count > 1:

@@ -16,12 +16,17 @@ from .hami import HamiVendor
 from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 from .layout import Layout
-from .vendor import Figures, NodeReport
+from .vendor import Completion, Figures, NodeReport, Quantity, whole_number
 
 GPU = "nvidia.com/gpu"
 GPU_CORES = "nvidia.com/gpucores"
 GPU_MEMORY = "nvidia.com/gpumem"
 GPU_MEMORY_PERCENT = "nvidia.com/gpumem-percentage"
+
+#: Variables that HAMi's library in the container goes by.
+TASK_PRIORITY, CORE_POLICY = "CUDA_TASK_PRIORITY", "GPU_CORE_UTILIZATION_POLICY"
+
+_NO_WISHES: Mapping[str, str] = {}
 
 #: Of a node, written by an operator: ids of cards that take no new work. Read up to so many characters: a thousand ids.
 CORDON, CORDON_CHARS = "hami.io/device-cordon", 64 * 1024
@@ -32,6 +37,17 @@ class NvidiaVendor(HamiVendor):
     links_annotation: str = ""  #: of a node: how well its cards are linked
     record_annotation: str = ""  #: of a pod: its instances of MIG
     geometries: mig.Geometries = mig.KNOWN_GEOMETRIES  #: of cards in MIG whose plugin says no profiles
+    core_policy: str = (
+        ""  #: how HAMi's library holds containers to their compute, where that is not its own default (`gpuCorePolicy`)
+    )
+
+    def complete(
+        self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES, container: str = ""
+    ) -> Completion:
+        found = HamiVendor.complete(self, asked, wishes, container)
+        priority = whole_number(self.priority, asked) if self.priority else None
+        env = {TASK_PRIORITY: str(priority)} if priority is not None else {}
+        return replace(found, env=env | ({CORE_POLICY: self.core_policy} if self.core_policy else {}))
 
     def register(self, node: NodeReport) -> tuple[Card, ...]:
         """As all of HAMi's; what is said of cards beside is read too. A matrix of links that cannot be read is none: links are a preference, and a node is

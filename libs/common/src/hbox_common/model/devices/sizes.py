@@ -6,13 +6,14 @@ A catalogue is data. Each size says what it is for, how much it needs, and in wh
     partition  a part of a card that the hardware keeps apart (MIG)
     whole      cards with nobody beside
 
-A size becomes resources and annotations of the cluster that is there: the first of its ways that some kind of device on the nodes allows; of several kinds
+`becomes` of a size settles it, for those who do not see the nodes (the admission endpoint), and for everybody who does. Else
+a size becomes resources and annotations of the cluster that is there: the first of its ways that some kind of device on the nodes allows; of several kinds
 the one that the size names first, else the one with most such cards.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -29,6 +30,9 @@ PREFIX = "sizes.hbox.io/"
 
 #: Of a catalogue: far more than anybody can choose from.
 MAX_SIZES = 200
+
+#: Of one size's pods: which mode, which models.
+MAX_ANNOTATIONS = 8
 
 _MIG = "mig"
 _GIB = 1024
@@ -51,6 +55,16 @@ class Size:
     cores: int = 0
     cards: int = 1
     kinds: tuple[str, ...] = ()  #: HAMi's common words, the preferred first; empty: any
+    becomes: "Becomes | None" = None  #: where an operator has settled it
+
+
+@dataclass(frozen=True, slots=True)
+class Becomes:
+    """What a size is in one cluster, whichever cards it has at the moment. `annotations`: of the pod."""
+
+    kind: str
+    way: Way
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +117,16 @@ def as_content(sizes: Iterable[Size]) -> list[dict[str, Any]]:
         | ({"cores": size.cores} if size.cores else {})
         | ({"cards": size.cards} if size.cards != 1 else {})
         | ({"kinds": list(size.kinds)} if size.kinds else {})
+        | ({"becomes": _becoming(size.becomes)} if size.becomes else {})
         for size in sizes
     ]
 
 
 def choose(size: Size, cards: Sequence[Card]) -> Choice | None:
     """What the size becomes where these cards are; None: no card of them can take it."""
+    if (found := settled(size)) is not None:
+        count = sum(can_take(found, card) for card in cards)
+        return replace(found, cards=count) if count else None
     for way in size.ways:
         fitting = Counter(card.kind for card in cards if _can(way, size, card))
         kinds = [kind for kind in size.kinds if kind in fitting] or (
@@ -117,6 +135,22 @@ def choose(size: Size, cards: Sequence[Card]) -> Choice | None:
         if kinds:
             return _choice(size, way, VENDORS.kind(kinds[0]), cards, fitting[kinds[0]])
     return None
+
+
+def settled(size: Size) -> Choice | None:
+    """What the size becomes by its own word; None where it says nothing."""
+    if (word := size.becomes) is None:
+        return None
+    vendor = VENDORS.kind(word.kind)
+    amounts = (
+        vendor.amounts_of(size.cards) if word.way is Way.WHOLE else vendor.amounts_of(size.cards, size.memory_mib, size.cores)
+    )
+    return Choice(size, word.kind, word.way, amounts, word.annotations)
+
+
+def settle(size: Size, choice: Choice) -> Size:
+    """The size with this choice for its word."""
+    return replace(size, becomes=Becomes(choice.kind, choice.way, choice.annotations))
 
 
 def can_take(choice: Choice, card: Card) -> bool:
@@ -171,7 +205,7 @@ def _size(place: int, entry: Any) -> Size:
             f"{where}: name is {sanitized(str(name), 64)!r}", hint="letters, digits, - _ and . as in 24GB-inference"
         )
     where = f"size {name}"
-    unknown = sorted(set(map(str, entry)) - {"name", "use", "ways", "memoryMiB", "cores", "cards", "kinds"})
+    unknown = sorted(set(map(str, entry)) - {"name", "use", "ways", "memoryMiB", "cores", "cards", "kinds", "becomes"})
     if unknown:
         raise InvalidRequest(f"{where}: unknown field {sanitized(unknown[0], 64)!r}")
     ways, kinds, use = entry.get("ways"), entry.get("kinds", []), entry.get("use", "")
@@ -189,11 +223,44 @@ def _size(place: int, entry: Any) -> Size:
         name, use, tuple(Way(way) for way in ways), _whole(where, entry, "memoryMiB", MAX_MEMORY_MIB),
         _whole(where, entry, "cores", ALL_CORES), _whole(where, entry, "cards", MAX_CARDS, least=1), tuple(kinds),
     )  # fmt: skip
+    if entry.get("becomes") is not None:
+        size = replace(size, becomes=_becomes(where, entry["becomes"], size))
     if not size.memory_mib and size.ways != (Way.WHOLE,):
         raise InvalidRequest(
             f"{where}: without memoryMiB only whole cards can be had", hint="add memoryMiB, or write ways: [whole]"
         )
     return size
+
+
+def _becoming(word: Becomes) -> dict[str, Any]:
+    annotations = {"annotations": dict(word.annotations)} if word.annotations else {}
+    return {"kind": word.kind, "way": str(word.way), **annotations}
+
+
+def _becomes(where: str, entry: Any, size: Size) -> Becomes:
+    where, hint = f"{where}: becomes", "as {kind: NVIDIA, way: share}; `hbox sizes --settle` writes it"
+    if not isinstance(entry, dict) or set(map(str, entry)) - {"kind", "way", "annotations"}:
+        raise InvalidRequest(f"{where}: a mapping with kind, way and annotations is expected", hint=hint)
+    kind, way, annotations = entry.get("kind"), entry.get("way"), entry.get("annotations") or {}
+    if not isinstance(kind, str) or not VENDORS.knows(kind):
+        raise InvalidRequest(f"{where}: kind is {sanitized(str(kind), 64)!r}", hint=hint)
+    if not isinstance(way, str) or way not in size.ways:
+        raise InvalidRequest(f"{where}: way is {sanitized(str(way), 64)!r}", hint=f"one of its ways: {', '.join(size.ways)}")
+    if way != Way.WHOLE and not VENDORS.kind(kind).memory:
+        raise InvalidRequest(f"{where}: {kind} has no parts of cards", hint="write way: whole, or another kind")
+    if (
+        not isinstance(annotations, dict)
+        or len(annotations) > MAX_ANNOTATIONS
+        or not all(
+            isinstance(key, str)
+            and key in VENDORS.pod_annotations
+            and isinstance(value, str)
+            and is_plain(value, KEY_BYTES * 8)
+            for key, value in annotations.items()
+        )
+    ):
+        raise InvalidRequest(f"{where}: annotations are some that devices are chosen by, each a short text", hint=hint)
+    return Becomes(kind, Way(way), annotations)
 
 
 def _whole(where: str, entry: Mapping[str, Any], name: str, most: int, least: int = 0) -> int:

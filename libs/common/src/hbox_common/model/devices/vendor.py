@@ -6,6 +6,7 @@ registry (`registry`). All else deals with cards, whoever made them:
     names      which resource counts the cards, and which say a part of each       everybody, by the registry
     register   what is written on a node -> its cards                              topology-collector, `hbox audit`
     ask        what a container asks for -> how many cards and how much of each    job-controller
+    complete   what a container asks for -> what it leaves out                     the admission endpoint, previews
     fit        cards and what is given away of them -> the slices, or why not      scheduler-core, `hbox simulate`
     admits     whether slices can stand on a card beside others                    quota-ledger
     annotate   the slices of a pod's containers -> what its device plugin reads    binder, in the call that binds the pod
@@ -44,6 +45,17 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
+class Completion:
+    """What a container that asks for devices leaves out or says otherwise than its device plugin, or a quota, has to read it: what HAMi's webhook writes
+    (reference hami §1.5), but for amounts that say nothing new, such as all of a card's memory."""
+
+    amounts: Mapping[str, int] = field(default_factory=dict)  #: of the container, in place of what it says
+    env: Mapping[str, str] = field(default_factory=dict)  #: of the container, in place of what it says
+    default_env: Mapping[str, str] = field(default_factory=dict)  #: likewise, where it says nothing
+    annotations: Mapping[str, str] = field(default_factory=dict)  #: of its pod, where that says nothing
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReport:
     """What a node says of its devices."""
 
@@ -79,6 +91,11 @@ class Vendor(ABC):
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
     to_allocate_annotation: str = ""  #: of a pod: what its device plugin is still to hand over (`handshake`)
     without_init: bool = False  #: whether its device plugin counts containers without init containers
+    usual: Mapping[str, str] = field(default_factory=dict)  #: wishes that say what is so without them
+    runtime_class: str = ""  #: of pods that ask for these cards and name none (`runtimeClassName` of device-config.yaml)
+    hidden: tuple[str, str] | None = (
+        None  #: a variable and its value that keep the cards from a container which asks for none (`overwriteEnv`)
+    )
     clique_label: str = ""  #: of a node: which domain of the vendor's own link it is in, where that reaches over several nodes
     node_lock: str = (
         ""  #: of a node: the lock that the plugin goes by; empty: it needs none, and many pods may be in allocation at once
@@ -107,6 +124,17 @@ class Vendor(ABC):
         among them that the vendor reads. Raises InvalidRequest that names the resource or annotation, with what to write instead as its hint."""
         count = whole_number(self.cards, asked)
         return Ask(self.kind, self.bounded(count)) if count else None
+
+    def complete(
+        self,
+        asked: Mapping[str, Quantity],
+        wishes: Mapping[str, str] = _NO_WISHES,
+        container: str = "",  # noqa: ARG002  a vendor to which names are nothing
+    ) -> Completion:
+        """What is to be written into a container of this name that asks for so much, `priority` among it, so that `ask` reads the same of it as before and
+        nothing is left to complete. To be asked where `ask` finds something. Raises InvalidRequest as that does, and for a `priority` that is none."""
+        ask = self.ask(asked, wishes)
+        return Completion(dict.fromkeys(ask.completed, ask.count)) if ask is not None else Completion()
 
     def amounts_of(self, count: int, memory_mib: int = 0, cores: int = 0) -> Mapping[str, int]:  # noqa: ARG002  a vendor without parts
         """What a container writes for so many cards, with so much of each: the reverse of `ask`. Without `memory_mib`: whole."""

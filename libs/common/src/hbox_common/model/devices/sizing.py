@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model.devices.sizes import PREFIX, Choice, Size
+
+from .sizes import PREFIX, Choice, Size
 
 #: What a size becomes. Raises InvalidRequest where the cluster has nothing for it.
 Resolve = Callable[[Size], Choice]
@@ -20,7 +21,7 @@ def applied(document: Any, sizes: Mapping[str, Size], resolve: Resolve) -> tuple
     changed = deepcopy(document)
     said: list[str] = []
     for template in _templates(changed):
-        said += _resolve(template, sizes, resolve)
+        said += resolve_pod(template, sizes, resolve)
     return changed, said
 
 
@@ -37,9 +38,10 @@ def _templates(node: Any) -> Iterator[dict[str, Any]]:
             yield from _templates(value)
 
 
-def _resolve(pod: dict[str, Any], sizes: Mapping[str, Size], resolve: Resolve) -> list[str]:
+def resolve_pod(pod: dict[str, Any], sizes: Mapping[str, Size], resolve: Resolve) -> list[str]:
+    """As `applied`, of one pod or template, in place; one that raised is half done."""
     said = []
-    for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+    for container in [*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ())]:
         resources = container.get("resources") if isinstance(container, dict) else None
         if not isinstance(resources, dict):
             continue

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.sizing import applied
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.devices.sizes import DEFAULT, Choice, Size, Way
+from hbox_common.model.devices.sizing import applied
 
 SIZES = {size.name: size for size in DEFAULT}
 

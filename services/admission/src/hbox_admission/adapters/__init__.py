@@ -1,0 +1,1 @@
+"""The endpoint's I/O."""

@@ -1,0 +1,147 @@
+"""The endpoint's certificate: two files, as a Secret of cert-manager or of the chart is mounted, which are renewed while the service runs.
+
+A connection takes the pair that is in force when it begins (by a callback of the handshake, which is asked also where a client names no server). A new pair
+comes into force once it has been read whole, and certificate and key belong together; until then, and for a pair that is wrong, the former one stays: an API
+server refuses what has expired by itself.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from hbox_common.errors import InvalidRequest
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+
+#: Of one file: a chain of a handful of certificates is 10 KiB.
+MOST_BYTES = 1 << 20
+
+_SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
+
+
+class Certificate:
+    """`context`: for a server, whose connections have the pair in force. `problem`: why what the files say now is not; "" = it is.
+
+    Raises InvalidRequest where there is no pair to begin with.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate, self._key = certificate, key
+        self.problem = ""
+        self._seen = self._read()
+        self._now, self.expires_at = self._load(self._seen)
+        self.context = self._now
+        self.context.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._now
+
+    async def watch(self, changed: Callable[[], None]) -> NoReturn:
+        """Tell of each new pair and each new problem, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            before = self.problem
+            if await asyncio.to_thread(self.look) or self.problem != before:
+                changed()
+
+    def look(self) -> bool:
+        """Whether there is a new pair."""
+        try:
+            seen = self._read()
+            if seen == self._seen:
+                self.problem = ""
+                return False
+            self._now, self.expires_at = self._load(seen)
+        except InvalidRequest as e:
+            if str(e) != self.problem:
+                log.error("%s; the former certificate stays in use until %s", e, _day(self.expires_at))
+            self.problem = str(e)
+            return False
+        self._seen, self.problem = seen, ""
+        log.info("a new certificate is in use, until %s", _day(self.expires_at))
+        return True
+
+    def _read(self) -> tuple[bytes, bytes]:
+        try:
+            return _content(self._certificate), _content(self._key)
+        except OSError as e:
+            raise InvalidRequest(
+                f"{e.filename} cannot be read: {e.strerror}", hint="mount the Secret with tls.crt and tls.key"
+            ) from e
+
+    def _load(self, read: tuple[bytes, bytes]) -> tuple[ssl.SSLContext, float]:
+        context = _server_context()
+        try:
+            context.load_cert_chain(self._certificate, self._key)
+            expires_at = not_after(ssl.PEM_cert_to_DER_cert(_first(read[0])))
+        except (OSError, ValueError) as e:  # an SSLError is an OSError
+            raise InvalidRequest(
+                f"{self._certificate} and {self._key.name} are no certificate and its key: {e}",
+                hint="PEM files that were made for one another",
+            ) from e
+        if self._read() != read:
+            raise InvalidRequest(f"{self._certificate} changes while it is read")
+        return context, expires_at
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES)
+
+
+def _first(chain: bytes) -> str:
+    begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+    if begin not in chain or end not in chain:
+        raise ValueError("it holds no certificate")
+    return (begin + chain.partition(begin)[2].partition(end)[0] + end).decode("ascii", errors="replace")
+
+
+def _day(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def not_after(der: bytes) -> float:
+    """When a certificate ends, in seconds since the epoch (X.509, RFC 5280 §4.1: the sixth field of what is signed is its validity, or the fifth where no
+    version stands first). Raises ValueError for what is none."""
+    body, _ = _value(der, 0, _SEQUENCE)
+    signed, _ = _value(body, 0, _SEQUENCE)
+    at = 0
+    if signed[:1] == bytes([_VERSION]):
+        _, at = _value(signed, at, _VERSION)
+    _, at = _value(signed, at, _INTEGER)
+    for _ in ("algorithm", "issuer"):
+        _, at = _value(signed, at, _SEQUENCE)
+    validity, _ = _value(signed, at, _SEQUENCE)
+    _, at = _value(validity, 0, None)
+    tag = validity[at] if at < len(validity) else 0
+    text = _value(validity, at, tag)[0].decode("ascii", errors="replace")
+    if tag == _UTC_TIME:  # of two digits the year: 1950 to 2049
+        text = ("19" if text[:2] >= "50" else "20") + text
+    elif tag != _GENERALIZED_TIME:
+        raise ValueError("its validity has no end")
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def _value(der: bytes, at: int, tag: int | None) -> tuple[bytes, int]:
+    """The value at a place, and where the next one is. `tag`: which it has to be; None = any."""
+    if at + 2 > len(der) or (tag is not None and der[at] != tag):
+        raise ValueError("it is no certificate")
+    length, start = der[at + 1], at + 2
+    if length & 0x80:
+        octets = length & 0x7F
+        length, start = int.from_bytes(der[start : start + octets]), start + octets
+    if start + length > len(der):
+        raise ValueError("it ends too soon")
+    return der[start : start + length], start + length

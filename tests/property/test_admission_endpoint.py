@@ -1,0 +1,235 @@
+"""Whatever a pod asks for: the admission endpoint changes what job-controller reads of it in nothing but what is left out, once or ten times, alone or beside
+HAMi's webhook, before it or after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hbox_admission.core import Outcome, Rules, mutate, review
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube import objects as kube
+from hbox_common.model import VENDORS, CardRequest
+from hbox_common.model.devices.ascend import CHIPS, MODE, SOFT
+from hbox_common.model.devices.kunlun import SIZES_MIB
+from hbox_common.model.devices.metax import APP_CLASS, CLASSES, POLICIES, QOS
+from hbox_common.model.devices.mthreads import MEMORY_SIZES
+from hbox_jobs.adapters.objects import PodReader
+from hbox_jobs.core.spec import Shape
+
+from ..json_patch import patched
+
+RULES = Rules()
+AMOUNTS = st.one_of(
+    st.integers(0, 4), st.sampled_from([*MEMORY_SIZES, *SIZES_MIB, 100, 101, 3000, 16_384, 24_576, 32_769, 70_000, "1k", "0.5", "-1", "many", "1e30"])
+)  # fmt: skip
+#: Of some vendor, and some beside it.
+NAMES = st.one_of(
+    *(
+        st.lists(
+            st.sampled_from([name for name in (vendor.cards, *vendor.parts, vendor.priority) if name]), max_size=4, unique=True
+        )
+        for vendor in VENDORS
+    )
+)
+WISHES = st.fixed_dictionaries(
+    {},
+    optional={
+        QOS: st.sampled_from([*POLICIES, "", "other"]),
+        APP_CLASS: st.sampled_from(CLASSES),
+        MODE: st.just(SOFT),
+        "hami.io/gpu-scheduler-policy": st.sampled_from(["binpack", "spread"]),
+        "nvidia.com/use-gputype": st.just("A100"),
+    },
+)  # fmt: skip
+
+
+@st.composite
+def containers(draw: st.DrawFn) -> dict[str, Any]:
+    names = draw(NAMES) + draw(st.lists(st.sampled_from(["cpu", "nvidia.com/gpu", "example.com/other"]), max_size=1))
+    amounts = {name: str(draw(AMOUNTS)) if name != "cpu" else "2" for name in names}
+    if draw(st.booleans()):
+        return {"resources": {"limits": amounts}}
+    return {"resources": {"limits": amounts, "requests": dict(amounts)}}
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> dict[str, Any]:
+    made = draw(st.lists(containers(), min_size=1, max_size=3))
+    init = draw(st.lists(containers(), max_size=1))
+    for i, one in enumerate([*init, *made]):
+        one["name"] = f"c{i}"
+    metadata = {"name": "p", "namespace": "ml", "uid": "u", "annotations": dict(draw(WISHES))}
+    spec: dict[str, Any] = {"schedulerName": "hbox", "containers": made}
+    return {"metadata": metadata, "spec": spec | ({"initContainers": init} if init else {})}
+
+
+def read(pod: Mapping[str, Any], *, completes: bool = False) -> Shape:
+    """What job-controller makes of it."""
+    return PodReader(completes=completes).view(msgspec.json.decode(json.dumps(pod), type=kube.Pod)).shape
+
+
+def told(shape: Shape) -> tuple[CardRequest | None, Mapping[str, int], str]:
+    return shape.cards, shape.requests, shape.problem
+
+
+@settings(max_examples=600, deadline=None)
+@given(pods())
+def test_job_controller_reads_the_same_but_for_what_is_left_out(pod: dict[str, Any]) -> None:
+    before = deepcopy(pod)
+    found = mutate(pod, RULES)
+    assert pod == before
+    assert patched(pod, found.patch) == found.pod
+    assert mutate(found.pod, RULES).patch == ()
+    after = read(found.pod)
+    assert told(after) == told(read(pod, completes=True))
+    if not (plain := read(pod)).problem:
+        assert after.cards == plain.cards
+        assert after.requests == plain.requests
+
+
+# --- beside HAMi's webhook
+
+
+def hamis(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """What HAMi's webhook (HEAD of 2026-08) makes of a pod of its own: its rules, in our words. Raises InvalidRequest where it refuses the pod."""
+    found = deepcopy(dict(pod))
+    notes = found["metadata"].setdefault("annotations", {})
+    for one in [*found["spec"].get("initContainers", ()), *found["spec"]["containers"]]:
+        limits = one["resources"]["limits"]
+
+        def number(name: str, limits: dict[str, str] = limits) -> int:
+            return int(float(limits[name]))
+
+        gpu, mem, percent, cores = (f"nvidia.com/{name}" for name in ("gpu", "gpumem", "gpumem-percentage", "gpucores"))
+        if percent in limits and not 0 <= number(percent) <= 100:
+            raise InvalidRequest("percentage")
+        if "nvidia.com/priority" in limits:
+            one.setdefault("env", []).append({"name": "CUDA_TASK_PRIORITY", "value": limits["nvidia.com/priority"]})
+        if gpu not in limits and not limits.keys().isdisjoint((mem, percent, cores)):
+            limits[gpu] = "1"
+        if gpu in limits and cores not in limits and (number(percent) == 100 if percent in limits else mem not in limits):
+            limits[cores] = "100"
+        for chip in CHIPS:
+            name = f"huawei.com/{chip.word}"
+            if name not in limits:
+                continue
+            memory, soft = f"{name}-memory", notes.get(MODE) == SOFT
+            if chip.dies > 1 and number(name) == 1:
+                limits[name] = "2"
+            elif chip.dies > 1 and number(name) % 2:
+                raise InvalidRequest("dies")
+            trimmed = chip.memory_mib
+            if memory in limits and not soft:
+                sizes = [size.memory_mib for size in chip.templates if number(memory) <= size.memory_mib]
+                trimmed = sizes[0] if sizes else chip.memory_mib
+                if number(memory) > chip.capacity_mib or (number(name) > 1 and trimmed != chip.memory_mib):
+                    raise InvalidRequest("memory")
+            elif memory in limits:
+                trimmed = number(memory)
+            limits[memory] = str(trimmed)
+        memory = "kunlunxin.com/vxpu-memory"
+        if "kunlunxin.com/vxpu" in limits and memory in limits:
+            limits[memory] = str(next((size for size in (24_576, 49_152) if number(memory) <= size), 98_304))
+        if "metax-tech.com/sgpu" in limits and notes.get(APP_CLASS) != "online":
+            notes.setdefault(QOS, "best-effort")
+        if "requests" in one["resources"]:
+            one["resources"]["requests"] |= limits
+    return found
+
+
+def asking(name: str, **parts: st.SearchStrategy[int]) -> st.SearchStrategy[dict[str, int]]:
+    """Of one maker; `name` counts its cards."""
+    return st.fixed_dictionaries({}, optional={name: st.integers(1, 3), **parts})
+
+
+NVIDIAS = {"gpumem": st.integers(1, 90_000), "gpumem-percentage": st.integers(1, 101), "gpucores": st.integers(0, 100)}
+#: HAMi takes memory of these makers' alone for nothing.
+COUNTED = [
+    *((f"huawei.com/{chip.word}", f"huawei.com/{chip.word}-memory", 70_000) for chip in CHIPS),
+    ("kunlunxin.com/vxpu", "kunlunxin.com/vxpu-memory", 98_304),
+]
+HAMIS = st.one_of(
+    asking("nvidia.com/gpu", **{f"nvidia.com/{name}": amounts for name, amounts in NVIDIAS.items()}),
+    st.just({"nvidia.com/gpu": 1, "nvidia.com/priority": 1}),
+    *(
+        st.fixed_dictionaries({name: st.integers(1, 3)}, optional={memory: st.integers(1, most)})
+        for name, memory, most in COUNTED
+    ),
+    st.fixed_dictionaries({"metax-tech.com/sgpu": st.just(1), "metax-tech.com/vcore": st.integers(1, 99)}),
+)
+
+
+@st.composite
+def hami_pods(draw: st.DrawFn) -> dict[str, Any]:
+    made = [
+        {"name": f"c{i}", "resources": {"limits": {k: str(v) for k, v in amounts.items()}}}
+        for i, amounts in enumerate(draw(st.lists(HAMIS, min_size=1, max_size=2)))
+    ]
+    # Of a soft share HAMi writes the memory of a whole card where the pod names none; here that stays all of whatever card it is.
+    notes = dict(
+        draw(st.fixed_dictionaries({}, optional={QOS: st.sampled_from(POLICIES), APP_CLASS: st.sampled_from(CLASSES)}))
+    )
+    return {
+        "metadata": {"name": "p", "uid": "u", "annotations": notes},
+        "spec": {"schedulerName": "default-scheduler", "containers": made},
+    }
+
+
+@settings(max_examples=400, deadline=None)
+@given(hami_pods())
+def test_pods_say_the_same_whichever_webhook_comes_first(pod: dict[str, Any]) -> None:
+    """Whose the pod is says who comes first: each lets the other's pods by. Read as HBox's, they ask for the same of devices."""
+    ours = mutate(pod, RULES)
+    try:
+        theirs = hamis(pod)
+    except InvalidRequest:
+        assert read(ours.pod).problem, "HAMi refuses what HBox refuses"
+        return
+    theirs["spec"]["schedulerName"] = "hami-scheduler"
+    assert mutate(theirs, RULES).outcome is Outcome.FOREIGN
+    taking = Rules(("hbox", "hami-scheduler"))
+    both = mutate(theirs, taking)
+    assert both.pod["spec"]["schedulerName"] == "hami-scheduler"
+    assert not both.patch, "HAMi left nothing out"
+    one, other = read(ours.pod), read({**both.pod, "spec": {**both.pod["spec"], "schedulerName": "hbox"}})
+    assert (one.cards, one.problem) == (other.cards, other.problem)
+    assert hamis(hamis(pod))["spec"]["containers"][0]["resources"] == hamis(pod)["spec"]["containers"][0]["resources"]
+
+
+# --- what is no pod, and no review
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["spec", "metadata", "annotations", "containers", "initContainers", "resources", "limits", "requests", "env",
+                                       "name", "nvidia.com/gpu", "schedulerName", "securityContext", "privileged", "sizes.hbox.io/a"]), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(["spec", "metadata"]), JSON))
+def test_whatever_is_no_pod_is_told_so(pod: dict[str, Any]) -> None:
+    try:
+        found = mutate(pod, RULES)
+    except InvalidRequest as e:
+        said = str(e)
+    else:
+        said = "this is no pod"
+        assert patched(pod, found.patch) == found.pod
+    assert said.startswith("this is no pod")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.binary(max_size=60), JSON.map(lambda value: json.dumps(value).encode())))
+def test_whatever_is_no_review_is_told_so(body: bytes) -> None:
+    with pytest.raises(InvalidRequest, match=r"this is no AdmissionReview|this is '.*' of"):
+        review(body, RULES)
