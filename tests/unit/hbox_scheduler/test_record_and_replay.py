@@ -6,12 +6,16 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.model import SchedulerId
@@ -23,7 +27,7 @@ from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate import Simulation, job, node
-from hbox_scheduler.core.simulate.record import INPUTS, Call, Encoder, Framer, Head, Reader
+from hbox_scheduler.core.simulate.record import INPUTS, Call, Decided, Encoder, Framer, Head, Reader
 from hbox_scheduler.core.simulate.replay import Replay
 
 #: Methods that change nothing a decision hangs on.
@@ -271,3 +275,36 @@ configurations:
     reader = Reader(io.BytesIO(data), "the record")
     assert reader.head.conf == conf
     assert [call.arguments for call in reader.calls()] == [{"conf": conf}]
+
+
+def full(hint: Any) -> Any:
+    """A value of this type in which nothing is as it is by default."""
+    origin, inner = typing.get_origin(hint), [one for one in typing.get_args(hint) if one is not type(None)]
+    if origin is typing.Annotated or origin in (typing.Union, types.UnionType):
+        return full(inner[0])
+    if origin is tuple:
+        return tuple(full(one) for one in inner if one is not Ellipsis)
+    if origin in (Iterable, Sequence, Set):
+        return (full(inner[0]),)
+    if origin in (dict, Mapping):
+        return {full(inner[0]): full(inner[1])}
+    hint = made = getattr(hint, "__supertype__", hint)
+    if is_dataclass(hint):
+        hints = typing.get_type_hints(hint, include_extras=True)
+        return made(**{one.name: full(hints[one.name]) for one in fields(hint) if one.init})
+    if issubclass(hint, BaseModel):
+        hints = typing.get_type_hints(hint, include_extras=True)
+        return hint.model_validate({name: full(hints[name]) for name in hint.model_fields}, by_name=True, by_alias=True)
+    if issubclass(hint, Enum):
+        return list(hint)[-1]
+    return {str: "x", int: 7, float: 1.5, bool: True}[hint]
+
+
+@pytest.mark.parametrize("name", [name for name in INPUTS if name != "follow"])
+def test_what_an_input_says_comes_back_whole(name: str) -> None:
+    hints = typing.get_type_hints(getattr(Scheduler, name), include_extras=True)
+    told = {parameter: full(hint) for parameter, hint in hints.items() if parameter != "return"}
+    data = Framer.opening() + (framer := Framer()).frame(Encoder().head(head()))
+    result = None if hints["return"] is type(None) else full(Decided if name == "cycle" else hints["return"])
+    data += framer.frame(Encoder().call(Call(name, told, result)))
+    assert [(call.arguments, call.result) for call in Reader(io.BytesIO(data), "the record").calls()] == [(told, result)]

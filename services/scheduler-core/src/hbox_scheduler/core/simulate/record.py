@@ -244,10 +244,12 @@ class Reader:
         if how is None:
             raise ValueError(f"unknown input {name}")
         arguments = {
-            key: how.adapters[key].validate_python(value) if key in how.adapters else _conf_in(value)
+            key: how.adapters[key].validate_python(value, by_alias=True, by_name=True)
+            if key in how.adapters
+            else _conf_in(value)
             for key, value in raw.items()
         }
-        known = None if how.result is None or error else how.result.validate_python(result)
+        known = None if how.result is None or error else how.result.validate_python(result, by_alias=True, by_name=True)
         return Call(name, arguments, known, [Asked(*one) for one in asked], error)
 
     def _unpacked(self) -> Iterator[Any]:
