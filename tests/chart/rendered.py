@@ -45,6 +45,20 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "services.node-agent.nvml.runtimeClassName=nvidia",
         "services.node-agent.nvml.folder=/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
     ),
+    "admission": (
+        "admission.webhook.enabled=true",
+        "admission.webhook.certManager.enabled=true",
+        "services.job-controller.settings.scheduler_names=hbox\\,volcano",
+        "deviceConfig=nvidia: null",
+        "sizes=[]",
+    ),
+    "admission in production": (
+        "profile=production",
+        "admission.webhook.enabled=true",
+        "admission.webhook.tls.secret=mine",
+        "admission.webhook.tls.caBundle=TUlORQ==",
+        "networkPolicy.apiServerFrom[0].ipBlock.cidr=10.0.0.1/32",
+    ),
     "readers": ("nats.readers.slurm={batch}", "nats.readers.grafana={ml,vision}"),
     "another nats-server": ("nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
     "fabric": (

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+from base64 import b64decode
 from collections.abc import Mapping
 from importlib.metadata import distribution, version
 from pathlib import Path
@@ -16,9 +18,10 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from hbox_admission.adapters.certificate import Certificate
 from hbox_cli.platform import chart
 from hbox_cli.platform.identities import identities
-from hbox_cli.services import ON_NODES, PAIRED, SERVICES
+from hbox_cli.services import ALONE, ON_NODES, PAIRED, SERVICES
 from hbox_common.bus import find_binary, write_config
 from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
@@ -58,13 +61,16 @@ def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
 @EVERY
 def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) -> None:
     found = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in of(name, "Deployment")}
-    assert set(found) == set(SERVICES) - set(ON_NODES)
+    assert set(found) - set(ALONE) == set(SERVICES) - set(ON_NODES)
+    assert ("admission" in found) == ("admission.webhook.enabled=true" in MATRIX[name])
     for service, spec in found.items():
         pod = spec["template"]["spec"]
         [container] = pod["containers"]
         assert container["args"] == [service]
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
         assert pod["terminationGracePeriodSeconds"] > 10
+        if service in ALONE:
+            continue  # replicas that are alike
         env = {e["name"]: e.get("value") for e in container["env"]}
         assert env["HBOX_LEADER_ELECTION"] == ("true" if service in PAIRED else "false")
         rolls = spec["strategy"]["type"] == "RollingUpdate"
@@ -196,7 +202,7 @@ def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
     elsewhere = {("Role", "hbox:quota-ledger"), ("RoleBinding", "hbox:quota-ledger")}
     for found in objects(name):
         where = found["metadata"].get("namespace")
-        cluster_wide = found["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy"))
+        cluster_wide = found["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy", "MutatingWebhook"))
         assert cluster_wide == (where is None), found["metadata"]["name"]
         if where not in (NAMESPACE, None):
             assert (where, (found["kind"], found["metadata"]["name"]) in elsewhere) == ("default", True)
@@ -418,6 +424,9 @@ def test_the_same_values_render_the_same_text() -> None:
         (("nats.replicas=2",), "replicas"),
         (("nats.replicas=3", "nats.closed=false"), "nats.closed has to be true"),
         (("services.biner.replicas=1",), "biner"),
+        (("admission.webhook.failurePolicy=Maybe",), "failurePolicy"),
+        (("admission.webhook.enabled=true", "admission.webhook.tls.secret=mine"), "tls.caBundle"),
+        (("admission.webhook.enabled=true", "admission.webhook.tls.caBundle=TUlORQ=="), "goes with tls.secret"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], says: str) -> None:
@@ -468,6 +477,58 @@ def test_the_image_has_what_the_services_need_by_the_hashes_of_the_lock_file() -
     names = {canonicalize_name(name) for name, _ in seen}
     assert "psycopg-binary" in names, "what extras bring counts too"
     assert {name for name in names if not name.startswith("hbox-")} <= set(image)
+
+
+def test_the_webhook_keeps_out_of_what_it_needs_itself_and_lets_by_where_it_is_not() -> None:
+    assert not of("default", "MutatingWebhookConfiguration")
+    for name in ("admission", "admission in production"):
+        [[hook]] = [one["webhooks"] for one in of(name, "MutatingWebhookConfiguration")]
+        assert (hook["failurePolicy"], hook["sideEffects"], hook["admissionReviewVersions"]) == ("Ignore", "None", ["v1"])
+        assert hook["rules"] == [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}
+        ]
+        selectors = {one["key"]: one for one in hook["namespaceSelector"]["matchExpressions"]}
+        own = selectors["kubernetes.io/metadata.name"]
+        assert (own["operator"], own["values"]) == ("NotIn", ["kube-system", "kube-public", "kube-node-lease", NAMESPACE])
+        for label in ("hami.io/webhook", "hbox.io/admission"):
+            assert selectors[label] in hook["objectSelector"]["matchExpressions"]
+        [service] = [one for one in of(name, "Service") if one["metadata"]["name"] == hook["clientConfig"]["service"]["name"]]
+        [deployment] = [one for one in of(name, "Deployment") if one["metadata"]["name"] == "hbox-admission"]
+        pod = deployment["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert service["spec"]["ports"] == [{"name": "https", "port": 443, "targetPort": "https"}]
+        env = {e["name"]: e.get("value") for e in container["env"]}
+        assert env["HBOX_LISTEN_PORT"] == str(ports["https"])
+        assert pod["automountServiceAccountToken"] is False
+        assert not [mount for mount in container["volumeMounts"] if "subPath" in mount or mount["name"] == "bus"]
+        [policy] = [one for one in of(name, "NetworkPolicy") if one["metadata"]["name"] == "hbox-admission"]
+        assert policy["spec"]["egress"] == []
+        assert {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]} == {8443}
+    assert policy["spec"]["ingress"][0]["from"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+    assert hook["clientConfig"]["caBundle"] == "TUlORQ=="
+    assert [v["secret"]["secretName"] for v in pod["volumes"] if v["name"] == "tls"] == ["mine"]
+    assert deployment["spec"]["replicas"] == 2
+    assert "hbox-admission" in {b["metadata"]["name"] for b in of("admission in production", "PodDisruptionBudget")}
+    [settings] = [c["data"]["hbox.yaml"] for c in of("admission", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
+    said = yaml.safe_load(settings)
+    assert said["admission"] == {"scheduler_names": "hbox,volcano", "sizes_file": "/etc/hbox/sizes/sizes.yaml"}
+
+
+@pytest.mark.skipif(OPENSSL is None, reason=NONE)
+def test_the_charts_own_certificate_is_for_the_service_and_its_authority_is_told(tmp_path: Path) -> None:
+    done = template("admission.webhook.enabled=true")
+    found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(done.stdout) if o}
+    data = {key: b64decode(text) for key, text in found["Secret", "hbox-admission-tls"]["data"].items()}
+    [hook] = found["MutatingWebhookConfiguration", "hbox-admission"]["webhooks"]
+    assert b64decode(hook["clientConfig"]["caBundle"]) == data["ca.crt"]
+    for key, content in data.items():
+        (tmp_path / key).write_bytes(content)
+    certificate = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    assert certificate.expires_at > time.time() + 9 * 365 * 86_400
+    name = f"hbox-admission.{NAMESPACE}.svc"
+    checked = [str(OPENSSL), "verify", "-CAfile", "ca.crt", "-verify_hostname", name, "tls.crt"]
+    assert subprocess.run(checked, cwd=tmp_path, capture_output=True, timeout=30, check=False).returncode == 0
 
 
 def test_queues_are_closed_to_strangers_in_production_unless_somebody_opens_them() -> None:

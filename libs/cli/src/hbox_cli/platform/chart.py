@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hbox_admission.settings import AdmissionSettings
 from hbox_agent.settings import AgentSettings
 from hbox_binder.settings import BinderSettings
 from hbox_common.runtime import Settings
@@ -19,7 +20,7 @@ from hbox_ledger.settings import LedgerSettings
 from hbox_scheduler.settings import SchedulerSettings
 from hbox_topology.settings import TopologySettings
 
-from ..services import ON_NODES, PAIRED
+from ..services import ALONE, ON_NODES, PAIRED
 
 SETTINGS: Mapping[str, type[Settings]] = {
     "topology-collector": TopologySettings,
@@ -29,6 +30,7 @@ SETTINGS: Mapping[str, type[Settings]] = {
     "binder": BinderSettings,
     "health-monitor": HealthSettings,
     "node-agent": AgentSettings,
+    "admission": AdmissionSettings,
 }
 
 #: Where the pod is and what it is called, and what other values say.
@@ -51,6 +53,11 @@ DECIDED = frozenset(
         "pools_file",
         "fabrics_file",
         "device_config",
+        "listen_host",
+        "listen_port",
+        "tls_certificate",
+        "tls_key",
+        "sizes_file",
         "profile",
         "node_name",
         "kubelets",
@@ -108,7 +115,7 @@ def _settings(model: type[Settings], *, without: frozenset[str]) -> dict[str, An
 
 
 def _service(name: str) -> dict[str, Any]:
-    most = {"minimum": 0, "maximum": 5 if name in PAIRED else 1}
+    most = {"minimum": 0, "maximum": 5 if name in PAIRED or name in ALONE else 1}
     replicas = {"replicas": _or_null({"type": "integer", **most})}
     on_nodes = {
         "enabled": _BOOLEAN,
@@ -153,6 +160,24 @@ def _storage() -> dict[str, Any]:
     )
 
 
+def _webhook() -> dict[str, Any]:
+    return _closed(
+        "the admission endpoint",
+        enabled=_BOOLEAN,
+        failurePolicy={"enum": ["Ignore", "Fail"]},
+        reinvocationPolicy={"enum": ["IfNeeded", "Never"]},
+        timeoutSeconds={"type": "integer", "minimum": 1, "maximum": 30},
+        excludedNamespaces={"type": "array", "items": _NAME},
+        namespaceExpressions=_LIST,
+        objectExpressions=_LIST,
+        certManager=_closed(enabled=_BOOLEAN, issuerRef=_MAP),
+        tls=_closed(
+            secret=_NAME,
+            caBundle={"type": "string", "pattern": "^[A-Za-z0-9+/=]*$", "description": "base64 of PEM: who signed tls.crt"},
+        ),
+    )
+
+
 _INTERVAL = {"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}
 
 
@@ -188,6 +213,7 @@ def schema() -> dict[str, Any]:
         admission=_closed(
             enabled=_BOOLEAN,
             guardedNamespaces={"type": "array", "items": _NAME, "description": "where the binder binds and evicts nothing"},
+            webhook=_webhook(),
             use=_closed(
                 required={**_BOOLEAN, "description": "who names a queue needs the verb use on it"},
                 controllers={"type": "array", "items": {"type": "string", "minLength": 1, "pattern": "^[^'\"\\\\]+$"}},
@@ -226,6 +252,7 @@ def schema() -> dict[str, Any]:
         networkPolicy=_closed(
             enabled=_or_null(_BOOLEAN),
             apiServerPorts={"type": "array", "items": _PORT},
+            apiServerFrom=_LIST,
             metricsFrom=_LIST,
             brokerFrom=_LIST,
             databasePort=_PORT,
