@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hbox_admission.adapters.certificate import Certificate, not_after
+from hbox_admission.adapters.certificate import Certificate
 from hbox_admission.adapters.server import MOST_BODY_BYTES, PATH, AdmissionServer
 from hbox_admission.core import Rules
 from hbox_common.errors import InvalidRequest
@@ -221,12 +221,6 @@ async def test_a_renewed_certificate_is_taken_and_a_wrong_one_is_not(
 async def test_without_a_certificate_it_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="mount the Secret"):
         Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
-
-
-@pytest.mark.parametrize("bits", [b"", b"0\x82", b"0\x03\x02\x01\x01", bytes(100), b"\x30\x84\xff\xff\xff\xff" * 10])
-def test_what_is_no_certificate_has_no_end(bits: bytes) -> None:
-    with pytest.raises(ValueError, match=r"it is no certificate|it ends too soon"):
-        not_after(bits)
 
 
 async def test_the_service_answers_renews_and_ends(secret: Path, certificates: Path, tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from hbox_common.bus import Access, Bus, find_binary, write_config
-from hbox_common.bus.certificates import in_file
 from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
 from hbox_common.errors import InvalidRequest
 from hbox_common.ports import reserved
 from hbox_common.telemetry.metrics import REGISTRY
+from hbox_common.x509 import in_pem
 
 from ...certificates import NONE, OPENSSL, make_certificates
 from ...waiting import until
@@ -124,7 +124,7 @@ async def test_metrics_tell_when_certificates_end(tmp_path: Path, certificates: 
             await until(lambda: all(told("not_before").values()), "all of them", timeout_s=10)
             watching.cancel()
             for key, name in ends.items():
-                [one] = in_file(certificates / f"{name}.pem")
+                [one] = in_pem((certificates / f"{name}.pem").read_text())
                 assert (told("not_before")[key], told("expiration")[key]) == (one.begins, one.ends)
 
 

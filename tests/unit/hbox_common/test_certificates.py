@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from hbox_common.bus.certificates import in_file, validity
 from hbox_common.errors import InvalidRequest
+from hbox_common.x509 import Validity, in_pem, validity
 
 from ...certificates import NONE, OPENSSL, make_certificates
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason=NONE)
+
+
+def in_file(path: Path) -> list[Validity]:
+    return in_pem(path.read_text())
 
 
 def _said(path: Path, what: str) -> float:

@@ -6,16 +6,13 @@ at by a handshake of their own, with each broker that is known, since a broker t
 
 import asyncio
 import json
-import re
 import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.x509 import Validity, in_pem, validity
 
 from . import metrics
 from .access import Access
@@ -28,64 +25,6 @@ HANDSHAKE_S = 5.0
 #: Of a broker's INFO; real ones have less than 1 KiB, and some more where a cluster has many.
 LONGEST_INFO = 1 << 16
 
-_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_SEQUENCE, _VERSION, _UTC_TIME, _TIME = 0x30, 0xA0, 0x17, 0x18
-
-
-@dataclass(frozen=True, slots=True)
-class Validity:
-    """In seconds since the epoch."""
-
-    begins: float
-    ends: float
-
-
-def validity(der: bytes) -> Validity:
-    """Of a certificate (RFC 5280 §4.1). Raises InvalidRequest where it is none."""
-    try:
-        body = _inside(_inside(der, _SEQUENCE)[0], _SEQUENCE)[0]
-        if body[0] == _VERSION:
-            body = _inside(body, _VERSION)[1]
-        for _ in ("serial number", "signature", "issuer"):
-            body = _inside(body, body[0])[1]
-        dates = _inside(body, _SEQUENCE)[0]
-        begins, rest = _inside(dates, dates[0])
-        ends, _ = _inside(rest, rest[0])
-        return Validity(_moment(dates[0], begins), _moment(rest[0], ends))
-    except (IndexError, ValueError) as e:
-        raise InvalidRequest(f"this is no certificate: {e}") from e
-
-
-def _inside(der: bytes, tag: int) -> tuple[bytes, bytes]:
-    """What is in the first element, and what follows it."""
-    if der[0] != tag:
-        raise ValueError(f"0x{der[0]:02x} stands where 0x{tag:02x} should")
-    length, start = der[1], 2
-    if length > 0x7F:
-        start += length & 0x7F
-        length = int.from_bytes(der[2:start], "big")
-    if start + length > len(der):
-        raise ValueError("it is cut off")
-    return der[start : start + length], der[start + length :]
-
-
-def _moment(tag: int, text: bytes) -> float:
-    said = text.decode("ascii")
-    if tag == _UTC_TIME:
-        said = ("19" if said[:2] >= "50" else "20") + said
-    elif tag != _TIME:
-        raise ValueError("a date is missing")
-    return datetime.strptime(said, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
-
-
-def in_file(path: Path) -> list[Validity]:
-    """Of the certificates in a PEM file, in its order. Raises InvalidRequest, OSError."""
-    text = path.read_text(errors="replace")
-    try:
-        return [validity(ssl.PEM_cert_to_DER_cert(found)) for found in _PEM.findall(text)]
-    except ValueError as e:
-        raise InvalidRequest(f"{path}: this is no certificate: {e}") from e
-
 
 async def watch(connection: Connection, access: Access) -> NoReturn:
     """Until cancelled. What cannot be read or reached keeps what was known of it: whoever connects says why."""
@@ -95,8 +34,9 @@ async def watch(connection: Connection, access: Access) -> NoReturn:
         for name, path in (("client", access.certificate), ("ca", access.ca)):
             if path is not None:
                 with suppress(OSError, InvalidRequest):
+                    found = in_pem(path.read_text(errors="replace"))
                     # A client's file begins with its own; of several authorities an old one may have ended before the new one is in use everywhere.
-                    _note(name, "", in_file(path)[:1] if name == "client" else in_file(path))
+                    _note(name, "", found[:1] if name == "client" else found)
         if looks % BROKERS_EVERY == 0 and connection.by_tls:
             known = await _brokers(connection, access, known)
         looks += 1

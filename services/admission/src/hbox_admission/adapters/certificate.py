@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.x509 import in_pem
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,6 @@ EVERY_S = 2.0
 
 #: Of one file: a chain of a handful of certificates is 10 KiB.
 MOST_BYTES = 1 << 20
-
-_SEQUENCE, _INTEGER, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0x02, 0xA0, 0x17, 0x18
 
 
 class Certificate:
@@ -79,8 +78,8 @@ class Certificate:
         context = _server_context()
         try:
             context.load_cert_chain(self._certificate, self._key)
-            expires_at = not_after(ssl.PEM_cert_to_DER_cert(_first(read[0])))
-        except (OSError, ValueError) as e:  # an SSLError is an OSError
+            expires_at = in_pem(read[0].decode("ascii", errors="replace"))[0].ends
+        except (OSError, InvalidRequest) as e:  # an SSLError is an OSError
             raise InvalidRequest(
                 f"{self._certificate} and {self._key.name} are no certificate and its key: {e}",
                 hint="PEM files that were made for one another",
@@ -101,47 +100,5 @@ def _content(path: Path) -> bytes:
         return file.read(MOST_BYTES)
 
 
-def _first(chain: bytes) -> str:
-    begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
-    if begin not in chain or end not in chain:
-        raise ValueError("it holds no certificate")
-    return (begin + chain.partition(begin)[2].partition(end)[0] + end).decode("ascii", errors="replace")
-
-
 def _day(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def not_after(der: bytes) -> float:
-    """When a certificate ends, in seconds since the epoch (X.509, RFC 5280 §4.1: the sixth field of what is signed is its validity, or the fifth where no
-    version stands first). Raises ValueError for what is none."""
-    body, _ = _value(der, 0, _SEQUENCE)
-    signed, _ = _value(body, 0, _SEQUENCE)
-    at = 0
-    if signed[:1] == bytes([_VERSION]):
-        _, at = _value(signed, at, _VERSION)
-    _, at = _value(signed, at, _INTEGER)
-    for _ in ("algorithm", "issuer"):
-        _, at = _value(signed, at, _SEQUENCE)
-    validity, _ = _value(signed, at, _SEQUENCE)
-    _, at = _value(validity, 0, None)
-    tag = validity[at] if at < len(validity) else 0
-    text = _value(validity, at, tag)[0].decode("ascii", errors="replace")
-    if tag == _UTC_TIME:  # of two digits the year: 1950 to 2049
-        text = ("19" if text[:2] >= "50" else "20") + text
-    elif tag != _GENERALIZED_TIME:
-        raise ValueError("its validity has no end")
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
-
-
-def _value(der: bytes, at: int, tag: int | None) -> tuple[bytes, int]:
-    """The value at a place, and where the next one is. `tag`: which it has to be; None = any."""
-    if at + 2 > len(der) or (tag is not None and der[at] != tag):
-        raise ValueError("it is no certificate")
-    length, start = der[at + 1], at + 2
-    if length & 0x80:
-        octets = length & 0x7F
-        length, start = int.from_bytes(der[start : start + octets]), start + octets
-    if start + length > len(der):
-        raise ValueError("it ends too soon")
-    return der[start : start + length], start + length
