@@ -24,6 +24,7 @@ from hbox_common.model.devices.mthreads import MEMORY_SIZES
 from hbox_jobs.adapters.objects import PodReader
 from hbox_jobs.core.spec import Shape
 
+from .. import hamis_webhook
 from ..json_patch import patched
 
 RULES = Rules()
@@ -98,53 +99,6 @@ def test_job_controller_reads_the_same_but_for_what_is_left_out(pod: dict[str, A
 # --- beside HAMi's webhook
 
 
-def hamis(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """What HAMi's webhook (HEAD of 2026-08) makes of a pod of its own: its rules, in our words. Raises InvalidRequest where it refuses the pod."""
-    found = deepcopy(dict(pod))
-    notes = found["metadata"].setdefault("annotations", {})
-    for one in [*found["spec"].get("initContainers", ()), *found["spec"]["containers"]]:
-        limits = one["resources"]["limits"]
-
-        def number(name: str, limits: dict[str, str] = limits) -> int:
-            return int(float(limits[name]))
-
-        gpu, mem, percent, cores = (f"nvidia.com/{name}" for name in ("gpu", "gpumem", "gpumem-percentage", "gpucores"))
-        if percent in limits and not 0 <= number(percent) <= 100:
-            raise InvalidRequest("percentage")
-        if "nvidia.com/priority" in limits:
-            one.setdefault("env", []).append({"name": "CUDA_TASK_PRIORITY", "value": limits["nvidia.com/priority"]})
-        if gpu not in limits and not limits.keys().isdisjoint((mem, percent, cores)):
-            limits[gpu] = "1"
-        if gpu in limits and cores not in limits and (number(percent) == 100 if percent in limits else mem not in limits):
-            limits[cores] = "100"
-        for chip in CHIPS:
-            name = f"huawei.com/{chip.word}"
-            if name not in limits:
-                continue
-            memory, soft = f"{name}-memory", notes.get(MODE) == SOFT
-            if chip.dies > 1 and number(name) == 1:
-                limits[name] = "2"
-            elif chip.dies > 1 and number(name) % 2:
-                raise InvalidRequest("dies")
-            trimmed = chip.memory_mib
-            if memory in limits and not soft:
-                sizes = [size.memory_mib for size in chip.templates if number(memory) <= size.memory_mib]
-                trimmed = sizes[0] if sizes else chip.memory_mib
-                if number(memory) > chip.capacity_mib or (number(name) > 1 and trimmed != chip.memory_mib):
-                    raise InvalidRequest("memory")
-            elif memory in limits:
-                trimmed = number(memory)
-            limits[memory] = str(trimmed)
-        memory = "kunlunxin.com/vxpu-memory"
-        if "kunlunxin.com/vxpu" in limits and memory in limits:
-            limits[memory] = str(next((size for size in (24_576, 49_152) if number(memory) <= size), 98_304))
-        if "metax-tech.com/sgpu" in limits and notes.get(APP_CLASS) != "online":
-            notes.setdefault(QOS, "best-effort")
-        if "requests" in one["resources"]:
-            one["resources"]["requests"] |= limits
-    return found
-
-
 def asking(name: str, **parts: st.SearchStrategy[int]) -> st.SearchStrategy[dict[str, int]]:
     """Of one maker; `name` counts its cards."""
     return st.fixed_dictionaries({}, optional={name: st.integers(1, 3), **parts})
@@ -189,19 +143,21 @@ def test_pods_say_the_same_whichever_webhook_comes_first(pod: dict[str, Any]) ->
     """Whose the pod is says who comes first: each lets the other's pods by. Read as HBox's, they ask for the same of devices."""
     ours = mutate(pod, RULES)
     try:
-        theirs = hamis(pod)
+        theirs = hamis_webhook.mutated(pod)
     except InvalidRequest:
         assert read(ours.pod).problem, "HAMi refuses what HBox refuses"
         return
-    theirs["spec"]["schedulerName"] = "hami-scheduler"
+    if theirs["spec"]["schedulerName"] != hamis_webhook.SCHEDULER:
+        assert ours.outcome is Outcome.UNCHANGED, "neither finds devices"
+        return
     assert mutate(theirs, RULES).outcome is Outcome.FOREIGN
+    assert hamis_webhook.mutated(ours.pod) == {**ours.pod, "spec": ours.pod["spec"]}, "it lets HBox's pods by"
     taking = Rules(("hbox", "hami-scheduler"))
     both = mutate(theirs, taking)
     assert both.pod["spec"]["schedulerName"] == "hami-scheduler"
     assert not both.patch, "HAMi left nothing out"
     one, other = read(ours.pod), read({**both.pod, "spec": {**both.pod["spec"], "schedulerName": "hbox"}})
     assert (one.cards, one.problem) == (other.cards, other.problem)
-    assert hamis(hamis(pod))["spec"]["containers"][0]["resources"] == hamis(pod)["spec"]["containers"][0]["resources"]
 
 
 # --- what is no pod, and no review
