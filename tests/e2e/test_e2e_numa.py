@@ -11,6 +11,7 @@ import pytest
 from hbox_common.kube import NODES, PODS, KubeClient
 from hbox_sandbox.kubelet.topology import NUMA
 
+from .. import waiting
 from .platform_world import Up, placed, until, up
 from .traced_jobs import node, pod
 
@@ -22,6 +23,10 @@ BOXES = {
     "restricted-nps4": {"policy": "restricted", "box": "nps4"},
     "best-effort": {"policy": "best-effort", "box": "h100"},
 }
+
+
+#: Nodes of one test each, that others send nobody to.
+OWN = {"idle": {"policy": "restricted", "box": "h100"}}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +43,7 @@ PROBES = {"single-h100": (33, 1), "restricted-snc": (1, 4), "restricted-nps4": (
 async def _fill(running: Up) -> None:
     """The boxes. A pod that comes before the zones of its node are known is refused there: probes are made anew until they wait."""
     async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
-        for name, numa in BOXES.items():
+        for name, numa in (BOXES | OWN).items():
             body = node(name)
             body["metadata"]["annotations"] = {NUMA: json.dumps(numa)}
             await client.json("POST", NODES.path(), body=body)
@@ -121,3 +126,45 @@ def test_no_pod_that_is_placed_is_refused_by_a_kubelet(platform: Up) -> None:
     came = asyncio.run(play())
     assert came > 40, "the boxes take that many, and more"
     assert refused(asyncio.run(pods_of(platform))) == []
+
+
+async def test_idle_cards_keep_cores_in_their_own_zone(platform: Up) -> None:
+    """Two zones of 32 CPUs and 4 cards keep 24 CPUs each. Of 16 CPUs by sum, which the node lends, none would be left to the cards of zone 0."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+
+        async def come(*bodies: dict[str, Any]) -> None:
+            for body in bodies:
+                await client.json("POST", PODS.path("default"), body=body)
+
+        async def there(prefix: str) -> int:
+            return sum(name.startswith(prefix) for name in await placed(client, "default"))
+
+        await come(asked("idle-wide", cpu=16, on="idle"))
+        said = await asyncio.to_thread(
+            until,
+            lambda: (text := why(platform, "idle-wide")) and "zone 0 keeps" in text and text,
+            timeout_s=30,
+            what="why the wide pod waits",
+        )
+        assert (
+            "zone 0 keeps 24 cpus of 32 free for cards 0, 1, 2, 3; zone 1 keeps 24 cpus of 32 free for cards 4, 5, 6, 7" in said
+        )
+        await come(*(asked(f"idle-lent-{i}", cpu=4, on="idle") for i in range(3)))
+
+        async def lent() -> bool:
+            return await there("idle-lent") == 2
+
+        await waiting.until(lent, "two pods on the cores that zone 0 lends", timeout_s=30)
+        await come(asked("idle-cards", cpu=24, cards=4, on="idle"))
+
+        async def cards() -> bool:
+            return await there("idle-cards") == 1
+
+        await waiting.until(cards, "the cards of zone 0 with the cores that were kept", timeout_s=30)
+
+        async def third() -> bool:
+            return await there("idle-lent") == 3
+
+        await waiting.until(third, "zone 0 has nothing left: the kubelet gives of what zone 1 lends", timeout_s=30)
+        assert await there("idle-wide") == 0
+    assert refused(await pods_of(platform)) == []

@@ -1,5 +1,6 @@
 """NUMA nodes of a saved cluster: `simulate cycle` sends nobody where the kubelet would refuse, as the running platform."""
 
+import json
 from typing import Any
 
 import pytest
@@ -115,3 +116,26 @@ def test_amounts_that_nobody_has_break_nothing(free: str) -> None:
 def test_a_node_with_too_many_zones_goes_by_sums_and_that_is_said() -> None:
     documents = objects_of(contents_of((NODES + topology("n1", *[1] * 9) + pod("a", 6)).encode()))
     assert "9 NUMA nodes are more than the 8" in cluster_of(documents, schedulers=["hbox"], now=0.0).warnings[0]
+
+
+def test_idle_cards_keep_cores_in_their_own_zone() -> None:
+    """Zones of 8 CPUs and two cards: 6 of each are kept, and the kubelet gives from the first that has enough."""
+    cards = [
+        {"id": f"GPU-{i}", "index": i, "count": 10, "devmem": 40_960, "devcore": 100, "type": "NVIDIA-A100", "numa": i // 2, "health": True}
+        for i in range(4)
+    ]  # fmt: skip
+    node = f"""
+apiVersion: v1
+kind: Node
+metadata: {{name: n3, annotations: {{hami.io/node-nvidia-register: '{json.dumps(cards)}'}}}}
+status: {{allocatable: {{cpu: 16, memory: 8Gi, pods: 110, nvidia.com/gpu: 40}}}}
+---
+"""
+    told = topology("n3", 8, 8)
+    rows = outcome_of("f", objects_of(contents_of((node + told + pod("a", 4) + pod("b", 2)).encode())), Wish())
+    assert bound(rows) == {"b": "n3"}
+    assert rows["pending"]["ns/a"]["reasons"] == {"ResourcesKeptForIdleCards": 1}
+    assert (
+        "n3: zone 0 keeps 6 cpus of 6 free for cards 0, 1; zone 1 keeps 6 cpus of 8 free for cards 2, 3"
+        in rows["pending"]["ns/a"]["message"]
+    )

@@ -25,7 +25,7 @@ from itertools import count
 from typing import Self, TypeAlias, TypeVar
 
 from hbox_common.model import NodeZones
-from hbox_common.model.numa import Admission, NumaNode, NumaPolicy, PodAsk, Zone, admit
+from hbox_common.model.numa import CPU, Admission, NumaNode, NumaPolicy, PodAsk, Zone, admit
 
 #: Pods of one kind that are counted on a node at most; those beside other kinds.
 _DEEP, _BESIDE = 256, 8
@@ -37,6 +37,9 @@ _ORDERS = 128
 _MOST = 65_536
 
 _STRICT = frozenset({NumaPolicy.RESTRICTED, NumaPolicy.SINGLE})
+
+#: Of a node, by resource what each zone keeps, in their order; in units of zones.
+Kept: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 _K = TypeVar("_K")
 
@@ -101,6 +104,7 @@ class ZoneBooks:
         self._leaving: dict[int, Counter[Departure]] = {}
         self._states: dict[object, ZoneState] = {}
         self._rooms: dict[tuple[int, Kinds, PodAsk], int] = {}
+        self._beside: dict[tuple[int, PodAsk, Kept], int | None] = {}
         self._keys: dict[tuple[int, int, Kinds, bool], int] = {}
         self._numbers = count()  #: of states: no two have one, though old ones are forgotten
         self._seen = Seen.NOW
@@ -239,6 +243,22 @@ class ZoneBooks:
             found = self._rooms[key] = self._room(start, kinds, ask)
         return found
 
+    def zones(self, row: int) -> tuple[tuple[Zone, ...], tuple[Zone, ...]]:
+        """The row's zones as they are when those who wait are through, and with nobody there."""
+        own = self._rows[row]
+        return self._reached(row, own).node.zones, own.vacant.node.zones
+
+    def room_beside(self, row: int, ask: PodAsk, kept: Kept) -> int | None:
+        """How many such pods the kubelet would align, `_DEEP` at most, before one of them has something of what a zone keeps; None: what it would do with
+        them is not for what is kept to say. Those who wait come in the order of their kinds: what is kept is no promise of the kubelet's."""
+        state = self._reached(row, self._rows[row])
+        key = state.number, ask, kept
+        if key not in self._beside:
+            if len(self._beside) >= _MOST:
+                self._beside.clear()
+            self._beside[key] = self._room_beside(state, ask, kept)
+        return self._beside[key]
+
     def scattered(self, row: int, ask: PodAsk) -> float:
         """From how many zones more than it needs there the pod would have something, as a part of all zones: 0 to 1."""
         own = self._rows[row]
@@ -369,6 +389,16 @@ class ZoneBooks:
             room += 1
         return room
 
+    def _room_beside(self, state: ZoneState, ask: PodAsk, kept: Kept) -> int | None:
+        for room in range(_DEEP):
+            step = self._step(state, ask)
+            if not step.found.admitted or not step.zones:
+                return None
+            if _takes(state, step, ask, kept):
+                return room
+            state = step.after
+        return _DEEP
+
     def _in_every_order(self, start: ZoneState, asks: Sequence[PodAsk], counts: tuple[int, ...]) -> bool:
         """Whether all of these are admitted, whoever comes first. Sets of those that are through, one pod more each time."""
         orders = 1
@@ -430,6 +460,25 @@ class ZoneBooks:
 
 def _admitted(node: NumaNode, ask: PodAsk) -> Admission:
     return admit(node, [*map(dict, ask.containers)], guaranteed=ask.guaranteed, init=[*map(dict, ask.init)])
+
+
+def _takes(state: ZoneState, step: Step, ask: PodAsk, kept: Kept) -> bool:
+    """Whether a zone would have less than it keeps then, and less than now. Where the kubelet chooses how much comes from which zone of several, each of
+    them gives as much as it can."""
+    bits = 0
+    if step.found.split or state.split:
+        for mask in step.found.masks:
+            bits |= mask
+    for resource, amounts in kept:
+        asked = sum(units for container in ask.containers for name, units in container if name == resource)
+        most = asked // 1000 if resource == CPU else asked
+        for place, (keeps, zone, after) in enumerate(zip(amounts, state.node.zones, step.after.node.zones, strict=True)):
+            before, left = zone.free.get(resource, 0), after.free.get(resource, 0)
+            if bits >> place & 1:
+                left = min(left, before - most)
+            if max(0, left) < min(keeps, max(0, before)):
+                return True
+    return False
 
 
 def _freed(zone: Zone, given: Sequence[dict[str, int]]) -> Zone:

@@ -193,6 +193,10 @@ class ShapeRoom(ByShape):
     def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
         """`[n]`: pods of this shape that the node takes, 0 or less for none. Pods of the shape itself lower it by one each."""
 
+    def room_words(self, columns: Columns, row: int, task: Task) -> str:  # noqa: ARG002  # the hook's signature
+        """What a node that takes none keeps where, for who waits; "" = the label says all."""
+        return ""
+
     def room_by_amounts(self, columns: Columns) -> bool:  # noqa: ARG002  # the hook's signature
         """Whether nodes that are equal in amounts and cards (`Columns.kind`, `Columns.booked`) have equal room, as nodes are described now."""
         return False

@@ -195,6 +195,9 @@ class Placing:
                 if kept > 1
                 else "1 node keeps cores and memory for idle cards"
             )
+            rows = self._kept_out(member, (Label.PROPORTION_KEPT,))
+            if words := self._session.room_words(Label.PROPORTION_KEPT, member, columns, rows):
+                limits.append(words)
         if Label.TOPOLOGY_AFFINITY in reasons.counts or Label.SMT_ALIGNMENT in reasons.counts:
             limits += self._zone_words(member)
         if Label.RESERVED in reasons.counts:
@@ -218,12 +221,20 @@ class Placing:
         refused = [row for _, row in strict_rows(columns, slice(0, columns.size)) if not columns.zones.room(row, task.aligned)]
         if not refused:
             return []
-        others = np.zeros(columns.size, dtype=np.bool_)
-        for label, fails in self.failures(member, columns):
-            if label not in (Label.TOPOLOGY_AFFINITY, Label.SMT_ALIGNMENT):
-                others |= fails
-        row = next((row for row in refused if not others[row]), refused[0])
+        by_zones = self._kept_out(member, (Label.TOPOLOGY_AFFINITY, Label.SMT_ALIGNMENT))
+        row = next((row for row in by_zones.tolist() if row in refused), refused[0])
         return [f"{self._session.node(row)}: {columns.zones.words(row, task.aligned)[1]}"]
+
+    def _kept_out(self, member: Member, labels: Sequence[str]) -> Ints:
+        """Rows that do not take the member for one of these reasons, those first that nothing else keeps it from."""
+        columns = self._columns
+        fails, others = np.zeros(columns.size, dtype=np.bool_), ~columns.alive[: columns.size]
+        for label, failing in self.failures(member, columns):
+            if label in labels:
+                fails |= failing
+            else:
+                others |= failing
+        return np.concatenate((np.flatnonzero(fails & ~others), np.flatnonzero(fails & others)))
 
     def _reserved_for(self, member: Member) -> list[str]:
         """For whom nodes are set aside that the member may not use, and until when."""

@@ -97,6 +97,9 @@ _by_rank = attrgetter("rank", "uid")
 
 _FINISHED = (Status.SUCCEEDED, Status.FAILED)
 
+#: Of nodes that keep something, so many are asked for words.
+_TOLD = 64
+
 H = TypeVar("H", bound=Plugin)
 
 
@@ -564,6 +567,12 @@ class Session:
                 room = plugin.shape_room(cluster, rows, task)
                 least = room if least is None else np.minimum(least, room)
         return least
+
+    def room_words(self, label: str, member: Member, cluster: Columns, rows: Ints) -> str:
+        """What the first of these rows that says it, which all take none for this label, keeps where; "" = nothing is to be said of them."""
+        keepers = [plugin for plugin in self._shape_rooms if plugin.label == label and plugin.limits(member.task)]
+        told = (keeper.room_words(cluster, row, member.task) for row in rows[:_TOLD].tolist() for keeper in keepers)
+        return next(filter(None, told), "")
 
     def reserve(self, reservations: Sequence[Reservation], passes: Callable[[Member], int]) -> None:
         """These are in force, and on the columns. `passes`: the bits of those that are open to a member."""

@@ -5,6 +5,11 @@ A pod that asks for no card takes of a node with cards what is free there beyond
 `hbox.io/memory-per-card`, as quantities; 0 keeps nothing) name an amount; it is never more than what the node has divided by its cards. Cards are physical
 ones, also where a node offers each of them in slots; a card that is used in part counts with the part that is left, one that is sick or full not at all.
 
+Where the NUMA nodes of a node are known (`cluster/zones.py`), what a card keeps is kept on the card's own NUMA node as well, of what kubelets give out there
+one by one: a pod that its kubelet would give such cores (Guaranteed, whole CPUs) goes where none of them are kept. From which zone it will have them is the
+kubelet's choice, and is foreseen. A card keeps there no more than the zone has for each of its cards, by the same percentage. Cards of which nobody says
+where they are keep cores by sums alone, and so do all cards for pods that have no cores of their own.
+
 Nodes that are not meant for mixed work take no pod without cards at all: those of which the policy, their pool or their own label `hbox.io/cards-only` says
 so.
 
@@ -12,7 +17,8 @@ Pods with cards, pods that ask for neither cpu nor memory, and pods of other sch
 hold counts as held, as everything that is booked does: it comes out of what is lent first.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -21,6 +27,7 @@ import numpy as np
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import VENDORS
+from hbox_common.model.numa import Zone
 from hbox_common.model.pools import POOL, POOLED
 from hbox_common.model.resources import CPU, MEMORY, request_units
 
@@ -28,9 +35,11 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from ..cluster.interning import LabelColumn
 from ..cluster.task import Task
+from ..cluster.zones import Kept
 from ..devices import ALL, free_percent
 from ..explain.labels import Label
 from ..framework.hooks import ShapeMask, ShapeRoom
+from ..framework.zones import known_rows
 from .arguments import Arguments, Given
 
 if TYPE_CHECKING:
@@ -44,6 +53,10 @@ NODE_LABELS: Mapping[str, str] = {CPU: "hbox.io/cpu-per-card", MEMORY: "hbox.io/
 CARDS_ONLY = "hbox.io/cards-only"
 
 _ANY = 1 << 30
+
+#: Of a unit of zones so many base units of columns; and its name.
+_BASE: Mapping[str, int] = {CPU: 1000, MEMORY: 1}
+_UNITS: Mapping[str, str] = {CPU: "cpus", MEMORY: "MiB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,69 @@ class IdleCards(ShapeRoom, ShapeMask):
                 share = self._per_card(columns, rows, resource, columns.allocatable[column][rows] / cards)
                 kept = np.ceil(idle * share).astype(np.int64)
                 np.minimum(room, (columns.allocatable[column][rows] - columns.used[column][rows] - kept) // units, out=room)
+        if columns.zones and task.aligned is not None:
+            for place, row, by_zone in self._kept_by_zone(columns, rows, task):
+                beside = columns.zones.room_beside(row, task.aligned, by_zone)
+                if beside is not None:
+                    room[place] = min(room[place], beside)
         return room
+
+    def room_words(self, columns: Columns, row: int, task: Task) -> str:
+        one = np.array([row])
+        if not columns.zones or task.aligned is None:
+            return ""
+        for _, _, kept in self._kept_by_zone(columns, one, task):
+            if columns.zones.room_beside(row, task.aligned, kept) == 0:
+                zones, _ = columns.zones.zones(row)
+                cards, _ = columns.card_sets.described(int(columns.card_set[row]))
+                percent = free_percent(columns, one)[0]
+                told = []
+                for place, zone in enumerate(zones):
+                    idle = [c.index for p, c in enumerate(cards) if c.numa == zone.id and percent[p] > 0]
+                    for resource, amounts in kept:
+                        if amounts[place]:
+                            units = f"{amounts[place]} {_UNITS[resource]} of {max(0, zone.free.get(resource, 0))} free"
+                            told.append(f"zone {zone.id} keeps {units} for cards {', '.join(map(str, idle))}")
+                return f"{columns.names[row]}: {'; '.join(told)}"
+        return ""
+
+    def _kept_by_zone(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[int, int, Kept]]:
+        """Of these rows those with zones that keep something that the pod will have alone: the place among the rows, the row, and what its zones keep."""
+        aligned = task.aligned
+        asked = {name for container in aligned.containers for name, _ in container} if aligned is not None else set()
+        named = [resource for resource in NODE_LABELS if resource in asked]
+        known = list(known_rows(columns, rows)) if named else []
+        if not known:
+            return
+        numbers = np.array([row for _, row in known])
+        zones = [columns.zones.zones(row) for _, row in known]
+        width = max(len(vacant) for _, vacant in zones)
+        where = np.stack([_places(columns, row, vacant) for (_, row), (_, vacant) in zip(known, zones, strict=True)])
+        idle, cards, lines = (
+            np.zeros((len(known), width + 1)),
+            np.zeros((len(known), width + 1)),
+            np.arange(len(known))[:, None],
+        )
+        np.add.at(idle, (lines, where), free_percent(columns, numbers) / ALL)
+        np.add.at(cards, (lines, where), 1)
+        idle, cards = idle[:, :width], np.maximum(cards[:, :width], 1)
+        for line, (now, _) in enumerate(zones):
+            idle[line, : len(now)] = np.minimum(idle[line, : len(now)], _free_cards(now))
+        kept = np.zeros((len(named), len(known), width), dtype=np.int64)
+        of_node = np.maximum(np.count_nonzero(columns.card_index[numbers] >= 0, axis=1), 1)
+        for place, resource in enumerate(named):
+            column = columns.resource(resource)
+            has = [[zone.free.get(resource, 0) for zone in vacant] + [0] * (width - len(vacant)) for _, vacant in zones]
+            even = np.minimum(
+                (columns.allocatable[column][numbers] / of_node)[:, None],
+                np.array(has, dtype=np.float64) * _BASE[resource] / cards,
+            )
+            share = self._per_card(columns, np.repeat(numbers, width), resource, even.ravel()).reshape(even.shape)
+            kept[place] = np.ceil(np.round(idle * share / _BASE[resource], 6))
+        for line, (place, row) in enumerate(known):
+            own = kept[:, line, : len(zones[line][0])].tolist()
+            if any(map(any, own)):
+                yield place, row, tuple((resource, tuple(amounts)) for resource, amounts in zip(named, own, strict=True))
 
     def _per_card(self, columns: Columns, rows: Rows, resource: str, even: Floats) -> Floats:
         """`[n]`: what one idle card keeps of the resource. even: `[n]`, what the node has for each of its cards."""
@@ -145,6 +220,21 @@ def idle_cards(columns: Columns, rows: Rows) -> Floats:
         column = columns.resources[name]
         units += np.maximum(columns.allocatable[column][rows] - columns.used[column][rows], 0)
     return np.asarray(np.minimum(free_percent(columns, rows).sum(axis=1) / ALL, units))
+
+
+def _places(columns: Columns, row: int, zones: Sequence[Zone]) -> Ints:
+    """`[D]`: of each card of the row the place of its zone; -1 where it has none that is known."""
+    place_of = {zone.id: place for place, zone in enumerate(zones)}
+    cards, _ = columns.card_sets.described(int(columns.card_set[row]))
+    found = np.full(columns.card_index.shape[1], -1, dtype=np.int64)
+    found[: len(cards)] = [place_of.get(card.numa, -1) for card in cards]
+    return found
+
+
+def _free_cards(zones: Sequence[Zone]) -> list[float]:
+    """By zone, no more than this many cards are to be had, by what kubelets have left; of some pods nobody else knows which cards they have."""
+    names = VENDORS.named(zones[0].free) if zones else ()
+    return [float(sum(max(0, zone.free.get(name, 0)) for name in names)) if names else math.inf for zone in zones]
 
 
 def _kept(share: Share, resource: str, even: Floats) -> Floats:
