@@ -1,15 +1,17 @@
 """The policies of a day: HBox's own, with its levels and without; what Volcano installs; KAI-Scheduler's rules in the words of volcano-scheduler.conf."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 
 from ...policies import volcano
 
-#: KAI's order of actions (reference peers §2), its deserved quota with reclaim between queues, preemption by priority within them, and packing; no
-#: reservation, no levels, no minimum run time (its default).
+#: KAI's order of actions (reference peers §2), preemption by priority within queues, consolidation of up to 16 pods for a gang whatever they lose, and packing;
+#: no reservation, no levels, no minimum run time (its default). Its fair shares between queues follow from what is written on these (`OVER_QUOTA`).
 KAI = """
 actions: "allocate, consolidate, reclaim, preempt"
 tiers:
@@ -18,11 +20,30 @@ tiers:
   - {name: predicates}
   - {name: capacity}
   - {name: binpack, arguments: {binpack.weight: 10, binpack.idle-cards.weight: 100}}
+configurations:
+- name: consolidate
+  arguments: {horizon: 24h, restart: 0s, maxMovesPerHour: -1}
 """
 
+#: Queues divide what others leave of their deserved amounts by these weights, and take back up to that (KAI's `overQuotaWeight`, 1 by default).
+OVER_QUOTA = {OVER_QUOTA_WEIGHT: "1"}
 
-def policies() -> dict[str, Conf]:
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`notes`: annotations of all queues."""
+
+    conf: Conf
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def policies() -> dict[str, Row]:
     own = default_conf()
     tiers = tuple(tuple(plugin for plugin in tier if plugin.name != "levels") for tier in own.tiers)
     kai = parse_conf(KAI, plugins=list(PLUGINS))
-    return {"HBox": own, "HBox, no levels": replace(own, tiers=tiers), "Volcano": volcano(), "KAI's rules": kai}
+    return {
+        "HBox": Row(own),
+        "HBox, no levels": Row(replace(own, tiers=tiers)),
+        "Volcano": Row(volcano()),
+        "KAI's rules": Row(kai, OVER_QUOTA),
+    }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .outcome import Measures, measures
 from .policies import policies
+from .running import SCALE, lived
 from .simulated import alone, simulated
 from .work import day_of
 
@@ -17,22 +18,25 @@ def main() -> None:
     if not TRACES.is_dir():
         print(f"skipped: there are no traces in {TRACES}; HBOX_TRACES names their folder")
         return
-    day, confs = day_of(TRACES), policies()
+    day, rows = day_of(TRACES), policies()
     large = sum(piece.large for piece in day.pieces)
     print(f"{len(day.pieces)} jobs, {large} of them large gangs, on {day.nodes} nodes of 8 cards; deserved {day.deserved}")
-    private = alone(day, confs["HBox"])
-    print(
-        f"{'':18}{'large gangs wait':>20}{'all jobs wait':>16}{'used':>8}{'evicted':>9}{'lost card-h':>13}{'anomalies':>11}{'late h':>8}{'CPU s':>7}"
-    )
-    for name, conf in confs.items():
+    private = alone(day, rows["HBox"].conf)
+    titles = (("large gangs wait", 20), ("all jobs wait", 16), ("used", 8), ("useful", 8), ("evicted", 9), ("lost card-h", 13))
+    print(" " * 18 + "".join(f"{title:>{width}}" for title, width in (*titles, ("anomalies", 11), ("late h", 8), ("CPU s", 7))))
+    for name, policy in rows.items():
         began = time.process_time()
-        line(name, measures(day, simulated(day, conf), private), time.process_time() - began)
+        line(name, measures(day, simulated(day, policy), private), time.process_time() - began)
+    if SCALE:
+        found = lived(day)
+        line("HBox, platform", measures(day, found.outcome, private), sum(found.cpu_s.values()))
+        print(f"the platform's own words: {found.receipts} receipts of evicted pods, {found.faults} faults found by its audit")
 
 
 def line(name: str, of: Measures, took_s: float) -> None:
     """Waits: the median and the 99th percentile, in seconds."""
     waits = f"{f'{of.large_p50:,.0f}, {of.large_p99:,.0f}':>20}{f'{of.all_p50:,.0f}, {of.all_p99:,.0f}':>16}"
-    rest = f"{of.utilisation:>8.1%}{of.evictions:>9}{of.lost_card_hours:>13,.1f}{of.anomalies:>11}{of.anomaly_hours:>8,.1f}{took_s:>7.0f}"
+    rest = f"{of.utilisation:>8.1%}{of.useful:>8.1%}{of.evictions:>9}{of.lost_card_hours:>13,.1f}{of.anomalies:>11}{of.anomaly_hours:>8,.1f}{took_s:>7.0f}"
     print(f"{name:18}{waits}{rest}", flush=True)
 
 

@@ -12,6 +12,7 @@ from hbox_scheduler.core.policy import policy_from
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 from .outcome import CHECKPOINT_S, Outcome
+from .policies import Row
 from .work import CARDS, DAY_S, LEVELS, Day, Piece
 
 NOTICE_S = 30.0
@@ -137,8 +138,9 @@ class Simulated:
         return [self._job(_Run(run.piece, max(run.left_s - saved, 60.0), JobId(f"{run.id}'")))]
 
 
-def simulated(day: Day, conf: Conf) -> Outcome:
-    return Simulated(day, conf, nodes=day.nodes, queues=day.queues()).run()
+def simulated(day: Day, policy: Row) -> Outcome:
+    queues = [replace(queue, annotations=dict(policy.notes)) for queue in day.queues()]
+    return Simulated(day, policy.conf, nodes=day.nodes, queues=queues).run()
 
 
 def alone(day: Day, conf: Conf) -> dict[str, float]:

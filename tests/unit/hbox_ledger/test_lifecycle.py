@@ -84,6 +84,14 @@ def test_an_open_decision_is_sent_again_as_it_was_at_growing_distances(world: Wo
     assert world.wait(15).binds == [first]
 
 
+def test_where_the_clock_goes_faster_the_binder_has_as_long_by_the_machines(world: World) -> None:
+    world.state.clock_rate = 2.0
+    world.commits(world.plan("p", ("pod", "a", [])))
+    [first] = world.last.binds
+    assert world.wait(28).binds == []
+    assert world.wait(2).binds == [first]
+
+
 @pytest.mark.parametrize("phase", [PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.GONE])
 @pytest.mark.parametrize("posted", [False, True])
 def test_a_pod_that_ended_frees_its_claim_and_older_news_bring_nothing_back(

@@ -17,6 +17,7 @@ from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.plugins.reservation import SURE_AFTER_S
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 CARDS = 32
@@ -339,3 +340,15 @@ def _reserved(days: Days) -> set[str]:
 def _without_reservations() -> Conf:
     conf = default_conf()
     return replace(conf, tiers=tuple(tuple(one for one in tier if one.name != "reservation") for tier in conf.tiers))
+
+
+def test_where_the_wall_clock_goes_faster_the_scheduler_looks_again_as_much_sooner() -> None:
+    """Two minutes until nodes are set aside are two seconds of a machine that lives a minute each second."""
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf(), limits=Limits(clock_rate=60.0))
+    made.wall_ahead = 1_000_000.0
+    made.put_nodes([node("n0", cards=8)])
+    made.submit([job("small", cards=1, created_at=1_000_000.0)])
+    made.step()
+    made.submit([job("big", pods=1, cards=8, created_at=1_000_000.0)])
+    due = [out.wake_at for _ in range(5) if (out := made.step()).wake_at is not None]
+    assert made.scheduler._reservations.next_at() == [pytest.approx(2.0)], due

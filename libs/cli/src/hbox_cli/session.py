@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from hbox_common.bus import Access, Bus, Delivery, Start
 from hbox_common.bus.users import OPERATOR
+from hbox_common.clock import run_faster
 from hbox_common.errors import Unavailable
 from hbox_common.events import (
     Budget,
@@ -30,7 +31,9 @@ ASK_S = 10.0
 
 @asynccontextmanager
 async def bus_of(running: Running) -> AsyncIterator[Bus]:
-    """A connection to its broker. Raises Unavailable after 5 s."""
+    """A connection to its broker; from here on this process goes by its clock. Raises Unavailable after 5 s."""
+    if running.time_scale_since:
+        run_faster(running.time_scale, running.time_scale_since)
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(CONNECT_S):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hbox_common.clock import run_faster, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kube import KubeClient
 from hbox_common.runtime.devices import tell_of_devices
@@ -38,7 +39,18 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--kubeconfig-out", type=Path, metavar="PATH", help="write a kubeconfig for this server")
     parser.add_argument(
-        "--time-scale", type=float, default=1.0, metavar="X", help="emulated seconds per real second for hbox.io/run-seconds"
+        "--time-scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="emulated seconds per real second, of the cluster's clock and of hbox.io/run-seconds",
+    )
+    parser.add_argument(
+        "--time-scale-since",
+        type=float,
+        default=None,
+        metavar="S",
+        help="when both clocks agree, in seconds since 1970 (default: now)",
     )
     parser.add_argument("--faults", type=Path, metavar="FILE", help="fault plan in force from the start (JSON)")
     parser.add_argument("--kubelets", choices=("on", "off"), default="on", help="run pods (default: on)")
@@ -65,6 +77,8 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.time_scale <= 0:
         parser.error("--time-scale must be above 0")
+    if arguments.time_scale != 1.0:
+        run_faster(arguments.time_scale, arguments.time_scale_since or wall_s())
     try:
         arguments.nodes = machines(arguments.nodes)
     except InvalidRequest as e:

@@ -115,6 +115,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
             decay=decay,
             evictions_most=settings.evictions_most,
             notice_s=settings.notice_s,
+            clock_rate=settings.time_scale,
             by_weight=policy.value if policy is not None else BY_WEIGHT[settings.shares],
         )
         conditions.state.bad("waiting for nodes, queues and pods")

@@ -139,6 +139,7 @@ class Ledger:
         evictions_most: int = 0,
         notice_s: int = -1,
         by_weight: bool | None = None,
+        clock_rate: float = 1.0,
     ) -> "Ledger":
         """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`.
         by_weight: whether queues are entitled to shares by weight too; None: never, so that nobody needs to know what they ask for."""
@@ -158,6 +159,7 @@ class Ledger:
             loaded.state.history = load.history(connection, decay)
             loaded.state.storm = Storm(evictions_most)
             loaded.state.notice_s = notice_s
+            loaded.state.clock_rate = clock_rate
             load.recent_moves(connection, loaded.state.moves, now=now)
             load.recent_evictions(connection, loaded.state.evicted, now=now)
             if by_weight is not None:

@@ -92,7 +92,8 @@ class SchedulerService:
                 placements=settings.cycle_placements,
                 resend_after_s=settings.resend_after_s,
                 verdict_every_s=settings.verdict_every_s,
-                deadline_s=settings.gang_deadline_s,
+                deadline_s=settings.gang_deadline_s * settings.time_scale,  # the ledger counts it by its wall clock
+                clock_rate=settings.time_scale,
                 fabric_max_age_s=settings.fabric_max_age_s,
             ),
             conf=self._conf,

@@ -1,10 +1,10 @@
 """`hbox jobs`."""
 
-import time
 from collections.abc import Sequence
 
 import click
 
+from hbox_common.clock import wall_s
 from hbox_common.events import JobsPage
 
 from ..aio import run
@@ -65,5 +65,5 @@ def items_of(pages: Sequence[JobsPage]) -> list[Item]:
         [pod for page in pages for pod in page.pods],
         {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
         groups=[group for page in pages for group in page.groups],
-        now=time.time(),
+        now=wall_s(),
     )

@@ -1,11 +1,11 @@
 """`hbox queue`: looking at queues. What changes them is in `queue_changes` and `queue_states`."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from hbox_common.clock import wall_s
 from hbox_common.model import POOLED, by_pool, cards_named, is_model, model_of, named_models, of_pool, pools_named
 from hbox_common.model.devices import VENDORS
 
@@ -91,7 +91,7 @@ def reading(ctx: Context) -> Reading:
 def ls(ctx: Context) -> None:
     """Queues with their amounts and use, in cards; -o wide adds cores and memory. A `!` behind the state: `hbox queue show` says what is wrong."""
     found = reading(ctx)
-    ctx.output.rows("Queue", queue_items(found.tree, found.jobs, now=time.time()), COLUMNS)
+    ctx.output.rows("Queue", queue_items(found.tree, found.jobs, now=wall_s()), COLUMNS)
 
 
 @command.command("tree")
@@ -100,7 +100,7 @@ def ls(ctx: Context) -> None:
 def tree(ctx: Context, resource: str) -> None:
     """Queues below their parents, each with a bar, and one for each card model that it names."""
     found = reading(ctx)
-    items = queue_items(found.tree, found.jobs, now=time.time())
+    items = queue_items(found.tree, found.jobs, now=wall_s())
     if ctx.output.machine:
         ctx.output.rows("Queue", items, COLUMNS)
         return
@@ -162,7 +162,7 @@ def show(ctx: Context, name: str) -> None:
     path = [str(one) for one in reversed(found.tree.path(queue.name))]
     named = named_models(queue.guarantee, queue.deserved, queue.capability)
     models = run(lambda: models_of(running)) if named else None
-    item = queue_item(found.tree, queue.name, found.jobs, now=time.time(), models=models)
+    item = queue_item(found.tree, queue.name, found.jobs, now=wall_s(), models=models)
     item |= {"fair": fair_shares(found.tree, found.jobs, memory).get(queue.name)}
     item |= {"usageWeight": memory.weight, "halfLifeHours": memory.half_life_h, "cards": memory.cards}
     item |= {"path": path, "children": list(found.tree.children(queue.name)), "pods": len(found.holding(queue.name))}

@@ -1,11 +1,11 @@
 """`hbox share QUEUE`."""
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from hbox_common.clock import wall_s
 from hbox_common.model import named_models
 from hbox_common.model.devices import VENDORS
 
@@ -32,7 +32,7 @@ def command(ctx: Context, queue: str, resource: str) -> None:
     """
     running = Layout(ctx.state).running()
     found, memory = run(lambda: read(running)), run(lambda: memory_of(running))
-    tree, name, now = found.tree, found.named(queue).name, time.time()
+    tree, name, now = found.tree, found.named(queue).name, wall_s()
     share = share_of(tree, name, found.jobs, resource, now=now, memory=memory)
     path = [tree[one] for one in tree.path(name) if one in tree] if resource in VENDORS.cards else []
     named = sorted(

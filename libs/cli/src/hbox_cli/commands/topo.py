@@ -1,9 +1,10 @@
 """`hbox topo`: the fabric that connects the machines."""
 
-import time
 from pathlib import Path
 
 import click
+
+from hbox_common.clock import wall_s
 
 from ..aio import run
 from ..context import Context, command_options
@@ -50,7 +51,7 @@ def sources(ctx: Context) -> None:
     \b
     hbox topo sources
     """
-    ctx.output.rows("Fabric", [one.item(time.time()) for one in run(lambda: fabrics_of(ctx))], SOURCES)
+    ctx.output.rows("Fabric", [one.item(wall_s()) for one in run(lambda: fabrics_of(ctx))], SOURCES)
 
 
 @command.command("tree")

@@ -91,7 +91,10 @@ POLICIES = ("binpack", "least-waste", "fgd")
     help="With --nats-url: the folder with the seeds of its users, as `hbox bus users` makes them [the broker is open].",
 )
 @click.option(
-    "--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Emulated pods run so many times faster."
+    "--time-scale",
+    type=click.FloatRange(0.1, 1000),
+    default=1.0,
+    help="The clock of our own cluster goes so many times as fast, and with it pods, and all times that services count by it.",
 )
 @click.option(
     "--ready-timeout", "ready_s", type=click.FloatRange(1), default=60.0, help="Seconds until every service is ready."

@@ -1,12 +1,12 @@
 """`hbox usage`."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from hbox_common.clock import wall_s
 from hbox_common.events import Budget, Usage, UsageKey
 
 from ..aio import run
@@ -43,7 +43,7 @@ def command(ctx: Context, *, by: str, since: str, until: str | None, given: tupl
     hbox usage --by user,model --since 7d -o csv
     hbox usage --price NVIDIA-A100=2.5 --price '*=1'
     """
-    now = time.time()
+    now = wall_s()
     keys = _given("--by", keys_of, by)
     first = _given("--since", lambda text: moment(text, now=now), since)
     last = _given("--until", lambda text: moment(text, now=now), until) if until else int(now) + 1

@@ -27,6 +27,8 @@ class Running:
     policy: str
     health: Mapping[str, str] = field(default_factory=dict)  #: service -> http://host:port
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    time_scale: float = 1.0  #: the cluster's clock goes so many times as fast as the machine's
+    time_scale_since: float = 0.0  #: when both agree, in seconds since the epoch; 0: always
     nats_users: str = ""  #: the folder with the seeds of the broker's users; "": it is open
 
     def nats_seed(self, user: str) -> Path | None:

@@ -325,6 +325,7 @@ class Platform:
         port = self._cluster_port
         argv = [sys.executable, "-m", SANDBOX, "--port", str(port), "--kubeconfig-out", str(self.layout.kubeconfig)]
         argv += ["--time-scale", str(self.plan.time_scale), "--kubelet-roots", str(self.layout.kubelets)]
+        argv += ["--time-scale-since", str(self.running.time_scale_since)] if self.running.time_scale_since else []
         self.layout.kubeconfig.unlink(missing_ok=True)
         kept = Kept(CLUSTER, argv, dict(os.environ), self.layout.log(CLUSTER), port, restart=False)
         if (waits := self._early.cluster) is not None:
@@ -351,6 +352,9 @@ class Platform:
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",
             }
+            if self.running.time_scale_since:
+                env["HBOX_TIME_SCALE"] = str(self.running.time_scale)
+                env["HBOX_TIME_SCALE_SINCE"] = str(self.running.time_scale_since)
             if service in ON_NODES:
                 env["HBOX_KUBELETS"] = str(self.layout.kubelets)
             if len(self._brokers) > 1:
@@ -455,6 +459,8 @@ def _address(layout: Layout, plan: Plan, ports: Sequence[int], several: Sequence
         emulated=plan.emulated,
         policy=plan.policy,
         scheduler_names=plan.scheduler_names,
+        time_scale=plan.time_scale if plan.emulated else 1.0,
+        time_scale_since=time.time() if plan.emulated and plan.time_scale != 1.0 else 0.0,
         nats_users=str(plan.nats_users.absolute()) if plan.nats_users else "" if plan.nats_url else str(layout.nats_users),
         health={name: f"http://127.0.0.1:{port}" for name, port in zip(plan.processes, ports, strict=False)},
     )

@@ -16,6 +16,7 @@ from importlib.metadata import version
 from typing import NoReturn, TypeVar
 
 from hbox_common.bus.agreement import AGREEMENT
+from hbox_common.clock import run_faster
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.telemetry import gauge, logs, tracing
 
@@ -48,6 +49,9 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     logs.setup(service, level=config.log_level, style=config.log_format)
     for warning in warnings:
         log.warning("%s", warning)
+    if config.time_scale != 1.0:
+        run_faster(config.time_scale, config.time_scale_since)
+        log.warning("the wall clock goes %g times as fast as the machine's: for an emulated cluster alone", config.time_scale)
     tracing.setup(service, config.instance)
     BUILD.labels(service, version("hbox-common")).set(1)
     collect_seldom()

@@ -12,9 +12,9 @@ import difflib
 import os
 import socket
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hbox_common.bus import Access
@@ -70,6 +70,16 @@ class Settings(BaseSettings):
         description="HAMi's device-config.yaml: names of resources, factors, defaults, templates; every service has to be told the same",
     )
 
+    time_scale: float = Field(
+        1.0,
+        ge=0.1,
+        le=1000,
+        description="of an emulated cluster: its wall clock goes so many times as fast as the machine's, for every service",
+    )
+    time_scale_since: float = Field(
+        0.0, ge=0, description="seconds since the epoch at which that clock agrees with the machine's; with time_scale"
+    )
+
     lease_namespace: str = Field("hbox-system", description="the namespace of the leases")
     lease_duration_s: float = Field(
         15.0, ge=1, le=300, description="after so long without a sign of life another process takes over"
@@ -88,6 +98,14 @@ class Settings(BaseSettings):
         if not all(part.strip().startswith(("nats://", "tls://")) for part in value.split(",")):
             raise ValueError("must begin with nats:// or tls://")
         return value
+
+    @model_validator(mode="after")
+    def _one_clock(self) -> Self:
+        if self.time_scale != 1.0 and not self.time_scale_since:
+            raise ValueError(
+                "HBOX_TIME_SCALE needs HBOX_TIME_SCALE_SINCE: all processes of an emulated cluster have one clock (`hbox up --time-scale`)"
+            )
+        return self
 
     @field_validator("card_resources")
     @classmethod

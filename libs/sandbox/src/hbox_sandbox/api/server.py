@@ -8,7 +8,6 @@ async with ApiServer() as api:
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -17,6 +16,8 @@ from typing import Self
 
 import msgspec
 from aiohttp import web
+
+from hbox_common.clock import wall_s
 
 from .cluster import Cluster
 from .controllers import Controllers
@@ -47,7 +48,7 @@ class ApiServer:
         history: int = 20_000,
         bookmark_s: float = 10.0,
     ) -> None:
-        self.cluster = Cluster(clock=time.time, random=Random(seed), store=Store(history=history))
+        self.cluster = Cluster(clock=wall_s, random=Random(seed), store=Store(history=history))
         self.faults = Faults()
         self.port = port
         self._host = host

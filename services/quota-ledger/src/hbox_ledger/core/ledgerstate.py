@@ -81,6 +81,7 @@ class LedgerState:
     index: Index = Index(0)
     key: bytes = b""  #: by which claims that are written on pods are known as issued here (`identity`)
     frozen: bool = True  #: no plan is accepted until the books agree with Kubernetes
+    clock_rate: float = 1.0  #: seconds of its clock in one of the machine's: more where an emulated cluster goes faster
     held: str = ""  #: why no plan is accepted for now: nobody sees what runs
     nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     verdicts: dict[NodeName, Verdict] = field(default_factory=dict)

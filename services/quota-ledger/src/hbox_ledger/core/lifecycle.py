@@ -250,8 +250,10 @@ def _moved(state: LedgerState, gang: Gang) -> str:
 
 def send_again(state: LedgerState, step: Step) -> None:
     """Send again what has had no result for so long."""
+    rate = state.clock_rate
     for record in list(state.open.values()):
-        if not 0 <= step.now - record.sent_at < backoff_s(max(0, record.sendings - 1), base_s=RESEND_S, cap_s=RESEND_MAX_S):
+        waits_s = rate * backoff_s(max(0, record.sendings - 1), base_s=RESEND_S, cap_s=RESEND_MAX_S)
+        if not 0 <= step.now - record.sent_at < waits_s:
             send(step, record)  # it is time, or the clock went back and none can say
 
 

@@ -102,7 +102,7 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
         models=tuple(cards_by_model(state.nodes.get(p.node), p.slices) for p in plan.placements),
         pools=pools if any(pools) else (),
         moved=tuple(record.claim for record in victims if record.claim.id in moved),
-        until=step.now + KEPT_S,
+        until=step.now + KEPT_S * state.clock_rate,
     )
     state.nominate(nomination)
     return None

@@ -139,7 +139,7 @@ class Scheduler:
         self.epoch = Epoch(0)
         self.index = Index(0)
         self.frozen = True
-        self._wall_ahead = 0.0  #: seconds since the epoch less `now`, as of the last cycle
+        self._clocks = (0.0, 0.0)  #: `now` and `wall` of the last cycle
         self.held = ""  #: why the ledger accepts no plans for now
         self.tasks = Tasks(self.columns)
         quota = NamespaceQuota(self.columns, self.bookings.card_quotas)
@@ -550,7 +550,7 @@ class Scheduler:
         out = Proposals()
         self.decisions.begin(now)
         self._facts.now = wall
-        self._wall_ahead = wall - now
+        self._clocks = now, wall
         if self.columns.rests:
             self.columns.end_rests(wall)
         if self._facts.fabrics.aging and self._facts.fabrics.age(wall, self.limits.fabric_max_age_s):
@@ -597,7 +597,7 @@ class Scheduler:
             self._shuffling.next_at() if not self.frozen else (),
             self.admission.next_at() if not self.frozen else (),
             self._reservations.next_at() if not self.frozen else (),
-            (rest.until - self._wall_ahead for rest in self.columns.rests.values()),
+            (now + (rest.until - wall) / self.limits.clock_rate for rest in self.columns.rests.values()),
         )
         out.wake_at = min(times, default=None)
         if self.held and out.wake_at is not None:
@@ -698,7 +698,7 @@ class Scheduler:
     def _void(self, pod: PodUid, now: float) -> None:
         """A claim ended. If its job still lists the pod, it has to be placed again; each time in a row a little later."""
         if (ended := self.bookings.get(pod)) is not None:
-            self._reservations.pod_ended(ended.held, now + self._wall_ahead)
+            self._reservations.pod_ended(ended.held, self._clocks[1] + (now - self._clocks[0]) * self.limits.clock_rate)
         booking = self.bookings.remove(pod)
         self.admission.invalidate()
         self._preemptor.pod_left(pod)

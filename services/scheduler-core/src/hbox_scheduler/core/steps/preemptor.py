@@ -191,7 +191,7 @@ class Preemptor:
         plans = [self._nominate(placement, now) for placement in placements]
         self._tried_at = (index, len(self._candidates))
         soonest = self._bookings.next_unprotected(wall) if self._candidates else None
-        self._unprotected_at = None if soonest is None else now + soonest - wall
+        self._unprotected_at = None if soonest is None else now + (soonest - wall) / self._limits.clock_rate
         if self._candidates and self._runner.moves.refused:
             again = now + MOVES_AGAIN_S
             self._unprotected_at = again if self._unprotected_at is None else min(self._unprotected_at, again)

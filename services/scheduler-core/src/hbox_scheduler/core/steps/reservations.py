@@ -85,7 +85,7 @@ class Reservations:
         for job in self._candidates:
             left = self._reserving.due_in_s(entries[job], wall)
             (due if left <= 0 else later).append((left, entries[job]))
-        first = min((now + left for left, _ in later), default=None)
+        first = min((now + left / self._limits.clock_rate for left, _ in later), default=None)
         chosen = {entry.job.id: entry for _, entry in sorted(due, key=lambda item: item[1].order)[: self._limits.session_jobs]}
         if self._is_time(chosen.keys(), now):
             self._make(chosen.values(), wall)
