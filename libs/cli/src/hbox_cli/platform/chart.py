@@ -43,6 +43,8 @@ DECIDED = frozenset(
         "nats_certificate",
         "nats_key",
         "kubeconfig",
+        "time_scale",  # of a cluster that is emulated
+        "time_scale_since",
         "health_host",
         "health_port",
         "instance",
