@@ -1,4 +1,7 @@
-"""The fabric of 10,240 cards: read from UFM page by page, a change of it noticed and said, and the scheduler's domains made of it (issue 16's bars)."""
+"""The fabric of 10,240 cards: read from UFM page by page, a change of it noticed and said, and the scheduler's domains made of it (issue 16's bars).
+
+By the clock the emulated UFM counts too, which is another process on the same cores; processor time is the collector's own and says the same on a busy machine.
+"""
 
 import asyncio
 import multiprocessing
@@ -9,6 +12,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from hbox_common.events import FabricChanged, encode
 from hbox_common.model import NodeName
 from hbox_sandbox.fabric import FabricPlan, UfmServer
 from hbox_sandbox.fabric.plan import disturbed
@@ -24,18 +28,20 @@ from .scheduler import report
 #: Five pods of eight units of 32 machines with eight rails, each rail with 16 spines of its own, cores above: about 61,000 rows of ports.
 PLAN = FabricPlan(pods=5, units=8, hosts=(32,), spines=16, planes=True, uplinks=2, cores=16, host_name="gpu-{:04}")
 POLL_S = 1.0
+#: Changes of some cables that follow each other.
+CHANGES = 3
 
 
 def _serve(end: Connection) -> None:
     """A UFM in a process of its own, so that its memory and time are not ours."""
 
     async def run() -> None:
+        dice = random.Random(1)
         async with UfmServer(PLAN.snapshot()) as ufm:
             ufm.warm()
             end.send((ufm.url, ufm.token))
             while (word := await asyncio.to_thread(end.recv)) != "end":
                 if word == "change":
-                    dice = random.Random(1)
                     ufm.snapshot = disturbed(ufm.snapshot, dice, swapped=0.001)
                     ufm.warm()
                 end.send("done")
@@ -44,14 +50,14 @@ def _serve(end: Connection) -> None:
 
 
 def _read(end: Connection, url: str, token: str) -> None:
-    """Like the collector: read, build, domains; then poll until a change is there, and once more."""
+    """Like the collector: read, build, domains, the message; then poll until a change is there, so often."""
 
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "token").write_text(token)
             source = UfmSource(UfmSpec(url=url, credentials=Path(folder), poll_s=POLL_S))
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            for what in ("first", "second"):
+            for what in range(1 + CHANGES):
                 started, used = time.perf_counter(), time.process_time()
                 reading = await source.read()
                 while reading.snapshot is None:
@@ -62,6 +68,7 @@ def _read(end: Connection, url: str, token: str) -> None:
                 graph = build(reading.snapshot)
                 built = time.perf_counter() - started - read
                 domains, _ = domains_of(graph, [host for unit in graph.units for host in unit.hosts])
+                assert encode(FabricChanged(fabric="compute", hypernodes=domains, version=what))
                 whole = time.perf_counter() - started
                 mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
                 units, gaps = len(graph.units), len(graph.findings)
@@ -96,28 +103,28 @@ def main() -> None:
     end, there = context.Pipe()
     reader = context.Process(target=_read, args=(there, url, token))
     reader.start()
-    for what in ("first", "second"):
-        name, read, built, whole, used, mib, bare, units, gaps, domains = end.recv()
-        assert name == what
+    noticed, changing, changed = 0.0, 0.0, 0.0
+    for what in range(1 + CHANGES):
+        number, read, built, whole, used, mib, bare, units, gaps, domains = end.recv()
+        assert number == what
         assert units == PLAN.pods * PLAN.units
-        if what == "first":
+        if what == 0:
             report("10,240 cards from UFM's pages: full read to domains, by the clock", whole, "s", 5, least=False)
+            report("  the same: processor time of the collector", used, "s", 5, least=False)
             report("  resident memory of the reader at most", mib, "MiB", 500, least=False)
-            print(
-                f"{'  reading, of it building the tree, processor':66} {read:.2f} {built:.2f} {used:.2f} s; bare process {bare:.0f} MiB; {domains} domains"
-            )
+            told = f"{read:.2f} {built:.2f} s; bare process {bare:.0f} MiB; {domains} domains"
+            print(f"{'  reading, building the tree':66} {told}")
+        else:
+            noticed, changing = max(noticed, time.perf_counter() - changed), max(changing, used)
+        if what < CHANGES:
             ufm_end.send("change")
             ufm_end.recv()
             changed = time.perf_counter()
-            end.send("go on")
-        else:
-            noticed = time.perf_counter() - changed
-            report(
-                "  a change: from UFM's counters to new domains (one poll and a read)", noticed, "s", POLL_S + 5, least=False
-            )
-            print(f"{'  the same: processor time of the collector':66} {used:>10,.2f} s")
-            print(f"{'  gaps found':66} {gaps}")
-            end.send("go on")
+        end.send("go on")
+    name = f"  {CHANGES} changes, the worst: from UFM's counters to the message, by the clock"
+    report(name, noticed, "s", POLL_S + 5, least=False)
+    report("  the same: processor time of the collector, of one poll", changing, "s", POLL_S, least=False)
+    print(f"{'  gaps found in the end':66} {gaps}")
     ufm_end.send("end")
     ufm.join(10)
     reader.join(10)

@@ -1,9 +1,13 @@
 """What kubelets gave to whom, on a running platform: the plugin of `plain` says only that it has eight cards, those of `slots` are registered by HAMi's."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from hbox_common.kube import NODES, PODS, KubeClient
 from hbox_sandbox.trace import TraceNode
 from hbox_sandbox.trace.manifests import node_manifest
 
+from ..integration.agent.fake_nvml import FakeNvml, build, environment, with_compiler
 from .platform_world import Up, placed, until, up
 from .traced_jobs import node, pod
 
@@ -149,3 +154,58 @@ def test_people_read_it_as_a_table(platform: Up) -> None:
     assert "cards of pods: the kubelet chooses, and says which" in done.stdout
     assert "BY THE KUBELET" in done.stdout
     assert platform.hbox("node", "show", "nobody").returncode == 3
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def real(platform: Up, library: FakeNvml, tmp_path: Path) -> Iterator[str]:
+    """An agent of a node that no emulated kubelet has: a process of its own with nvidia-ml-py, two cards below /sys, and NVIDIA's library without cards."""
+    for number, zone in ((1, 0), (2, 1)):
+        folder = tmp_path / f"sys/bus/pci/devices/0000:0{number}:00.0"
+        folder.mkdir(parents=True)
+        for name, text in (("class", "0x030200"), ("vendor", "0x10de"), ("numa_node", str(zone))):
+            (folder / name).write_text(text + "\n")
+    running = json.loads((platform.state / "platform.json").read_text())
+    settings = {
+        "nats_url": running["nats_url"], "nats_seed": f"{running['nats_users']}/node-agent.nk", "node_name": "real",
+        "kubelet_root": str(tmp_path), "host_root": str(tmp_path), "nvml": "true", "nvml_library": str(library.folder),
+        "nvml_poll_s": "0.5", "nvml_timeout_s": "2",
+    }  # fmt: skip
+    with environment(library, cards=2) as variables:
+        env = variables | {f"HBOX_{key.upper()}": value for key, value in settings.items()}
+        agent = subprocess.Popen([sys.executable, "-m", "hbox_agent"], env=env)
+    yield "real"
+    assert agent.poll() is None, "it is still there"
+    agent.terminate()
+    agent.wait(20)
+
+
+@with_compiler
+def test_what_nvml_says_is_checked_against_sys(platform: Up, real: str, library: FakeNvml) -> None:
+    linked = "nvmlDeviceGetNvLinkState * * =1"
+
+    def found(*words: str) -> bool:
+        said = platform.hbox("check", "node", real).stdout
+        return all(word in said for word in words)
+
+    library.says(linked)
+    until(lambda: found("driver 550.54.15: 2 cards, where /sys has them"), timeout_s=30, what="NVML")
+    shown = platform.hbox("check", "node", real)
+    assert (shown.returncode, "BAD" in shown.stdout) == (0, False)
+    library.says("nvmlDeviceGetNvLinkState 0 3 =0", linked, "nvmlDeviceGetUUID 1 * 15")
+    until(
+        lambda: found(
+            "card 0", "NVLink 3 down", "lost: it answers no call", "/sys has 0000:02:00.0, of which NVML knows nothing"
+        ),
+        timeout_s=30,
+        what="a card that is lost",
+    )
+    assert platform.hbox("check", "node", real).returncode == 1
+    library.says("nvmlDeviceGetCount_v2 * * hang")
+    until(
+        lambda: found("no answer within 2 s; what follows is what it said last", "NVLink 3 down"), timeout_s=30, what="its end"
+    )

@@ -15,7 +15,8 @@ from hbox_sandbox.fabric import FabricPlan, UfmServer
 from hbox_topology.core.fabric.snapshot import Snapshot
 
 from ..waiting import until
-from .platform_world import Up, placed, up
+from .platform_world import Up, placed, simulate_cycle, up
+from .test_e2e_fabric import hypernode
 from .test_e2e_shares_and_neighbours import SPACE, create, pod
 from .traced_jobs import node
 
@@ -303,3 +304,131 @@ async def test_a_gang_of_one_switch_takes_from_the_fewest_and_in_one_unit(client
     where = await nodes_of(client, "urgent", 3)
     assert any(where <= hosts for hosts in UNITS.values())
     assert len(await placed(client, SPACE, "low-")) == 5
+
+
+STAGES: dict[str, Any] = {
+    "name": "stage", "matchLabelKeys": ["stage"], "subGroupSize": 3, "networkTopology": {"mode": "hard", "highestTierAllowed": 1},
+}  # fmt: skip
+
+
+def staged(name: str, members: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A PodGroup whose sub-groups of three have to be under one switch each, and its pods."""
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {"minMember": members, "subGroupPolicy": [STAGES]},
+    }
+    pods = [pod(f"{name}-{number}", cards=8) for number in range(members)]
+    for number, one in enumerate(pods):
+        one["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = name
+        one["metadata"]["labels"]["stage"] = str(number % (members // 3))
+    return group, pods
+
+
+async def test_each_sub_group_is_in_one_unit_and_a_gang_with_one_too_many_starts_not_at_all(client: KubeClient) -> None:
+    """Two units of four machines hold two sub-groups of three, each in its own; of three sub-groups nothing starts."""
+    group, pods = staged("three", 9)
+    await client.json("POST", PODGROUPS.path(SPACE), body=group)
+    await create(client, *pods)
+    await waits(client, "three", bool)
+    group, pods = staged("two", 6)
+    await client.json("POST", PODGROUPS.path(SPACE), body=group)
+    await create(client, *pods)
+    await nodes_of(client, "two", 6)
+    where = await placed(client, SPACE, "two-")
+    stages = [{where[f"two-{number}"] for number in range(6) if number % 2 == stage} for stage in (0, 1)]
+    assert all(any(stage <= hosts for hosts in UNITS.values()) for stage in stages), stages
+    assert not await placed(client, SPACE, "three-")
+
+
+async def test_machines_without_a_rail_are_taken_last_and_when_all_are_needed(
+    client: KubeClient, ufm: UfmServer, platform: Up
+) -> None:
+    before = ufm.snapshot
+    try:
+        lost = {("n1", "mlx5_4"), ("n6", "mlx5_0")}
+        ufm.snapshot = replace(before, hosts=tuple(link for link in before.hosts if (link.host, link.hca) not in lost))
+        await until(lambda: len(platform.json("topo", "gaps")["items"]) == 2, "the gaps", timeout_s=20)
+        await gang(client, "whole", members=3, word="singleSwitch")
+        first = await nodes_of(client, "whole", 3)
+        assert first in ({"n0", "n2", "n3"}, {"n4", "n5", "n7"})
+        await gang(client, "two", members=3, word="bestEffort")
+        assert first | await nodes_of(client, "two", 3) == {"n0", "n2", "n3", "n4", "n5", "n7"}
+        await gang(client, "rest", members=1, word="singleSwitch")
+        assert await nodes_of(client, "rest", 1) < {"n1", "n6"}
+    finally:
+        ufm.snapshot = before
+        await until(lambda: not platform.json("topo", "gaps")["items"], "no gaps", timeout_s=20)
+
+
+async def test_a_job_of_one_pod_goes_to_the_unit_that_is_broken_already(client: KubeClient) -> None:
+    await gang(client, "near", members=3, word="singleSwitch")
+    where = await nodes_of(client, "near", 3)
+    [unit] = [hosts for hosts in UNITS.values() if where <= hosts]
+    await gang(client, "one", members=1, word="singleSwitch")
+    assert await nodes_of(client, "one", 1) == unit - where
+
+
+# The same by `hbox simulate cycle`, on a saved cluster.
+
+
+def saved(*objects: dict[str, Any], **fabric: Any) -> list[dict[str, Any]]:
+    """The machines, their units as HyperNodes, and how the fabric is."""
+    machines = []
+    for number in range(8):
+        machines.append(node(f"n{number}"))
+        machines[-1]["metadata"].setdefault("labels", {})["kubernetes.io/hostname"] = f"n{number}"
+    units = [hypernode(name, 1, *({"exactMatch": {"name": host}} for host in sorted(hosts))) for name, hosts in UNITS.items()]
+    simulation = {"apiVersion": "hbox.io/v1alpha1", "kind": "Simulation", "metadata": {"name": "s"}, "spec": {"fabric": fabric}}
+    spaced = [one | {"metadata": one["metadata"] | {"namespace": SPACE}} if one["kind"] == "Pod" else one for one in objects]
+    return [*machines, *units, simulation, *spaced]
+
+
+def grouped(name: str, members: int, word: str) -> list[dict[str, Any]]:
+    group: dict[str, Any] = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": SPACE, "annotations": {"hbox.io/network-topology": word}},
+        "spec": {"minMember": members},
+    }
+    pods = [pod(f"{name}-{number}", cards=8) for number in range(members)]
+    for one in pods:
+        one["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = name
+    return [group, *pods]
+
+
+def nodes_in(said: Any, name: str) -> set[str]:
+    return {one["node"] for one in said["bindings"] if one["pod"].startswith(f"{SPACE}/{name}-")}
+
+
+def test_an_old_fabric_has_gangs_of_one_switch_wait_in_simulate_cycle_too(tmp_path: Path) -> None:
+    jobs = [*grouped("strict", 2, "singleSwitch"), *grouped("easy", 4, "bestEffort")]
+    said = simulate_cycle(tmp_path, saved(*jobs, ageSeconds=20, maxAgeSeconds=MAX_AGE_S))
+    assert nodes_in(said, "easy") in UNITS.values()
+    assert not nodes_in(said, "strict")
+    message = said["pending"][f"{SPACE}/strict-0"]["message"]
+    assert (
+        f"TopologyOld: 2 pods have to be in one domain of the fabric, and the fabric was confirmed by nobody for more than {MAX_AGE_S} s"
+        in message
+    )
+    said = simulate_cycle(tmp_path, saved(*jobs, ageSeconds=MAX_AGE_S, maxAgeSeconds=MAX_AGE_S))
+    assert len(nodes_in(said, "strict")) == 2
+
+
+def test_machines_without_a_rail_are_taken_last_in_simulate_cycle_too(tmp_path: Path) -> None:
+    jobs = [*grouped("whole", 3, "singleSwitch"), *grouped("two", 3, "bestEffort")]
+    said = simulate_cycle(tmp_path, saved(*jobs, degradedRails={"n1": [3], "n6": [0]}))
+    assert nodes_in(said, "whole") | nodes_in(said, "two") == {"n0", "n2", "n3", "n4", "n5", "n7"}
+    assert any(nodes_in(said, "whole") < hosts for hosts in UNITS.values())
+    said = simulate_cycle(tmp_path, saved(*grouped("all", 4, "singleSwitch"), degradedRails={"n1": [3], "n6": [0]}))
+    assert nodes_in(said, "all") in UNITS.values(), "a rail less is better than another switch"
+
+
+def test_sub_groups_are_in_one_unit_each_in_simulate_cycle_too(tmp_path: Path) -> None:
+    three, two = staged("three", 9), staged("two", 6)
+    said = simulate_cycle(tmp_path, saved(three[0], *three[1], two[0], *two[1]))
+    where = {one["pod"].partition("/")[2]: one["node"] for one in said["bindings"]}
+    stages = [{where[f"two-{number}"] for number in range(6) if number % 2 == stage} for stage in (0, 1)]
+    assert all(any(stage <= hosts for hosts in UNITS.values()) for stage in stages), stages
+    assert not nodes_in(said, "three")

@@ -215,6 +215,40 @@ def test_a_pod_says_when_it_started_or_the_simulation_says_how_long_ago() -> Non
     assert member(text, "none").started_at is None
 
 
+def fabric(words: str) -> SavedCluster:
+    unit = (
+        "apiVersion: topology.volcano.sh/v1alpha1\nkind: HyperNode\nmetadata: {name: u}\n"
+        "spec: {tier: 1, members: [{type: Node, selector: {exactMatch: {name: n1}}}]}\n---\n"
+    )
+    return saved(
+        f"apiVersion: hbox.io/v1alpha1\nkind: Simulation\nmetadata: {{name: s}}\nspec: {{fabric: {words}}}\n---\n{unit}{NODE}"
+    )
+
+
+def test_a_simulation_says_how_old_the_fabric_is_and_which_rails_are_down() -> None:
+    assert fabric("{ageSeconds: 600}").cluster.old_domains == {}
+    assert fabric("{ageSeconds: 601}").cluster.old_domains == {"u": "the fabric was confirmed by nobody for more than 600 s"}
+    assert set(fabric("{ageSeconds: 9, maxAgeSeconds: 8}").cluster.old_domains) == {"u"}
+    assert fabric("{degradedRails: {n1: [3, 5, 3]}}").cluster.degraded == {"n1": 2}
+    assert fabric("{}").cluster.degraded == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("{ageSeconds: -1}", "spec.fabric.ageSeconds"),
+        ("{ageSeconds: .nan}", "spec.fabric.ageSeconds"),
+        ("{maxAgeSeconds: .inf}", "spec.fabric.maxAgeSeconds"),
+        ("{ageSeconds: old}", "spec.fabric.ageSeconds"),
+        ("{degradedRails: {n9: [1]}}", "there is no node n9"),
+        ("{degradedRails: {n1: many}}", "degradedRails"),
+    ],
+)
+def test_what_is_said_wrongly_of_a_fabric_is_named(words: str, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what):
+        fabric(words)
+
+
 def test_running_pods_hold_cards() -> None:
     asks = "containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]"
     text = NODE + "".join(

@@ -12,14 +12,18 @@ from hbox_common.model import (
     ClaimId,
     ClaimState,
     GroupState,
+    Job,
     JobId,
     NodeName,
+    NodeZones,
     PlanId,
     PodUid,
     QueueName,
     SchedulerId,
 )
 from hbox_common.model.devices.nvidia import GPU
+from hbox_common.model.nodezones import PodZones, ZoneAmounts
+from hbox_common.model.numa import NumaPolicy
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.adapters.recorder import Recorder
 from hbox_scheduler.core import Limits, Scheduler
@@ -206,3 +210,50 @@ def test_a_podgroup_waits_until_the_other_policy_admits_it(tmp_path: Path) -> No
     assert list(strict.jobs_by_record_alone) == ["default/g"]
     _, _, patient = under(record, "patient")
     assert patient.alike == 2
+
+
+def zones_of_node(*, outside: tuple[dict[str, int], ...] = ({}, {}), uid: str = "outside") -> NodeZones:
+    """A node whose kubelet takes pods within one NUMA node, eight CPUs each; somebody of outside has some."""
+    most = {"cpu": 8}
+    free = [{"cpu": 8 - own.get("cpu", 0)} for own in outside]
+    amounts = tuple(ZoneAmounts(place, dict(most), dict(most), own) for place, own in enumerate(free))
+    pods = (PodZones("kube-system", uid, uid, outside),) if any(outside) else ()
+    return NodeZones(
+        NodeName("n0"), 1.0, NumaPolicy.SINGLE, zones=amounts, aligned=("cpu",), pods=pods, by_pod=True, source="node-agent"
+    )
+
+
+def whole_cpus(name: str, cpu: int) -> Job:
+    made = job(name, cpu_milli=1000 * cpu)
+    return replace(made, tasks=tuple(replace(task, guaranteed=True) for task in made.tasks))
+
+
+def test_what_kubelets_gave_to_others_stays_given_and_pods_placed_here_get_their_own(tmp_path: Path) -> None:
+    """Zone 0 has two CPUs left and zone 1 eight: of two pods with six each, one waits under every policy, though sums would do for both."""
+
+    def tell(world: World) -> None:
+        told = zones_of_node(outside=({"cpu": 6}, {}))
+        world.at(0.0, lambda: world.simulation.scheduler.on_zones(told))
+        for name in "ab":
+            world.at(5.0, lambda name=name: world.arrives(Arrival(5.0, whole_cpus(name, 6), 100.0)))  # type: ignore[misc]
+
+    for policy in ("spreading", "patient"):
+        _, run, _ = under(recorded(tmp_path / policy, "patient", by_hand("patient", tell)), policy)
+        first, second = sorted(at for at, _ in (run.places[PodUid("a-0")], run.places[PodUid("b-0")]))
+        assert (first, second) == (5.0, 105.0)
+
+
+def test_what_the_kubelet_gave_to_pods_of_the_record_is_free_for_others(tmp_path: Path) -> None:
+    """On record the pod is in zone 1, as its kubelet says; here it is in zone 0, and zone 1 is free for the next."""
+
+    def tell(world: World) -> None:
+        world.at(0.0, lambda: world.simulation.scheduler.on_zones(zones_of_node()))
+        world.at(5.0, lambda: world.arrives(Arrival(5.0, whole_cpus("a", 6), 10.0)))
+        given = zones_of_node(outside=({}, {"cpu": 6}), uid="a-0")
+        world.at(7.0, lambda: world.simulation.scheduler.on_zones(given))
+        world.at(8.0, lambda: world.arrives(Arrival(8.0, whole_cpus("b", 8), 10.0)))
+
+    record = recorded(tmp_path, "patient", by_hand("patient", tell))
+    _, run, found = under(record, "patient")
+    assert [run.places[PodUid(uid)][0] for uid in ("a-0", "b-0")] == [5.0, 8.0]
+    assert (found.elsewhere, found.by_record_alone) == (0, 0)

@@ -29,7 +29,7 @@ from . import kinds
 from .cards import Holder, slices_of
 from .documents import Document, documents_of
 from .gangs import gang_of, lone_gang_of, priority_class_of, priority_of
-from .hypernodes import hypernodes_of
+from .hypernodes import degraded, hypernodes_of, old_domains
 from .images import images_of_nodes, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
@@ -55,6 +55,9 @@ DEVICES_KEY = "device-config.yaml"
 
 #: More would be a slip: nothing changes any more after a few.
 MAX_CYCLES = 10_000
+
+#: Of a fabric: a hundred years.
+MAX_AGE_S = 3.2e9
 
 #: Kinds that are read, by API group.
 _READ = {
@@ -144,10 +147,13 @@ class _Reading:
         unwritten = {gang.queue for gang in gangs} - {queue.name for queue in queues}
         if DEFAULT_QUEUE in unwritten:  # there is always one
             queues.append(QueueInfo(DEFAULT_QUEUE))
+        hypernodes = hypernodes_of(self._of["HyperNode"], [state for state, _ in read])
         cluster = Cluster(
             gangs=gangs,
             queues=queues,
-            hypernodes=hypernodes_of(self._of["HyperNode"], [state for state, _ in read]),
+            hypernodes=hypernodes,
+            old_domains=old_domains(options.fabric, hypernodes),
+            degraded=degraded(options.fabric, columns.row_of, next(iter(self._of["Simulation"]), None)),
             budgets=[budget_of(document) for document in self._of["PodDisruptionBudget"]],
             quotas=[quota_of(document) for document in self._of["ResourceQuota"]],
             card_quotas=[quota for document in self._of["ResourceQuota"] if (quota := card_quota_of(document)) is not None],
@@ -179,6 +185,10 @@ class _Reading:
         options = found[0].read(kinds.Simulation, namespaced=False).spec
         if not 1 <= options.cycles <= MAX_CYCLES:
             raise found[0].wrong("spec.cycles", f"is {options.cycles}", hint=f"write 1 to {MAX_CYCLES}")
+        for field in ("age_seconds", "max_age_seconds"):
+            if not 0 <= getattr(options.fabric, field) <= MAX_AGE_S:
+                place = f"spec.fabric.{'ageSeconds' if field == 'age_seconds' else 'maxAgeSeconds'}"
+                raise found[0].wrong(place, f"is {getattr(options.fabric, field)}", hint="write seconds, 0 or more")
         return options
 
     def config(self, key: str) -> str | None:

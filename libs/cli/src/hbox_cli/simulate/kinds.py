@@ -28,11 +28,18 @@ class PodDisruptionBudget(kube.KubeObject, frozen=True, gc=False):
 # --- HBox's own
 
 
+class FabricSpec(_Slim, frozen=True, gc=False):
+    age_seconds: float = 0.0  #: since the HyperNodes were confirmed
+    max_age_seconds: float = 600.0  #: as the scheduler's setting fabric_max_age_s
+    degraded_rails: dict[str, list[int]] = {}  #: by node, as `hbox topo gaps -o json` says them
+
+
 class SimulationSpec(_Slim, frozen=True, gc=False):
     cycles: int = 1
     requeue_evicted: bool | None = None  #: absent = where there is more than one cycle
     age_seconds: dict[str, float] = {}
     before_cycle_wait_seconds: float = 0.0
+    fabric: FabricSpec = FabricSpec()
 
 
 class Simulation(kube.KubeObject, frozen=True, gc=False):

@@ -10,6 +10,7 @@ happens that it did not have.
     evicted here             leaves after as long as victims took on record (`Workload.leaves_s`), and comes back as a new pod, which starts over
     on a node that went      lost, and comes back at once
     outside                  holds its place as on record; evicted here it does not come back: nobody knows what it asked for
+    NUMA nodes               what kubelets gave to those of outside stays; others get theirs as the kubelet's mirror says (`zonewords`)
 
 As on record stay: what ResourceQuotas say is used, what nodes were measured to use, the history of queues, and what web services of an `extender` answered.
 """
@@ -34,13 +35,14 @@ from hbox_common.model import (
     PodRef,
     PodUid,
 )
-from hbox_common.model.nodezones import vacant
+from hbox_common.model.nodezones import ask_of
 
 from ..framework.external import Question
 from .instantledger import InstantLedger
 from .record import Call, Head
 from .replay import Answers, scheduler_of
 from .workload import Meter, Workload, held_by, timed
+from .zonewords import ZoneWords
 
 #: Told as they are.
 OUTSIDE = frozenset(
@@ -121,6 +123,7 @@ class WhatIf:
     unanswered: int = 0  #: questions of plugins to which the record has no answer
     held: Meter = field(init=False)
     ledger: InstantLedger = field(init=False)
+    _zones: ZoneWords = field(init=False)
     _answers: Answers = field(default_factory=Answers)
     _work: dict[JobId, _Work] = field(default_factory=dict)
     _live: dict[PodUid, PodUid] = field(default_factory=dict)  #: the pod that does a piece of work now
@@ -140,6 +143,7 @@ class WhatIf:
 
     def __post_init__(self) -> None:
         begun = self.workload.begun or 0.0
+        self._zones = ZoneWords(self._is_outside)
         self.held = Meter(begun)
         self.ledger = InstantLedger(scheduler_of(self.head, self._ask), now=begun)
         self.ledger.wall_ahead = self.head.wall - begun
@@ -214,8 +218,8 @@ class WhatIf:
                 getattr(self.ledger.scheduler, name)(**what)
             case "on_node":
                 self._node(what["node"])
-            case "on_zones":  # whom kubelets gave what follows from decisions; what their zones may give does not
-                self.ledger.scheduler.on_zones(vacant(what["zones"]))
+            case "on_zones":
+                self.ledger.scheduler.on_zones(self._zones.heard(what["zones"]))
             case "on_verdict":
                 self.ledger.put_verdict(what["verdict"])
             case "follow" if self.follows:
@@ -330,6 +334,9 @@ class WhatIf:
                 member.placed = True
                 self.places.setdefault(member.root, (now, placement.node))
                 self._hold(placement.pod_uid, 1)
+                uid, name = placement.pod_uid, placement.pod
+                if (zones := self._zones.placed(placement.node, uid, plan.namespace, name, ask_of(member.spec))) is not None:
+                    self.ledger.scheduler.on_zones(zones)
                 if (duration := self.workload.duration(member.root)) is not None:
                     self._at(now + duration, _What.ENDS, placement.pod_uid)
         for claim in self.ledger.evicted:
@@ -394,6 +401,8 @@ class WhatIf:
         if claim is not None:
             self._hold(uid, -1)
             self.ledger.gone([uid])
+            if (zones := self._zones.gone(claim.node, uid)) is not None:
+                self.ledger.scheduler.on_zones(zones)
         self._outside.get(job, set()).discard(uid)
         work = self._work.get(job)
         if work is None:
@@ -425,6 +434,11 @@ class WhatIf:
                 news.append(replace(now, revision=work.revision))
         if news:
             self.ledger.scheduler.on_jobs(news)
+
+    def _is_outside(self, uid: PodUid) -> bool:
+        """Somebody of whom nobody told what it asked for, or whose pod no message of jobs names."""
+        life = self.workload.lives.get(uid)
+        return life is None or life.outside
 
     def _ask(self, question: Question, /) -> Mapping[str, Any] | None:
         try:
