@@ -6,18 +6,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hbox_common.model import Match, MatchOperator, NodeTerm, PodUid, PreferredTerm
-from hbox_scheduler.core.framework.conf import Conf
+from hbox_common.model import CardRequest, Match, MatchOperator, NodeTerm, PodUid, PreferredTerm
+from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.rowstates import RowStates
 from hbox_scheduler.core.framework.views import View
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 from ...policies import volcano
 
 PREFERS_RED = (PreferredTerm(100, NodeTerm((Match("colour", MatchOperator.IN, ("red",)),))),)
+
+#: What is on cards counts, and nobody else has a score.
+IDLE_CARDS = parse_conf(
+    """
+actions: "allocate"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: predicates}, {name: binpack, arguments: {binpack.idle-cards.weight: 1}}]
+""",
+    plugins=list(PLUGINS),
+)
 
 POLICIES = pytest.mark.parametrize(
     "conf", [*map(default_conf, PolicyName), volcano()], ids=[*map(str, PolicyName), "volcano's"]
@@ -34,13 +45,16 @@ def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int, labelled: boo
         node(
             f"n{i}",
             cards=8 * (i % 3 > 0),
+            shares=(1, 10)[i % 2],
             cpu=32,
             labels={"colour": ("red", "blue")[i % 2]} | ({"hbox.io/cpu-per-card": str(i % 5)} if labelled else {}),
             model=("A100", "T4")[i % 4 == 0],
         )
         for i in range(nodes)
     )
-    asked = [(cards, cpu, preferred) for cards in (0, 1, 2) for cpu in (1000, 3000) for preferred in ((), PREFERS_RED)]
+    shares = [CardRequest(1, cores=share, memory_percent=share) for share in (20, 50)]  # that request the same amounts
+    cards_asked: list[CardRequest | int] = [0, 1, *shares, 2]
+    asked = [(cards, cpu, preferred) for cards in cards_asked for cpu in (1000, 3000) for preferred in ((), PREFERS_RED)]
     pods: list[PodUid] = []
     for number in range(150):
         cards, cpu, preferred = rng.choice(asked)
@@ -58,3 +72,16 @@ def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int, labelled: boo
             anew.refresh(scheduler.policy.version)
             assert np.array_equal(kept.capacity, anew.capacity)
             assert np.array_equal(kept.rank, anew.rank)
+
+
+def test_scores_by_cards_are_not_those_of_equal_amounts() -> None:
+    simulation = Simulation(policy_of(PolicyName.BINPACK), limits=Limits(outstanding=1 << 30), conf=IDLE_CARDS)
+    simulation.put_nodes([node("n0", cards=2, shares=10, cpu=32)])
+    task = simulation.scheduler.tasks.of(job("small", cards=1, cpu_milli=1000).tasks[0])
+    ranks = [simulation.scheduler.views.of(task).rank.tolist()]
+    for share in (20, 50):  # the same amounts, and another part of a card
+        simulation.submit([job(f"share-{share}", cards=CardRequest(1, cores=share, memory_percent=share), cpu_milli=1000)])
+        (plan,) = simulation.run()
+        ranks.append(simulation.scheduler.views.of(task).rank.tolist())
+        simulation.finish([plan.placements[0].pod_uid])
+    assert ranks[0] < ranks[1] < ranks[2]

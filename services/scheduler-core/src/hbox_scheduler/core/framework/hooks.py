@@ -234,6 +234,12 @@ class ShapeScore(ByShape):
     """Whether it reads nothing of a row but its amounts and cards (`Columns.kind`, `Columns.booked`): rows that are equal in these have equal scores."""
 
     @property
+    def by_requests(self) -> bool:
+        """Whether, besides, it reads nothing of cards: pods that request the same amounts have equal scores on rows that are equal in amounts, whichever
+        shares of which cards they are about."""
+        return False
+
+    @property
     @abstractmethod
     def fills(self) -> bool:
         """Whether placing a pod on the best node leaves it the best for an equal pod, until it is full."""

@@ -1,5 +1,6 @@
 """What is known of rows by their state: what they have, what is booked there, and their cards. Clusters have many equal nodes, which fill in equal ways, so
-that many states were met before; then a lookup takes the place of some forty array operations on a row or two.
+that many states were met before; then a lookup takes the place of some forty array operations on a row or two. Most policies score by amounts alone, of which
+there are fewer than of what is on cards, and pods with shares of any size request the same ones: such scores are kept by themselves.
 """
 
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from hbox_common.model import CardSlice
 
 from ..cluster import Columns
 from ..cluster.arrays import Ints
+from ..cluster.columns import Amount
 from ..cluster.task import Task
 
 #: Cards that so many pods of a task take of a row: their positions on it, the memory of each slice, and the slices pod by pod.
@@ -23,7 +25,7 @@ _MOST = 65_536
 
 class RowStates:
     """Of one policy's columns. States are numbers, equal for rows that are equal in all amounts and cards; and, beside them, for rows that are equal in their
-    cards (`Columns.kind`, `Columns.booked`).
+    cards, or in their amounts (`Columns.kind`, `Columns.booked`).
 
     `cards`: by task, number and count of pods."""
 
@@ -33,9 +35,11 @@ class RowStates:
         self._kinds: dict[int, int] = {}  #: by row, as of the last description
         self._of: dict[int, int] = {}  #: by row
         self._cards_of: dict[int, int] = {}  #: by row, of those in `_of`
+        self._amounts_of: dict[int, int] = {}  #: likewise
         self._numbers: dict[object, int] = {}
         self._epoch = (-1, -1)
         self._ranks: dict[Task, dict[int, Rank]] = {}
+        self._scores: dict[Amount, dict[int, float]] = {}
         self._kept = 0
         self.cards: dict[tuple[Task, int, int], Taken] = {}
 
@@ -48,7 +52,9 @@ class RowStates:
 
     def clear(self) -> None:
         self._at, self._kept = -1, 0
-        for kept in (self._kinds, self._of, self._cards_of, self._numbers, self._ranks, self.cards):
+        for kept in (
+            self._kinds, self._of, self._cards_of, self._amounts_of, self._numbers, self._ranks, self._scores, self.cards
+        ):  # fmt: skip
             kept.clear()
 
     def ranks(self, task: Task) -> dict[int, Rank]:
@@ -58,6 +64,14 @@ class RowStates:
     def keep(self, task: Task, ranks: dict[int, Rank]) -> None:
         self._ranks[task].update(ranks)
         self._kept += len(ranks)
+
+    def scores(self, task: Task) -> dict[int, float]:
+        """By the number of amounts, the scores known of pods that request what the task does. To be written to by `keep_scores`."""
+        return self._scores.setdefault(task.amount, {})
+
+    def keep_scores(self, task: Task, scores: dict[int, float]) -> None:
+        self._scores[task.amount].update(scores)
+        self._kept += len(scores)
 
     def of(self, rows: Iterable[int]) -> list[int]:
         """The states of these rows."""
@@ -77,13 +91,18 @@ class RowStates:
         self.of((row,))
         return self._cards_of[row]
 
+    def amounts_of(self, rows: Iterable[int]) -> list[int]:
+        """The numbers of what these rows have and have given, cards aside; `of` was asked about them before."""
+        return [self._amounts_of[row] for row in rows]
+
     def _read(self, row: int) -> int:
         kind = self._kinds.get(row)
         if kind is None:
             kind = self._kinds[row] = self._number(self._columns.kind(row))
         amounts, cards = self._columns.booked(row)
         on_cards = self._cards_of[row] = self._number((kind, cards))
-        found = self._of[row] = self._number((on_cards, amounts))
+        on_amounts = self._amounts_of[row] = self._number((kind, amounts))
+        found = self._of[row] = self._number((on_cards, on_amounts))
         return found
 
     def _number(self, what: object) -> int:

@@ -1,7 +1,7 @@
 """What is known of a task on every node: allowed or not, how many pods fit, how good. Kept per task, brought up to date row by row."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
@@ -62,6 +62,10 @@ class Shapes(Protocol):
         """Whether rows of equal state (`Columns.kind`, `Columns.booked`) have equal capacity and score."""
         ...
 
+    def by_requests(self, columns: Columns, task: Task) -> bool:
+        """Whether, besides, pods that request the same have equal scores on rows of equal amounts, whatever is on their cards."""
+        ...
+
 
 class View:
     """`capacity[N]` and `rank[N]` (the score, -inf where nothing fits) of one task, as of the columns' last `refresh`."""
@@ -76,7 +80,7 @@ class View:
         self.rank: Floats = np.zeros(0, dtype=np.float64)
         self._changes = self._described = -1
         self._version = -1
-        self._by_amounts = False
+        self._by_amounts = self._by_requests = False
         self._limited = policy.limits(task)
         self._returned = -1
 
@@ -92,6 +96,7 @@ class View:
             self._describe(columns.described.since(self._described))
             self._described = columns.described.end
             self._by_amounts = self._policy.by_amounts(columns, self.task)
+            self._by_requests = self._by_amounts and self._policy.by_requests(columns, self.task)
         if self._version != version:
             self._version, self._changes = version, -1
         end = columns.changes.end
@@ -115,11 +120,23 @@ class View:
         if unknown := {state: row for state, row in zip(states, rows, strict=True) if state not in ranks}:
             new = np.array([*unknown.values()], dtype=np.int64)
             fits = self._policy.capacity(self._columns, new, self.task)
-            found = zip(fits.tolist(), self._rank(new, fits).tolist(), strict=True)
+            room = fits.tolist()
+            rank = self._rank_by_requests(unknown.values(), room) if self._by_requests else self._rank(new, fits).tolist()
+            found = zip(room, rank, strict=True)
             self._states.keep(self.task, dict(zip(unknown, found, strict=True)))
         capacity, rank, allowed = self.capacity, self.rank, self.allowed
         for row, state in zip(rows, states, strict=True):  # of so few rows in less time than arrays take
             capacity[row], rank[row] = ranks[state] if allowed[row] else _FULL
+
+    def _rank_by_requests(self, rows: Iterable[int], fits: list[int]) -> list[float]:
+        """As `_rank`, looking at those alone whose amounts were not met before, by any task that requests the same."""
+        known, amounts = self._states.scores(self.task), self._states.amounts_of(rows)
+        open_rows = zip(amounts, rows, fits, strict=True)
+        if unknown := {state: row for state, row, room in open_rows if room and state not in known}:
+            new = np.array([*unknown.values()], dtype=np.int64)
+            scores = self._policy.score(self._columns, new, self.task).tolist()
+            self._states.keep_scores(self.task, dict(zip(unknown, scores, strict=True)))
+        return [known[state] if room else -np.inf for state, room in zip(amounts, fits, strict=True)]
 
     def _describe(self, changed: Ints | None) -> None:
         rows = self._at(changed)

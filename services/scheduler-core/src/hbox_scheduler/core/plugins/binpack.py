@@ -51,6 +51,10 @@ class Binpack(ShapeScore):
         arguments.done()
         self._weighed: dict[Task, _Weighed] = {}
 
+    @property
+    def by_requests(self) -> bool:
+        return not self._idle_cards
+
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         if not self._weight:
             return None

@@ -53,6 +53,7 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
     name = "nodeorder"
     fills = False
     by_amounts = True
+    by_requests = True
     sees_plain_pods = False
 
     def __init__(self, conf: "PluginConf") -> None:

@@ -50,6 +50,7 @@ class ResourceStrategyFit(ShapeRoom, ShapeScore):
     label = Label.PROPORTION_KEPT
     fills = False
     by_amounts = True
+    by_requests = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

@@ -121,6 +121,11 @@ class Policy:
             and all(plugin.by_amounts or plugin.shape_score(columns, nowhere, task) is None for plugin in self.scores)
         )
 
+    def by_requests(self, columns: Columns, task: Task) -> bool:
+        """Whether all scores that such pods have go by requests (`ShapeScore.by_requests`); asked where `by_amounts` is true."""
+        nowhere = slice(0, 0)
+        return all(plugin.by_requests or plugin.shape_score(columns, nowhere, task) is None for plugin in self.scores)
+
     def terms(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Floats]]:
         """`[n]` each: what `score` is the sum of, by plugin."""
         for plugin in self.scores:
