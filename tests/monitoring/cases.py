@@ -92,6 +92,16 @@ ALERTS: Mapping[str, Case] = {
         {'hbox_leading{component="binder",instance="a"}': "0 1 0 1 0 1 0 1x60"},
         {'hbox_leading{component="binder",instance="a"}': "0 1 0 1x60"},
     ),
+    "HBoxShardWithoutScheduler": Case(
+        {'hbox_jobs_shard_silent_seconds{shard="lab"}': "70x60", 'hbox_jobs_waiting_by_shard{shard="lab"}': "1x60"},
+        # One with nothing to do, and one whose scheduler is there.
+        {
+            'hbox_jobs_shard_silent_seconds{shard="lab"}': "70x60",
+            'hbox_jobs_waiting_by_shard{shard="lab"}': "0x60",
+            'hbox_jobs_shard_silent_seconds{shard="main"}': "9x60",
+            'hbox_jobs_waiting_by_shard{shard="main"}': "5x60",
+        },
+    ),
     "HBoxLedgerFrozen": Case({"hbox_ledger_frozen": "1x60"}, {"hbox_ledger_frozen": "1 0x60"}),
     "HBoxPodsUnseen": Case({"hbox_ledger_plans_held": "1x60"}, {"hbox_ledger_plans_held": "0x60"}),
     "HBoxLedgerDrift": Case({"hbox_ledger_drift_total": "0 0 0 1x60"}, {"hbox_ledger_drift_total": "4x60"}),

@@ -408,10 +408,11 @@ EXAMPLES: tuple[Event, ...] = (
     EpochSaid(epoch=Epoch(7)),
     JobsAsked(
         asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, terms=True, demand=True, gatekeeper=SchedulerId("s1"), placed=True,
-        held=True,
+        held=True, shard="lab",
     ),
     JobsPage(
         complete=True,
+        shard="lab",
         groups=(_group,),
         neighbours=(_neighbour,),
         jobs=(_job,),

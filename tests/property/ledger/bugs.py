@@ -193,7 +193,7 @@ def what_is_read_of_a_suspect_is_ignored(patch: pytest.MonkeyPatch) -> None:  # 
 
 def plans_of_other_epochs_are_judged(patch: pytest.MonkeyPatch) -> None:  # S14
     closed = arbitrate._closed
-    patch.setattr(arbitrate, "_closed", lambda state, _: closed(state, state.epoch))
+    patch.setattr(arbitrate, "_closed", lambda state, _, outdated: closed(state, state.epoch, outdated))
 
 
 def nobody_looks_whether_another_ledger_has_begun(patch: pytest.MonkeyPatch) -> None:  # S14

@@ -137,7 +137,7 @@ def test_only_the_scheduler_that_asked_last_is_listened_to() -> None:
     world = World()
     world.jobs.group(gated(), 0.0)
     world.take()
-    world.jobs.admission.admitting_scheduler = OTHER
+    world.jobs.admission.admitting_schedulers["0"] = OTHER
     world.jobs.admit(ONE, [G], 0.0)
     assert world.said() == []
     world.jobs.admit(OTHER, [G], 0.0)

@@ -88,3 +88,7 @@ def _ready(url: str) -> int:
         sys.stdout.write(body or f"{url}: {e}\n")
         return EXIT_NOT_READY
     return 0
+
+
+#: Of which there may be several that act, one a shard.
+SHARDED = "scheduler-core"

@@ -33,9 +33,11 @@ def job_items(
     verdicts: Mapping[JobId, str],
     *,
     groups: Iterable[GroupState] = (),
+    shards: Mapping[JobId, str] = {},
     now: float,
 ) -> list[Item]:
-    """One item a job, oldest first. `groups`: of them those are jobs too that are not enqueued yet and have no pods. `now`: seconds since the epoch."""
+    """One item a job, oldest first. `groups`: of them those are jobs too that are not enqueued yet and have no pods. `shards`: whose schedulers place them,
+    where there are several. `now`: seconds since the epoch."""
     placed: dict[JobId, list[PodFact]] = defaultdict(list)
     for pod in pods:
         if pod.phase.holds:
@@ -64,6 +66,7 @@ def job_items(
                 else sum(pod.cards for pod in own) + asked,
                 "ageSeconds": round(max(0.0, now - job.created_at), 1),
                 "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),
+                **({"shard": shard} if (shard := shards.get(job.id)) is not None else {}),
             }
         )
     return items

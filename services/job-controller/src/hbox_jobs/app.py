@@ -24,6 +24,7 @@ from hbox_common.events import (
     JobsWithdrawn,
     OutcomesObserved,
     PolicyFollowed,
+    QueueStateChanged,
 )
 from hbox_common.insisting import insist
 from hbox_common.kube import (
@@ -38,11 +39,12 @@ from hbox_common.kube import (
     KubeClient,
 )
 from hbox_common.model import JobId, PodUid, scheduler_names
+from hbox_common.model.shards import Shards, shard_of
 from hbox_common.pacing import TokenBucket
 from hbox_common.runtime import Condition, Health, LongLived, connected
 
 from . import metrics
-from .adapters.announcer import SHARD, Announcer, last_revision, pages
+from .adapters.announcer import Announcer, last_revision, pages
 from .adapters.budgets import BudgetTeller, budget_view
 from .adapters.counts import CountsTeller
 from .adapters.objects import NEVER, PodReader, group_view, identity
@@ -55,6 +57,7 @@ from .api import Api
 from .core.feedback import Feedback
 from .core.jobs import Jobs
 from .core.phases import is_news
+from .core.routing import Routing
 from .settings import JobControllerSettings
 
 log = logging.getLogger(__name__)
@@ -96,7 +99,16 @@ class JobController:
 
     def __init__(self, settings: JobControllerSettings, health: Health, client: KubeClient, bus: Bus) -> None:
         self._settings, self._health, self._bus = settings, health, bus
-        self.jobs = Jobs(tell_after_s=settings.condition_delay_s, trace=trace_of, most_pending=settings.pending_per_namespace)
+        self._routing = Routing(Shards.parse(settings.shards))
+        self._queues_read = asyncio.Event()
+        if not self._routing.by_queue:
+            self._queues_read.set()
+        self.jobs = Jobs(
+            tell_after_s=settings.condition_delay_s,
+            trace=trace_of,
+            most_pending=settings.pending_per_namespace,
+            routing=self._routing,
+        )
         self._traces = JobTraces()
         self.feedback = Feedback(self.jobs)
         schedulers = scheduler_names(settings.scheduler_names)
@@ -125,8 +137,8 @@ class JobController:
 
     @property
     def synced(self) -> bool:
-        """Whether the caches were filled from the API: nothing is said before, since half a gang would be a wrong one."""
-        return all(i.synced.is_set() for i in self._informers.values())
+        """Whether the caches were filled from the API: nothing is said before, since half a gang would be a wrong one, and whose job is whose not known."""
+        return self._queues_read.is_set() and all(i.synced.is_set() for i in self._informers.values())
 
     async def run(self) -> None:
         if self._rivals.any:
@@ -150,8 +162,15 @@ class JobController:
                 )
             )
             resumed = group.create_task(self._resume())
+            if self._routing.by_queue:
+                group.create_task(
+                    self._bus.follow(
+                        [QueueStateChanged], self._on_queues, start=Start.LAST_PER_SUBJECT, on_ready=self._queues_read.set
+                    )
+                )
             for informer in self._informers.values():
                 await informer.synced.wait()
+            await self._queues_read.wait()
             await resumed
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
@@ -177,8 +196,8 @@ class JobController:
     async def _resume(self) -> None:
         """Revisions go on above those of earlier processes."""
 
-        async def last() -> list[Delivery]:
-            return [*await self._bus.last(JobsPending, [(SHARD,)]), *await self._bus.last(JobsWithdrawn, [(SHARD,)])]
+        async def last() -> list[Delivery]:  # of all shards that there are, or ever were
+            return [*await self._bus.last(JobsPending, [(None,)]), *await self._bus.last(JobsWithdrawn, [(None,)])]
 
         try:
             said = await insist(last, say=lambda e: log.warning("the last revision is not known yet: %s", e))
@@ -258,7 +277,7 @@ class JobController:
             match delivery.event:
                 case JobsWaiting(verdicts=verdicts):
                     for verdict in verdicts:
-                        record = self.jobs.verdict(verdict, now)
+                        record = self.jobs.verdict(verdict, now, delivery.key)
                         if record is not None:
                             self.feedback.settled(record, now)
                 case JobsAdmitted(scheduler=scheduler, jobs=jobs):
@@ -269,7 +288,14 @@ class JobController:
     async def _on_policy(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             assert isinstance(delivery.event, PolicyFollowed)
-            self.jobs.gated(delivery.event.gated, monotonic_s())
+            self._routing.heard(delivery.key, delivery.stored_at)
+            self.jobs.gated(delivery.event.gated, monotonic_s(), delivery.key)
+        self._wake.set()
+
+    async def _on_queues(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            assert isinstance(delivery.event, QueueStateChanged)
+            self.jobs.queue(delivery.event.queue, monotonic_s(), gone=delivery.event.gone)
         self._wake.set()
 
     async def _on_outcomes(self, deliveries: Sequence[Delivery]) -> None:
@@ -323,9 +349,10 @@ class JobController:
 
     async def _answer(self, asked: JobsAsked) -> AsyncIterator[Event]:
         if asked.gatekeeper and self.synced:
-            self.jobs.admission.admitting_scheduler = asked.gatekeeper
+            self.jobs.admission.admitting_schedulers[shard_of(asked.gatekeeper)] = asked.gatekeeper
         seen = self._pods.freshness()
-        for page in pages(asked, self.jobs, seen, synced=self.synced):
+        without = self._routing.without_scheduler(wall_s())
+        for page in pages(asked, self.jobs, seen, synced=self.synced, without=without):
             yield page
 
     # --- behind the hot path
@@ -450,14 +477,26 @@ class JobController:
             _set(conditions["kube"], good=not wrong, message="; ".join(wrong))
             _set(conditions["bus"], good=self._bus.connected, message="NATS cannot be reached")
             missing = [name for name, i in self._informers.items() if not i.synced.is_set()]
+            missing += [] if self._queues_read.is_set() else ["queues, by whose pools jobs go to shards"]
             _set(conditions["synced"], good=not missing, message=f"not listed yet: {', '.join(missing)}")
             counts = self.jobs.counts()
             metrics.JOBS.set(counts["jobs"])
             metrics.PODS.set(counts["pods"])
             memory.holds(counts["pods"])
             metrics.HELD.set(counts["held"])
+            if self._routing.shards.several:
+                self._watch_shards()
             metrics.BACKLOG.set(self.feedback.waiting() + len(self.jobs.phases))
             await asyncio.sleep(HEALTH_S if self._health.ready else STARTING_S)
+
+    def _watch_shards(self) -> None:
+        """Shards without a scheduler are told of; they are no reason not to be ready: the others' jobs go on."""
+        now = wall_s()
+        self._health.condition("shards").ok("; ".join(self._routing.without_scheduler(now).values()))
+        for shard, silent in self._routing.silent_s(now).items():
+            metrics.SILENT.labels(shard).set(silent)
+        for shard, count in self.jobs.waiting_by_shard().items():
+            metrics.WAITING.labels(shard).set(count)
 
 
 def _complaint(informer: Informer[Any]) -> str:

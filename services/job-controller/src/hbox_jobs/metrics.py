@@ -14,3 +14,11 @@ STRANGERS = counter("jobs_bound_by_others", "Pods of ours that somebody else gav
 HELD = gauge("jobs_held", "Jobs that are held back, since their namespace has too many that wait")
 BACKLOG = gauge("jobs_feedback_backlog", "Writes to Kubernetes and phases that wait for their turn")
 PHASES = counter("jobs_phases", "Phase messages for integrators", ["phase"])
+WAITING = gauge(
+    "jobs_waiting_by_shard",
+    "Jobs with pods to place, by whose schedulers place them; where there are several shards",
+    ["shard"],
+)
+SILENT = gauge(
+    "jobs_shard_silent_seconds", "Since a scheduler of the shard was heard of; where there are several shards", ["shard"]
+)

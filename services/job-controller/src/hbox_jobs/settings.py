@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import SCHEDULER_NAME, scheduler_names
+from hbox_common.model.shards import Shards
 from hbox_common.runtime import Settings
 
 
@@ -27,6 +28,21 @@ class JobControllerSettings(Settings):
     volcano_namespace: str = Field(
         "volcano-system", description="where Volcano's scheduler would run, if scheduler_names has a name of its"
     )
+
+    shards: str = Field(
+        "",
+        description="several schedulers: how many (2: jobs go by their queues), or which pools of nodes each has (main=*;lab=lab-a,lab-b: * is all that none "
+        "names); job-controller and all schedulers are told the same. Empty: one has all",
+    )
+
+    @field_validator("shards")
+    @classmethod
+    def _shards(cls, value: str) -> str:
+        try:
+            Shards.parse(value)
+        except InvalidRequest as e:
+            raise ValueError(str(e)) from e
+        return value
 
     @field_validator("scheduler_names")
     @classmethod

@@ -35,6 +35,7 @@ from hbox_common.events import (
     UsageAsked,
 )
 from hbox_common.kube import OLD_S, KubeClient
+from hbox_common.model.shards import ONE_SHARD, shard_of
 from hbox_common.runtime import Condition, Health, connected
 from hbox_common.store import Store
 
@@ -207,7 +208,7 @@ class Shell:
 
     def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, rules: Rules, statuses: StatusWriter) -> None:
         self.state_read, self.jobs_followed = asyncio.Event(), asyncio.Event()
-        self.late = Late(lambda plan: ledger.state.records.refusal(plan) is None, self._propose)
+        self.late = Late(lambda plan, by: ledger.state.records.refusal(plan, shard_of(by)) is None, self._propose)
         self._settings, self._ledger, self._bus, self._rules, self._statuses = settings, ledger, bus, rules, statuses
         self._compare = asyncio.Event()  #: pods may have ended unheard
         self._doubt = asyncio.Event()  #: claims are there whose pods a list lacks
@@ -244,7 +245,7 @@ class Shell:
                 case JobTermsPending(anew=True):
                     await self.jobs_missed()  # what it does not name may be gone
                 case JobTermsPending(jobs=jobs):
-                    records.hear(jobs)
+                    records.hear(jobs, delivery.key)
                 case JobsWithdrawn(jobs=ids, revisions=revisions):
                     records.withdraw(ids, revisions)
         metrics.JOBS.set(len(records))
@@ -323,7 +324,9 @@ class Shell:
                     raise
                 if terms:
                     self._asked_terms_at = asked_at
-                    self._ledger.state.records.only(one for page in pages for one in (*page.terms, *page.demand))
+                    told = [(one, page.shard) for page in pages for one in (*page.terms, *page.demand)]
+                    elsewhere = {one.id: shard for one, shard in told if shard != ONE_SHARD}
+                    self._ledger.state.records.only((one for one, _ in told), elsewhere)
                     metrics.JOBS.set(len(self._ledger.state.records))
                     self.late.jobs_changed()
                 pods = [pod for page in pages for pod in page.pods]

@@ -14,6 +14,7 @@ from typing import NoReturn
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import Plan, PlansProposed
+from hbox_common.model import SchedulerId
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +26,18 @@ AGAIN_S = 0.5
 
 
 class Late:
-    """`sound`: whether a plan agrees with what is known of its job."""
+    """`sound`: whether a plan of that scheduler agrees with what is known of its job."""
 
-    def __init__(self, sound: Callable[[Plan], bool], propose: Callable[[Sequence[PlansProposed]], Awaitable[None]]) -> None:
+    def __init__(
+        self, sound: Callable[[Plan, SchedulerId], bool], propose: Callable[[Sequence[PlansProposed]], Awaitable[None]]
+    ) -> None:
         self._sound, self._propose = sound, propose
         self._waiting: deque[tuple[float, PlansProposed]] = deque()  #: each with one plan, and until when
         self._some = asyncio.Event()
 
     def take_out(self, proposed: PlansProposed) -> PlansProposed:
         """The message without the plans that wait from now on."""
-        early = [plan for plan in proposed.plans if not self._sound(plan)]
+        early = [plan for plan in proposed.plans if not self._sound(plan, proposed.scheduler)]
         if not early or len(self._waiting) + len(early) > MOST:
             return proposed
         until = monotonic_s() + WAIT_S
@@ -59,7 +62,7 @@ class Late:
                 pass  # the first has waited for long enough
             self._some.clear()
             now = monotonic_s()
-            due = [one for until, one in self._waiting if until <= now or self._sound(one.plans[0])]
+            due = [one for until, one in self._waiting if until <= now or self._sound(one.plans[0], one.scheduler)]
             taken = {id(one) for one in due}
             self._waiting = deque((until, one) for until, one in self._waiting if id(one) not in taken)
             if due:

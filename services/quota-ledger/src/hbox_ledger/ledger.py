@@ -717,7 +717,7 @@ class Ledger:
         for gang in state.gangs.values():
             if (known := old.gangs.get(gang.job)) is not None:
                 gang.bounds, gang.moved = known.bounds, known.moved
-        state.gone, state.contradicted = old.gone, old.contradicted
+        state.gone, state.contradicted, state.schedulers = old.gone, old.contradicted, old.schedulers
         state.storm, state.moves, state.notice_s, state.evicted = old.storm, old.moves, old.notice_s, old.evicted
         state.keep_records(old.records)
         state.suspects = {id: None for id in old.suspects if id in state.live}

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from hbox_common.bus import Endpoint
 from hbox_common.model import JobId, NodeName, QueueName
 from hbox_common.model.consolidation import Mode
+from hbox_common.model.shards import ONE_SHARD
 
 from .cardanswer import CardsAnswer, CardsRequest, PodCards
 from .core.cluster.moves import IN_PREVIEW
@@ -125,6 +126,11 @@ def _proposed(one: Proposal, mode: Mode) -> Proposed:
     )
 
 
+def endpoint_of(name: str, shard: str) -> str:
+    """Where the scheduler of a shard is asked; the one of shard `0`, which has all where there is one, under the plain name."""
+    return name if shard in ("", ONE_SHARD) else f"{name}-{shard}"
+
+
 class Api:
     """Answers from what the scheduler keeps of its decisions, what it would move, and what it finds when it looks again."""
 
@@ -135,17 +141,25 @@ class Api:
         cards: Callable[[JobId], Sequence[tuple[Sequence[str], CardReasons]]],
         *,
         since: float,
+        shard: str = "",
     ) -> None:
         self._decisions, self._defragmentation, self._cards, self._since = decisions, defragmentation, cards, since
+        self._shard = shard
 
     def endpoints(self) -> list[Endpoint]:
         about = "Why a job has its places: scores of the recent decisions, and who came second"
         defrag = "How fragmented idle cards are, and what would be moved for those who wait"
         cards = "What the cards of all nodes say to the pods of a job that waits"
         return [
-            Endpoint("cards", cards, CardsRequest, CardsAnswer, self.cards),
-            Endpoint("decisions", about, DecisionsRequest, DecisionsAnswer, self.decisions),
-            Endpoint("defragmentation", defrag, DefragmentationRequest, DefragmentationAnswer, self.defragmentation),
+            Endpoint(endpoint_of("cards", self._shard), cards, CardsRequest, CardsAnswer, self.cards),
+            Endpoint(endpoint_of("decisions", self._shard), about, DecisionsRequest, DecisionsAnswer, self.decisions),
+            Endpoint(
+                endpoint_of("defragmentation", self._shard),
+                defrag,
+                DefragmentationRequest,
+                DefragmentationAnswer,
+                self.defragmentation,
+            ),
         ]
 
     async def defragmentation(self, request: DefragmentationRequest) -> DefragmentationAnswer:  # noqa: ARG002  it has no parameters

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import NoReturn
@@ -11,8 +12,8 @@ from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Plan, PolicyFollowed, RunTimesLearned
-from hbox_common.model import SchedulerId
-from hbox_common.runtime import Health, connected
+from hbox_common.model.shards import ONE_SHARD, scheduler_id
+from hbox_common.runtime import Health, connected, term
 from hbox_common.telemetry import record, recording
 
 from . import metrics
@@ -40,7 +41,8 @@ MEASURE_S, PREVIEW_S = 10.0, 2.0
 #: Between two messages about what was learned of run times: what a scheduler that is killed forgets at most.
 LEARNED_S = 10.0
 ABOUT = "The scheduler: recent decisions"
-SHARD = "0"
+#: Between two times that a scheduler of a shard says by what it places jobs, which is its sign of life for those who route jobs to it.
+SIGN_OF_LIFE_S = 10.0
 #: By how much several plans in a cycle, and more than BURST_PLANS, widen the window to the next.
 BACKLOG_WINDOWS, BURST_WINDOWS = 2.5, 5.0
 BURST_PLANS = 4
@@ -78,6 +80,11 @@ class SchedulerService:
 
     def __init__(self, settings: SchedulerSettings, health: Health, bus: Bus) -> None:
         self._health, self._bus = health, bus
+        self._shards = settings.divided
+        self._shard = settings.shard or ONE_SHARD
+        if self._shards.several:
+            metrics.SHARD.labels(self._shard).set(1)
+            log.info("shard %s: %s", self._shard, self._shards.words(self._shard))
         check_plugins()
         self._window_s = settings.cycle_window_ms / 1000
         path = settings.scheduler_conf
@@ -87,7 +94,7 @@ class SchedulerService:
         self._extenders = Extenders(self._invalidate_sessions)
         head = Head(
             version=version("hbox-scheduler"),
-            scheduler=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
+            scheduler=scheduler_id(f"{settings.instance}-{new_id()[:12]}", settings.shard, term()),
             limits=Limits(
                 placements=settings.cycle_placements,
                 resend_after_s=settings.resend_after_s,
@@ -104,14 +111,22 @@ class SchedulerService:
         self.scheduler = scheduler_of(head, ask)
         if self._recorder is not None:
             self._recorder.attach(self.scheduler, head)
-        self._api = Api(self.scheduler.decisions.of, self._defragmentation, self.scheduler.card_reasons, since=head.wall)
+        self._api = Api(
+            self.scheduler.decisions.of,
+            self._defragmentation,
+            self.scheduler.card_reasons,
+            since=head.wall,
+            shard=settings.shard,
+        )
         for state in set(JobState) - {JobState.SETTLED}:
             metrics.OLDEST.labels(state.value).set_function(partial(self._oldest_s, state))
         self._measured: tuple[float, int] = (float("-inf"), -1)  #: when fragmentation was, and at which change of nodes
         self._previewed: tuple[float, DefragmentationAnswer] | None = None
         self._wake = asyncio.Event()
-        self._feeds = Feeds(self.scheduler, bus, instance=settings.instance, changed=self._wake.set)
-        self._sender = Sender(self.scheduler, bus, placements_a_message=settings.cycle_placements)
+        self._feeds = Feeds(
+            self.scheduler, bus, instance=settings.instance, changed=self._wake.set, shards=self._shards, shard=self._shard
+        )
+        self._sender = Sender(self.scheduler, bus, placements_a_message=settings.cycle_placements, shard=self._shard)
 
     async def run(self) -> None:
         try:
@@ -165,7 +180,7 @@ class SchedulerService:
         self._wake.set()
 
     async def _tell_policy(self) -> NoReturn:
-        """Say by what jobs are placed: at the start, and when that changes."""
+        """Say by what jobs are placed: at the start, and when that changes; a scheduler of several says so again and again: it lives."""
         while True:
             self._unpublished.clear()
             plugins = self._conf.plugins
@@ -176,12 +191,14 @@ class SchedulerService:
                 usage_weight=usage_weight(self._conf),
             )
             try:
-                await self._bus.publish(told, SHARD)
+                await self._bus.publish(told, self._shard)
             except (Unavailable, InvalidRequest) as e:
                 log.warning("the policy is told later: %s", e)
                 await asyncio.sleep(HEALTH_S)
                 continue
-            await self._unpublished.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SIGN_OF_LIFE_S if self._shards.several else None):
+                    await self._unpublished.wait()
 
     async def _tell_run_times(self) -> NoReturn:
         """Say what was learned of how long pods run, once what others had learned before is read."""

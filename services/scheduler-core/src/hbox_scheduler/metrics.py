@@ -7,6 +7,10 @@ PUBLISH = histogram("scheduler_publish_seconds", "From the end of a cycle to the
 PLANS = counter("scheduler_plans", "Plans sent", ["kind"])
 PLACEMENTS = counter("scheduler_placements", "Pods in new plans")
 ANSWERS = counter("scheduler_answers", "Answers of the ledger to our plans", ["result"])
+CONFLICTS = counter(
+    "scheduler_conflicts", "Plans refused since somebody else had the place, or the pod had one, when they came: other shards'"
+)
+SHARD = gauge("scheduler_shard", "1: the shard of this scheduler; where there are several shards", ["shard"])
 VERDICTS = counter("scheduler_verdicts", "Verdicts on jobs that wait")
 ADMITTED = counter("scheduler_admitted", "PodGroups that `enqueue` admitted, as often as it was said")
 SNAPSHOTS = counter("scheduler_snapshots", "States read whole: at the start, after a gap, in a new epoch", ["of"])

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.model.consolidation import Mode
+from hbox_common.model.shards import Shards
 from hbox_common.runtime import Settings
 
 from .core.policy import PolicyName
@@ -55,3 +57,28 @@ class SchedulerSettings(Settings):
         description="a fabric that its source (UFM, ...) has not confirmed for longer promises no domain: gangs that need one wait; others go by it",
     )
     verdict_every_s: float = Field(2.0, ge=0, description="why one job waits is said at most so often")
+    shards: str = Field(
+        "",
+        description="several schedulers: how many (2: jobs go by their queues), or which pools of nodes each has (main=*;lab=lab-a,lab-b: * is all that none "
+        "names); job-controller and all schedulers are told the same. Empty: one has all",
+    )
+    shard: str = Field("", description="with `shards`: which of them this scheduler is of, as 0, or lab")
+
+    @model_validator(mode="after")
+    def _one_of_the_shards(self) -> "SchedulerSettings":
+        try:
+            shards = Shards.parse(self.shards)
+        except InvalidRequest as e:
+            raise ValueError(f"shards: {e}") from e
+        if self.shard and not shards.several:
+            raise ValueError(f"shard {self.shard}: HBOX_SHARDS says that there are none")
+        if shards.several and self.shard not in shards.names:
+            raise ValueError(
+                f"shard {self.shard or 'is not named, and'} is none of {', '.join(shards.names)}: HBOX_SHARD names one"
+            )
+        return self
+
+    @property
+    def divided(self) -> Shards:
+        """The shards that there are."""
+        return Shards.parse(self.shards)

@@ -15,8 +15,11 @@ HOUR_S = 3600.0
 
 
 @click.command("defrag")
+@click.option(
+    "--shard", default="", metavar="NAME", help="Of several schedulers the one that is asked [the first of those by queues]."
+)
 @command_options
-def command(ctx: Context) -> None:
+def command(ctx: Context, *, shard: str) -> None:
     """How fragmented idle cards are, and which pods would move so that jobs that wait find room in one piece. Nothing is changed by asking.
 
     \b
@@ -27,7 +30,7 @@ def command(ctx: Context) -> None:
     Pods move where the job gains more card-hours than they lose since their last checkpoint or start, under a policy that says so: HBOX_DEFRAGMENTATION=on
     (or preview), or the action `consolidate` of a volcano-scheduler.conf. What is shown for each job is as if it were the only one.
     """
-    found = run(lambda: _ask(ctx))
+    found = run(lambda: _ask(ctx, shard))
     proposals = [_item(one) for one in found.pop("proposals")]
     if ctx.output.machine:
         ctx.output.document("Defragmentation", {**found, "proposals": proposals})
@@ -41,11 +44,16 @@ def command(ctx: Context) -> None:
         put("no job that waits would find room by moves")
 
 
-async def _ask(ctx: Context) -> dict[str, Any]:
-    from hbox_scheduler.api import DefragmentationAnswer, DefragmentationRequest  # noqa: PLC0415  half a second that --help does not need
+async def _ask(ctx: Context, shard: str) -> dict[str, Any]:
+    from hbox_scheduler.api import (  # noqa: PLC0415  half a second that --help does not need
+        DefragmentationAnswer,
+        DefragmentationRequest,
+        endpoint_of,
+    )
 
     async with bus_of(Layout(ctx.state).running()) as bus:
-        answer = await bus.call("scheduler-core", "defragmentation", DefragmentationRequest(), DefragmentationAnswer)
+        asked = endpoint_of("defragmentation", shard)
+        answer = await bus.call("scheduler-core", asked, DefragmentationRequest(), DefragmentationAnswer)
     said = answer.model_dump(mode="json")
     return {
         "mode": said["mode"],

@@ -6,6 +6,8 @@ import click
 
 from hbox_common.clock import wall_s
 from hbox_common.events import JobsPage
+from hbox_common.model import JobId
+from hbox_common.model.shards import ONE_SHARD
 
 from ..aio import run
 from ..context import Context, command_options
@@ -58,6 +60,14 @@ async def read(ctx: Context) -> list[Item]:
         return items_of(await job_pages(bus))
 
 
+def _shards(pages: Sequence[JobsPage]) -> dict[JobId, str]:
+    """Whose schedulers place the jobs; of none where there is one shard."""
+    if all(page.shard == ONE_SHARD for page in pages):
+        return {}
+    groups = {group.id: page.shard for page in pages for group in page.groups}
+    return groups | {job.id: page.shard for page in pages for job in page.jobs}
+
+
 def items_of(pages: Sequence[JobsPage]) -> list[Item]:
     """Jobs as job-controller told them."""
     return job_items(
@@ -65,5 +75,6 @@ def items_of(pages: Sequence[JobsPage]) -> list[Item]:
         [pod for page in pages for pod in page.pods],
         {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
         groups=[group for page in pages for group in page.groups],
+        shards=_shards(pages),
         now=wall_s(),
     )

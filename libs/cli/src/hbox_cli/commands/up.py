@@ -12,6 +12,7 @@ import click
 from hbox_common.errors import Conflict, InvalidRequest
 from hbox_common.kube import PRIORITYCLASSES, KubeClient
 from hbox_common.model import OFFLINE_CLASS, SCHEDULER_NAME, scheduler_names
+from hbox_common.model.shards import Shards
 from hbox_sandbox.replay import Creation, side_by_side
 from hbox_sandbox.trace import TraceNode, machines
 
@@ -54,6 +55,13 @@ POLICIES = ("binpack", "least-waste", "fgd")
     default=SCHEDULER_NAME,
     show_default=True,
     help="Pods with these schedulerNames are HBox's; with volcano among them it stands in for Volcano's scheduler, which must be stopped.",
+)
+@click.option(
+    "--shards",
+    metavar="N | NAME=POOL,...;...",
+    envvar="HBOX_SHARDS",
+    default="",
+    help="Several schedulers: so many, each with the jobs of some queues, or one for each set of pools, like main=*;lab=lab-a,lab-b [one].",
 )
 @click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="How nodes are chosen.")
 @click.option(
@@ -109,6 +117,7 @@ def command(
     as_given: bool,
     standby: bool,
     scheduler_names_: str,
+    shards: str,
     policy: str,
     levels: bool,
     queues: str,
@@ -125,6 +134,7 @@ def command(
     \b
     hbox up                                      an emulated cluster; then: kubectl --kubeconfig .hbox/kubeconfig get nodes
     hbox up --nodes 16x8                         with 16 nodes of 8 cards in it, to try things on
+    hbox up --nodes 16x8 --shards 2              with two schedulers, each for the jobs of some queues
     hbox up --api assets                         a real control plane on this machine, without kubelets; kept between runs
     hbox up --kubeconfig ~/.kube/config          your cluster; pods with schedulerName: hbox are scheduled
     hbox up --kubeconfig ~/.kube/config --scheduler-names hbox,volcano     and Volcano's as well, in its scheduler's place
@@ -152,6 +162,10 @@ def command(
         names = scheduler_names(scheduler_names_)
     except InvalidRequest as e:
         raise click.UsageError(f"--scheduler-names: {e.message}: {e.hint}") from e
+    try:
+        Shards.parse(shards)
+    except InvalidRequest as e:
+        raise click.UsageError(f"--shards: {e.message}: {e.hint}") from e
     plan = Plan(
         ctx.state,
         kubeconfig,
@@ -168,6 +182,7 @@ def command(
         queues,
         shares or _shares(conf),
         int(brokers),
+        shards,
     )
     platform: Platform | None = None
     began = time.monotonic()

@@ -92,10 +92,12 @@ async def _read(ctx: Context, job: str) -> dict[str, Any]:
 
 
 async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
-    from hbox_scheduler.cardanswer import CardsAnswer, CardsRequest  # noqa: PLC0415  for those who wait for cards
+    from hbox_scheduler.api import endpoint_of  # noqa: PLC0415  for those who wait for cards
+    from hbox_scheduler.cardanswer import CardsAnswer, CardsRequest  # noqa: PLC0415
 
     try:
-        answer = await bus.call("scheduler-core", "cards", CardsRequest(job=found["id"]), CardsAnswer, timeout_s=CARDS_S)
+        asked = endpoint_of("cards", found.get("shard", ""))
+        answer = await bus.call("scheduler-core", asked, CardsRequest(job=found["id"]), CardsAnswer, timeout_s=CARDS_S)
     except (Unavailable, TimeoutError):  # one that is older has no such question, and one that is away has said why already
         return []
     return [task.model_dump(mode="json") for task in answer.tasks]
@@ -103,19 +105,21 @@ async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _head(found: dict[str, Any]) -> None:
     pods = found["pods"]
+    shard = f"  shard {found['shard']}" if "shard" in found else ""
     put(
-        f"{found['name']}  {found['state']}  queue {found['queue']}  priority {found['priority']}  "
+        f"{found['name']}  {found['state']}  queue {found['queue']}{shard}  priority {found['priority']}  "
         f"{pods['bound']}/{pods['members']} pods bound, {pods['min']} needed  {found['cards']} cards  {duration(found['ageSeconds'])} old"
     )
 
 
 def _show_placed(ctx: Context, job: str) -> None:
-    from hbox_scheduler.api import DecisionsAnswer, DecisionsRequest  # noqa: PLC0415  half a second that others do not need
+    from hbox_scheduler.api import DecisionsAnswer, DecisionsRequest, endpoint_of  # noqa: PLC0415  half a second that others do not need
 
     async def ask() -> tuple[dict[str, Any], DecisionsAnswer]:
         async with bus_of(Layout(ctx.state).running()) as bus:
             found = find(items_of(await job_pages(bus)), job)
-            return found, await bus.call("scheduler-core", "decisions", DecisionsRequest(job=found["id"]), DecisionsAnswer)
+            asked = endpoint_of("decisions", found.get("shard", ""))
+            return found, await bus.call("scheduler-core", asked, DecisionsRequest(job=found["id"]), DecisionsAnswer)
 
     found, answer = run(ask)
     decisions = answer.model_dump(mode="json")["decisions"]

@@ -181,6 +181,19 @@ DASHBOARDS = (
             ),
             (
                 Panel(
+                    "Waiting, by shard",
+                    "Jobs with pods to place, where there are several schedulers",
+                    {"{{shard}}": "sum by (shard) (hbox_jobs_waiting_by_shard)"},
+                ),
+                Panel(
+                    "Conflicts",
+                    "Plans refused since somebody else had the place when they came, as another shard",
+                    {"{{instance}}": "rate(hbox_scheduler_conflicts_total[$__rate_interval])"},
+                    "ops",
+                ),
+            ),
+            (
+                Panel(
                     "Fragmentation",
                     "Idle cards that pods of today's mix cannot use (FGD's F), of all",
                     {"of all cards": "max(hbox_scheduler_fragmentation)"},

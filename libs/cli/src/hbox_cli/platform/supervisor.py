@@ -23,10 +23,11 @@ from urllib.parse import urlsplit
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.model import SCHEDULER_NAME
+from hbox_common.model.shards import Shards, lease_of
 from hbox_common.ports import reserved
 
 from ..exits import leaf
-from ..services import ON_NODES, PAIRED, SERVICES
+from ..services import ON_NODES, PAIRED, SERVICES, SHARDED
 from . import child, early, logs, probe
 from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from .brokers import PORTS, Broker, brokers, commands
@@ -86,6 +87,7 @@ class Plan:
     queues: str = "open"  #: who may use queues that nobody bound to namespaces (`HBOX_QUEUES`)
     shares: str = "deserved"  #: what queues may take back from others (`HBOX_SHARES`)
     brokers: int = 1  #: nats-servers of our own, which keep each stream together
+    shards: str = ""  #: several schedulers, as HBOX_SHARDS has them
 
     @property
     def emulated(self) -> bool:
@@ -94,9 +96,24 @@ class Plan:
     @property
     def processes(self) -> dict[str, str]:
         """Name of each process to be run -> its service. Real nodes have agents of their own, by the chart."""
-        return {name: name for name in SERVICES if self.emulated or name not in ON_NODES} | (
-            {f"{name}-standby": name for name in PAIRED} if self.standby else {}
-        )
+        acting = {
+            process: name
+            for name in SERVICES
+            if self.emulated or name not in ON_NODES
+            for process in (self.schedulers if name == SHARDED else (name,))
+        }
+        standing_by = {f"{process}-standby": name for process, name in acting.items() if name in PAIRED} if self.standby else {}
+        return acting | standing_by
+
+    @property
+    def schedulers(self) -> dict[str, str]:
+        """Name of each scheduler that acts -> its shard; empty where there is one."""
+        shards = Shards.parse(self.shards)
+        return {lease_of(SHARDED, shard): shard for shard in shards.names} if shards.several else {SHARDED: ""}
+
+    def shard_of(self, process: str) -> str:
+        """The shard of a scheduler, also of one that stands by; empty where there is one."""
+        return self.schedulers[process.removesuffix("-standby")]
 
 
 @dataclass(slots=True)
@@ -302,6 +319,7 @@ class Platform:
         service = self.plan.processes.get(name)
         if not self.plan.standby or service not in PAIRED:
             return
+        lease = lease_of(service, self.plan.shard_of(name)) if service == SHARDED else service
         from hbox_common.kube import KubeClient, release_for  # noqa: PLC0415  as above
 
         from .identities import NAMESPACE  # noqa: PLC0415
@@ -311,9 +329,9 @@ class Platform:
                 asyncio.timeout(LEASE_S),
                 KubeClient.connect(self.running.kubeconfig, user_agent="hbox", timeout_s=LEASE_S) as client,
             ):
-                await release_for(client, NAMESPACE, service, f"{socket.gethostname()}-{pid}")
+                await release_for(client, NAMESPACE, lease, f"{socket.gethostname()}-{pid}")
         except (HBoxError, TimeoutError) as e:
-            self.say(f"the lease of {service} runs out by itself: {str(e) or 'no answer in time'}")
+            self.say(f"the lease of {lease} runs out by itself: {str(e) or 'no answer in time'}")
 
     def _give_up(self, kept: Kept, returncode: int, how: str, why: logs.Line) -> None:
         said = why.message.removeprefix(f"{kept.name}: ") or how
@@ -348,6 +366,8 @@ class Platform:
                 "HBOX_SCHEDULER_NAMES": ",".join(self.plan.scheduler_names),
                 "HBOX_QUEUES": self.plan.queues,
                 "HBOX_SHARES": self.plan.shares,
+                "HBOX_SHARDS": self.plan.shards,
+                "HBOX_SHARD": self.plan.shard_of(name) if service == SHARDED else "",
                 "HBOX_HEALTH_HOST": "127.0.0.1",
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",

@@ -1,7 +1,7 @@
 """The bus as services see it."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NoReturn, Self, TypeVar
@@ -159,6 +159,7 @@ class Bus:
         on_gap: Callable[[], Awaitable[None]] | None = None,
         on_missed: Callable[[], Awaitable[None]] | None = None,
         writers_only: bool = False,
+        keys: Mapping[type[Event], tuple[str | None, ...]] | None = None,
     ) -> NoReturn:
         """Hand over the messages of `types` (of one stream) in order, without acknowledgements.
 
@@ -166,7 +167,8 @@ class Bus:
         on_gap: awaited when the stream was made anew, or lost its end; a follower of last values then replays all.
         on_missed: awaited when the stream dropped messages before they came here, within two seconds; `on_gap`, where it is not given.
         handle raising Unavailable: the batch is handed over again. Raising anything else but Bug: each message alone, and the one that fails goes
-        to HBOX_DLQ. writers_only: as in `consume`. Runs until cancelled. Raises Bug, ValueError.
+        to HBOX_DLQ. writers_only: as in `consume`. keys: of some of `types`, those whose messages are wanted (None: any); of the others all are. Runs until
+        cancelled. Raises Bug, ValueError.
         """
         letters = DeadLetters(self._publisher, consumer=self._connection.name, stream=stream_of(types))
         await Follower(
@@ -180,6 +182,7 @@ class Bus:
             on_gap=on_gap,
             on_missed=on_missed,
             writers_only=writers_only,
+            keys=keys,
         ).run()
 
     async def serve(self, request: type[R], answer: Callable[[R], AsyncIterator[Event]]) -> NoReturn:

@@ -25,6 +25,11 @@ class Delivery:
     stored_at: float  #: seconds since the epoch, by the broker's clock
     source: str = ""  #: who said it: /hbox/<service>/<instance>
 
+    @property
+    def key(self) -> str:
+        """The last token of its subject, as it stands there."""
+        return self.subject.rpartition(".")[2]
+
 
 @dataclass(slots=True, eq=False)
 class Raw:

@@ -10,7 +10,7 @@ start, and every second while we read (`continuity`): then `on_missed` is told.
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NoReturn
 
@@ -60,7 +60,9 @@ class Follower:
         on_gap: Callable[[], Awaitable[None]] | None,
         on_missed: Callable[[], Awaitable[None]] | None = None,
         writers_only: bool = False,
+        keys: Mapping[type[Event], tuple[str | None, ...]] | None = None,
     ) -> None:
+        self._keys = keys or {}
         self._connection, self._types, self._handle, self._letters = connection, tuple(types), handle, letters
         self._stream = stream_of(self._types)
         self._heal, self._start, self._on_ready, self._on_gap = heal, start, on_ready, on_gap
@@ -123,7 +125,7 @@ class Follower:
             raise Outdated(
                 f"{self._stream.value} was not read for {monotonic_s() - self._read_at:.0f} s: what ended since is not told any more"
             )
-        filters = sorted(t.filter() for t in self._types)
+        filters = sorted(t.filter(*self._keys.get(t, ())) for t in self._types)
         config: dict[str, object] = {
             "name": consumer,
             "ack_policy": "none",

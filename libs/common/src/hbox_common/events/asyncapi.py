@@ -41,7 +41,7 @@ VERSION = "1.0.0"
 
 #: What the keys of subjects stand for. Values are escaped by `token_of`.
 KEYS = {
-    "shard": "which part of the platform; always 0 today",
+    "shard": "whose schedulers it is for, or from: 0 where there is one scheduler, and for what all hear (HBOX_SHARDS); or which part of a state it is",
     "node": "a node's name",
     "fabric": "a fabric's name; `hypernodes`: the one that HyperNode objects describe",
     "queue": "a queue's name",

@@ -19,6 +19,7 @@ from hbox_common.model import (
     Resources,
     SchedulerId,
 )
+from hbox_common.model.shards import ONE_SHARD
 
 from .base import About, Event, SaidEpoch, SaidIndex, register
 from .jobs import Verdict
@@ -134,7 +135,7 @@ class JobsAsked(Event):
     """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately;
     `terms`: of jobs with something to place, no more than what they are entitled to, or (`demand`) that and what they wait for. `gatekeeper`: the scheduler
     that asks; from the answer on nobody else's word lets PodGroups in. `placed`: also what pods ask for that have nodes. `held`: also jobs that are held back
-    since their namespace has too many that wait: for people, not for who places them."""
+    since their namespace has too many that wait: for people, not for who places them. `shard`: of jobs and PodGroups those of one shard alone; empty = all."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
@@ -147,12 +148,13 @@ class JobsAsked(Event):
     gatekeeper: SchedulerId = SchedulerId("")
     placed: bool = False
     held: bool = False
+    shard: str = ""
 
 
 @register
 class JobsPage(Event):
     """A page of what job-controller's caches hold; `complete` says that they were filled from the API before, and that its view of pods is not old:
-    `age_s` ago it was proven to be complete, up to `resource_version`. `why`: what is wrong with it."""
+    `age_s` ago it was proven to be complete, up to `resource_version`. `why`: what is wrong with it. `shard`: of its jobs, terms, demand and groups."""
 
     about: ClassVar = About(
         "hbox.v1.rpc.jobs.page",
@@ -178,6 +180,7 @@ class JobsPage(Event):
     resource_version: str = ""
     age_s: float = 0.0
     why: str = ""
+    shard: str = ONE_SHARD
 
 
 #: Pods in one question.

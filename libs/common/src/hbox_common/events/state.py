@@ -216,7 +216,9 @@ class QueueStateChanged(Event):
     on average of late, where an hour weighs half after `half_life_h` hours; 0 = nobody keeps that.
     """
 
-    about: ClassVar = About("hbox.v1.queue.state.{queue}", Stream.STATE, ("quota-ledger",), ("scheduler-core", "cli"))
+    about: ClassVar = About(
+        "hbox.v1.queue.state.{queue}", Stream.STATE, ("quota-ledger",), ("scheduler-core", "job-controller", "cli")
+    )
     queue: Queue
     used: Resources
     total: Resources = {}

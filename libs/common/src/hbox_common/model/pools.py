@@ -43,6 +43,17 @@ def is_exclusive(pool: str) -> bool:
     return pool not in (PUBLIC, POOLED, "")
 
 
+def in_order(own: Pools, reach: Pools) -> tuple[str, ...]:
+    """The pools that a queue may use, in the order in which its work goes there: its own, `pooled`, `public`, then what others lend. `own`: that it, or the
+    queues above it, name; `reach`: these, and those that are lent to it."""
+    return (
+        *(pool for pool in own if is_exclusive(pool)),
+        *((POOLED,) if POOLED in reach else ()),
+        PUBLIC,
+        *(pool for pool in reach if is_exclusive(pool) and pool not in own),
+    )
+
+
 def counted_as(pool: str) -> str:
     """The pool as claims have it: empty for `pooled`, whose amounts have the names of the resources."""
     return "" if pool == POOLED else pool

@@ -2,7 +2,7 @@
 
 from .bus import connected
 from .health import Condition, Health, HealthServer
-from .leading import led
+from .leading import led, term
 from .run import LongLived, collect_seldom, main
 from .settings import Settings, load
 from .watchedfile import WatchedFile
@@ -19,4 +19,5 @@ __all__ = [
     "led",
     "load",
     "main",
+    "term",
 ]

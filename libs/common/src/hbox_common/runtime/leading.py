@@ -7,6 +7,7 @@ effect is fenced where it lands (the ledger's epoch in its database row, uid and
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TypeVar
 
 from hbox_common.errors import Unavailable
@@ -17,18 +18,29 @@ from .settings import Settings
 
 S = TypeVar("S", bound=Settings)
 
+_TERM: ContextVar[int] = ContextVar("term", default=0)
+
+
+def term() -> int:
+    """Of the lease under which this process acts: the higher, the later; 0 = it was not elected."""
+    return _TERM.get()
+
+
 #: `component`, not `service`: the Prometheus operator's ServiceMonitors put a label of that name on everything.
 LEADING = gauge("leading", "1 while this process acts for its service, 0 while it stands by", ["component"])
 
 
-def led(service: str, run: Callable[[S, Health], Awaitable[None]]) -> Callable[[S, Health], Awaitable[None]]:
-    """`run`, but where the setting `leader_election` is on only while this process holds the lease `service`.
+def led(
+    service: str, run: Callable[[S, Health], Awaitable[None]], *, lease: Callable[[S], str] | None = None
+) -> Callable[[S, Health], Awaitable[None]]:
+    """`run`, but where the setting `leader_election` is on only while this process holds the lease `service`, or what `lease` says.
 
     The returned coroutine raises Unavailable when the lease is lost, and InvalidRequest when the API refuses it.
     """
 
     async def run_as_leader(settings: S, health: Health) -> None:
-        leading = LEADING.labels(service)
+        name = service if lease is None else lease(settings)
+        leading = LEADING.labels(name)
         if not settings.leader_election:
             leading.set(1)
             return await run(settings, health)
@@ -38,17 +50,18 @@ def led(service: str, run: Callable[[S, Health], Awaitable[None]]) -> Callable[[
         condition.ok("standing by")
         leading.set(0)
         async with KubeClient.connect(settings.kubeconfig, user_agent=f"hbox-{service}") as client:
-            lease = Lease(client, settings.lease_namespace, service, settings.instance, settings.lease_duration_s)
-            async with lease.hold() as term:
-                condition.ok(f"leading, token {term.token}")
+            held = Lease(client, settings.lease_namespace, name, settings.instance, settings.lease_duration_s)
+            async with held.hold() as grant:
+                condition.ok(f"leading, token {grant.token}")
                 leading.set(1)
+                _TERM.set(grant.token)
                 work = asyncio.ensure_future(run(settings, health))
-                lost = asyncio.ensure_future(term.lost.wait())
+                lost = asyncio.ensure_future(grant.lost.wait())
                 try:
                     await asyncio.wait([work, lost], return_when=asyncio.FIRST_COMPLETED)
                     if not work.done():
                         raise Unavailable(
-                            f"the lease {settings.lease_namespace}/{service} was lost", hint="another process leads now"
+                            f"the lease {settings.lease_namespace}/{name} was lost", hint="another process leads now"
                         )
                     await work
                 finally:

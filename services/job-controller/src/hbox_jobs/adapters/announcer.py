@@ -6,7 +6,7 @@ ids, and everything else gathers, coalesced, in the core.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved
 from hbox_common.insisting import insist
 from hbox_common.kube import Freshness
-from hbox_common.model import Job, JobId, PodFact, PodPhase, demand_of, terms_of
+from hbox_common.model import GroupState, Job, JobId, PodFact, PodPhase, demand_of, terms_of
 from hbox_common.telemetry import within
 
 from .. import metrics
@@ -27,7 +27,6 @@ from .traces import JobTraces
 
 log = logging.getLogger(__name__)
 
-SHARD = "0"
 WINDOW_S = 0.010
 WINDOW_UNDER_BACKLOG_S = 0.025
 #: More jobs than BURST_JOBS within a window: then throughput counts, which is what messages leave of the machine.
@@ -48,6 +47,7 @@ PAGE_PODS = 10_000
 MOST_AGE_S, MOST_WHY = 1e9, 1000
 
 T = TypeVar("T")
+J = TypeVar("J", Job, GroupState)
 
 
 class Announcer:
@@ -57,6 +57,7 @@ class Announcer:
         self, jobs: Jobs, feedback: Feedback, traces: JobTraces, bus: Bus, *, wake: asyncio.Event, behind: asyncio.Event
     ) -> None:
         self._jobs, self._feedback, self._traces, self._bus = jobs, feedback, traces, bus
+        self._shards = jobs.routing.shards.names
         self._wake, self._behind = wake, behind
         self._busy = Burst(BUSY_PER_S, BUSY_FOR_S)
 
@@ -87,7 +88,9 @@ class Announcer:
                 for record in batch.settled:
                     self._feedback.settled(record, started)
                 self._behind.set()
-                if batch.facts or batch.withdrawn:
+                for shard, left in batch.groups_left:
+                    await self._publish(JobsPending(jobs=(), groups=(left,)), [shard])
+                if batch.facts or batch.withdrawn or batch.left:
                     if said is not None:
                         await said  # while the broker is away, the rest gathers in the core
                     said = group.create_task(self._say_behind(batch))
@@ -98,9 +101,11 @@ class Announcer:
                 if batch.neighbours:  # first: jobs are placed by them
                     await self._publish(JobsPending(jobs=(), neighbours=batch.neighbours))
                 if batch.groups:  # before the jobs that they are, too
-                    await self._publish(JobsPending(jobs=(), groups=batch.groups))
+                    for shards, groups in self._by_shards(batch.groups, [group.id for group in batch.groups], batch):
+                        await self._publish(JobsPending(jobs=(), groups=tuple(groups)), shards)
                 if batch.pending:
-                    await self._pending(batch.pending)
+                    for shards, jobs in self._by_shards(batch.pending, [job.id for job in batch.pending], batch):
+                        await self._pending(jobs, shards)
                     metrics.PUBLISH.observe(monotonic_s() - started)
                 self._traces.announced(batch.pending, batch.settled, wall, wall_s())
                 self._busy.count(sum(fact.phase is PodPhase.BOUND for fact in batch.facts), started)
@@ -138,21 +143,36 @@ class Announcer:
     async def _say_behind(self, batch: Batch) -> None:
         if batch.facts:
             await self._facts(batch.facts)
-        if batch.withdrawn:
-            await self._withdrawn(batch.withdrawn)
+        for shards, withdrawn in self._by_shards(batch.withdrawn, [job for job, _ in batch.withdrawn], batch):
+            await self._withdrawn(withdrawn, shards)
+        for shard in dict.fromkeys(shard for shard, _, _ in batch.left):
+            await self._withdrawn([(job, revision) for left, job, revision in batch.left if left == shard], [shard])
+
+    def _by_shards(
+        self, items: Sequence[T], jobs: Sequence[JobId], batch: Batch
+    ) -> Iterator[tuple[Sequence[str], Sequence[T]]]:
+        """The items, which are of these jobs, by those who are to hear of them: schedulers of one shard, or all of them where nobody knows."""
+        if not items or len(self._shards) == 1:
+            yield from [(self._shards, items)] if items else []
+            return
+        found: dict[str, list[T]] = {}
+        for item, job in zip(items, jobs, strict=True):
+            found.setdefault(batch.shards.get(job) or self._jobs.shard_of(job), []).append(item)
+        for shard, some in found.items():
+            yield [shard] if shard else self._shards, some
 
     async def _facts(self, facts: Sequence[PodFact]) -> None:
         await self._publish(PodsObserved(pods=tuple(facts)))
         metrics.FACTS.inc(len(facts))
 
-    async def _withdrawn(self, withdrawn: Sequence[tuple[JobId, int]]) -> None:
+    async def _withdrawn(self, withdrawn: Sequence[tuple[JobId, int]], shards: Sequence[str]) -> None:
         for start in range(0, len(withdrawn), MAX_ITEMS):
             some = withdrawn[start : start + MAX_ITEMS]
-            await self._publish(JobsWithdrawn(jobs=tuple(job for job, _ in some), revisions=tuple(r for _, r in some)))
+            await self._publish(JobsWithdrawn(jobs=tuple(job for job, _ in some), revisions=tuple(r for _, r in some)), shards)
         metrics.WITHDRAWN.inc(len(withdrawn))
 
-    async def _pending(self, jobs: Sequence[Job]) -> None:
-        refused = await self._publish(JobsPending(jobs=tuple(jobs)))
+    async def _pending(self, jobs: Sequence[Job], shards: Sequence[str]) -> None:
+        refused = await self._publish(JobsPending(jobs=tuple(jobs)), shards)
         metrics.ANNOUNCED.inc(len(jobs) - len(refused))
         for event in refused:
             assert isinstance(event, JobsPending)
@@ -163,19 +183,28 @@ class Announcer:
                 why = f"its {pods} pods in {len(job.tasks)} different shapes are more than one message carries"
                 self._jobs.unpublishable(job.id, f"{why}: make them alike, or split the job", monotonic_s())
 
-    async def _publish(self, event: Event) -> list[Event]:
-        """Say it, in as many messages as it takes, however long the broker is away. Returns what no message can carry."""
+    async def _publish(self, event: Event, shards: Sequence[str] = ()) -> list[Event]:
+        """Say it to these shards (none: all; what the ledger alone reads goes to the first), in as many messages as it takes, however long the broker is away.
+        Returns what no message can carry."""
+        refused: list[Event] = []
+        for shard in shards or (self._shards[:1] if isinstance(event, PodsObserved) else self._shards):
+            refused = await self._say(event, shard)
+        return refused
+
+    async def _say(self, event: Event, shard: str) -> list[Event]:
         message_id = new_id()
         return await insist(
-            lambda: self._bus.publish_parts(event, SHARD, message_id=message_id),
+            lambda: self._bus.publish_parts(event, shard, message_id=message_id),
             say=lambda e: log.warning("%s not said yet, trying again: %s", type(event).__name__, e),
         )
 
 
-def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Iterator[JobsPage]:
+def pages(
+    asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool, without: Mapping[str, str] | None = None
+) -> Iterator[JobsPage]:
     """The answer to `asked`: one page at least; the bus divides those that are too large. What is read is read before the first page is given out. `seen`:
     the standing of the copy of pods; where it is old its pages are told all the same, but as incomplete: people want them, and whoever decides on them
-    does not."""
+    does not. `without`: shards that have no scheduler, with what their jobs are told."""
     page = partial(
         JobsPage,
         complete=synced and not seen.old,
@@ -184,35 +213,48 @@ def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Ite
         why=seen.why[:MOST_WHY],
     )
     wanted: list[JobsPage] = []
-    if synced and asked.jobs:
-        found = list(jobs.jobs())
-        if asked.held:
-            found += jobs.held()
-        chunks = _chunks(found, [max(1, j.members - j.bound) for j in found])
-        wanted += [page(jobs=tuple(chunk)) for chunk in chunks]
-    if synced and asked.placed:
-        there = list(jobs.placed())
-        chunks = _chunks(there, [sum(len(task.pods) for task in job.tasks) for job in there])
-        wanted += [page(placed=tuple(chunk)) for chunk in chunks]
+    for shard in (asked.shard,) if asked.shard else jobs.routing.shards.names:
+        if synced:
+            wanted += _of_shard(asked, jobs, shard, partial(page, shard=shard))
     if synced and asked.pods:
         wanted += [page(pods=some) for some in _some(jobs.facts())]
     if synced and asked.ended:
         wanted += [page(pods=some) for some in _some(jobs.ended(monotonic_s()))]
     if synced and asked.verdicts:
-        wanted += [page(verdicts=some) for some in _some(jobs.verdicts())]
-    if synced and asked.demand:
-        waiting = [job for job in jobs.jobs() if job.tasks]
-        demands = _chunks([demand_of(job) for job in waiting], [sum(len(task.pods) for task in job.tasks) for job in waiting])
-        wanted += [page(demand=tuple(chunk)) for chunk in demands]
-    elif synced and asked.terms:
-        terms = _some(terms_of(job) for job in jobs.jobs() if job.tasks)
-        wanted += [page(terms=some) for some in terms]
+        wanted += [page(verdicts=some) for some in _some(jobs.verdicts(without or {}))]
     if synced and asked.jobs:
-        wanted += [page(groups=some) for some in _some(jobs.admission.all())]
         wanted += [page(neighbours=some) for some in _some(jobs.neighbours.all())]
         namespaces = _plain(jobs.neighbours.namespaces.all())
         wanted.append(page(priority_classes=dict(jobs.priority_classes), namespaces=namespaces))
     return iter(wanted or [page()])
+
+
+def _of_shard(asked: JobsAsked, jobs: Jobs, shard: str, page: Callable[..., JobsPage]) -> list[JobsPage]:
+    """What is wanted of the jobs of one shard."""
+    own = partial(_own, jobs, shard)
+    wanted: list[JobsPage] = []
+    if asked.jobs:
+        found = [*own(jobs.jobs()), *(own(jobs.held()) if asked.held else ())]
+        chunks = _chunks(found, [max(1, j.members - j.bound) for j in found])
+        wanted += [page(jobs=tuple(chunk)) for chunk in chunks]
+    if asked.placed:
+        there = list(own(jobs.placed()))
+        chunks = _chunks(there, [sum(len(task.pods) for task in job.tasks) for job in there])
+        wanted += [page(placed=tuple(chunk)) for chunk in chunks]
+    if asked.demand:
+        waiting = [job for job in own(jobs.jobs()) if job.tasks]
+        demands = _chunks([demand_of(job) for job in waiting], [sum(len(task.pods) for task in job.tasks) for job in waiting])
+        wanted += [page(demand=tuple(chunk)) for chunk in demands]
+    elif asked.terms:
+        wanted += [page(terms=some) for some in _some(terms_of(job) for job in own(jobs.jobs()) if job.tasks)]
+    if asked.jobs:
+        wanted += [page(groups=some) for some in _some(own(jobs.admission.all()))]
+    return wanted or ([page()] if jobs.routing.shards.several else [])  # that there is such a shard
+
+
+def _own(jobs: Jobs, shard: str, found: Iterable[J]) -> Iterator[J]:
+    """Those that schedulers of the shard place."""
+    return iter(found) if not jobs.routing.shards.several else (one for one in found if jobs.shard_of(one.id) == shard)
 
 
 def _some(items: Iterable[T]) -> list[tuple[T, ...]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from hbox_common.model import GroupPhase, GroupState, Job, JobId, SchedulerId
+from hbox_common.model.shards import shard_of
 
 from .job import Record, Tally
 from .views import GroupPhase as Written
@@ -16,15 +17,29 @@ from .views import GroupView
 
 
 class Admission:
-    """`on`: whether the policy has the action `enqueue`; None = nobody has said so yet, and nobody is enqueued.
-    `admitting_scheduler`: the one whose word counts; empty = anyone's."""
+    """`admitting_schedulers`: by shard, the one whose word counts; none = anyone's of the shard."""
 
     def __init__(self) -> None:
-        self.on: bool | None = None
-        self.admitting_scheduler = SchedulerId("")
+        self.admitting_schedulers: dict[str, SchedulerId] = {}
+        self._on: dict[str, bool] = {}  #: by shard
         self._states: dict[JobId, GroupState] = {}  #: of all PodGroups with a minimum, as last worked out
         self._admitted: set[JobId] = set()
         self._due: dict[JobId, GroupState] = {}
+
+    def is_on(self, shard: str) -> bool | None:
+        """Whether the shard's policy has the action `enqueue`; None = nobody has said so yet, and nobody is enqueued."""
+        return self._on.get(shard)
+
+    def gated(self, shard: str, *, on: bool) -> bool:
+        """What a policy says. Returns whether that is news."""
+        before, self._on[shard] = self._on.get(shard), on
+        return before is not on
+
+    def leave(self, job: JobId, revision: Callable[[], int]) -> GroupState | None:
+        """The job goes to another shard. Returns its PodGroup as the one that it leaves is to be told of it: whoever has it next is told of it anew."""
+        known = self._states.pop(job, None)
+        self._due.pop(job, None)
+        return replace(known, revision=revision(), gone=True) if known is not None else None
 
     def settle(self, record: Record, job: Job, tally: Tally, revision: Callable[[], int]) -> None:
         """A job was worked out anew, as `job`."""
@@ -66,7 +81,7 @@ class Admission:
 
     def admit(self, scheduler: SchedulerId, jobs: Iterable[JobId]) -> list[JobId]:
         """Returns those that are let in now, and were not before."""
-        if self.admitting_scheduler and scheduler != self.admitting_scheduler:
+        if scheduler != self.admitting_schedulers.get(shard_of(scheduler), scheduler):
             return []
         fresh = [job for job in jobs if job in self._states and job not in self._admitted]
         self._admitted.update(fresh)
@@ -81,7 +96,11 @@ class Admission:
         if record.job is not None and record.job.problem:
             return False
         state = self._states.get(record.id)
-        return self.on is False or not group.min_resources or (state is not None and state.phase is not GroupPhase.PENDING)
+        return (
+            self.is_on(record.shard) is False
+            or not group.min_resources
+            or (state is not None and state.phase is not GroupPhase.PENDING)
+        )
 
     def entering(self, record: Record) -> bool:
         """Whether it is let in, and that is not written yet."""
@@ -91,10 +110,10 @@ class Admission:
         """Whether it waits to be enqueued, with pods or without."""
         return record.id in self._states and not self.may_enqueue(record)
 
-    def opened(self, old: GroupView, new: GroupView) -> bool:
-        """Whether the scheduler waits for this news: the PodGroup is enqueued now."""
+    def opened(self, old: GroupView, new: GroupView, shard: str) -> bool:
+        """Whether the shard's scheduler waits for this news: the PodGroup is enqueued now."""
         past = new.status.phase.is_enqueued and not old.status.phase.is_enqueued
-        return past and bool(new.min_resources) and self.on is not False
+        return past and bool(new.min_resources) and self.is_on(shard) is not False
 
     def take(self) -> tuple[GroupState, ...]:
         """News since the last time."""

@@ -1,7 +1,7 @@
 """What the bus is to hear of jobs, taken at one moment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hbox_common.model import GroupState, Job, JobId, Neighbour, PodFact, PodPhase
 
@@ -29,3 +29,8 @@ class Batch:
     neighbours: tuple[Neighbour, ...] = ()
     priority_classes: Mapping[str, int] | None = None  #: where one changed
     namespaces: Mapping[str, Mapping[str, str]] | None = None  #: labels that wishes ask about, where one changed
+    shards: Mapping[JobId, str] = field(
+        default_factory=dict
+    )  #: of jobs above, where there are several; all are told of those not named
+    left: tuple[tuple[str, JobId, int], ...] = ()  #: of jobs that went to another shard: the one that they left, with revisions
+    groups_left: tuple[tuple[str, GroupState], ...] = ()  #: the same of PodGroups

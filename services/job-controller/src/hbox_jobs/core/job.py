@@ -23,6 +23,7 @@ from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices import volcano
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
+from hbox_common.model.shards import ONE_SHARD
 
 from .views import QUEUE_GATE, GroupView, PodStatus, PodView
 from .volumes import Reach, Volumes
@@ -68,6 +69,7 @@ class Record:
     published_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
     held: str = ""  #: why it is not told of yet: its namespace has too many that wait
     settled_at: float = float("-inf")  #: monotonic; when it was worked out last
+    shard: str = ONE_SHARD  #: whose schedulers place it, as of when it was worked out last
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
     # Counted, or each pod of a gang would ask all others:
     offered: int = 0  #: of `pods`, those that others may take from whatever their queue says

@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
-from hbox_common.model import VENDORS, Job, JobId, PodFact, PodPhase, PodUid, QueueName, SchedulerId
+from hbox_common.model import VENDORS, GroupState, Job, JobId, PodFact, PodPhase, PodUid, Queue, QueueName, SchedulerId
+from hbox_common.model.shards import ONE_SHARD, shard_of
 
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
@@ -26,6 +27,7 @@ from .job import Record, Tally, class_of, gang_part, gated_of, job_of, placed_of
 from .neighbours import Neighbours
 from .phasequeue import PhaseQueue
 from .phases import phase_of
+from .routing import Routing
 from .stuck import stuck_text
 from .views import GroupView, PodView, content
 from .volumes import Volumes
@@ -62,9 +64,15 @@ class Jobs:
         tell_after_s: float = TELL_AFTER_S,
         trace: Callable[[JobId], str] = traceparent_of,
         most_pending: int = 0,
+        routing: Routing | None = None,
     ) -> None:
         """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told. `most_pending`: of one namespace, that are told of while they
-        wait; 0 = all."""
+        wait; 0 = all. `routing`: whose schedulers place which; None = there is one shard."""
+        self.routing = routing or Routing()
+        self._several = self.routing.shards.several
+        self._told_shards: dict[JobId, str] = {}  #: of jobs in the batch that is being made
+        self._left: list[tuple[str, JobId, int]] = []  #: likewise
+        self._groups_left: list[tuple[str, GroupState]] = []  #: likewise
         self._lazy_s, self._tell_after_s, self._trace = lazy_s, tell_after_s, trace
         self._pods: dict[PodUid, PodView] = {}
         self._records: dict[str, Record] = {}
@@ -172,7 +180,7 @@ class Jobs:
         if old is None or replace(old, status=new.status) != new:
             self._mark(record.key, now, urgent=True)
         elif old.status != new.status:
-            self._mark(record.key, now, urgent=self.admission.opened(old, new))
+            self._mark(record.key, now, urgent=self.admission.opened(old, new, record.shard))
 
     def group_gone(self, key: str, uid: str, now: float) -> None:
         """The PodGroup of that uid was deleted."""
@@ -216,6 +224,13 @@ class Jobs:
         """Values by name."""
         return self._classes
 
+    def queue(self, queue: Queue, now: float, *, gone: bool) -> None:
+        """A queue as it is now: jobs may belong to other shards by it."""
+        if self.routing.queue(queue, gone=gone):
+            for record in self._records.values():
+                if record.job is not None and self.routing.shard_of(record.job) != record.shard:
+                    self._mark(record.key, now, urgent=False)
+
     def volumes_changed(self, claims: Iterable[str], now: float) -> None:
         """These claims (namespace/name), or what they are bound to, are not what they were (`volumes` knows)."""
         for claim in claims:
@@ -226,10 +241,10 @@ class Jobs:
 
     # --- what the bus says
 
-    def verdict(self, verdict: JobVerdict, now: float) -> Record | None:
-        """Why the scheduler cannot place a job; Kubernetes is told later, if it still waits then.
+    def verdict(self, verdict: JobVerdict, now: float, shard: str = ONE_SHARD) -> Record | None:
+        """Why the shard's scheduler cannot place a job; Kubernetes is told later, if it still waits then.
 
-        A job that is not known is disowned. Returns the job whose reason changed, else None.
+        A job that is not known is disowned; of one that another shard has it is not believed. Returns the job whose reason changed, else None.
         """
         record = self.known(verdict.job)
         if record is None:
@@ -237,6 +252,8 @@ class Jobs:
             return None
         if record.held:
             self.disown(verdict.job)  # told of by an earlier process
+            return None
+        if record.shard != shard:
             return None
         if record.job is None or record.verdict == verdict or not (record.job.tasks or self.admission.waits(record)):
             return None
@@ -249,16 +266,16 @@ class Jobs:
         return record
 
     def admit(self, scheduler: SchedulerId, jobs: Iterable[JobId], now: float) -> None:
-        """The scheduler lets the PodGroups of these jobs in."""
-        for job in self.admission.admit(scheduler, jobs):
+        """The scheduler lets the PodGroups of these jobs in, those of its shard."""
+        own = shard_of(scheduler)
+        for job in self.admission.admit(scheduler, [job for job in jobs if self.shard_of(job) == own]):
             if (record := self.known(job)) is not None:
                 record.verdict = None  # said why it was not enqueued
                 self._mark(record.key, now, urgent=True)
 
-    def gated(self, on: bool, now: float) -> None:
-        """Whether the policy has the action `enqueue`, for which PodGroups with a minimum of resources wait."""
-        before, self.admission.on = self.admission.on, on
-        for record in self._records.values() if before is not on else ():
+    def gated(self, on: bool, now: float, shard: str = ONE_SHARD) -> None:
+        """Whether the shard's policy has the action `enqueue`, for which PodGroups with a minimum of resources wait."""
+        for record in self._records.values() if self.admission.gated(shard, on=on) else ():
             if record.group is not None and record.group.min_resources:
                 self._mark(record.key, now, urgent=False)
 
@@ -343,6 +360,11 @@ class Jobs:
     def record(self, key: str) -> Record | None:
         return self._records.get(key)
 
+    def shard_of(self, job: JobId) -> str:
+        """Whose schedulers place the job, as it was worked out last; empty where it is not known."""
+        record = self.known(job)
+        return record.shard if record is not None else ""
+
     def view(self, uid: PodUid) -> PodView | None:
         """The newest version of a pod."""
         return self._pods.get(uid)
@@ -383,15 +405,20 @@ class Jobs:
         """Pods that ended in the last minute: whoever lost what was said of them holds their places for them."""
         return (fact for at, fact in self._ended if now - at < ENDED_S)
 
-    def verdicts(self) -> Iterator[JobVerdict]:
-        """Why jobs wait, by the scheduler or by their own problem."""
+    def verdicts(self, without: Mapping[str, str] = {}) -> Iterator[JobVerdict]:
+        """Why jobs wait, by the scheduler or by their own problem. `without`: shards that have no scheduler, with what is said of that."""
         for record in self._records.values():
             if record.job is None or not (record.job.tasks or record.gated or self.admission.waits(record)):
                 continue
             if record.verdict is not None and record.reason == record.verdict.message:
                 yield record.verdict
-            elif record.reason:
-                yield JobVerdict(job=record.job.id, message=record.reason)
+            elif reason := record.reason or without.get(record.shard, ""):
+                yield JobVerdict(job=record.job.id, message=reason)
+
+    def waiting_by_shard(self) -> Mapping[str, int]:
+        """Jobs with pods to place."""
+        counts = Counter(record.shard for record in self._records.values() if record.announced)
+        return {shard: counts[shard] for shard in self.routing.shards.names}
 
     def counts(self) -> Mapping[str, int]:
         return {
@@ -426,6 +453,7 @@ class Jobs:
         """What is to be said, at most MAX_ITEMS of each kind, of namespaces in turns. The caller says it, for as long as it takes. `others`: only what is
         urgent of namespaces that are none of the crowd."""
         pending: list[Job] = []
+        self._told_shards, self._left, self._groups_left = {}, [], []
         withdrawn: list[tuple[JobId, int]] = [(job, self._next_revision(wall)) for job in self._disowned]
         self._disowned.clear()
         settled: list[Record] = []
@@ -469,6 +497,9 @@ class Jobs:
             neighbours=self.neighbours.take(),
             priority_classes=classes,
             namespaces=self.neighbours.namespaces.take(),
+            shards=self._told_shards,
+            left=tuple(self._left),
+            groups_left=tuple(self._groups_left),
         )
 
     def take_phases(self, limit: int, *, now: float, rest_s: float = 0.0) -> list[JobPhaseChanged]:
@@ -500,6 +531,8 @@ class Jobs:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
         self._by_id[new.id] = record.key
+        if self._several:
+            self._route(record, new, wall)
         held = record.held
         record.held = self._hold(record, new, tally, now)
         if record.held != held:
@@ -542,6 +575,19 @@ class Jobs:
             withdrawn.append((new.id, self._next_revision(wall)))
         return None
 
+    def _route(self, record: Record, new: Job, wall: float) -> None:
+        """Find its shard. The one that it leaves is told so, with a revision below the one under which the other hears of it."""
+        shard, before = self.routing.shard_of(new), record.shard
+        self._told_shards[new.id] = record.shard = shard
+        if record.job is None or shard == before:
+            return
+        record.verdict = None
+        if record.announced:
+            record.announced = False
+            self._left.append((before, new.id, self._next_revision(wall)))
+        if (group := self.admission.leave(new.id, lambda: self._next_revision(wall))) is not None:
+            self._groups_left.append((before, group))
+
     def _hold(self, record: Record, new: Job, tally: Tally, now: float) -> str:
         """Why the job is not told of yet, empty where it is: one that waits for places, and has none, comes in as its namespace has room."""
         if not self._most_pending:
@@ -562,6 +608,8 @@ class Jobs:
 
     def _end(self, record: Record, old: Job, withdrawn: list[tuple[JobId, int]], tally: Tally, wall: float) -> None:
         """The job of that id is no more."""
+        if self._several:
+            self._told_shards[old.id] = record.shard
         self._by_id.pop(old.id, None)
         self.admission.gone(old.id, lambda: self._next_revision(wall))
         if record.announced:

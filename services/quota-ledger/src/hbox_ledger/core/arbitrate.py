@@ -37,6 +37,7 @@ from hbox_common.model import (
 from hbox_common.model.bounds import INT32_MAX
 from hbox_common.model.devices import VENDORS, layout_fault
 from hbox_common.model.resources import add
+from hbox_common.model.shards import shard_of
 
 from . import budget, guarantees
 from .claimrecord import ClaimRecord, Decision, Gang
@@ -71,14 +72,15 @@ class Refused:
 
 def propose(state: LedgerState, step: Step, proposed: PlansProposed, answered: Mapping[PlanId, PlanAnswer]) -> None:
     """Answer every plan of one message, into `step`. `answered` holds what was answered before: it is said again, the same."""
+    outdated = state.schedulers.outdated(proposed.scheduler, step.now)
     for ended in proposed.given_up:
-        give_up(state, ended)
+        give_up(state, ended, proposed.scheduler)
     for plan in proposed.plans:
         before = answered.get(plan.id) or step.answers.get(proposed.scheduler, {}).get(plan.id)
         if before is not None and before.reason not in _TRANSIENT:
             step.answer(proposed.scheduler, before)
             continue
-        verdict = _closed(state, proposed.epoch) or arbitrate(state, step, plan, proposed.scheduler)
+        verdict = _closed(state, proposed.epoch, outdated) or arbitrate(state, step, plan, proposed.scheduler)
         answer = _answer(plan, verdict)
         step.answer(proposed.scheduler, answer)
         if answer.reason in _TRANSIENT:
@@ -92,10 +94,12 @@ def propose(state: LedgerState, step: Step, proposed: PlansProposed, answered: M
             )
 
 
-def _closed(state: LedgerState, epoch: Epoch) -> Refused | None:
+def _closed(state: LedgerState, epoch: Epoch, outdated: str) -> Refused | None:
     if epoch != state.epoch:
         message = f"the plan was made in epoch {epoch}, the ledger is in {state.epoch}"
         return Refused(Refusal(RefusalReason.STALE_EPOCH, message), state.index)
+    if outdated:
+        return Refused(Refusal(RefusalReason.STALE_EPOCH, outdated), state.index)
     if state.frozen:
         return Refused(Refusal(RefusalReason.FROZEN, "the ledger is reading what runs; ask again"), state.index)
     if state.held:
@@ -112,8 +116,12 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
     )
 
 
-def give_up(state: LedgerState, ended: GivenUp) -> None:
-    """End a nomination, or what is kept for the successors that it names."""
+def give_up(state: LedgerState, ended: GivenUp, scheduler: SchedulerId = NOBODY) -> None:
+    """End a nomination, or what is kept for the successors that it names. Of another shard than the scheduler's it is left alone, but where its job is of the
+    scheduler's shard by now."""
+    held = state.nominations.get(ended.plan)
+    if held is not None and shard_of(scheduler) not in (shard_of(held.scheduler), state.records.shard_of(held.plan.job)):
+        return
     if not ended.moved:
         state.give_up(ended.plan)
         return
@@ -125,7 +133,7 @@ def give_up(state: LedgerState, ended: GivenUp) -> None:
 
 def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId = NOBODY) -> Committed | Refused:
     """Enter the plan's claims into the books and its binds into `step`, or say why not. `scheduler`: whose plan it is."""
-    if (unknown := state.records.refusal(plan)) is not None:
+    if (unknown := state.records.refusal(plan, shard_of(scheduler))) is not None:
         return Refused(unknown, state.index)
     if plan.victims and not plan.placements:
         refusal = _malformed(plan) or evict_own(state, step, plan)

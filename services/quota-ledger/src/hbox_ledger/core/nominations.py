@@ -75,6 +75,9 @@ class Nominations:
     def __len__(self) -> int:
         return len(self._of)
 
+    def get(self, plan: PlanId) -> HeldNomination | None:
+        return self._of.get(plan)
+
     def add(self, nomination: HeldNomination) -> None:
         plan = nomination.plan.id
         places = places_of(nomination)

@@ -8,11 +8,12 @@ read anew. Of one job the highest revision counts, a withdrawal included; a list
 was asked for. Nothing of this is kept over a restart: a list is the first thing that a ledger asks for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hbox_common.events import Plan
 from hbox_common.model import JobId, JobTerms, Refusal, RefusalReason
+from hbox_common.model.shards import ONE_SHARD
 
 from .demand import Demand
 
@@ -28,19 +29,24 @@ class Records:
     demand: Demand | None = None  #: told of all of them; None: nobody needs to know what they wait for
     by_weight: bool = False  #: whether it divides: queues are entitled to their shares by weight; never without `demand`
     _known: dict[JobId, JobTerms] = field(default_factory=dict)  #: in the order in which they came
+    _shards: dict[JobId, str] = field(default_factory=dict)  #: of those that are not of the one shard that has all
     _withdrawn: dict[JobId, int] = field(default_factory=dict)  #: with the revision
     _heard: set[JobId] = field(default_factory=set)  #: since a list was asked for
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def hear(self, jobs: Iterable[JobTerms]) -> None:
-        """Jobs as they are now; older revisions than those known change nothing."""
+    def hear(self, jobs: Iterable[JobTerms], shard: str = ONE_SHARD) -> None:
+        """Jobs of a shard as they are now; older revisions than those known change nothing."""
         for job in jobs:
             known = self._known.get(job.id)
             if (known is not None and job.revision <= known.revision) or job.revision <= self._withdrawn.get(job.id, -1):
                 continue
             self._known[job.id] = job
+            if shard != ONE_SHARD:
+                self._shards[job.id] = shard
+            elif self._shards:
+                self._shards.pop(job.id, None)
             self._heard.add(job.id)
             if self.demand is not None:
                 self.demand.put(job)
@@ -66,15 +72,18 @@ class Records:
         """A list of all jobs is asked for: what is heard from now on is newer."""
         self._heard.clear()
 
-    def only(self, jobs: Iterable[JobTerms]) -> None:
-        """All jobs that there are, as of when `ask` was called or later."""
+    def only(self, jobs: Iterable[JobTerms], shards: Mapping[JobId, str] = {}) -> None:
+        """All jobs that there are, as of when `ask` was called or later. `shards`: of those that are not of the one shard that has all."""
         listed = {job.id: job for job in jobs}
         for id in [id for id in self._known if id not in listed and id not in self._heard]:
             self._forget(id)
-        self.hear(listed.values())
+        for shard in dict.fromkeys(shards.values()):
+            self.hear((job for job in listed.values() if shards.get(job.id) == shard), shard)
+        self.hear(job for job in listed.values() if job.id not in shards)
 
     def _forget(self, job: JobId) -> None:
         del self._known[job]
+        self._shards.pop(job, None)
         if self.demand is not None:
             self.demand.drop(job)
 
@@ -87,8 +96,13 @@ class Records:
         """Whether the last word on the job is that it waits for nothing."""
         return job in self._withdrawn and job not in self._known
 
-    def refusal(self, plan: Plan) -> Refusal | None:
-        """Why the plan is not one for the job as it is known; None where it is. A plan that places nothing asks for nothing in a job's name."""
+    def shard_of(self, job: JobId) -> str:
+        """Whose schedulers may plan for the job; of one that is not known, those of the one shard."""
+        return self._shards.get(job, ONE_SHARD)
+
+    def refusal(self, plan: Plan, shard: str = ONE_SHARD) -> Refusal | None:
+        """Why the plan, of a scheduler of this shard, is not one for the job as it is known; None where it is. A plan that places nothing asks for nothing in
+        a job's name."""
         if not plan.placements:
             return None
         job = self._known.get(plan.job)
@@ -96,6 +110,9 @@ class Records:
             return Refusal(
                 RefusalReason.JOB_UNKNOWN, f"the ledger has not heard of job {plan.job} yet, or it waits for nothing"
             )
+        if self._shards.get(plan.job, ONE_SHARD) != shard:
+            words = f"the plan is of a scheduler of shard {shard}, the job of shard {self._shards.get(plan.job, ONE_SHARD)}"
+            return Refusal(RefusalReason.JOB_DIFFERS, words)
         if (
             plan.priority == job.priority
             and plan.queue == job.queue

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
@@ -19,6 +20,7 @@ from hbox_common.events import (
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
+    Event,
     FabricChanged,
     FabricGapsFound,
     FabricSeen,
@@ -38,7 +40,8 @@ from hbox_common.events import (
     RunTimesLearned,
     VictimsStayed,
 )
-from hbox_common.model import CardQuota, ClassQuota, PodBudget, RefusalReason, ResourceQuota
+from hbox_common.model import CardQuota, ClassQuota, NodeState, PodBudget, RefusalReason, ResourceQuota, pool_of
+from hbox_common.model.shards import ONE_SHARD, Shards
 
 from .. import metrics
 from ..core import Scheduler
@@ -50,6 +53,10 @@ ASK_AGAIN_S = 0.25
 ASK_TIMEOUT_S = 10.0
 #: When the ledger was frozen and has not told of its opening: all claims of a large cluster are a tenth of a second of its time and ours.
 FROZEN_AGAIN_S = 2.0
+#: The place was there when the plan was made, and somebody else was faster: another shard, or what Kubernetes said of pods.
+CONFLICTING = frozenset(
+    {RefusalReason.POD_CLAIMED, RefusalReason.NODE_RESOURCES, RefusalReason.CARD_TAKEN, RefusalReason.VICTIM_GONE}
+)
 #: When it holds plans, it is asked for no more than whether it still does.
 HELD_AGAIN_S = 0.5
 
@@ -57,8 +64,18 @@ HELD_AGAIN_S = 0.5
 class Feeds:
     """Keeps `scheduler` told; `changed` is called after each change. All three states have to be read before it may plan."""
 
-    def __init__(self, scheduler: Scheduler, bus: Bus, *, instance: str, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        bus: Bus,
+        *,
+        instance: str,
+        changed: Callable[[], None],
+        shards: Shards = Shards.ONE,
+        shard: str = ONE_SHARD,
+    ) -> None:
         self._scheduler, self._bus, self._instance, self._changed = scheduler, bus, instance, changed
+        self._shards, self._shard = shards, shard
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._card_quotas: dict[str, tuple[CardQuota, ...]] = {}  #: by shard
@@ -74,6 +91,9 @@ class Feeds:
 
     async def run(self) -> None:
         """Until cancelled. Snapshots are asked for only once the feed behind them is followed: nothing falls between."""
+        own: dict[type[Event], tuple[str, ...]] = {}
+        if self._shards.several:
+            own = {JobsPending: (self._shard,), JobsWithdrawn: (self._shard,), PlansAnswered: (self._scheduler.id,)}
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 self._bus.follow(
@@ -100,7 +120,11 @@ class Feeds:
             )
             group.create_task(
                 self._bus.follow(
-                    [JobsPending, JobsWithdrawn], self._on_jobs, on_ready=self._ask_jobs.set, on_gap=self._jobs_lost
+                    [JobsPending, JobsWithdrawn],
+                    self._on_jobs,
+                    on_ready=self._ask_jobs.set,
+                    on_gap=self._jobs_lost,
+                    keys={key: own[key] for key in (JobsPending, JobsWithdrawn) if key in own},
                 )
             )
             group.create_task(
@@ -109,6 +133,7 @@ class Feeds:
                     self._on_ledger,
                     on_ready=self._ask_claims.set,
                     on_gap=self._claims_lost,
+                    keys={key: own[key] for key in (PlansAnswered,) if key in own},
                 )
             )
             group.create_task(self._read_jobs())
@@ -131,7 +156,7 @@ class Feeds:
         for delivery in deliveries:
             match delivery.event:
                 case NodeStateChanged(node=node):
-                    self._scheduler.on_node(node)
+                    self._on_node(node)
                 case NodeZonesChanged(zones=zones):
                     self._scheduler.on_zones(zones)
                 case HealthVerdict(verdict=verdict):
@@ -168,13 +193,22 @@ class Feeds:
         metrics.NODES.set(len(self._scheduler.columns.row_of))
         self._changed()
 
+    def _on_node(self, node: NodeState) -> None:
+        """Nodes of other shards are not there: nobody is placed on them, nor taken from."""
+        if self._shards.has_node(self._shard, pool_of(node.labels)):
+            self._scheduler.on_node(node)
+        elif node.name in self._scheduler.columns.row_of:
+            self._scheduler.on_node(replace(node, gone=True))
+
     # Jobs.
 
     async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
+            if delivery.key != self._shard:
+                continue
             match delivery.event:
-                case JobsPending(anew=True) if self._scheduler.admission.on:
-                    self.ask_jobs()  # a PodGroup that was deleted meanwhile would be counted for ever
+                case JobsPending(anew=True) if self._scheduler.admission.on or self._shards.several:
+                    self.ask_jobs()  # a PodGroup that was deleted meanwhile would be counted for ever; a job may be another shard's by now
                 case JobsPending(
                     jobs=jobs, neighbours=neighbours, priority_classes=classes, namespaces=namespaces, groups=groups
                 ):
@@ -204,7 +238,12 @@ class Feeds:
             mark = self._scheduler.mark()
             try:
                 pages = await self._bus.ask(
-                    JobsAsked(asker=self._instance, gatekeeper=self._scheduler.id, placed=self._scheduler.moves_pods),
+                    JobsAsked(
+                        asker=self._instance,
+                        gatekeeper=self._scheduler.id,
+                        placed=self._scheduler.moves_pods,
+                        shard=self._shard if self._shards.several else "",
+                    ),
                     JobsPage,
                     timeout_s=ASK_TIMEOUT_S,
                 )
@@ -221,6 +260,7 @@ class Feeds:
                 if page.namespaces is not None:
                     self._scheduler.on_namespaces(page.namespaces)
             self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
+            pages = [page for page in pages if page.shard == self._shard]
             self._scheduler.on_jobs_snapshot(
                 [job for page in pages for job in page.jobs],
                 since=mark,
@@ -252,6 +292,7 @@ class Feeds:
                 case PlansAnswered(epoch=epoch, index=index, answers=answers):
                     for answer in answers:
                         metrics.ANSWERS.labels("committed" if answer.committed else str(answer.reason)).inc()
+                        metrics.CONFLICTS.inc(answer.reason in CONFLICTING)
                         if answer.reason is RefusalReason.PODS_UNSEEN and not self._scheduler.held:
                             self._scheduler.on_held(answer.message)
                             self._held.set()

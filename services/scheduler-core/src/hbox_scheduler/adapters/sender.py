@@ -9,6 +9,7 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import GivenUp, JobsAdmitted, JobsWaiting, JobVerdict, Plan, PlansProposed
 from hbox_common.model import JobId
+from hbox_common.model.shards import ONE_SHARD
 from hbox_common.telemetry import within
 
 from .. import metrics
@@ -17,7 +18,6 @@ from ..core.protocol.limits import Proposals
 
 log = logging.getLogger(__name__)
 
-SHARD = "0"
 VERDICTS_A_MESSAGE = 500
 
 #: A plan that could not be sent is sent again anyway, when its answer is overdue.
@@ -25,8 +25,8 @@ PUBLISH_TIMEOUT_S = 5.0
 
 
 class Sender:
-    def __init__(self, scheduler: Scheduler, bus: Bus, *, placements_a_message: int) -> None:
-        self._scheduler, self._bus, self._most = scheduler, bus, placements_a_message
+    def __init__(self, scheduler: Scheduler, bus: Bus, *, placements_a_message: int, shard: str = ONE_SHARD) -> None:
+        self._scheduler, self._bus, self._most, self._shard = scheduler, bus, placements_a_message, shard
 
     async def send(self, out: Proposals) -> None:
         """Say what a cycle proposed. Returns when the broker has it, or has failed to take it in time."""
@@ -84,7 +84,7 @@ class Sender:
             batch = tuple(jobs[start : start + VERDICTS_A_MESSAGE])
             try:
                 await self._bus.publish_parts(
-                    JobsAdmitted(scheduler=self._scheduler.id, jobs=batch), SHARD, timeout_s=PUBLISH_TIMEOUT_S
+                    JobsAdmitted(scheduler=self._scheduler.id, jobs=batch), self._shard, timeout_s=PUBLISH_TIMEOUT_S
                 )
             except Unavailable as e:
                 log.warning("that %d PodGroups are let in is said again later: %s", len(batch), e)
@@ -95,7 +95,7 @@ class Sender:
         for start in range(0, len(verdicts), VERDICTS_A_MESSAGE):
             batch = verdicts[start : start + VERDICTS_A_MESSAGE]
             try:
-                await self._bus.publish_parts(JobsWaiting(verdicts=tuple(batch)), SHARD, timeout_s=PUBLISH_TIMEOUT_S)
+                await self._bus.publish_parts(JobsWaiting(verdicts=tuple(batch)), self._shard, timeout_s=PUBLISH_TIMEOUT_S)
             except Unavailable as e:
                 log.warning("%d verdicts not sent: %s", len(batch), e)
                 self._scheduler.unpublished(batch, monotonic_s())

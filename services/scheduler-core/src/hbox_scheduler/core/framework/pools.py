@@ -14,8 +14,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from hbox_common.model import POOLED, PUBLIC, QueueName, counted_as, counts_in, is_exclusive
+from hbox_common.model import POOLED, QueueName, counted_as, counts_in, is_exclusive
 from hbox_common.model.minruntime import protects
+from hbox_common.model.pools import in_order
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Ints, Rows
@@ -85,13 +86,7 @@ class Pools:
     def _order(self, name: QueueName, may: tuple[str, ...] | None) -> tuple[str, ...]:
         queue = self._queues.get(name)
         own = queue.pools if queue is not None else (POOLED,)
-        reach = own if may is None else may
-        wanted = [
-            *(pool for pool in own if is_exclusive(pool)),
-            *((POOLED,) if POOLED in reach else ()),
-            PUBLIC,
-            *(pool for pool in reach if is_exclusive(pool) and pool not in own),
-        ]
+        wanted = in_order(own, own if may is None else may)
         order = tuple(counted for pool in wanted if (counted := counted_as(pool)) in self._there)
         return () if order == ("",) else order
 

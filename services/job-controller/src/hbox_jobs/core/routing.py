@@ -1,0 +1,68 @@
+"""Which shard has which job (`hbox_common.model.shards`), and which shards have a scheduler that gives signs of life.
+
+Nothing of this is remembered: the same jobs and queues are routed the same way by whoever comes next. A job goes elsewhere when its queue's pools change, its
+pods name another pool, or the shards are others than before.
+"""
+
+from collections.abc import Mapping
+
+from hbox_common.model import Job, Queue, QueueName, QueueTree
+from hbox_common.model.pools import in_order
+from hbox_common.model.shards import Shards
+
+#: Schedulers of shards say by what policy they place jobs every 10 s.
+SILENT_S = 35.0
+
+
+class Routing:
+    """`shards`: as the service was told. Queues have to be read before anybody is routed where these go by pools."""
+
+    def __init__(self, shards: Shards = Shards.ONE) -> None:
+        self.shards = shards
+        self._queues = QueueTree({})
+        self._rules: dict[QueueName, object] = {}
+        self._heard: dict[str, float] = {}  #: seconds since the epoch
+
+    @property
+    def by_queue(self) -> bool:
+        """Whether what queues may use has to be known."""
+        return self.shards.pooled and len(self.shards.names) > 1
+
+    def shard_of(self, job: Job) -> str:
+        """Where the job belongs now."""
+        if not self.by_queue:
+            return self.shards.of(job)
+        # A queue that is not known may use what one without annotations may: who places its jobs says that it is not there.
+        return self.shards.of(job, in_order(self._queues.pools(job.queue), self._queues.reach(job.queue)))
+
+    def queue(self, queue: Queue, *, gone: bool) -> bool:
+        """A queue as it is now. Returns whether jobs, of whichever queue, may belong elsewhere."""
+        rules = None if gone else (queue.parent, queue.pools, queue.lent_pools, queue.lent_to)
+        if self._rules.get(queue.name) == rules:
+            return False
+        if rules is None:
+            self._rules.pop(queue.name, None)
+            del self._queues[queue.name]
+        else:
+            self._rules[queue.name] = rules
+            self._queues[queue.name] = queue
+        return True
+
+    def heard(self, shard: str, at: float) -> None:
+        """A scheduler of the shard gave a sign of life, at `at` seconds since the epoch."""
+        self._heard[shard] = max(at, self._heard.get(shard, at))
+
+    def silent_s(self, now: float) -> Mapping[str, float]:
+        """Of each shard, for how long nobody has heard of a scheduler, in seconds; infinite where nobody ever has."""
+        return {shard: max(0.0, now - self._heard.get(shard, float("-inf"))) for shard in self.shards.names}
+
+    def without_scheduler(self, now: float) -> dict[str, str]:
+        """Shards without one, with what their jobs are told. Nobody asks that where there is one shard."""
+        if not self.shards.several:
+            return {}
+        return {shard: _words(shard, silent) for shard, silent in self.silent_s(now).items() if silent > SILENT_S}
+
+
+def _words(shard: str, silent_s: float) -> str:
+    since = f"for {silent_s:.0f} s" if silent_s != float("inf") else "yet"
+    return f"shard {shard} has no scheduler: none was heard of {since}; its jobs wait, those of other shards do not"
