@@ -99,7 +99,7 @@ class JobController:
 
     def __init__(self, settings: JobControllerSettings, health: Health, client: KubeClient, bus: Bus) -> None:
         self._settings, self._health, self._bus = settings, health, bus
-        self._routing = Routing(Shards.parse(settings.shards))
+        self._routing = Routing(Shards.parse(settings.shards), began=monotonic_s())
         self._queues_read = asyncio.Event()
         if not self._routing.by_queue:
             self._queues_read.set()
@@ -288,7 +288,7 @@ class JobController:
     async def _on_policy(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             assert isinstance(delivery.event, PolicyFollowed)
-            self._routing.heard(delivery.key, delivery.stored_at)
+            self._routing.heard(delivery.key, monotonic_s())
             self.jobs.gated(delivery.event.gated, monotonic_s(), delivery.key)
         self._wake.set()
 
@@ -351,7 +351,7 @@ class JobController:
         if asked.gatekeeper and self.synced:
             self.jobs.admission.admitting_schedulers[shard_of(asked.gatekeeper)] = asked.gatekeeper
         seen = self._pods.freshness()
-        without = self._routing.without_scheduler(wall_s())
+        without = self._routing.without_scheduler(monotonic_s())
         for page in pages(asked, self.jobs, seen, synced=self.synced, without=without):
             yield page
 
@@ -491,7 +491,7 @@ class JobController:
 
     def _watch_shards(self) -> None:
         """Shards without a scheduler are told of; they are no reason not to be ready: the others' jobs go on."""
-        now = wall_s()
+        now = monotonic_s()
         self._health.condition("shards").ok("; ".join(self._routing.without_scheduler(now).values()))
         for shard, silent in self._routing.silent_s(now).items():
             metrics.SILENT.labels(shard).set(silent)

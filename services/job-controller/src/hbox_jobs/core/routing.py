@@ -17,11 +17,12 @@ SILENT_S = 35.0
 class Routing:
     """`shards`: as the service was told. Queues have to be read before anybody is routed where these go by pools."""
 
-    def __init__(self, shards: Shards = Shards.ONE) -> None:
-        self.shards = shards
+    def __init__(self, shards: Shards = Shards.ONE, *, began: float = 0.0) -> None:
+        """`began`: when this service did, in seconds of the clock by which it is asked."""
+        self.shards, self._began = shards, began
         self._queues = QueueTree({})
         self._rules: dict[QueueName, object] = {}
-        self._heard: dict[str, float] = {}  #: seconds since the epoch
+        self._heard: dict[str, float] = {}  #: seconds
 
     @property
     def by_queue(self) -> bool:
@@ -49,12 +50,12 @@ class Routing:
         return True
 
     def heard(self, shard: str, at: float) -> None:
-        """A scheduler of the shard gave a sign of life, at `at` seconds since the epoch."""
-        self._heard[shard] = max(at, self._heard.get(shard, at))
+        """A scheduler of the shard gave a sign of life."""
+        self._heard[shard] = at
 
     def silent_s(self, now: float) -> Mapping[str, float]:
-        """Of each shard, for how long nobody has heard of a scheduler, in seconds; infinite where nobody ever has."""
-        return {shard: max(0.0, now - self._heard.get(shard, float("-inf"))) for shard in self.shards.names}
+        """Of each shard, for how long nobody has heard of a scheduler, in seconds."""
+        return {shard: now - self._heard.get(shard, self._began) for shard in self.shards.names}
 
     def without_scheduler(self, now: float) -> dict[str, str]:
         """Shards without one, with what their jobs are told. Nobody asks that where there is one shard."""
@@ -64,5 +65,6 @@ class Routing:
 
 
 def _words(shard: str, silent_s: float) -> str:
-    since = f"for {silent_s:.0f} s" if silent_s != float("inf") else "yet"
-    return f"shard {shard} has no scheduler: none was heard of {since}; its jobs wait, those of other shards do not"
+    return (
+        f"shard {shard} has no scheduler: none was heard of for {silent_s:.0f} s; its jobs wait, those of other shards do not"
+    )
