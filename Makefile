@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run image test fuzz kube-assets promtool test-real test-deploy check mutants chaos bench format lock docs audit clean
+.PHONY: help install run image test fuzz kube-assets promtool otel test-real test-deploy check mutants chaos bench format lock docs audit clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -67,6 +67,9 @@ kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 
 promtool: ## Prometheus' promtool, from Go modules: some 10 minutes, once; tests of rules and metrics use it where it is
 	@PYTHON=$(PYTHON) tests/monitoring/assets/build $(CACHE)/promtool $(CACHE)
 
+otel: ## Prometheus and an OpenTelemetry collector, from Go modules: some 15 minutes, once; the test of compose.yaml's profile otel uses them where they are
+	@PYTHON=$(PYTHON) tests/monitoring/collector/build $(CACHE)/otel $(CACHE)
+
 test-real: install kube-assets ## the conformance suite and the platform on a real control plane, REAL_WORKERS=4 (2 a core) side by side
 	$(call side_by_side,$(REAL_WORKERS),-m real tests/conformance tests/real)
 
@@ -86,8 +89,8 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 mutants: install ## planted faults, and whether the tests nearest to them notice; J=2 side by side, SERVICE=binder, NAME=words of names
 	@$(BIN)/python -m tests.mutants $(if $(J),-j $(J)) $(addprefix --service ,$(SERVICE)) $(NAME)
 
-chaos: install ## every process killed N=100 times under load; FAULTS=100: as many faults of all kinds; REAL=1: on a real control plane; BROKERS=3: a cluster of them; OLDER=COMMIT: upgrades; SEED=1
-	@$(BIN)/python -m tests.chaos --kills $(or $(N),$(if $(FAULTS)$(OLDER),0,100)) --faults $(or $(FAULTS),0) --seed $(or $(SEED),1) $(if $(REAL),--real) --brokers $(or $(BROKERS),1) $(addprefix --older ,$(OLDER))
+chaos: install ## every process killed N=100 times under load; FAULTS=100: as many faults of all kinds; REAL=1: on a real control plane; BROKERS=3: a cluster of them; CLUSTER=20: such a cluster's brokers alone, each as often, all at once, wiped, rolled back; OLDER=COMMIT: upgrades; SEED=1
+	@$(BIN)/python -m tests.chaos --kills $(or $(N),$(if $(FAULTS)$(OLDER)$(CLUSTER),0,100)) --cluster $(or $(CLUSTER),0) --faults $(or $(FAULTS),0) --seed $(or $(SEED),1) $(if $(REAL),--real) --brokers $(or $(BROKERS),1) $(addprefix --older ,$(OLDER))
 
 bench: install ## speed and memory, with the limit beside each figure; REAL=1: beside kube-scheduler on a real API server
 	@$(BIN)/python -m tests.bench $(if $(REAL),real)

@@ -17,7 +17,7 @@ from hbox_cli.platform.assets import find_programs
 from hbox_cli.platform.brokers import BROKER
 
 from .campaign import campaign
-from .faults import Fault, kills, schedule
+from .faults import Fault, kills, of_a_cluster, schedule
 from .machine import Machine, machine
 from .versions import checkout, each_in_turn
 
@@ -26,6 +26,8 @@ AUDIT_EVERY = 8
 #: For so long a service of another version acts.
 OLDER_S = 10.0
 ROOMY_NODES, FULL_NODES = 150, 40
+#: Of a cluster.
+BROKERS = 3
 
 
 def main() -> int:
@@ -35,7 +37,14 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="on a real control plane: etcd and kube-apiserver are killed too")
     parser.add_argument("--standby", action="store_true", help="with a second process of four services")
     parser.add_argument("--older", metavar="COMMIT", default="", help="each service in turn is one of that commit for a while")
-    parser.add_argument("--brokers", type=int, default=1, choices=(1, 3), help="a cluster of so many")
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, BROKERS), help="a cluster of so many")
+    parser.add_argument(
+        "--cluster",
+        type=int,
+        default=0,
+        metavar="N",
+        help="three brokers, each killed N times, all at once N/4 times, one wiped, one rolled back",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of faults, their order and length, and of the load")
     parser.add_argument(
         "--hold", type=float, nargs=2, default=(5.0, 30.0), metavar="S", help="shortest and longest of those that last"
@@ -49,6 +58,8 @@ def main() -> int:
         "--slack", type=float, default=1.0, help="factor on the limits, for a machine that does other things too"
     )
     arguments = parser.parse_args()
+    if arguments.cluster:
+        arguments.brokers = BROKERS
     _be_able_to_mount()
     folder = Path(tempfile.mkdtemp(prefix="hbox-chaos-"))
     words = [*(["--api", "assets"] if arguments.real else []), *(["--standby"] if arguments.standby or arguments.older else [])]
@@ -67,7 +78,7 @@ def main() -> int:
                 seed=arguments.seed,
                 rate=arguments.rate,
                 slack=arguments.slack,
-                audit_every=AUDIT_EVERY if arguments.kills else 0,
+                audit_every=AUDIT_EVERY if arguments.kills or arguments.cluster else 0,
                 full=not arguments.roomy,
                 nodes=ROOMY_NODES if arguments.roomy else FULL_NODES,
             )
@@ -115,10 +126,13 @@ def _be_able_to_mount() -> None:
 def _faults(arguments: argparse.Namespace, on: Machine, platform: Up) -> Sequence[Fault]:
     only: str = arguments.only
     faults = [f for f in kills(arguments.kills, arguments.seed, platform.pids()) if only in f.name]
+    brokers = sorted(name for name in platform.pids() if name.startswith(BROKER))
+    if arguments.cluster:
+        of_brokers = of_a_cluster(arguments.cluster, arguments.seed, brokers, hold_s=tuple(arguments.hold))
+        faults += [f for f in of_brokers if only in f.name]
     if not arguments.faults:
         return faults
     count = arguments.faults * (50 if only else 1)
-    brokers = sorted(name for name in platform.pids() if name.startswith(BROKER))
     others = schedule(count, arguments.seed, on, hold_s=tuple(arguments.hold), emulated=not arguments.real, brokers=brokers)
     return [*faults, *[f for f in others if only in f.name][: arguments.faults]]
 

@@ -519,6 +519,20 @@ def kills(rounds: int, seed: int, names: Iterable[str]) -> list[Fault]:
     return faults
 
 
+def of_a_cluster(rounds: int, seed: int, brokers: Sequence[str], *, hold_s: tuple[float, float]) -> list[Fault]:
+    """What a cluster of brokers has to bear, in an order that stays the same: each killed so many times, all at once a quarter as often, and one each that
+    loses its disk and that gets an old one back. The latter two are not in one row, since the brokers that are whole then have to be more than those that
+    are not, and not first or last, so that what they did is lived with."""
+    rng = Random(seed)
+    faults = [kill(name, burst=BURST, after_s=rng.uniform(0.0, BURST_S)) for name in brokers for _ in range(rounds)]
+    faults += [kill(*brokers, burst=BURST, after_s=rng.uniform(0.0, BURST_S)) for _ in range(max(1, rounds // 4))]
+    rng.shuffle(faults)
+    third = len(faults) // 3
+    faults.insert(2 * third, roll_back(rng.choice(brokers), rng.uniform(*hold_s)))
+    faults.insert(third, wipe(rng.choice(brokers)))
+    return faults
+
+
 def schedule(
     count: int,
     seed: int,
