@@ -39,7 +39,7 @@ class Rules:
         """How the job could have its cards, all of one kind. None: it waits rightly."""
         runs = one.id in self.world.books.jobs
         for kind in self.world.kinds():
-            if self.may_use(one, kind) and (how := self._of_kind(one, kind, one.min_member, free_alone=runs)) is not None:
+            if self.may_use(one, kind) and (how := self._of_kind(one, kind, one.min_member, grows=runs)) is not None:
                 return f"{how} of {kind}"
         return None
 
@@ -57,17 +57,18 @@ class Rules:
     def owns(self, queue: QueueName, pool: str) -> bool:
         return is_exclusive(pool) and pool in self.pools(queue)
 
-    def _of_kind(self, one: Job, kind: Kind, need: int, *, free_alone: bool) -> str | None:
-        """free_alone: what a gang has beyond its minimum takes from nobody (Volcano: it does not starve)."""
+    def _of_kind(self, one: Job, kind: Kind, need: int, *, grows: bool) -> str | None:
+        """grows: it is one pod more of a gang that has its minimum, which takes by shares alone, and for which no other gang is broken."""
         if self._limited(one, kind, need):
             return None
         free = self.world.free(kind)
         if free >= need and (not self.mix.by_weight or self.entitled(one.queue, kind, need)):
             return f"{free} cards are free"
-        reaches = () if free_alone else (Owning(self, one, kind), Preempting(self, one, kind), Reclaiming(self, one, kind))
+        owning, by_shares = Owning(self, one, kind), Reclaiming(self, one, kind)
+        reaches = (owning, by_shares) if grows else (owning, Preempting(self, one, kind), by_shares)
         for reach in reaches:
             freed = free
-            for loss in self.losses(reach):
+            for loss in self.losses(reach, whole=not grows):
                 if freed < need and reach.loses(loss):
                     freed += sum(self.world.kind(claim) == kind for claim in loss)
             if freed >= need and reach.gone:
@@ -97,8 +98,8 @@ class Rules:
         name = next((name for name in kind.names if name in line), "")
         return bool(name) and self.world.used(queue, name) + need <= line[name]
 
-    def losses(self, reach: "Reach") -> list[list[Claim]]:
-        """What others could lose: members that a gang can spare one by one, and then the rest of it at once."""
+    def losses(self, reach: "Reach", *, whole: bool) -> list[list[Claim]]:
+        """What others could lose: members that a gang can spare one by one, and then, where it may go `whole`, the rest of it at once."""
         world, found = self.world, list[list[Claim]]()
         for held in world.books.jobs.values():
             claims = [world.books.live[id].claim for id in held.live]
@@ -108,7 +109,7 @@ class Rules:
             spare = max(0, len(claims) - least) if least > 1 else len(claims)
             claims.sort(key=lambda claim: world.kind(claim) != reach.kind)
             found += [[claim] for claim in claims[:spare] if world.kind(claim) == reach.kind]
-            if any(world.kind(claim) == reach.kind for claim in claims[spare:]):
+            if whole and any(world.kind(claim) == reach.kind for claim in claims[spare:]):
                 found.append(claims[spare:])
         return sorted(found, key=len)
 

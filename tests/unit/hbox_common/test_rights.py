@@ -29,6 +29,7 @@ from hbox_common.model.rights import (
     excess,
     headroom,
     judged,
+    keeps_minimum,
     lacking,
     may_lose,
     may_move,
@@ -302,3 +303,9 @@ def test_gangs_are_judged_by_what_they_can_spare_and_then_whole(
 ) -> None:
     found = units(victims, lambda victim: victim, lambda gang: Standing(*standing[gang]))
     assert ["".join(unit) for unit in found] == losses
+
+
+def test_for_surplus_a_gang_gives_surplus_alone() -> None:
+    """Single pods are no gang that could break."""
+    assert [keeps_minimum(Standing(holding=5, needs=3), leave) for leave in (1, 2, 3)] == [True, True, False]
+    assert keeps_minimum(Standing(holding=1, needs=1), 1)

@@ -229,3 +229,27 @@ def test_to_move_frees_nothing_of_a_queue(world: World) -> None:
         update={"placements": asks(world, 0).placements, "requests": asks(world, 0).requests}
     )
     world.commits(half_room)
+
+
+@pytest.mark.parametrize(("least", "said"), [(1, ""), (2, "for more of its pods no other gang is broken")])
+def test_for_more_than_its_minimum_a_job_breaks_no_other_gang(world: World, least: int, said: str) -> None:
+    """`want` runs with the one pod that it needs; b's gang of two is left with one, which is enough for it, or not."""
+    world.state.queues[QueueName("a")] = Queue(QueueName("a"), deserved={GPU: 2})
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: 0})
+    pods = [(f"p{i}", "a", [world.card(i)]) for i in range(2)]
+    world.commits(world.plan("gang", *pods, min_member=least, queue="b"))
+    world.commits(world.plan("first", ("old", "b", [world.card(0)]), job="want", queue="a"))
+    for pod, where in (("p0", "a"), ("p1", "a"), ("old", "b")):
+        world.outcome(pod, BindOutcome.BOUND, at=where)
+    [answer] = world.propose(asks(world, 0))
+    assert said in answer.message
+    assert answer.committed is (not said)
+
+
+def test_for_its_minimum_a_job_breaks_a_gang_as_before(world: World) -> None:
+    world.state.queues[QueueName("a")] = Queue(QueueName("a"), deserved={GPU: 2})
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: 0})
+    world.commits(world.plan("gang", *((f"p{i}", "a", [world.card(i)]) for i in range(2)), min_member=2, queue="b"))
+    for pod in ("p0", "p1"):
+        world.outcome(pod, BindOutcome.BOUND, at="a")
+    world.commits(asks(world, 0, 1))

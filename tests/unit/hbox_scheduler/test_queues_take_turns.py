@@ -296,3 +296,32 @@ def test_beyond_what_they_deserve_queues_are_served_by_weight() -> None:
             world.gang(f"{name}{place}", queue=name, age_s=100.0 - 10 * number)
     report = world.decide(policy(actions="allocate", arguments=", arguments: {reclaimAtParting: true}"))
     assert sorted(pod.partition("-")[0].rstrip("0123") for pod in bound(report)) == ["heavy", "heavy", "own", "own"]
+
+
+def test_a_gang_that_runs_takes_back_for_the_rest_of_its_pods_what_its_queue_deserves() -> None:
+    """It needs one pod and has it; three more wait, of which its queue deserves two. They take single pods, and what others have beyond their minimums."""
+    world = SmallWorld(1, cards=8, queues=(queue("mine", 3), queue("theirs", 0)))
+    world.gang("single", queue="theirs", on=[0], age_s=99)
+    world.gang("elastic", queue="theirs", pods=3, min_member=2, on=[0, 0, 0])
+    world.gang("whole", queue="theirs", pods=3, on=[0, 0, 0], age_s=99)
+    world.gang("m", queue="mine", pods=4, min_member=1, on=[0])
+    report = world.decide(CAPACITY)
+    assert evicted(report) == ["elastic-2", "single-0"]
+    assert nominated(report) == ["m-1", "m-2"]
+
+
+def test_for_more_than_its_minimum_no_other_gang_is_broken() -> None:
+    world = SmallWorld(1, cards=4, queues=(queue("mine", 4), queue("theirs", 0)))
+    world.gang("whole", queue="theirs", pods=3, on=[0, 0, 0])
+    world.gang("m", queue="mine", pods=4, min_member=1, on=[0])
+    assert evicted(world.decide(CAPACITY)) == []
+
+
+def test_who_starves_takes_before_those_that_want_more_than_their_minimum() -> None:
+    world = SmallWorld(1, cards=2, queues=(queue("grows", 2), queue("starves", 1), queue("theirs", 0)))
+    world.gang("t", queue="theirs", on=[0])
+    world.gang("g", queue="grows", pods=2, min_member=1, on=[0], age_s=999)
+    world.gang("s", queue="starves")
+    report = world.decide(CAPACITY)
+    assert evicted(report) == ["t-0"]
+    assert nominated(report) == ["s-0"]

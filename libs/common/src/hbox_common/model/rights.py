@@ -14,7 +14,8 @@ amount: KAI-Scheduler). Victims are judged one after the other, each one that ma
 Preempting (inside a queue) compares priorities alone.
 
 A loss is an amount, not a pod. A gang loses what it can spare one by one; where its minimum breaks it goes whole, and what is left of it is one loss
-(`units`): a gang across the line goes although its queue keeps less than the line then. What may be taken at all (non-preemptible pods) and what was taken
+(`units`): a gang across the line goes although its queue keeps less than the line then. A gang that has its minimum takes back for the rest of its pods too, as
+long as its queue has less than it deserves, but only what breaks no other (`keeps_minimum`). What may be taken at all (non-preemptible pods) and what was taken
 already stay with the caller; the module keeps no state beyond one `Reclaim`, and reads no clock.
 """
 
@@ -386,6 +387,12 @@ class Standing(NamedTuple):
 
     holding: int
     needs: int
+
+
+def keeps_minimum(gang: Standing, leave: int) -> bool:
+    """Whether so many members may leave a gang for what another one has beyond its minimum: that takes surplus, and breaks nobody. Of a single pod that needs
+    no other there is no minimum to break."""
+    return gang.needs <= 1 or gang.holding - leave >= gang.needs
 
 
 def units(victims: Sequence[V], gang_of: Callable[[V], G], standing: Callable[[G], Standing]) -> list[list[V]]:

@@ -51,6 +51,7 @@ from hbox_common.model.rights import (
     Named,
     Reclaim,
     Standing,
+    keeps_minimum,
     may_move,
     may_preempt,
     not_entitled,
@@ -233,6 +234,10 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord], now:
         preemptors[ours[0]] = None
         if claim.id not in state.evicting:
             reclaimed.append(claim)
+    if reclaimed and _has_its_minimum(state, plan):
+        for job, leave in Counter(claim.job for claim in reclaimed).items():
+            if not keeps_minimum(_standing(state, job), leave):
+                return _protected(f"{plan.name} has its minimum, and for more of its pods no other gang is broken")
     for unit in units(reclaimed, lambda claim: claim.job, lambda job: _standing(state, job)):
         _, theirs = tree.parting(plan.queue, unit[0].queue)
         if refusal := _may_reclaim(tree, reclaim, unit, asked, theirs):
@@ -270,6 +275,14 @@ def _reclaim(state: LedgerState) -> Reclaim[QueueName, str]:
 def _standing(state: LedgerState, job: JobId) -> Standing:
     live = [state.live[claim].claim for claim in state.jobs[job].live if claim not in state.evicting]
     return Standing(len(live), max(claim.min_member for claim in live))
+
+
+def _has_its_minimum(state: LedgerState, plan: Plan) -> bool:
+    """Whether all that the plan places is beyond what its job needs, by our own books."""
+    if (held := state.jobs.get(plan.job)) is None or not held.live:
+        return False
+    live = [state.live[claim].claim for claim in held.live if claim not in state.evicting]
+    return len(live) >= max(plan.min_member, *(claim.min_member for claim in live)) if live else False
 
 
 def _may_reclaim(

@@ -1,27 +1,35 @@
 """reclaim: a queue takes back from others what it deserves (reference volcano §3). Queues take turns, each serves its first gang.
 
+Gangs that starve come first, in all queues. Then those that run and have more pods waiting take, pod by pod, what their queue deserves: of single pods and of
+what others have beyond their own minimums, never so that another gang is broken (KAI-Scheduler's elastic jobs; reference peers §2.2).
+
 What is taken goes only together with the places that it makes: the search proves them on the state as it will be, and a gang gets all that it needs to
 run or nothing.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model.rights import reclaimable
+from hbox_common.model.rights import Standing, keeps_minimum, reclaimable
 
 from ..cluster.entities import Member
 from ..framework.pool import OFFLINE_QUEUE, Pool
-from ..framework.preemptors import PreemptionRequests, preemptors, waiting
+from ..framework.preemptors import PreemptionRequests, growing, preemptors, waiting
 from ..framework.turns import ServiceOrder
 
 if TYPE_CHECKING:
     from ..framework.session import Session
 
+#: Pods beyond its minimum for which one gang takes in one session; the others have their turn when these have their places.
+GROWS = 64
+
 
 def run(session: "Session") -> None:
-    turns = ServiceOrder(session, preemptors(session))
-    if turns.next_queue() is None:
+    starving, grown = list(preemptors(session)), list(growing(session))
+    if not starving and not grown:
         return
     pool = Pool(session)
     requests = PreemptionRequests(session, pool, reason="Reclaimed")
@@ -30,26 +38,44 @@ def run(session: "Session") -> None:
         dtype=np.bool_,
     )
     codes = {name: code for code, name in enumerate(pool.queues)}
-    while (queue := turns.next_queue()) is not None:
-        gang = turns.of(queue)
-        assert gang is not None
-        if session.overused(queue):
-            turns.drop(queue)
-            continue
 
-        def may(member: Member) -> bool:
-            return session.preemptive(session.queues[member.gang.queue], member)
+    def may(member: Member) -> bool:
+        return session.preemptive(session.queues[member.gang.queue], member)
 
-        members = sorted(waiting(gang), key=session.member_key)
-        eligible = gives[pool.queue] & (pool.queue != codes.get(queue.name, -1))
-        if session.pools:  # what is lent comes back whatever is said of the queue that has it
-            eligible = eligible | np.array([session.pools.lent(queue.name, member) for member in pool.members], dtype=np.bool_)
-        requests.serve(
-            gang,
-            members,
-            eligible=eligible,
-            legal=session.reclaimable,
-            may=may,
-            rightful=session.rightful,
-            giving=session.giving,
-        )
+    def spared(preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Of those who may go the ones whose gangs go on without them."""
+        legal = session.reclaimable(preemptor, candidates)
+        leave = Counter(member.gang for member in legal if not member.task.offline)
+        return [
+            member
+            for member in legal
+            if member.task.offline or keeps_minimum(Standing(member.gang.holding, member.gang.min_member), leave[member.gang])
+        ]
+
+    for gangs, surplus in ((starving, False), (grown, True)):
+        turns = ServiceOrder(session, gangs)
+        while (queue := turns.next_queue()) is not None:
+            gang = turns.of(queue)
+            assert gang is not None
+            if session.overused(queue):
+                turns.drop(queue)
+                continue
+            eligible = gives[pool.queue] & (pool.queue != codes.get(queue.name, -1))
+            if session.pools:  # what is lent comes back whatever is said of the queue that has it
+                eligible = eligible | np.array(
+                    [session.pools.lent(queue.name, member) for member in pool.members], dtype=np.bool_
+                )
+            members = sorted(waiting(gang), key=session.member_key)
+            for together in [[member] for member in members[:GROWS]] if surplus else [members]:
+                requests.serve(
+                    gang,
+                    together,
+                    eligible=eligible,
+                    legal=spared if surplus else session.reclaimable,
+                    may=may,
+                    rightful=session.rightful,
+                    giving=session.giving,
+                    surplus=surplus,
+                )
+                if together[0].row < 0:
+                    break

@@ -33,6 +33,15 @@ def preemptors(session: "Session", *, best_effort: bool = False) -> Iterator[Gan
             yield gang
 
 
+def growing(session: "Session") -> Iterator[Gang]:
+    """Admitted gangs that have what they need to run, while more of their pods wait. Those bound to a topology domain grow by what is free there alone."""
+    for gang in session.unplaced:
+        if gang.phase is GroupPhase.PENDING or gang.queue not in session.queues or gang.offline or bound_to_domain(gang):
+            continue
+        if session.ready(gang) and not session.starving(gang) and any(waiting(gang)) and not session.invalid(gang):
+            yield gang
+
+
 def bound_to_domain(gang: Gang) -> bool:
     wishes = [gang.topology, *(policy.topology for policy in gang.sub_gang_policies)]
     return any(wish is not None and wish.mode is TopologyMode.HARD for wish in wishes)
@@ -66,6 +75,7 @@ class PreemptionRequest:
     rightful: Callable[[Gang, Statement], bool] | None  #: whether it may, all in all
     giving: Giving | None
     gangs_last: bool = False  #: as in `Search`
+    surplus: bool = False  #: for pods beyond the gang's minimum, for which no other gang is broken
 
 
 class PreemptionRequests:
@@ -91,12 +101,13 @@ class PreemptionRequests:
         may: Callable[[Member], bool] | None = None,
         rightful: Callable[[Gang, Statement], bool] | None = None,
         giving: Giving | None = None,
+        surplus: bool = False,
     ) -> bool:
         """Places for a gang's members, in this order, as long as it starves; all that it needs to run, or nothing at all. Where nobody has to leave but
         those who do so for others already, the places are promised too, or the next gang would count on the same room. Returns whether anybody has to.
 
         eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand; rightful: whether the gang may
-        take all that a statement takes; giving: as in `Search`.
+        take all that a statement takes; giving: as in `Search`; surplus: the gang has what it needs, and these are more.
         """
         if may is not None:
             alike = {(id(member.task), member.preemptable): member for member in members}
@@ -105,7 +116,7 @@ class PreemptionRequests:
         key = self._key(gang, members)
         if not members or key in self._failed or not (eligible & self._pool.in_place).any():
             return False
-        request = PreemptionRequest(gang, members, legal, may, rightful, giving)
+        request = PreemptionRequest(gang, members, legal, may, rightful, giving, surplus=surplus)
         search, enough = self._search(request, eligible)
         if not enough and search.broke:  # a gang that crosses its queue's line may go last, and nobody after it
             search.discard()
@@ -161,10 +172,11 @@ class PreemptionRequests:
             resolve=self._resolve,
             within=within,
             gangs_last=request.gangs_last,
+            breaking=not request.surplus,
         )
         left, all_served = len(request.members), True
         for member in request.members:
-            if not session.starving(gang):
+            if not request.surplus and not session.starving(gang):
                 break
             left -= 1
             served = (request.may is None or request.may(member)) and search.serve(member)
