@@ -75,7 +75,7 @@ class PreemptionRequest:
     rightful: Callable[[Gang, Statement], bool] | None  #: whether it may, all in all
     giving: Giving | None
     gangs_last: bool = False  #: as in `Search`
-    surplus: bool = False  #: for pods beyond the gang's minimum, for which no other gang is broken
+    surplus: bool = False  #: for pods beyond the gang's minimum
 
 
 class PreemptionRequests:
@@ -172,7 +172,6 @@ class PreemptionRequests:
             resolve=self._resolve,
             within=within,
             gangs_last=request.gangs_last,
-            breaking=not request.surplus,
         )
         left, all_served = len(request.members), True
         for member in request.members:

@@ -101,16 +101,14 @@ class Search:
         resolve: bool = True,
         within: Bools | None = None,
         gangs_last: bool = False,
-        breaking: bool = True,
     ) -> None:
         """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. giving: of which queues anybody may be taken, where that
         is known. moves: whoever leaves has to get another place,
         and no more than so many may have to; None = they need not. resolve: also have members leave that a filter objects to, not only for room.
-        within: `[N]`, nodes that may be used; None = all. gangs_last: no gang is broken for a member while others can be taken one by one;
-        without `breaking` none at all."""
+        within: `[N]`, nodes that may be used; None = all. gangs_last: no gang is broken for a member while others can be taken one by one."""
         self._session = session
         self._gangs_last = gangs_last
-        self._breaks = breaking  #: whether gangs may be broken now
+        self._breaks = True  #: whether gangs may be broken now
         self.broke = False  #: whether any was, be it in vain
         self.statement = statement
         self._gang = gang
