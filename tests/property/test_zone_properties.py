@@ -58,7 +58,7 @@ def manifest(asked: list[tuple[int, int]]) -> dict[str, Any]:
 @given(
     policy=st.sampled_from(["restricted", "single-numa-node"]),
     scope=st.sampled_from(["container", "pod"]),
-    box=st.sampled_from(["h100", "snc", "b300"]),
+    box=st.sampled_from(["h100", "snc", "b300", "mi250x"]),
     seed=st.integers(0, 2**32),
 )
 def test_nobody_who_is_placed_is_refused(policy: str, scope: str, box: str, seed: int) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from hbox_cli.platform.crds import HYPER_NODE
 from hbox_common.bus import Bus, EmbeddedServer
-from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen
+from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen, NodeNumaChanged
 from hbox_common.kube import HYPERNODES, apply, wait_established
-from hbox_common.model import HyperNode, NodeName
+from hbox_common.model import HyperNode, NodeName, NodeNuma, NodeNvml, NvmlCard
 from hbox_sandbox.fabric import FabricPlan, UfmServer, ibnetdiscover_text
 from hbox_topology.adapters.fabricsfile import fabrics_of
 from hbox_topology.adapters.measured import MeasuredFabric
@@ -134,6 +134,27 @@ async def test_nodes_that_come_later_join_their_unit(bus: Bus, settings: Any, ku
         await until(lambda: sizes(fabric) == WHOLE | {"leaf-p1u02": 3})
         await kube.node("n7")
         await until(lambda: sizes(fabric) == WHOLE)
+
+
+async def test_where_no_label_says_the_nvlink_domain_nvml_does(bus: Bus, nats: EmbeddedServer, settings: Any) -> None:
+    def nvlink(heard: Any) -> list[tuple[str, ...]]:
+        return [one.nodes for one in heard[-1].hypernodes if one.tier_name == "nvlink"] if heard else []
+
+    def said(node: str, *cliques: str) -> NodeNumaChanged:
+        cards = tuple(NvmlCard(number, clique=clique) for number, clique in enumerate(cliques))
+        return NodeNumaChanged(numa=NodeNuma(NodeName(node), 1.0, nvml=NodeNvml("550", cards)))
+
+    async with (
+        Bus.connect(nats.url, name="node-agent", instance="node-agent-0") as agent,
+        listening(bus, FabricChanged) as fabric,
+        running(run, settings),
+    ):
+        await until(lambda: sizes(fabric) == WHOLE)
+        for node, cliques in (("n0", ("c.1", "c.1")), ("n1", ("c.1",)), ("n2", ("c.1", "c.2")), ("n3", ("c.2", ""))):
+            await agent.publish(said(node, *cliques), node)
+        await until(lambda: nvlink(fabric) == [("n0", "n1")])
+        await agent.publish(said("n0"), "n0")
+        await until(lambda: nvlink(fabric) == [("n1",)])
 
 
 async def test_a_stop_that_comes_together_with_news_of_nodes_is_heard(bus: Bus, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import wall_s
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged, NodeStateChanged, NodeZonesChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
-from hbox_common.model import NodeDevices, NodeName, NodeState, NodeZones
+from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeState, NodeZones
 from hbox_common.runtime import Condition, Health, connected
 
 from . import metrics
@@ -25,6 +25,7 @@ from .adapters.poolsfile import pools_file
 from .adapters.publisher import Publisher
 from .adapters.usage import Usages
 from .adapters.zoneobjects import ZoneObjects
+from .core.fabric.domains import CLIQUE
 from .core.images import ImageTable
 from .core.inventory import Inventory
 from .core.pools import PoolRule
@@ -65,6 +66,7 @@ class TopologyCollector:
         self._image_publisher = ImagePublisher(bus, self._images)
         self._publisher = Publisher(bus)
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._cliques: dict[NodeName, str] = {}  #: NVLink domains, as NVML says them on nodes
         self._fabrics_file = (
             None if settings.fabrics_file is None else fabrics_file(settings.fabrics_file, settings.allowed_fabric_hosts)
         )
@@ -138,6 +140,7 @@ class TopologyCollector:
         for delivery in deliveries:
             if isinstance(delivery.event, NodeNumaChanged):
                 self._say_zones(self._zones.numa(delivery.event.numa))
+                self._hear_clique(delivery.event.numa)
                 continue
             assert isinstance(delivery.event, NodeDevicesChanged)
             said = delivery.event.devices
@@ -213,14 +216,27 @@ class TopologyCollector:
             metrics.QUIET.inc()
 
     def _label(self, state: NodeState) -> None:
-        """The fabric is made of names and labels alone."""
+        """The fabric is made of names and labels alone. Where no label says the NVLink domain of a node, NVML does."""
+        clique = self._cliques.get(state.name, "")
+        labels = {CLIQUE: clique, **state.labels} if clique else state.labels
         if state.gone:
             self._labels.pop(state.name, None)
-        elif self._labels.get(state.name) == state.labels:
+        elif self._labels.get(state.name) == labels:
             return
         else:
-            self._labels[state.name] = state.labels
+            self._labels[state.name] = labels
         self._fabric.touch()
+
+    def _hear_clique(self, numa: NodeNuma) -> None:
+        clique = numa.nvml.clique if numa.nvml is not None and not numa.gone else ""
+        if clique == self._cliques.get(numa.node, ""):
+            return
+        if clique:
+            self._cliques[numa.node] = clique
+        else:
+            self._cliques.pop(numa.node, None)
+        if (state := self.inventory.get(numa.node)) is not None:
+            self._label(state)
 
     async def _watch_health(self) -> None:
         on_kube, on_bus, on_synced = (self._health.condition(name) for name in CONDITIONS)

@@ -45,3 +45,9 @@ class NodeNvml:
     driver: str = ""
     cards: tuple[NvmlCard, ...] = ()  #: of the last whole answer
     problem: str = ""  #: why there is no newer one; "": there is
+
+    @property
+    def clique(self) -> str:
+        """The NVLink domain of the node: the one that all of its cards are in; "" where there is none."""
+        found = {card.clique for card in self.cards if not card.lost}
+        return found.pop() if len(found) == 1 else ""

@@ -2,8 +2,9 @@
 
     {"policy": "restricted", "scope": "container", "cpuManager": "static", "box": "nps4"}
 
-Boxes (zones, and where the cards are): `h100` and `a100` 2 zones of 4 cards, `b300` 4 zones of 2, `nps4` 8 zones with cards on 3, 3, 1, 1, 7, 7, 5, 5 and none
-on the others, `snc` 4 zones of 3, 1, 3 and 1. `reserved`: CPUs of zone 0 that containers never have.
+Boxes (zones, and where the cards are): `a100`, `a800`, `h100`, `h200`, `h800`, `l20` and `mi300x` 2 zones of 4 cards, `mi250x` and `b300` 4 zones of 2,
+`nps4` 8 zones with cards on 3, 3, 1, 1, 7, 7, 5, 5 and none on the others, `snc` 4 zones of 3, 1, 3 and 1. `reserved`: CPUs of zone 0 that containers
+never have.
 
 The rules are Go's own, walked as they stand there (pkg/kubelet/cm/topologymanager): every combination of hints, compared pair by pair. They are written apart
 from `hbox_common.model.numa`, which schedulers go by, so that each can prove the other wrong. What comes of several zones is divided in a way that is not
@@ -33,9 +34,10 @@ NUMA = "sandbox.hbox.io/numa"
 CPU = "cpu"
 
 #: By box, the zone of each card of eight; and how many zones there are.
+_TWO_SOCKETS = (2, (0, 0, 0, 0, 1, 1, 1, 1))
 BOXES: Mapping[str, tuple[int, tuple[int, ...]]] = {
-    "h100": (2, (0, 0, 0, 0, 1, 1, 1, 1)),
-    "a100": (2, (0, 0, 0, 0, 1, 1, 1, 1)),
+    **dict.fromkeys(("a100", "a800", "h100", "h200", "h800", "l20", "mi300x"), _TWO_SOCKETS),
+    "mi250x": (4, (3, 3, 1, 1, 0, 0, 2, 2)),  # one socket with NPS4, as Frontier's user guide has it
     "b300": (4, (0, 0, 1, 1, 2, 2, 3, 3)),
     "nps4": (8, (3, 3, 1, 1, 7, 7, 5, 5)),
     "snc": (4, (0, 0, 0, 1, 2, 2, 2, 3)),

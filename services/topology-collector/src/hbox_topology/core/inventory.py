@@ -36,6 +36,11 @@ class Inventory:
     def __len__(self) -> int:
         return sum(not state.gone for state in self._published.values())
 
+    def get(self, name: str) -> NodeState | None:
+        """As said last; None where there is no such node."""
+        known = self._published.get(name)
+        return None if known is None or known.gone else known
+
     def states(self) -> Iterator[NodeState]:
         """The last state of every node that is there."""
         return (state for state in self._published.values() if not state.gone)
