@@ -32,8 +32,11 @@ class Finding:
 
 
 @click.command("check")
-@click.argument("what", required=False, type=click.Choice(["node"]))
-@click.argument("node", required=False)
+@click.argument("what", required=False, type=click.Choice(["node", "pod"]))
+@click.argument("node", metavar="[NODE|FILE]", required=False)
+@click.option(
+    "--catalogue", type=click.Path(path_type=Path, dir_okay=False), help="With pod: a settled catalogue of standard sizes."
+)
 @click.option(
     "--topo",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -59,6 +62,7 @@ def command(
     *,
     what: str | None,
     node: str | None,
+    catalogue: Path | None,
     topo: Path | None,
     pre: bool,
     kubeconfig: Path | None,
@@ -74,12 +78,22 @@ def command(
     \b
     hbox check
     hbox check node node-0001          how its kubelet is set up, and the machine made
+    hbox check pod job.yaml            what the admission endpoint would write into its pods, and what HBox refuses (- for standard input)
     hbox check --pre --kubeconfig ~/.kube/config
     hbox check --pre --kubeconfig ~/.kube/config --nats-url nats://nats:4222 --nats-seed admin.nk
 
     Exit status 0 where all is well, else 6. With --pre 0 where nothing is a fault (warnings may be), 1 where something is, 6 where the API server does not
-    answer.
+    answer. With pod 1 where HBox would refuse one.
     """
+    if what == "pod":
+        if node is None:
+            raise click.UsageError("which file? - is standard input")
+        from ..checkpod import check_pod  # noqa: PLC0415
+
+        check_pod(ctx, node, catalogue)
+        return
+    if catalogue is not None:
+        raise click.UsageError("--catalogue goes with pod")
     if what is not None:
         if node is None:
             raise click.UsageError("which node? `hbox nodes` lists them")

@@ -11,6 +11,7 @@ from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.events import NodeStateChanged
 from hbox_common.model import Card, NodeAllocation, NodeName
 from hbox_common.model.devices.sizes import DEFAULT, Choice, Size, as_content, can_take, choose, parse_sizes
+from hbox_common.model.devices.sizes import settle as settled_as
 from hbox_common.model.devices.sizing import applied
 from hbox_common.yamltext import contents_of, read_file
 
@@ -45,15 +46,21 @@ _CATALOGUE = click.option(
 @click.group("sizes", invoke_without_command=True)
 @_CATALOGUE
 @click.option("--default", "default", is_flag=True, help="Print HBox's own catalogue, to begin one with.")
+@click.option(
+    "--settle",
+    is_flag=True,
+    help="Print the catalogue with what each size becomes on this cluster, for the admission endpoint.",
+)
 @command_options
 @click.pass_context
-def command(click_context: click.Context, ctx: Context, catalogue: Path | None, default: bool) -> None:
+def command(click_context: click.Context, ctx: Context, catalogue: Path | None, default: bool, settle: bool) -> None:
     """Standard sizes, such as 24GB-inference: what each of them becomes on this cluster, and how many fit now.
 
     \b
     hbox sizes
     hbox sizes --default > sizes.yaml
     hbox sizes --catalogue sizes.yaml
+    hbox sizes --settle > settled.yaml
     hbox sizes apply job.yaml | kubectl apply -f -
     """
     if click_context.invoked_subcommand is not None:
@@ -63,6 +70,11 @@ def command(click_context: click.Context, ctx: Context, catalogue: Path | None, 
         put(*_yaml(as_content(DEFAULT)).splitlines())
         return
     inventory = run(lambda: _inventory(ctx))
+    if settle:
+        cards = [card for own, _ in inventory for card in own]
+        settled = [settled_as(size, choice) if (choice := choose(size, cards)) else size for size in sizes]
+        put(*_yaml(as_content(settled)).splitlines())
+        return
     ctx.output.rows("Size", [_item(size, inventory) for size in sizes], COLUMNS)
 
 

@@ -20,22 +20,22 @@ def applied(document: Any, sizes: Mapping[str, Size], resolve: Resolve) -> tuple
     """
     changed = deepcopy(document)
     said: list[str] = []
-    for template in _templates(changed):
+    for template in pod_templates(changed):
         said += resolve_pod(template, sizes, resolve)
     return changed, said
 
 
-def _templates(node: Any) -> Iterator[dict[str, Any]]:
+def pod_templates(node: Any) -> Iterator[dict[str, Any]]:
     """Pods, and templates of pods: whatever has a `spec` with `containers`."""
     if isinstance(node, dict):
         spec = node.get("spec")
         if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
             yield node
         for value in node.values():
-            yield from _templates(value)
+            yield from pod_templates(value)
     elif isinstance(node, list):
         for value in node:
-            yield from _templates(value)
+            yield from pod_templates(value)
 
 
 def resolve_pod(pod: dict[str, Any], sizes: Mapping[str, Size], resolve: Resolve) -> list[str]:
