@@ -525,7 +525,7 @@ def test_the_charts_own_certificate_is_for_the_service_and_its_authority_is_told
     for key, content in data.items():
         (tmp_path / key).write_bytes(content)
     certificate = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
-    assert certificate.expires_at > time.time() + 9 * 365 * 86_400
+    assert certificate.validity.ends > time.time() + 9 * 365 * 86_400
     name = f"hbox-admission.{NAMESPACE}.svc"
     checked = [str(OPENSSL), "verify", "-CAfile", "ca.crt", "-verify_hostname", name, "tls.crt"]
     assert subprocess.run(checked, cwd=tmp_path, capture_output=True, timeout=30, check=False).returncode == 0

@@ -179,6 +179,15 @@ ALERTS: Mapping[str, Case] = {
     "HBoxMessagesLost": Case(
         {'hbox_bus_gaps_total{stream="HBOX_JOBS"}': "0 0 0 1x60"}, {'hbox_bus_gaps_total{stream="HBOX_JOBS"}': "1x60"}
     ),
+    "HBoxAdmissionPassedBy": Case(
+        {'apiserver_admission_webhook_fail_open_count{name="pods.admission.hbox.io",type="admit"}': "0+1x60"},
+        {'apiserver_admission_webhook_fail_open_count{name="pods.admission.hbox.io",type="admit"}': "7x60"},
+        quiet_too={'apiserver_admission_webhook_fail_open_count{name="vgpu.hami.io",type="admit"}': "0+1x60"},
+    ),
+    "HBoxAdmissionFileRefused": Case(
+        {'hbox_admission_files_unreadable{file="certificate"}': "1x60"},
+        {'hbox_admission_files_unreadable{file="certificate"}': "1 1 0x60"},
+    ),
     "HBoxCordonsHeldBack": Case({"hbox_health_cordons_held_back": "4x60"}, {"hbox_health_cordons_held_back": "4 0x60"}),
     "HBoxEvictionBreakerOpen": Case(
         {"hbox_binder_eviction_breaker_open": "1x60"}, {"hbox_binder_eviction_breaker_open": "0x60"}

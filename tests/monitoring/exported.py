@@ -11,12 +11,15 @@ from typing import Any
 
 import yaml
 
-from hbox_cli.services import SERVICES
+from hbox_cli.services import ALONE, SERVICES
 from hbox_common.telemetry.metrics import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "helm" / "hbox" / "files" / "monitoring"
 RULES: Mapping[str, Any] = yaml.safe_load((MONITORING / "rules.yaml").read_text())
+
+#: Of kube-apiserver, as `tests/real/test_real_admission_webhook.py` finds them there.
+KUBERNETES = frozenset({"apiserver_admission_webhook_fail_open_count"})
 
 _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
 #: Words of PromQL that stand where a metric could.
@@ -28,7 +31,7 @@ def exported() -> frozenset[str]:
     """Names of the series of all services, as their registry has them when their modules are loaded."""
     importlib.import_module("hbox_common.bus.metrics")
     importlib.import_module("hbox_common.runtime")
-    for module in SERVICES.values():
+    for module in (*SERVICES.values(), *ALONE.values()):
         importlib.import_module(f"{module}.metrics")
     return frozenset(family.name + suffix for family in REGISTRY.collect() for suffix in _SUFFIXES.get(family.type, ("",))) | {
         "up"

@@ -13,7 +13,7 @@ import yaml
 from hbox_cli.__main__ import cli
 
 from .cases import ALERTS, RECORDS, Series
-from .exported import MONITORING, ROOT, RULES, exported, metrics_of, recorded
+from .exported import KUBERNETES, MONITORING, ROOT, RULES, exported, metrics_of, recorded
 from .promtool import promtool
 
 ALL = [rule for group in RULES["groups"] for rule in group["rules"]]
@@ -35,7 +35,7 @@ def test_the_metrics_of_an_expression_are_found(expression: str, names: set[str]
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: str(rule.get("alert") or rule["record"]))
 def test_every_metric_of_a_rule_is_one_that_somebody_exports(rule: dict[str, Any]) -> None:
     assert metrics_of(rule["expr"])
-    assert metrics_of(rule["expr"]) <= exported() | recorded()
+    assert metrics_of(rule["expr"]) <= exported() | recorded() | KUBERNETES
 
 
 def test_a_rule_over_a_metric_that_nobody_exports_is_noticed() -> None:

@@ -29,6 +29,7 @@ from .. import hamis_webhook
 from ..certificates import NONE, OPENSSL, make_certificates
 from ..chart.rendered import NAMESPACE, of
 from ..e2e.platform_world import Up, up
+from ..monitoring.exported import KUBERNETES
 from ..nasty_objects import KINDS
 from ..waiting import until
 
@@ -309,3 +310,6 @@ async def test_without_the_endpoint_pods_are_made_as_they_are_and_told_what_they
     assert "nvidia.com/gpumem given without nvidia.com/gpu" in message
     assert "add nvidia.com/gpu: 1" in message
     await removed(admin, "plain", "told")
+    text = (await admin.request("GET", "/metrics")).body.decode()
+    let_by = [line for line in text.splitlines() if line.startswith(tuple(f"{name}{{" for name in KUBERNETES))]
+    assert any('name="pods.admission.hbox.io"' in line and not line.endswith(" 0") for line in let_by), "what the alert counts"

@@ -200,7 +200,7 @@ async def test_a_renewed_certificate_is_taken_and_a_wrong_one_is_not(
 ) -> None:
     certificate: Certificate = server.certificate  # type: ignore[attr-defined]
     old, new = trusting(certificates, "old"), trusting(certificates, "new")
-    ends = certificate.expires_at
+    ends = certificate.validity.ends
     assert time.time() + 86_400 < ends < time.time() + 3 * 86_400
     put(certificates, "new", secret, key="old")
     assert not certificate.look()
@@ -278,7 +278,9 @@ async def test_the_service_answers_renews_and_ends(secret: Path, certificates: P
                 async with session.get(f"http://127.0.0.1:{found['health_port']}/metrics") as answer:
                     text = await answer.text()
             assert 'hbox_admission_reviews_total{outcome="mutated"}' in text
-            assert re.search(r"hbox_admission_certificate_expires_timestamp_seconds 1\.\d+e\+09", text)
+            assert re.search(
+                r'hbox_certificate_expiration_timestamp_seconds{certificate="admission",server=""} 1\.\d+e\+09', text
+            )
             process.send_signal(signal.SIGTERM)
             assert (await post(port, trusting(certificates, "new"), asked(pod())))[0] == 200, "it answers on for linger_s"
             assert await asyncio.to_thread(process.wait, 20) == 0

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from hbox_common.bus.metrics import CERTIFICATE_BEGAN, CERTIFICATE_ENDS
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import scheduler_names
 from hbox_common.model.devices.sizes import Size, parse_sizes
@@ -21,6 +22,9 @@ from .core import Rules
 from .settings import AdmissionSettings
 
 log = logging.getLogger(__name__)
+
+#: By metrics, beside the broker's and its clients'.
+CERTIFICATE = "admission"
 
 
 async def run(settings: AdmissionSettings, health: Health) -> None:
@@ -70,7 +74,8 @@ class Admission:
         self._rules = self._ruled()
 
     def _tell_of_certificate(self) -> None:
-        metrics.EXPIRES.set(self._certificate.expires_at)
+        CERTIFICATE_ENDS.labels(CERTIFICATE, "").set(self._certificate.validity.ends)
+        CERTIFICATE_BEGAN.labels(CERTIFICATE, "").set(self._certificate.validity.begins)
         metrics.UNREADABLE.labels("certificate").set(bool(self._certificate.problem))
 
 

@@ -34,7 +34,7 @@ REPLICA_BEHIND = gauge(
 )
 CERTIFICATE_ENDS = gauge(
     "certificate_expiration_timestamp_seconds",
-    "When a certificate ends: the service's own (client), the last of the authorities' that it trusts (ca), or what a broker shows",
+    "When a certificate ends: the service's own (client; admission), the last of the authorities' that it trusts (ca), or what a broker shows",
     ["certificate", "server"],
 )
 CERTIFICATE_BEGAN = gauge(

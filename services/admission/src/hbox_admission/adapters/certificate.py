@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.x509 import in_pem
+from hbox_common.x509 import Validity, in_pem
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Certificate:
         self._certificate, self._key = certificate, key
         self.problem = ""
         self._seen = self._read()
-        self._now, self.expires_at = self._load(self._seen)
+        self._now, self.validity = self._load(self._seen)
         self.context = self._now
         self.context.sni_callback = self._choose
 
@@ -56,14 +56,14 @@ class Certificate:
             if seen == self._seen:
                 self.problem = ""
                 return False
-            self._now, self.expires_at = self._load(seen)
+            self._now, self.validity = self._load(seen)
         except InvalidRequest as e:
             if str(e) != self.problem:
-                log.error("%s; the former certificate stays in use until %s", e, _day(self.expires_at))
+                log.error("%s; the former certificate stays in use until %s", e, _day(self.validity.ends))
             self.problem = str(e)
             return False
         self._seen, self.problem = seen, ""
-        log.info("a new certificate is in use, until %s", _day(self.expires_at))
+        log.info("a new certificate is in use, until %s", _day(self.validity.ends))
         return True
 
     def _read(self) -> tuple[bytes, bytes]:
@@ -74,11 +74,11 @@ class Certificate:
                 f"{e.filename} cannot be read: {e.strerror}", hint="mount the Secret with tls.crt and tls.key"
             ) from e
 
-    def _load(self, read: tuple[bytes, bytes]) -> tuple[ssl.SSLContext, float]:
+    def _load(self, read: tuple[bytes, bytes]) -> tuple[ssl.SSLContext, Validity]:
         context = _server_context()
         try:
             context.load_cert_chain(self._certificate, self._key)
-            expires_at = in_pem(read[0].decode("ascii", errors="replace"))[0].ends
+            found = in_pem(read[0].decode("ascii", errors="replace"))[0]  # its own comes first
         except (OSError, InvalidRequest) as e:  # an SSLError is an OSError
             raise InvalidRequest(
                 f"{self._certificate} and {self._key.name} are no certificate and its key: {e}",
@@ -86,7 +86,7 @@ class Certificate:
             ) from e
         if self._read() != read:
             raise InvalidRequest(f"{self._certificate} changes while it is read")
-        return context, expires_at
+        return context, found
 
 
 def _server_context() -> ssl.SSLContext:
