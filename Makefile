@@ -73,8 +73,8 @@ otel: ## Prometheus and an OpenTelemetry collector, from Go modules: some 15 min
 test-real: install kube-assets ## the conformance suite and the platform on a real control plane, REAL_WORKERS=4 (2 a core) side by side
 	$(call side_by_side,$(REAL_WORKERS),-m real tests/conformance tests/real)
 
-test-deploy: install ## the image and the chart, on nodes that run pods: HBOX_DEPLOY_KUBECONFIG, HBOX_DEPLOY_LOAD, HBOX_DEPLOY_BASE (tests/deploy/conftest.py)
-	@$(BIN)/python -m pytest -m deploy tests/deploy
+test-deploy: install ## the image, the chart and compose.yaml on a node of our own (root on Debian; built in 20 minutes, once), or on HBOX_DEPLOY_KUBECONFIG
+	@$(if $(HBOX_DEPLOY_KUBECONFIG),,PYTHON=$(PYTHON) $(BIN)/python -m tests.deploy.machine --) $(BIN)/python -m pytest -m deploy tests/deploy
 
 check: install ## format, lint, types, import contracts, generated documents, tables of planted faults
 	@$(BIN)/ruff format --check $(SOURCES)

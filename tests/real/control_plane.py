@@ -20,11 +20,11 @@ STOP_S = 20.0
 
 @contextmanager
 def control_plane(
-    folder: Path, programs: Sequence[str] = PROGRAMS, more: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    folder: Path, programs: Sequence[str] = PROGRAMS, more: Mapping[str, Mapping[str, str | None]] = MappingProxyType({})
 ) -> Iterator[ControlPlane]:
     """Ready, in `folder`; stopped at the end of the block. The administrator's kubeconfig is `.kubeconfig`.
 
-    `more`: flags by program, in place of those that it has else.
+    `more`: flags by program, in place of those that it has else; None: without that flag.
     """
     plane = ControlPlane.prepare(folder / "kube", folder / "kubeconfig")
     with ExitStack() as stack:
@@ -46,11 +46,14 @@ async def _ready(plane: ControlPlane, api_server: subprocess.Popen[bytes]) -> No
 
 
 @contextmanager
-def _running(plane: ControlPlane, name: str, more: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def _running(plane: ControlPlane, name: str, more: Mapping[str, str | None]) -> Iterator[subprocess.Popen[bytes]]:
     us = os.getpid()
     with (plane.folder.parent / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [*plane.argv(name), *(f"--{flag}={value}" for flag, value in more.items())],
+            [
+                *(word for word in plane.argv(name) if word.partition("=")[0].removeprefix("--") not in more),
+                *(f"--{flag}={value}" for flag, value in more.items() if value is not None),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
