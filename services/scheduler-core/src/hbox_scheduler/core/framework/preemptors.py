@@ -36,7 +36,7 @@ def preemptors(session: "Session", *, best_effort: bool = False) -> Iterator[Gan
 def growing(session: "Session") -> Iterator[Gang]:
     """Admitted gangs that have what they need to run, while more of their pods wait. Those bound to a topology domain grow by what is free there alone."""
     for gang in session.unplaced:
-        if gang.phase is GroupPhase.PENDING or gang.queue not in session.queues or gang.offline or bound_to_domain(gang):
+        if not gang.holding or gang.queue not in session.queues or gang.offline or bound_to_domain(gang):
             continue
         if session.ready(gang) and not session.starving(gang) and any(waiting(gang)) and not session.invalid(gang):
             yield gang
