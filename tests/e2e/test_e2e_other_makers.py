@@ -101,7 +101,10 @@ async def running(platform: Up, client: KubeClient, name: str) -> dict[str, Any]
         ("pair", {"kunlunxin.com/xpu": "2"}, "0:100:98304,1:100:98304", ("BAIDU_COM_DEVICE_IDX", "0,1")),
         ("gib", {"aliyun.com/gpu-mem": "4"}, "0:0:4096", ("scheduler.framework.gpushare.allocation", '{"0":{"0":4}}')),
         ("core", {"aws.amazon.com/neuroncore": "1"}, "0:50:0:1:1", ("AWS_NEURON_IDS", "0")),
-        ("slices", {"enflame.com/drs-gcu": "3"}, "0:50:20480:3g.20gb:3", ("enflame.com/gcu-request-size", "3")),
+        (
+            "slices", {"enflame.com/drs-gcu": "3"}, "0:50:20480:3g.20gb:3",
+            ("assigned-containers", '{"main":{"allocated":false,"request":3,"profileID":"1","profileName":"3g.20gb"}}'),
+        ),
         (
             "share", {"metax-tech.com/sgpu": "1", "metax-tech.com/vcore": "40", "metax-tech.com/vmemory": "8"}, "0:40:8192:best-effort:1",
             ("metax-tech.com/gpu-devices-allocated", '[[{"uuid":"M-0","compute":40,"vRam":8192}]]'),

@@ -186,7 +186,7 @@ def test_a_view_kept_change_by_change_equals_one_read_whole(
                 for resource in ("cpu", "memory", "pods", "nvidia.com/gpu"):
                     assert left[ours.resource(resource), a] == right[theirs.resource(resource), b], (array, resource)
             elif array == "card_model":
-                names = [dict(zip(c.model_codes.values(), c.model_codes, strict=True)) for c in (ours, theirs)]
+                names = [c.model_names for c in (ours, theirs)]
                 assert [names[0][c] for c in left[a]] == [names[1][c] for c in right[b]]
             else:
                 assert np.array_equal(left[a], right[b]), array
@@ -375,7 +375,6 @@ def test_the_fgd_score_is_the_fall_of_the_expected_fragment(
 
 def node_fragment(columns: Columns, row: int, mix: dict[Shape, float]) -> float:
     cpu = int(columns.allocatable[columns.resource("cpu"), row] - columns.used[columns.resource("cpu"), row])
-    names = {code: name for name, code in columns.model_codes.items()}
     return fragment_by_definition(
-        cpu, free_percent(columns, np.array([row]))[0].tolist(), names[int(columns.card_model[row, 0])], mix
+        cpu, free_percent(columns, np.array([row]))[0].tolist(), columns.model_names[int(columns.card_model[row, 0])], mix
     )

@@ -32,6 +32,7 @@ from hbox_common.model import (
     cards_in,
     is_model,
     model_of,
+    model_resource,
 )
 from hbox_common.model.devices import NodeReport
 from hbox_common.model.devices.cardvendor import CardVendor
@@ -51,6 +52,7 @@ from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.quotas.models import within_limits
 from hbox_scheduler.core.simulate import Simulation, job
+from hbox_scheduler.core.simulate.simulation import node as simulated_node
 from hbox_topology.core.facts import NodeFacts
 from hbox_topology.core.node import read_node
 
@@ -227,6 +229,21 @@ def test_models_of_two_vendors_do_not_mix() -> None:
     counted = cards_by_model(red, (CardSlice(0, 100, 65_536), CardSlice(1, 100, 65_536)))
     assert (counted, is_model(B7), model_of(B7)) == ({B7: 2}, True, "B7-Turbo")
     assert cards_in({GPU: 3, f"{GPU}.T4": 2, B7: 4}) == 7
+
+
+def test_cards_of_one_name_by_two_makers_are_limited_each_by_its_own_resource(
+    simulation: Callable[..., Simulation],
+) -> None:
+    """Whichever maker's node is known first."""
+    one_name = model_resource(GPU, "B7-Turbo")
+    world = simulation(Queue(QueueName("default"), capability={one_name: 1, B7: 2}))
+    world.put_nodes([simulated_node("green", cards=4, model="B7 Turbo")])
+    green, red = job("green", cards=1), wants("red", 2)
+    second, third = job("second", cards=1), wants("third", 1)
+    world.submit([green, red, second, third])
+    world.run()
+    assert {name: where for name, (where, _) in slices(world).items()} == {"green-0": "green", "red-0": "red"}
+    assert {second.id, third.id} <= world.verdicts.keys()
 
 
 def test_models_of_one_vendor_do_not_stand_for_cards_of_another() -> None:

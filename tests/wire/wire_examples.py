@@ -227,7 +227,7 @@ _node = NodeState(
     cards=(
         Card(
             0, "GPU-1", "H100", 81920, 10, 1, False, "NVIDIA",
-            CardTraits("mig", 132, 1, True, "fixed-share", (Profile("1g.10gb", 9728, 14, ((0, 1), (1, 1))),), (0, 240)),
+            CardTraits("mig", 132, 1, True, "fixed-share", (Profile("1g.10gb", 9728, 14, ((0, 1), (1, 1))),), (0, 240), 3),
         ),
     ),
     device_facts={"metax-tech.com/gpu.topology.losses": "{}"}, cordoned_by="hbox", cordon_reason="broken", gone=True, registered=("NVIDIA",),

@@ -1,11 +1,13 @@
 """Makers whose cards go together by links, and those that divide cards into fixed sizes (reference hami §2.2 to §2.8)."""
 
+import json
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import Card, CardRequest, CardSlice, cards_held
+from hbox_common.model import VENDORS, Card, CardRequest, CardSlice, cards_held
 from hbox_common.model.devices import Ask, CardAllocation, DeviceLabel, NodeReport, PodDevices
 from hbox_common.model.devices.ascend import CHIPS, MODE, SOFT, SOFT_NODE, Chip
 from hbox_common.model.devices.kunlun import FOURS, PAIRS, choose_linked
@@ -257,6 +259,44 @@ def test_slices_of_a_gcu_are_what_others_left() -> None:
     assert not admits(card, CardAllocation(), CardSlice(0, 50, 20_000, "3g.20gb", 3))
     assert not admits(card, CardAllocation(), CardSlice(0, 10, 1000, "2g.10gb"))
     assert not admits(card, used_by(three, three)[0], CardSlice(0, 17, 6144, "1g.6gb"))
+
+
+def test_the_plugin_reads_which_instance_each_container_is_to_have() -> None:
+    """By HAMi v2.10's names and forms; the device file has a number of its own."""
+    devices = [{"index": "0", "minor": "4", "capacity": 6}]
+    profiles = {"1g.6gb": "0", "3g.20gb.large": "1"}
+    cards = registered("Enflame", json.dumps({"devices": devices, "profiles": profiles}))
+    layout = ((), (CardSlice(0, 100, 20_480, "3g.20gb.large", 3),), (CardSlice(0, 34, 6144, "1g.6gb"),))
+    named = [replace(card, kind="Enflame") for card in cards]
+    assert VENDORS.by_name(layout[1], named, ["Enflame"])
+    assert not VENDORS.by_name(layout[1], named, [])
+    notes = VENDORS.annotate(layout, named, ["Enflame"], node="n", now=2.0, containers=("prepare", "work", "aside"))
+    assert notes["assigned-containers"] == (
+        '{"aside":{"allocated":false,"request":1,"profileID":"0","profileName":"1g.6gb"},'
+        '"work":{"allocated":false,"request":3,"profileID":"1","profileName":"3g.20gb.large"}}'
+    )
+    own = {name.removeprefix("enflame.com/gcu-"): text for name, text in notes.items() if name.startswith("enflame.com/")}
+    assert own == {
+        "assigned": "false", "assigned-time": "2000000000", "assigned-id": "0", "assigned-index": "0", "assigned-minor": "4",
+        "request-size": "3",
+    }  # fmt: skip
+
+
+def test_what_hamis_webhook_writes_on_pods_is_written_with_the_binding() -> None:
+    cards = {
+        i: replace(card, kind="Mthreads")
+        for i, card in enumerate(
+            registered("Mthreads", amounts={"mthreads.com/sgpu-core": 32, "mthreads.com/sgpu-memory": 192})
+        )
+    }
+    whole = kind("Mthreads").annotate(((CardSlice(0, 100, 49_152), CardSlice(1, 100, 49_152)),), cards, node="n")
+    assert (whole["mthreads.com/gpu-index"], whole["mthreads.com/request-gpu-num"]) == ("0,1", "2")
+    one = kind("Mthreads").annotate(((CardSlice(0, 100, 49_152),),), cards, node="n")
+    assert "mthreads.com/request-gpu-num" not in one
+    sgpu = {0: Card(0, "M-0", "C500", 65_536, 16, kind="Metax-SGPU")}
+    for part, policy in (("best-effort", "best-effort"), ("offline/fixed-share", "fixed-share"), ("online", None), ("", None)):
+        notes = kind("Metax-SGPU").annotate(((CardSlice(0, 40, 8192, part),),), sgpu, node="n")
+        assert notes.get("metax-tech.com/sgpu-qos-policy") == policy
 
 
 # Ascend.

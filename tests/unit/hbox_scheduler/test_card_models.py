@@ -107,7 +107,7 @@ def test_scarcity_counts_those_who_name_a_model_and_those_whom_no_other_is_large
     columns = Columns()
     for number, (model, mib) in enumerate((A100, T4, T4, T4)):
         columns.put_node(node(f"n{number}", cards=4, model=model, card_mib=mib))
-    a100, t4 = columns.model_codes[A100[0]], columns.model_codes[T4[0]]
+    a100, t4 = columns.model_names.index(A100[0]), columns.model_names.index(T4[0])
     nobody = scarcity(columns, {CardRequest(1): 100.0})
     assert not nobody.any()
     evenly = scarcity(columns, {CardRequest(1, models=(A100[0],)): 4.0, CardRequest(1): 12.0})

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from math import ceil
 
-from hbox_common.errors import InvalidRequest, NotFound, Unavailable
+from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.events import Bind, BindOutcome, Evict
 from hbox_common.kube import BindOutcome as Bound
 from hbox_common.kube import (
@@ -101,8 +101,17 @@ async def _bind(
 ) -> Answer:
     if not cards.knows(decision):
         return Answer(Finding.NOT_YET, f"of node {decision.node} not all cards of the pod are known yet")
+    containers: tuple[str, ...] = ()
+    if cards.reads_names(decision):
+        try:
+            pod = await read_pod(client, namespace=decision.namespace, name=decision.pod)
+        except NotFound as e:
+            return Answer(Finding.GONE, str(e))
+        except HBoxError as e:
+            return Answer(Finding.UNCLEAR, str(e))
+        containers = tuple(container.name for container in (*pod.spec.init_containers, *pod.spec.containers))
     try:
-        allocation = cards.allocation(decision, now)
+        allocation = cards.allocation(decision, now, containers)
     except InvalidRequest as e:
         return Answer(Finding.REFUSED, e.message)
     taking = Taking.HELD
@@ -113,8 +122,8 @@ async def _bind(
             if found.finding is Finding.BOUND:
                 labels.owe(decision, allocation.labels, sent=False)
             return found
-        namespace, pod, uid = decision.namespace, decision.pod, decision.pod_uid
-        took = await locks.take(decision.node, allocation.locks, namespace=namespace, pod=pod, uid=uid)
+        namespace, name, uid = decision.namespace, decision.pod, decision.pod_uid
+        took = await locks.take(decision.node, allocation.locks, namespace=namespace, pod=name, uid=uid)
         taking = took.taking
         if taking is Taking.LOCKED:
             return Answer(Finding.LOCKED, took.message, holder=took.holder)

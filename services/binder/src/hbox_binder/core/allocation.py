@@ -1,6 +1,6 @@
 """What a binding tells the device plugin of its node, by what is known of the node's cards."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
@@ -56,13 +56,21 @@ class NodeCards:
             return False
         return bool(VENDORS.node_locks(bind.slices, node.cards, node.registered))
 
-    def allocation(self, bind: Bind, now: float) -> Allocation:
-        """Of a bind whose cards are known. Raises InvalidRequest for a layout that is none, or that names a card which `slices` does not."""
+    def reads_names(self, bind: Bind) -> bool:
+        """Whether a device plugin of its node reads what the pod has by names of its containers."""
+        node = self._nodes.get(bind.node)
+        return node is not None and bool(node.registered) and VENDORS.by_name(bind.slices, node.cards, node.registered)
+
+    def allocation(self, bind: Bind, now: float, containers: Sequence[str] = ()) -> Allocation:
+        """Of a bind whose cards are known. `containers`: the names of the pod's, init containers first, where `reads_names`. Raises InvalidRequest for a layout
+        that is none, or that names a card which `slices` does not."""
         node = self._nodes.get(bind.node)
         if not bind.slices or node is None or not node.registered:
             return _NOTHING
         layout, init = _layout(bind)
-        annotations = VENDORS.annotate(layout, node.cards, node.registered, node=bind.node, now=now, init=init)
+        annotations = VENDORS.annotate(
+            layout, node.cards, node.registered, node=bind.node, now=now, init=init, containers=containers
+        )
         if not annotations:
             return _NOTHING
         locks = VENDORS.node_locks(bind.slices, node.cards, node.registered)

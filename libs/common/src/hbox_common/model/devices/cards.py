@@ -40,6 +40,7 @@ class CardTraits:
     links: tuple[
         int, ...
     ] = ()  #: how well it is linked to each card of its kind on the node, in the order of their indices; higher is better
+    minor: int = -1  #: of its device file, where that is another number than its plugin's index
 
 
 _PLAIN = CardTraits()

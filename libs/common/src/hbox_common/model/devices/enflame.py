@@ -26,9 +26,11 @@ from .vendor import NodeReport, Quantity, whole_number
 
 DRS = "drs"
 _MAX_PROFILES = 64
-_PROFILE = re.compile(r"(\d{1,4})g\.(\d{1,4})gb")
+#: As HAMi reads them: what comes behind a second dot is a name.
+_PROFILE = re.compile(r"(\d{1,4})g?\.(\d{1,4})(?:gb)?(?:\..*)?")
 _CAPACITY = "enflame.com/gcu-drs-capacity"
 _COUNT, _SHARED = "enflame.com/gcu-count", "enflame.com/shared-gcu"
+_ASSIGNED = "assigned-containers"
 _USE_UUID, _NOUSE_UUID = "enflame.com/use-gpuuuid", "enflame.com/nouse-gpuuuid"
 _NO_WISHES: Mapping[str, str] = {}
 
@@ -156,7 +158,7 @@ class SharedGcu(HamiVendor):
         return f"{card.uuid},{self.kind},{memory},{cores}"
 
     def annotate(self, layout: Layout, cards: Mapping[int, Card], *, node: str = "", now: float = 0.0) -> dict[str, str]:
-        """For the plugin: the first container's cards. HAMi writes `assigned-containers` too, by names of containers, which a layout does not have."""
+        """For the plugin: the first container's cards."""
         notes = HamiVendor.annotate(self, layout, cards, node=node, now=now)
         first = next((one for one in layout if one), ())
         if not first:
@@ -170,10 +172,21 @@ class SharedGcu(HamiVendor):
         if cards[first[0].index].says.mode == DRS:
             notes |= {
                 "enflame.com/gcu-assigned-index": index,
-                "enflame.com/gcu-assigned-minor": index,
+                "enflame.com/gcu-assigned-minor": str(minor) if (minor := cards[first[0].index].says.minor) >= 0 else index,
                 "enflame.com/gcu-request-size": str(_slices(first[0].part)),
             }
         return notes
+
+    def by_container(self, layout: Layout, cards: Mapping[int, Card], containers: Sequence[str]) -> dict[str, str]:
+        """Which instance the plugin is to make for each container (HAMi `enflame/device.go`, `assignedContainerInfo`)."""
+        assigned: dict[str, dict[str, object]] = {}
+        for name, one in zip(containers, layout, strict=False):
+            if not one or cards[one[0].index].says.mode != DRS:
+                continue
+            profile = next((p for p in cards[one[0].index].says.profiles if p.name == one[0].part), None)
+            said = {"profileID": profile.id, "profileName": profile.name} if profile is not None else {}
+            assigned[name] = {"allocated": False, "request": _slices(one[0].part)} | {k: v for k, v in said.items() if v}
+        return {_ASSIGNED: json.dumps(dict(sorted(assigned.items())), separators=(",", ":"))} if assigned else {}
 
 
 def _divided(node: str, text: str) -> tuple[Card, ...]:
@@ -199,7 +212,8 @@ def _divided(node: str, text: str) -> tuple[Card, ...]:
         index, capacity = _number(device.get("index"), position), _number(device.get("capacity"), 0)
         if not 0 < capacity <= 10_000:
             raise InvalidRequest(f"card {position}: capacity {device.get('capacity')!r} is no number of slices"[:200])
-        traits = CardTraits(mode=DRS, profiles=profiles)
+        minor = _number(str(device.get("minor", "")).strip(), index)
+        traits = CardTraits(mode=DRS, profiles=profiles, minor=minor if minor != index else -1)
         cards.append(Card(index, f"{node}-enflame-drs-{index}", "", most, capacity, numa=0, traits=traits))
     if len({card.index for card in cards}) != len(cards):
         raise InvalidRequest("two cards have the same index")
@@ -266,6 +280,7 @@ SHARED_GCU = SharedGcu(
     use_uuid=_USE_UUID,
     nouse_uuid=_NOUSE_UUID,
     wishes=(_USE_UUID, _NOUSE_UUID),
+    names_containers=True,
     allocated_annotation="hami.io/enflame-vgpu-devices-allocated",
     always_fits=True,
 )

@@ -179,6 +179,11 @@ class MetaxSgpu(HamiVendor):
         for one in layout:
             said = [{"uuid": cards[s.index].uuid, "compute": s.cores, "vRam": s.memory_mib} for s in one]
             own.append([{name: value for name, value in each.items() if value} for each in said])
+        policy = next(
+            (p for one in layout for s in one for part in parts_of(s.part) if (p := part.rpartition("/")[2]) in POLICIES), ""
+        )
+        if policy:
+            notes[QOS] = policy  # HAMi's webhook writes what a pod has that names none
         return notes | {
             "metax-tech.com/gpu-devices-allocated": json.dumps(own, separators=(",", ":")),
             "metax-tech.com/predicate-time": str(int(now * 1e9)),

@@ -79,6 +79,8 @@ class Mthreads(SummedVendor):
     def annotate(self, layout: Layout, cards: Mapping[int, Card], *, node: str = "", now: float = 0.0) -> dict[str, str]:
         notes = CountedVendor.annotate(self, layout, cards, node=node, now=now)
         own = next((one for one in layout if one), ())
+        if len(own) > 1:
+            notes["mthreads.com/request-gpu-num"] = str(len(own))  # as HAMi's webhook says it of the pod
         return notes | {
             "mthreads.com/gpu-index": ",".join(cards[s.index].uuid.rpartition("-")[2] for s in own),
             "mthreads.com/predicate-node": node,

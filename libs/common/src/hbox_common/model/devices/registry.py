@@ -78,6 +78,7 @@ class Vendors:
         #: annotations of nodes by which device plugins lock one (`handshake`)
         self.locks = frozenset(vendor.node_lock for vendor in vendors) - {""}
         self._kinds = {vendor.kind: vendor for vendor in vendors}
+        self._by_name = frozenset(vendor.kind for vendor in vendors if vendor.names_containers)
         self.unsupported = tuple(name for vendor in vendors for name in vendor.unsupported)
         self.model_prefixes = tuple(f"{name}." for name in self.cards)
         self.no_models = frozenset(self.model_prefixes).union(self.parts, *(vendor.no_models for vendor in vendors))
@@ -174,11 +175,19 @@ class Vendors:
         return tuple(vendor.kind for vendor in self._vendors if vendor.registered(node))
 
     def annotate(
-        self, layout: Layout, cards: Sequence[Card], registered: Collection[str], *, node: str, now: float, init: int = 0
+        self,
+        layout: Layout,
+        cards: Sequence[Card],
+        registered: Collection[str],
+        *,
+        node: str,
+        now: float,
+        init: int = 0,
+        containers: Sequence[str] = (),
     ) -> dict[str, str]:
         """What device plugins read on a pod that is bound to `node` with these cards of it (`handshake`); nothing where none of its cards is of a kind
-        `registered`. `now`: seconds since the epoch; `init`: how many of the containers are init containers. Raises KeyError for a card that the node does
-        not have."""
+        `registered`. `now`: seconds since the epoch; `init`: how many of the containers are init containers; `containers`: their names, where some vendor's
+        plugin reads these (`by_name`). Raises KeyError for a card that the node does not have."""
         by_index = {card.index: card for card in cards}
         notes: dict[str, str] = {}
         for kind in dict.fromkeys(by_index[s.index].kind for one in layout for s in one):
@@ -186,12 +195,21 @@ class Vendors:
                 vendor = self._kinds[kind]
                 own = tuple(tuple(s for s in one if by_index[s.index].kind == kind) for one in layout)
                 written = vendor.annotate(own[init:] if vendor.without_init else own, by_index, node=node, now=now)
+                if written and vendor.names_containers:
+                    written |= vendor.by_container(own, by_index, containers)
                 notes |= written | vendor.assignment(node, now) if written else written
         return notes
 
     def device_id(self, card: Card, taken: CardSlice) -> str:
         """What of a card is given to a pod, as its device plugin calls it."""
         return self._kinds[card.kind].device_id(card, taken) if card.kind in self._kinds else card.uuid
+
+    def by_name(self, slices: Sequence[CardSlice], cards: Sequence[Card], registered: Collection[str]) -> bool:
+        """Whether a device plugin reads something of these slices by names of containers."""
+        if not self._by_name:
+            return False
+        named = {card.index for card in cards if card.kind in self._by_name and card.kind in registered}
+        return bool(named) and any(s.index in named for s in slices)
 
     def node_locks(self, slices: Sequence[CardSlice], cards: Sequence[Card], registered: Collection[str]) -> tuple[str, ...]:
         """The locks of the node that a pod with these slices takes for its device plugins, sorted. Raises KeyError as `annotate` does."""

@@ -90,6 +90,7 @@ class Vendor(ABC):
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
     to_allocate_annotation: str = ""  #: of a pod: what its device plugin is still to hand over (`handshake`)
+    names_containers: bool = False  #: whether its device plugin reads something by names of containers (`by_container`)
     without_init: bool = False  #: whether its device plugin counts containers without init containers
     usual: Mapping[str, str] = field(default_factory=dict)  #: wishes that say what is so without them
     runtime_class: str = ""  #: of pods that ask for these cards and name none (`runtimeClassName` of device-config.yaml)
@@ -181,6 +182,15 @@ class Vendor(ABC):
         """What the device plugin of this kind reads on a pod: annotations, written in the call that binds it. `layout`: what each container has of this kind,
         init containers first, empty for one that has nothing; `cards`: those of the node, by index; `now`: seconds since the epoch, for plugins that read a
         time of their own. Pure: what is true of all kinds (node, time, phase) is `handshake.assignment`."""
+        return {}
+
+    def by_container(
+        self,
+        layout: Layout,  # noqa: ARG002  a vendor that says nothing by names
+        cards: Mapping[int, Card],  # noqa: ARG002
+        containers: Sequence[str],  # noqa: ARG002
+    ) -> dict[str, str]:
+        """Of `names_containers`: what the device plugin reads besides (`annotate`), by the names of the layout's containers, in its order."""
         return {}
 
     def device_id(self, card: Card, taken: CardSlice) -> str:  # noqa: ARG002  a vendor whose devices are its cards

@@ -86,7 +86,8 @@ class Columns:
         self._resource: dict[str, int] = {}
         self._unoffered = 0  #: of them, those that no node had when they were first named
         self.renamed = False  #: a node has a resource that may be booked and asked for under the column of those that nobody has: to be resolved anew
-        self._model: dict[str, int] = {"": 0}
+        self._model: dict[tuple[str, str], int] = {}  #: by (name, resource of the vendor): makers may have cards of one name
+        self._model_names = [""]
         self._model_resources = [""]  #: by code: the resource under which queues count the model's cards
 
         self.alive: Bools = np.zeros(_ROWS, dtype=np.bool_)
@@ -165,16 +166,19 @@ class Columns:
         return tuple((self.resource(name), units) for name, units in requests.items() if units > 0 and not is_host_port(name))
 
     def model(self, name: str, cards: str) -> int:
-        """The code of a model. `cards`: the resource of its vendor."""
-        code = self._model.setdefault(name, len(self._model))
-        if code == len(self._model_resources):
+        """The code of a vendor's model. `cards`: the resource that counts the vendor's cards."""
+        if not name:
+            return 0
+        code = self._model.setdefault((name, cards), len(self._model_names))
+        if code == len(self._model_names):
+            self._model_names.append(name)
             self._model_resources.append(model_resource(cards, name))
         return code
 
     @property
-    def model_codes(self) -> Mapping[str, int]:
-        """Card models by code; 0 is no model."""
-        return self._model
+    def model_names(self) -> Sequence[str]:
+        """Card models by code; 0 is no model. Models of two vendors may have one name."""
+        return self._model_names
 
     @property
     def model_resources(self) -> Sequence[str]:
@@ -185,7 +189,8 @@ class Columns:
         """By model code, whether one of `names` is a part of the model's name, whatever the case: as in HAMi (reference hami §2.1)."""
         wanted = [name.lower() for name in names]
         return np.array(
-            [code > 0 and any(name in model.lower() for name in wanted) for model, code in self._model.items()], dtype=np.bool_
+            [code > 0 and any(name in model.lower() for name in wanted) for code, model in enumerate(self._model_names)],
+            dtype=np.bool_,
         )
 
     def models_counted(self, resources: Sequence[str]) -> Bools:

@@ -78,7 +78,7 @@ class Worth:
 
     def _figures(self, columns: Columns) -> Floats:
         """`[2, M]`: compute and link, in units of an H100's; NaN = not known."""
-        found = [figures_of(name, self.given) for name in columns.model_codes]
+        found = [figures_of(name, self.given) for name in columns.model_names]
         return np.array([[one.compute_tflops / _COMPUTE for one in found], [one.link_gb_s / _LINK for one in found]])
 
     def _tiers(self, columns: Columns) -> Floats:
@@ -86,7 +86,7 @@ class Worth:
             next(
                 (rank for rank, names in enumerate(self.tiers, 1) if any(named(model, name) for name in names)), len(self.tiers)
             )
-            for model in columns.model_codes
+            for model in columns.model_names
         ]
         return np.array(ranks, dtype=np.float64) / len(self.tiers)
 
@@ -135,7 +135,7 @@ def scarcity(columns: Columns, asked: Mapping[CardRequest, float]) -> Floats:
 
 def _models(columns: Columns) -> tuple[Floats, Ints]:
     """`[M]` each: cards that are there, and the largest memory of one in MiB."""
-    codes = 1 + max(columns.model_codes.values())
+    codes = len(columns.model_names)
     here = (columns.card_index[: columns.size] >= 0) & columns.alive[: columns.size, None]
     model, memory = columns.card_model[: columns.size][here], columns.card_memory[: columns.size][here]
     largest = np.zeros(codes, dtype=np.int64)

@@ -85,7 +85,7 @@ class Models:
         there = (columns.card_index >= 0) & columns.alive[:, None]
         if pool is not None:
             there = there & columns.in_pool(pool, slice(0, len(columns.alive)))[:, None]
-        by_code = np.bincount(columns.card_model[there], minlength=len(columns.model_codes)).tolist()
+        by_code = np.bincount(columns.card_model[there], minlength=len(columns.model_names)).tolist()
         found = dict.fromkeys(self.names, 0)
         for code, name in enumerate(columns.model_resources):
             if name:

@@ -43,7 +43,7 @@ def fragmentation(columns: Columns, tasks: Iterable[tuple[Task, int]]) -> Fragme
     free = free_percent(columns, rows)
     if not free.size:
         return Fragmentation(0, 0.0, 0.0, {})
-    table = Fragments(mix, model_codes=columns.model_codes)
+    table = Fragments(mix, models=columns.model_names)
     cpu = columns.resource("cpu")
     free_cpu = np.maximum(columns.allocatable[cpu, rows] - columns.used[cpu, rows], 0)
     idle = free.sum(axis=1)

@@ -46,7 +46,7 @@ class _Scarcity:
 
     def of(self, columns: Columns) -> Floats:
         """`[M]`"""
-        known = self.demand.version, len(columns.model_codes)
+        known = self.demand.version, len(columns.model_names)
         if self._known != known:
             self._known, self._found = known, scarcity(columns, self.demand.cards)
         return self._found
@@ -167,7 +167,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
 
     def _slow_models(self, columns: Columns) -> Bools:
         """`[M]`"""
-        if len(self._slow) != len(columns.model_codes):
+        if len(self._slow) != len(columns.model_names):
             self._slow = self._worth.slow(columns, self._link_least)
         return self._slow
 
@@ -209,7 +209,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
 
 def steered(columns: Columns, task: Task) -> bool:
     """Whether it matters to a task which model it gets, and nobody has said which."""
-    return task.cards is not None and len(columns.model_codes) > 2 and len(task.cards.models) != 1 and not task.preferred
+    return task.cards is not None and len(columns.model_names) > 2 and len(task.cards.models) != 1 and not task.preferred
 
 
 def usable(columns: Columns, rows: Rows, request: CardRequest) -> Bools:
@@ -256,7 +256,7 @@ def _present(columns: Columns) -> Bools:
 def _idle(cluster: Columns) -> Ints:
     """`[M]`: healthy cards that nobody is on."""
     free = _present(cluster) & cluster.card_ok[: cluster.size] & (cluster.card_pods[: cluster.size] == 0)
-    codes = 1 + max(cluster.model_codes.values())
+    codes = len(cluster.model_names)
     return np.bincount(cluster.card_model[: cluster.size][free], minlength=codes)
 
 

@@ -48,13 +48,13 @@ _SMALL_MASK = (1 << _SMALL_BITS) - 1
 
 
 class Fragments:
-    """F for one mix: popularity by shape (any positive weights), tabulated."""
+    """F for one mix: popularity by shape (any positive weights), tabulated. `models`: names by code; several codes may have one."""
 
-    def __init__(self, mix: Mapping[Shape, float], *, model_codes: Mapping[str, int]) -> None:
+    def __init__(self, mix: Mapping[Shape, float], *, models: Sequence[str]) -> None:
         total = sum(mix.values()) or 1.0
         asking = {shape: weight / total for shape, weight in mix.items() if shape.cards > 0}
         groups = sorted({(s.cards, s.percent) for s in asking})
-        codes = 1 + max(model_codes.values(), default=0)
+        codes = max(len(models), 1)
         self._percents: Ints = np.array(sorted({percent for _, percent in groups}), dtype=np.int64)
         self._cards: Ints = np.array([cards for cards, _ in groups], dtype=np.int64)
         self._percent_of: Ints = np.searchsorted(self._percents, [percent for _, percent in groups]).astype(np.int64)
@@ -65,7 +65,7 @@ class Fragments:
         at_step: Floats = np.zeros((codes, len(self._cpu_steps) + 1, len(groups)), dtype=np.float64)
         for shape, p in asking.items():
             step = int(np.searchsorted(self._cpu_steps, shape.cpu_milli)) + 1
-            allowed = [model_codes[name] for name in set(shape.models) if name in model_codes] if shape.models else slice(None)
+            allowed = [code for code, name in enumerate(models) if name in shape.models] if shape.models else slice(None)
             at_step[allowed, step, groups.index((shape.cards, shape.percent))] += p
         self._popularity: Floats = np.cumsum(at_step, axis=1)
 
@@ -98,7 +98,7 @@ def expected_fragment(
     shapes included.
     """
     codes = {name: code for code, name in enumerate(dict.fromkeys([*models, *(m for shape in mix for m in shape.models)]))}
-    fragments = Fragments(mix, model_codes=codes)
+    fragments = Fragments(mix, models=list(codes))
     cpu, free = np.asarray(free_cpu_milli, dtype=np.int64), np.asarray(free_percent, dtype=np.int64)
     model = np.array([codes[name] for name in models], dtype=np.int64)
     return fragments.expected(free.sum(axis=1), *fragments.tally(free), fragments.weights(cpu, model))
@@ -134,7 +134,7 @@ class Fgd:
     def __init__(self, mix: Mix) -> None:
         self.mix = mix
         self._tabled: tuple[int, int] | None = None
-        self._fragments = Fragments({}, model_codes={})
+        self._fragments = Fragments({}, models=())
         # Of the nodes as they are, as of `_known`: every task asks for the same.
         self._losses: Floats = np.zeros(0)
         self._cpu: Ints = np.zeros(0, dtype=np.int64)
@@ -201,9 +201,9 @@ class Fgd:
 
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
         """Of nodes as they are: loss, free cpu, free percents and model."""
-        codes = columns.model_codes
-        if self._tabled != (self.mix.version, len(codes)):
-            self._tabled = (self.mix.version, len(codes))
+        models = len(columns.model_names)
+        if self._tabled != (self.mix.version, models):
+            self._tabled = (self.mix.version, models)
             self._tabulate(columns, self.mix.popularity)
             self._known = None
         model = columns.card_model[rows, 0]
@@ -237,7 +237,7 @@ class Fgd:
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         """The mix, or the models of the cluster's cards, are not what they were."""
-        self._fragments = Fragments(mix, model_codes=columns.model_codes)
+        self._fragments = Fragments(mix, models=columns.model_names)
 
 
 #: Memory of the card by which requests in MiB count as a percentage in the mix: half of today's cards have less, half more.

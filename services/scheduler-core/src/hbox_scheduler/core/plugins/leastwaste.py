@@ -64,12 +64,12 @@ class LeastWaste(Fgd):
         self._feeding = np.concatenate(([0.0], np.cumsum(share * self._inverse)))
 
     def _tabulate_models(self, columns: Columns, asked: Mapping[Shape, float]) -> None:
-        codes = columns.model_codes
+        names = columns.model_names
         present = columns.card_index[: columns.size] >= 0
-        cards = np.bincount(columns.card_model[: columns.size][present], minlength=1 + max(codes.values())).astype(np.float64)
+        cards = np.bincount(columns.card_model[: columns.size][present], minlength=len(names)).astype(np.float64)
         bound: Floats = np.zeros(len(cards))
         for shape, amount in asked.items():
-            allowed = [codes[name] for name in set(shape.models) if name in codes]
+            allowed = [code for code, name in enumerate(names) if name in shape.models]
             if allowed and (there := cards[allowed].sum()) > 0:
                 bound[allowed] += amount / there
         everywhere = sum(asked.values()) / max(cards.sum(), 1.0)

@@ -77,12 +77,11 @@ def _fragment(columns: Columns, mix: Mapping[Shape, float]) -> float:
     """F of all nodes, in cards."""
     cpu = columns.resource(CPU)
     rows = slice(0, columns.size)
-    models = {code: name for name, code in columns.model_codes.items()}
     return float(
         expected_fragment(
             free_cpu_milli=columns.allocatable[cpu, rows] - columns.used[cpu, rows],
             free_percent=free_percent(columns, rows),
-            models=[models[code] for code in columns.card_model[rows, 0].tolist()],
+            models=[columns.model_names[code] for code in columns.card_model[rows, 0].tolist()],
             mix=mix,
         ).sum()
     )
