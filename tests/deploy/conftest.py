@@ -23,7 +23,7 @@ STAND_IN = "hbox-test-postgres:17"
 
 
 #: After them kubelets remember devices for a while.
-LAST = ("test_device_plugins_on_nodes", "test_node_agent_on_nodes")
+LAST = ("test_device_plugins_on_nodes", "test_kills_on_nodes", "test_node_agent_on_nodes")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -174,7 +174,7 @@ def folder(name: str, path: str, kind: str = "Directory") -> tuple[dict[str, Any
 
 
 def on_node(
-    node: str, command: list[str], env: dict[str, str], *folders: tuple[dict[str, Any], dict[str, Any]]
+    node: str, command: list[str], env: dict[str, str], *folders: tuple[dict[str, Any], dict[str, Any]], image: str = IMAGE
 ) -> list[dict[str, Any]]:
     """A plugin's pod, as root, with the rights that HAMi's has."""
     about = {"name": PLUGIN, "namespace": NAMESPACE}
@@ -185,7 +185,7 @@ def on_node(
     ]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"test-{PLUGIN}"}
     container = {
-        "name": "plugin", "image": IMAGE, "command": command, "securityContext": {"runAsUser": 0},
+        "name": "plugin", "image": image, "command": command, "securityContext": {"runAsUser": 0},
         "env": [{"name": key, "value": value} for key, value in env.items()],
         "volumeMounts": [mount for _, mount in folders],
     }  # fmt: skip
@@ -286,7 +286,7 @@ nvidia:
 """
 
 
-def hamis_own(world: World, mode: str, *, prefers: bool) -> None:
+def hamis_own(world: World, mode: str, *, prefers: bool, image: str = IMAGE) -> None:
     told = {"nodeconfig": [{"name": world.node, "operatingmode": mode, "enablegetpreferredallocation": prefers}]}
     files = {"config.json": json.dumps(told), "device-config.yaml": DEVICE_CONFIG}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hami", "namespace": NAMESPACE}, "data": files}
@@ -304,7 +304,7 @@ def hamis_own(world: World, mode: str, *, prefers: bool) -> None:
         folder("lock", "/tmp/vgpulock", "DirectoryOrCreate"),
         mounted,
     )
-    world.ready_with(config, *on_node(world.node, ["sh", "-c", start], env, *folders), slots=40)
+    world.ready_with(config, *on_node(world.node, ["sh", "-c", start], env, *folders, image=image), slots=40)
 
 
 @hami
@@ -324,39 +324,43 @@ def test_hamis_own_plugin_makes_the_instances_that_were_chosen(installed: World)
         installed.all_agree(name)
 
 
-@pytest.mark.skipif(
+volcano = pytest.mark.skipif(
     not VOLCANO,
     reason="HBOX_VOLCANO_PLUGIN is not set: a folder on the nodes with Volcano's device-plugin and a libnvidia-ml.so.1",
 )
-def test_volcanos_plugin_hands_pods_of_one_second_their_own_cards(installed: World) -> None:
-    """It tells pods apart by seconds and numbers of cards alone. One card: its memory is devices too, and kubelets take no lists beyond 60,000."""
-    cluster = installed.cluster
+
+
+def volcanos_own(world: World, *, image: str = IMAGE) -> None:
+    """One card: its memory is devices too, and kubelets take no lists beyond 60,000."""
     about = {"name": "volcano-vgpu-device-config", "namespace": "kube-system"}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"device-config.yaml": VOLCANOS_CONFIG}}
     program = f"{VOLCANO}/device-plugin --device-discovery-strategy nvml"
     start = f"mkdir -p {HOOK} && touch {HOOK}/libvgpu.so {HOOK}/ld.so.preload && exec {program}"
     env = {
-        "NODE_NAME": installed.node,
-        "HOOK_PATH": HOOK,
-        "LD_LIBRARY_PATH": VOLCANO,
-        "DP_DISABLE_HEALTHCHECKS": "all",
-        "FAKE_GPUS": "1",
-    }
+        "NODE_NAME": world.node, "HOOK_PATH": HOOK, "LD_LIBRARY_PATH": VOLCANO, "DP_DISABLE_HEALTHCHECKS": "all", "FAKE_GPUS": "1",
+    }  # fmt: skip
     folders = (
         folder("plugins", PLUGINS),
         folder("volcano", VOLCANO),
         folder("hook", HOOK, "DirectoryOrCreate"),
         folder("lock", "/tmp/vgpulock", "DirectoryOrCreate"),
     )
-    cluster.apply(config, *on_node(installed.node, ["sh", "-c", start], env, *folders))
+    world.cluster.apply(config, *on_node(world.node, ["sh", "-c", start], env, *folders, image=image))
 
     def counted() -> bool:
-        has = cluster.get("node", installed.node)["status"]["allocatable"]
-        return bool(installed.annotation(VOLCANOS_REGISTER)) and all(
+        has = world.cluster.get("node", world.node)["status"]["allocatable"]
+        return bool(world.annotation(VOLCANOS_REGISTER)) and all(
             has.get(f"volcano.sh/vgpu-{of}", "0") != "0" for of in ("number", "memory", "cores")
         )
 
-    until(counted, timeout_s=120, what=lambda: cluster.kubectl("logs", "-n", NAMESPACE, PLUGIN, "--tail=50"))
+    until(counted, timeout_s=120, what=lambda: world.cluster.kubectl("logs", "-n", NAMESPACE, PLUGIN, "--tail=50"))
+
+
+@volcano
+def test_volcanos_plugin_hands_pods_of_one_second_their_own_cards(installed: World) -> None:
+    """It tells pods apart by seconds and numbers of cards alone."""
+    cluster = installed.cluster
+    volcanos_own(installed)
     asked = {f"v{i}": 2000 + 500 * i for i in range(6)}
     for name, memory in asked.items():
         installed.create(
@@ -371,4 +375,4 @@ def test_volcanos_plugin_hands_pods_of_one_second_their_own_cards(installed: Wor
     until(lambda: not installed.annotation(VOLCANOS_LOCK), timeout_s=10, what=lambda: installed.annotation(VOLCANOS_LOCK))
     wanted = {name: installed.notes(name)["hbox.io/cards"] for name in asked}
     until(lambda: wanted.items() <= books(cluster).items(), timeout_s=30, what=lambda: f"{books(cluster)}, and not {wanted}")
-    cluster.kubectl("delete", "configmap", about["name"], "-n", about["namespace"])
+    cluster.kubectl("delete", "configmap", "volcano-vgpu-device-config", "-n", "kube-system")

@@ -207,3 +207,70 @@ async def test_nobody_moves_within_its_minimum_run_time_nor_under_a_budget_that_
             await post(client, *(pod(f"again-{name}") for name in moved))
             await run_there(client, "wide-0")
         assert running.json("audit")["faults"] == []
+
+
+def shared(name: str) -> dict[str, Any]:
+    """A node of two cards in ten slots each, registered by HAMi's plugin."""
+    cards = [
+        {
+            "id": f"GPU-{name}-{i}",
+            "index": i,
+            "count": 10,
+            "devmem": 40_960,
+            "devcore": 100,
+            "type": "NVIDIA-A100",
+            "health": True,
+        }
+        for i in range(2)
+    ]
+    body = node(name)
+    body["metadata"]["annotations"] = {"hami.io/node-nvidia-register": json.dumps(cards)}
+    body["status"]["allocatable"] = body["status"]["capacity"] = body["status"]["capacity"] | {"nvidia.com/gpu": "20"}
+    return body
+
+
+def part(name: str, *, percent: int) -> dict[str, Any]:
+    made = pod(name)
+    wanted = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(40_960 * percent // 100), "nvidia.com/gpucores": str(percent)}
+    made["spec"]["containers"][0]["resources"]["limits"] = wanted
+    made["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"} | wanted
+    return made
+
+
+async def test_slices_move_together_for_a_pod_that_needs_whole_cards(tmp_path: Path) -> None:
+    """A slice of a tenth on each of four cards: fillers of nine tenths kept them apart, and are gone. Nobody has a whole card until two of them move; their
+    device plugins hand each what HBox chose, before and after."""
+    policy = tmp_path / "volcano-scheduler.conf"
+    policy.write_text(POLICY % "mode: preview")
+    names = [f"s{n}{i}" for n in range(2) for i in range(2)]
+    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            for number in range(2):
+                await client.json("POST", NODES.path(), body=shared(f"n{number}"))
+                for i in range(2):
+                    await post(client, part(f"s{number}{i}", percent=10), part(f"filler{number}{i}", percent=90))
+                    await run_there(client, f"s{number}{i}", f"filler{number}{i}")
+            fillers = [f"filler{n}{i}" for n in range(2) for i in range(2)]
+            for name in fillers:
+                await client.json("DELETE", PODS.path(SPACE, name))
+
+            async def apart() -> bool:
+                return (await placed(client, SPACE)).keys() == set(names)
+
+            await until(apart, "four slices, each on a card of its own", timeout_s=60)
+            await post(client, pod("whole", cards=2))
+            text = await why(running, "whole", "which pays, but the policy has mode: preview")
+            assert "moving 2 pods would make room for it" in text
+            [proposal] = running.json("defrag")["proposals"]
+            assert (proposal["pays"], proposal["cardsGained"], len(proposal["moves"])) == (True, 2, 2)
+            assert (await placed(client, SPACE)).keys() == set(names), "nobody moved"
+
+            policy.write_text(POLICY % "mode: on")
+            moved = await gone(client, names, count=2)
+            assert len({name[1] for name in moved}) == 1, "those of one node"
+            await post(client, *(part(f"again-{name}", percent=10) for name in moved))
+            await run_there(client, "whole", *(f"again-{name}" for name in moved))
+            where = await placed(client, SPACE)
+            assert where["whole"] == f"n{moved[0][1]}"
+            assert {where[f"again-{name}"] for name in moved} == {"n0", "n1"} - {where["whole"]}
+        assert running.json("audit")["faults"] == []

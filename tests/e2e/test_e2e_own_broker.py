@@ -4,14 +4,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hbox_common.bus import EmbeddedServer
 from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
+from hbox_common.kube import NODES, KubeClient
+from hbox_sandbox.kubelet.deviceplugin import PLUGIN_FAILS
 
-from .platform_world import hbox, up
+from .platform_world import Up, hbox, until, up
+from .test_e2e_device_plugins import SLICE, a_pod, create, ended, registered
 
 pytestmark = pytest.mark.e2e
 
@@ -20,6 +24,30 @@ pytestmark = pytest.mark.e2e
 async def server(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
     async with EmbeddedServer(tmp_path / "nats", keys=keep(tmp_path / "users", users())) as running:
         yield running
+
+
+async def _a_plugin_fails(platform: Up) -> None:
+    """Seldom said, and by binder alone: what nobody else may say has to be let through too."""
+    body = registered("bad", cards=2)
+    body["metadata"]["annotations"][PLUGIN_FAILS] = "no NVML here"
+
+    def pinned(name: str) -> dict[str, Any]:
+        pod = a_pod(name, SLICE)
+        return pod | {"spec": pod["spec"] | {"nodeSelector": {"kubernetes.io/hostname": "bad"}}}
+
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        await client.json("POST", NODES.path(), body=body)
+        for number in range(3):
+            await create(client, pinned(f"fails-{number}"))
+            [pod] = await ended(client, f"fails-{number}", 1)
+            assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+        await create(client, pinned("waits"))
+
+    def told() -> bool:
+        [node] = [item for item in platform.json("nodes")["items"] if item["name"] == "bad"]
+        return bool(node["devicePlugin"]) and "NodeDevicePluginFails" in platform.hbox("why", "waits").stdout
+
+    await asyncio.to_thread(until, told, timeout_s=10, what="the rest of the node, by scheduler-core and the command")
 
 
 async def test_the_platform_runs_on_it_with_the_keys_and_not_without(tmp_path: Path, server: EmbeddedServer) -> None:
@@ -33,6 +61,7 @@ async def test_the_platform_runs_on_it_with_the_keys_and_not_without(tmp_path: P
             assert json.loads((platform.state / "platform.json").read_text())["nats_users"] == str(tmp_path / "users")
             assert not (platform.state / "nats-users").exists()
             assert len(platform.json("nodes")["items"]) == 1
+            asyncio.run(_a_plugin_fails(platform))
             assert platform.json("audit")["faults"] == []
 
     await asyncio.to_thread(story)
