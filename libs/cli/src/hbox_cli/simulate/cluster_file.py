@@ -46,6 +46,7 @@ from .queues import (
     remembered,
     rights_of,
 )
+from .rests import rests_of
 from .usage import usages_of
 from .volumes import volumes_of
 from .zones import zones_of
@@ -142,6 +143,10 @@ class _Reading:
         entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
         pods = [entries.entry(document) for document in self._of["Pod"]]
         rights = rights_of(self._of["Queue"])
+        rests = rests_of(pods)
+        for rest in rests:
+            if rest.lasts(now):
+                columns.rest(rest)
         queues = in_pools(remembered([queue_of(document) for document in self._of["Queue"]]), rights)
         gangs, groups = self._gangs([pod for pod in pods if pod.ours or pod.view.node], classes, columns)
         unwritten = {gang.queue for gang in gangs} - {queue.name for queue in queues}
@@ -172,6 +177,11 @@ class _Reading:
             device_config=self.config(DEVICES_KEY),
             warnings=(
                 *(warning for _, warnings in read for warning in warnings),
+                *(
+                    f"node {rest.node}: its device plugin failed the last {rest.failures} pods that it was given, {rest.pod} for: {rest.message}"
+                    for rest in rests
+                    if rest.failures > 1
+                ),
                 *(f"node {told.node}: its NUMA nodes are not known: {told.problem}" for told in zones if told.problem),
             ),
         )

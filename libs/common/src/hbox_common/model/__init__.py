@@ -54,7 +54,7 @@ from .job import (
     terms_of,
 )
 from .lending import Held, Lending
-from .node import LONGEST_REST_S, NodeRest, NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
+from .node import LONGEST_REST_S, NodeRest, NodeState, NodeUsage, Taint, TaintEffect, Verdict, rest_s, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices
 from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciDevice, PciKind
 from .nodenvml import MigInstance, NodeNvml, NvmlCard
@@ -236,6 +236,7 @@ __all__ = [
     "port_amounts",
     "quantity",
     "request_units",
+    "rest_s",
     "scheduler_names",
     "selects",
     "terms_of",

@@ -66,6 +66,13 @@ class Verdict:
 
 #: No node rests for longer; what says more is a clock that is wrong.
 LONGEST_REST_S = 60.0
+#: After the second pod in a row that a node's device plugin failed; doubled with each.
+FIRST_REST_S = 2.0
+
+
+def rest_s(failures: int) -> float:
+    """For how long a node whose device plugin failed so many pods in a row is given no other with cards, in seconds."""
+    return 0.0 if failures < 2 else min(FIRST_REST_S * 2.0 ** min(failures - 2, 30), LONGEST_REST_S)
 
 
 @dataclass(frozen=True, slots=True)

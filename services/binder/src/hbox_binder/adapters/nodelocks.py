@@ -7,8 +7,8 @@ A lock that stands for longer than a plugin needs is looked into: every half sec
 nodes together. A lock is taken, released and looked into one at a time on a node, so that a lock on which a pod has just come to count is not removed from it.
 
 When a lock is gone its pod is read, for what the plugin said of it: on a node whose plugin failed the last one each, on others a sample. A node whose plugin
-fails one pod after the other is given no new one for a while, more each time up to LONGEST_REST_S: the pods of a controller would else come and fail as fast
-as it makes them.
+fails one pod after the other is given no new one for a while, more each time (`rest_s`): the pods of a controller would else come and fail as fast as it makes
+them.
 
 Nothing is remembered over a restart: the nodes are listed then, and every lock that is found is looked into like any other.
 """
@@ -25,7 +25,7 @@ from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, HBoxError, NotFound
 from hbox_common.kube import NODES, Informer, KubeClient, KubeObject, Locked, locks_of, older, read_locks, read_pod, write_locks
 from hbox_common.kube.reflector import Delta
-from hbox_common.model import LONGEST_REST_S, NodeName, NodeRest, PodUid
+from hbox_common.model import NodeName, NodeRest, PodUid, rest_s
 from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices import VENDORS, BindPhase, format_lock, parse_lock
 from hbox_common.model.devices.handshake import BIND_PHASES
@@ -43,8 +43,6 @@ LOOK_S, LONGEST_PAUSE_S = 0.5, 8.0
 #: Of all nodes together, where plugins died on many: each is a read of the node, and one of the pod.
 LOOKS_PER_S = 20.0
 _ROUND_S = 0.1
-#: After the second pod in a row that a node's plugin failed; doubled with each.
-REST_S = 2.0
 #: kubelet writes a pod's status a moment after its plugin has answered.
 _STATUS_S = 1.0
 #: Pods read for what became of them at one time, and a second where nothing failed; of more it is not asked.
@@ -283,11 +281,11 @@ class NodeLocks:
             self._well(node)
             return
         self._failures[node] = failures = self._failures.get(node, 0) + 1
-        rest_s = backoff_s(failures - 2, base_s=REST_S, cap_s=LONGEST_REST_S) if failures > 1 else 0.0
-        if rest_s:
-            self._resting[node] = monotonic_s() + rest_s
+        resting_s = rest_s(failures)
+        if resting_s:
+            self._resting[node] = monotonic_s() + resting_s
         at, message = wall_s(), sanitized(failed)[:LONGEST_MESSAGE]
-        until = at + rest_s if rest_s else 0.0
+        until = at + resting_s if resting_s else 0.0
         self._on_rest(NodeRest(NodeName(node), failures, until, at, f"{namespace}/{name}", message))
         log.warning(
             "node %s: its device plugin failed pod %s/%s, %d in a row: %s", node, namespace, name, failures, failed[:LONGEST_MESSAGE],
