@@ -1,14 +1,17 @@
 """Parts of cards, in arrays as in the rules that the ledger goes by."""
 
+import random
+
 import numpy as np
 import pytest
 
 from hbox_common.model import CardRequest, CardSlice, NodeName
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices import memory_needed
-from hbox_scheduler.core.devices.cards import seats
-from hbox_scheduler.core.simulate import node
+from hbox_scheduler.core.devices.cards import pick, seats
+from hbox_scheduler.core.simulate import job, node
 
 WHOLE, TENTH = CardRequest(1), CardRequest(1, cores=10, memory_percent=10)
 SMALL, HALF = (CardRequest(1, cores=cores, memory_mib=1000) for cores in (10, 50))
@@ -47,3 +50,26 @@ def test_how_many_pods_a_card_takes(
     for cores, memory_mib in there:
         columns.book(row, {GPU: 1}, (CardSlice(0, cores, memory_mib),))
     assert seats(columns, np.array([row]), request_)[0, 0] == takes
+
+
+@pytest.mark.parametrize("request_", [SMALL, CardRequest(1, models=("A100",))], ids=["a share", "a whole card of a model"])
+@pytest.mark.parametrize("ordered", [False, True], ids=["by the engine", "as a plugin orders them"])
+def test_a_pod_by_itself_gets_the_card_that_the_first_of_two_gets(request_: CardRequest, ordered: bool) -> None:
+    rng, looked_at = random.Random(7), 0
+    for _ in range(60):
+        columns = Columns()
+        columns.put_node(node("n", cards=4, shares=3))
+        for index in range(4):
+            for _ in range(rng.randrange(4)):
+                columns.book(0, {GPU: 1}, (CardSlice(index, 10, rng.choice((1000, 2000))),))
+        task = Tasks(columns).of(job("j", cards=request_).tasks[0])
+        row = np.zeros(1, dtype=np.int64)
+        room = seats(columns, row, request_)
+        if room.sum() < 2:
+            continue
+        keys = np.array([[float(rng.randrange(3)) for _ in room[0]]]) if ordered else None
+        one, two = (pick(columns, row, np.array([count]), task, keys) for count in (1, 2))
+        assert one.card_positions.tolist() == two.card_positions[:1].tolist()
+        assert one.memory_mib.tolist() == two.memory_mib[:1].tolist()
+        looked_at += 1
+    assert looked_at > 5

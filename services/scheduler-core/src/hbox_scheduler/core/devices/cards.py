@@ -261,10 +261,12 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     if keys is None and len(rows) == 1 and request.whole and not request.models and type(request) is CardRequest:
         return _first_free(columns, rows, counts, task, request.count * int(counts[0]))
     fits = seats(columns, rows, request)
-    wanted = counts * request.count
-    np.minimum(fits, wanted[:, None] if request.count == 1 else 1, out=fits)
     if keys is None and not request.whole:
         keys = free_percent(columns, rows).astype(np.float64)
+    wanted = counts * request.count
+    if len(rows) == 1 and wanted[0] == 1:
+        return _best_card(columns, rows, task, np.flatnonzero(fits[0]), None if keys is None else keys[0])
+    np.minimum(fits, wanted[:, None] if request.count == 1 else 1, out=fits)
     if keys is None:
         order = np.broadcast_to(np.arange(fits.shape[1]), fits.shape)
     else:
@@ -280,6 +282,18 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     assert len(positions) == len(card_rows), "more pods than seats"
     need = memory_needed(request, columns.card_memory[card_rows, positions])
     return Batch(rows, counts, task.amount, card_rows, positions, cores_of(request), need, task.ports, aligned=task.aligned)
+
+
+def _best_card(columns: Columns, rows: Ints, task: Task, fitting: Ints, keys: Floats | None) -> Batch:
+    """As `pick`, for one pod with one slice, as most with shares are: no card but the best has to be known. `fitting`: positions; `keys`: `[D]`."""
+    request = task.cards
+    assert request is not None
+    assert len(fitting), "more pods than seats"
+    best = 0 if keys is None else int(keys[fitting].argmin())
+    positions = fitting[best : best + 1]
+    need = memory_needed(request, columns.card_memory[rows, positions])
+    once = np.ones(1, dtype=np.int64)
+    return Batch(rows, once, task.amount, rows, positions, cores_of(request), need, task.ports, aligned=task.aligned)
 
 
 #: Between cards of the zones that a pod is aligned to, and all others: more than any key.
