@@ -104,7 +104,7 @@ docs: install ## the generated documents
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox/values.schema.json
 	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards
 
-OWN := common sandbox cli topology scheduler ledger health binder jobs agent
+OWN := common sandbox cli topology scheduler ledger health binder jobs agent admission
 LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))
 
 lock: $(UV) ## requirements*.lock and image/*.lock anew, from all pyproject.toml files

@@ -38,6 +38,11 @@ def exported() -> frozenset[str]:
     }
 
 
+def of_alone() -> frozenset[str]:
+    """Of services that are no part of `hbox up`."""
+    return frozenset(name for name in exported() if name.startswith(tuple(f"hbox_{service}_" for service in ALONE)))
+
+
 def of_exposition(text: str) -> frozenset[str]:
     """The same, out of what /metrics of a process says: of metrics without a series yet, too."""
     types = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M)

@@ -302,6 +302,12 @@ DASHBOARDS = (
                     },
                 ),
                 Panel(
+                    "Admission",
+                    "Pods that the admission endpoint looked at, by what became of them; where there is one",
+                    _rate("hbox_admission_reviews_total", "outcome"),
+                    "ops",
+                ),
+                Panel(
                     "Writes to Kubernetes",
                     "Of job-controller: conditions, statuses, Events",
                     {"{{kind}} {{result}}": "sum by (kind, result) (rate(hbox_jobs_kube_writes_total[$__rate_interval]))"},
