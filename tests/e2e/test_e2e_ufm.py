@@ -432,3 +432,26 @@ def test_sub_groups_are_in_one_unit_each_in_simulate_cycle_too(tmp_path: Path) -
     stages = [{where[f"two-{number}"] for number in range(6) if number % 2 == stage} for stage in (0, 1)]
     assert all(any(stage <= hosts for hosts in UNITS.values()) for stage in stages), stages
     assert not nodes_in(said, "three")
+
+
+def test_a_gang_of_two_shapes_and_one_that_takes_from_others_in_simulate_cycle_too(tmp_path: Path) -> None:
+    shapes = grouped("shapes", 5, "singleSwitch")
+    for one, cards in zip(shapes[1:], (4, 4, 8, 8, 8), strict=True):
+        one["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = str(cards)
+    assert nodes_in(simulate_cycle(tmp_path, saved(*shapes)), "shapes") in UNITS.values()
+
+    classes = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in (("meek", 10), ("urgent", 1000))
+    ]
+    low = [pod(f"low-{number}", cards=8) for number in range(8)]
+    for number, one in enumerate(low):
+        one["spec"] |= {"priorityClassName": "meek", "nodeName": f"n{number}"}
+        one["status"] = {"phase": "Running"}
+    urgent = grouped("urgent", 3, "singleSwitch")
+    for one in urgent:
+        one["spec"]["priorityClassName"] = "urgent"
+    said = simulate_cycle(tmp_path, saved(*classes, *low, *urgent))
+    left = {one["node"] for one in said["evictions"]}
+    assert (len(left), any(left <= hosts for hosts in UNITS.values())) == (3, True)
+    assert {one["node"] for one in said["nominations"]} == left

@@ -31,7 +31,8 @@ from .fake_nvml import FakeNvml, build, environment, with_compiler
 
 pytestmark = with_compiler
 
-POLL_S, TIMEOUT_S = 0.3, 1.5
+#: A machine on which much else runs takes seconds to start the reader.
+POLL_S, TIMEOUT_S = 0.3, 8.0
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ class NvmlWorld:
     async def hears(self, right: Callable[[NodeNvml], bool]) -> NodeNvml:
         said: NodeNvml | None = None
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while True:
                     event = await self.last(NodeNumaChanged)
                     said = event.numa.nvml if isinstance(event, NodeNumaChanged) else None
@@ -154,7 +155,7 @@ async def test_what_the_library_says_is_told_and_told_anew_when_it_differs(world
     [
         ("nvmlInit_v2 * * 9", "NVML does not start: .*(code 9)"),
         ("nvmlInit_v2 * * hang", "no answer within"),
-        ("nvmlDeviceGetName 1 * hang", "no answer within 1.5 s, asked for card 1"),
+        ("nvmlDeviceGetName 1 * hang", "no answer within 8 s, asked for card 1"),
         ("nvmlDeviceGetMemoryInfo 1 * crash", "signal 11"),
         ("nvmlDeviceGetCount_v2 * * 999", "does not count its cards"),
     ],

@@ -145,7 +145,8 @@ def hypernodes(ctx: Context, path: Path) -> None:
 
     \b
     hbox topo hypernodes fabric.txt > hypernodes.yaml
-    hbox simulate cycle cluster.yaml hypernodes.yaml
+    (cat cluster.yaml; echo ---; cat hypernodes.yaml) > with-fabric.yaml
+    hbox simulate cycle with-fabric.yaml
     """
     objects = hypernode_objects(graph_of(path))
     if ctx.output.machine:
