@@ -33,6 +33,7 @@ ASKED_FOR = (
     "large",
     "flood",
     "vgpu",
+    "shards",
 )  #: take minutes, and the first programs that are not everywhere
 
 

@@ -25,7 +25,10 @@ from hbox_cli.services import ALONE, ON_NODES, PAIRED, SERVICES
 from hbox_common.bus import find_binary, write_config
 from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
+from hbox_common.model.shards import Shards, lease_of
 from hbox_common.runtime import load
+from hbox_jobs.settings import JobControllerSettings
+from hbox_scheduler.settings import SchedulerSettings
 
 from ..certificates import NONE, OPENSSL, as_secret, make_certificates
 from .rendered import CHART, MATRIX, NAMESPACE, objects, of, pods, template
@@ -542,3 +545,38 @@ def test_queues_are_closed_to_strangers_in_production_unless_somebody_opens_them
     assert of_ledger("profile=production") == "bound"
     assert of_ledger("profile=production", "services.quota-ledger.settings.queues=open") == "open"
     assert of_ledger("profile=small") is None
+
+
+@pytest.mark.parametrize("text", ["main=*;lab=lab-a,lab-b", "2", "1", "", "only=*"])
+def test_each_shard_has_a_scheduler_that_is_told_which_it_is_with_a_lease_of_its_own(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = template("profile=production", f"shards={text}".replace(",", "\\,"))
+    assert done.returncode == 0, done.stderr
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    shards = Shards.parse(text)
+    wanted = {lease_of("scheduler-core", shard): shard for shard in (shards.names if shards.several else [""])}
+
+    def of_scheduler(kind: str) -> dict[str, Mapping[str, Any]]:
+        named = {one["metadata"]["name"].removeprefix("hbox-"): one for one in found if one["kind"] == kind}
+        return {name: one for name, one in named.items() if name.startswith("scheduler-core")}
+
+    deployments = of_scheduler("Deployment")
+    assert set(deployments) == set(of_scheduler("Lease")) == set(of_scheduler("PodDisruptionBudget")) == set(wanted)
+    selectors = [one["spec"]["selector"]["matchLabels"] for one in deployments.values()]
+    assert len({tuple(sorted(one.items())) for one in selectors}) == len(selectors), "no Deployment has another's pods"
+    [role] = [one for one in found if one["kind"] == "Role" and one["metadata"]["name"] == "hbox:scheduler-core"]
+    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [list(wanted)]
+    [settings] = [one["data"]["hbox.yaml"] for one in found if one["metadata"]["name"] == "hbox-settings"]
+    path = tmp_path / "hbox.yaml"
+    path.write_text(settings)
+    for variable in [v for v in os.environ if v.startswith("HBOX_")]:
+        monkeypatch.delenv(variable)
+    for name, deployment in deployments.items():
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        said = {one["name"]: one.get("value", "") for one in container["env"] if one["name"] == "HBOX_SHARD"}
+        for variable, value in said.items():
+            monkeypatch.setenv(variable, value)
+        got = load(SchedulerSettings, "scheduler-core", {"HBOX_CONFIG": str(path), **said})
+        assert (got.shard, got.divided) == (wanted[name], shards)
+    assert load(JobControllerSettings, "job-controller", {"HBOX_CONFIG": str(path)}).shards == text

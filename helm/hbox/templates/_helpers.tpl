@@ -102,6 +102,22 @@ imagePullSecrets:
 {{- if not .Values.nats.closed }}{{ else if .Values.nats.enabled }}{{ include "hbox.name" . }}-bus{{ else }}{{ .Values.nats.usersPrefix }}{{ end -}}
 {{- end -}}
 
+{{/* The shards that `shards` names, as the services read it (`hbox_common.model.shards`); one without a name where there is one. */}}
+{{- define "hbox.shards" -}}
+{{- $text := toString .Values.shards -}}
+{{- $names := list -}}
+{{- if regexMatch "^[0-9]+$" $text }}{{ if ne (int $text) 1 }}{{ range until (int $text) }}{{ $names = append $names (toString .) }}{{ end }}{{ end -}}
+{{- else }}{{ range splitList ";" $text }}{{ with trim (splitList "=" . | first) }}{{ $names = append $names . }}{{ end }}{{ end }}{{ end -}}
+{{- $names | default (list "") | toYaml -}}
+{{- end -}}
+
+{{/* What schedulers and their leases are called. */}}
+{{- define "hbox.schedulers" -}}
+{{- $names := list -}}
+{{- range include "hbox.shards" . | fromYamlArray }}{{ $names = append $names (ternary (printf "scheduler-core-%s" .) "scheduler-core" (ne . "")) }}{{ end -}}
+{{- $names | toYaml -}}
+{{- end -}}
+
 {{/* The settings file of all services. */}}
 {{- define "hbox.settings" -}}
 {{- $all := deepCopy .Values.settings -}}
@@ -114,6 +130,7 @@ imagePullSecrets:
 {{- if eq $name "admission" }}{{ if $.Values.sizes }}{{ $_ := set $own "sizes_file" "/etc/hbox/sizes/sizes.yaml" }}{{ end -}}
 {{- with (index $.Values.services "job-controller").settings }}{{ if and .scheduler_names (not (hasKey $own "scheduler_names")) }}{{ $_ := set $own "scheduler_names" .scheduler_names }}{{ end }}{{ end }}{{ end -}}
 {{- if has $name (list "scheduler-core" "quota-ledger") }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}
+{{- if has $name (list "job-controller" "scheduler-core") }}{{ if $.Values.shards }}{{ $_ := set $own "shards" (toString $.Values.shards) }}{{ end }}{{ end -}}
 {{- $queues := (include "hbox.profile" $ | fromYaml).queues -}}
 {{- if and (eq $name "quota-ledger") (ne $queues "open") (not (hasKey $own "queues")) }}{{ $_ := set $own "queues" $queues }}{{ end -}}
 {{- if eq $name "topology-collector" }}{{ if $.Values.pools }}{{ $_ := set $own "pools_file" "/etc/hbox/files/pools.yaml" }}{{ end }}{{ end -}}

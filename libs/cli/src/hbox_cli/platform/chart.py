@@ -69,6 +69,8 @@ DECIDED = frozenset(
         "nvml_library",
         "host_root",
         "record",
+        "shards",
+        "shard",
     }
 )
 
@@ -195,6 +197,13 @@ def schema() -> dict[str, Any]:
         image=_closed(**_IMAGE, pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
         settings=_settings(Settings, without=DECIDED),
         policy={"type": "string", "description": "a volcano-scheduler.conf"},
+        shards={
+            "type": ["string", "integer"],
+            "minimum": 1,
+            "maximum": 64,
+            "pattern": "^([1-9][0-9]?|[a-z0-9][a-z0-9-]* *=[^;=]+(;[a-z0-9][a-z0-9-]* *=[^;=]+)*)?$",
+            "description": "several schedulers: how many, or pools of nodes by shard, as main=*;lab=lab-a,lab-b",
+        },
         pools={"type": "string", "description": "which nodes are of which pool, as YAML"},
         deviceConfig={
             "type": "string",

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import json
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -21,6 +21,7 @@ from hbox_common.kube import KubeClient, Resource, apply
 from hbox_common.yamltext import settings_of
 
 from ..exits import leaf
+from ..services import SHARDED
 from .crds import FIELD_MANAGER
 
 T = TypeVar("T")
@@ -69,18 +70,22 @@ class Identity:
         return f"system:serviceaccount:{NAMESPACE}:{self.service}"
 
 
-def identities() -> tuple[Identity, ...]:
-    """Those of all services, by name."""
+def identities(schedulers: Sequence[str] = (SHARDED,)) -> tuple[Identity, ...]:
+    """Those of all services, by name. `schedulers`: what they, and their leases, are called; several where there are shards."""
     files = sorted((f for f in resources.files(__package__).joinpath("rbac").iterdir() if f.name.endswith(".yaml")), key=str)
-    return tuple(Identity(f.name.removesuffix(".yaml"), tuple(yaml.safe_load_all(f.read_text()))) for f in files)
+    found = {f.name.removesuffix(".yaml"): tuple(yaml.safe_load_all(f.read_text())) for f in files}
+    for rule in (rule for manifest in found[SHARDED] for rule in manifest.get("rules", ())):
+        if "resourceNames" in rule:
+            rule["resourceNames"] = list(schedulers)
+    return tuple(Identity(service, manifests) for service, manifests in found.items())
 
 
-async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
-    """Applies accounts and rights by server-side apply, and returns once they are in effect.
+async def bring(client: KubeClient, say: Callable[[str], None], *, schedulers: Sequence[str] = (SHARDED,)) -> None:
+    """Applies accounts and rights by server-side apply, and returns once they are in effect. `schedulers`: as in `identities`.
 
     Raises InvalidRequest where the user may not do that, saying what to do, and Unavailable.
     """
-    every = identities()
+    every = identities(schedulers)
     try:
         await bring_namespace(client)
         await _together(_give(client, identity) for identity in every)

@@ -445,7 +445,7 @@ class Platform:
                 await identities.bring_namespace(client)
             if self.plan.emulated or self.plan.as_given:
                 return
-            await identities.bring(client, self.say)
+            await identities.bring(client, self.say, schedulers=tuple(self.plan.schedulers))
             tokens = identities.Tokens(self.layout.kube, Path(self.running.kubeconfig))
             self._kubeconfigs = tokens.write_kubeconfigs()
             due_s = await tokens.issue(client)
