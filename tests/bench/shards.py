@@ -6,7 +6,9 @@ side, which is one for all.
 
 import time
 
-from .scheduler import cluster, collect_young, one_card_jobs, rss_mib
+from hbox_scheduler.app import collect_young
+
+from .scheduler import cluster, one_card_jobs, rss_mib
 
 NODES, PODS = 5_000, 10_000
 
@@ -33,5 +35,7 @@ def main() -> None:
     half, whole = min(seconds for seconds, _ in halves), min(seconds for seconds, _ in wholes)
     print(f"one scheduler, {NODES} nodes, {PODS} pods: {whole:.2f} s of processor time, {PODS / whole:,.0f} pods/s")
     print(f"one of two shards by pool, half of both:   {half:.2f} s of processor time, {PODS / 2 / half:,.0f} pods/s")
-    print(f"two side by side: {PODS / half:,.0f} pods/s where each has a core, {whole / half:.2f} x; on one core {whole / 2 / half:.2f} x")
+    print(
+        f"two side by side: {PODS / half:,.0f} pods/s where each has a core, {whole / half:.2f} x; on one core {whole / 2 / half:.2f} x"
+    )
     print(f"MiB for nodes and pods: {wholes[0][1]:.0f} of one, {halves[0][1]:.0f} of each of two (the first of two runs)")

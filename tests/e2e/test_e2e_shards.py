@@ -111,7 +111,7 @@ def metric(running: Up, process: str, name: str, **labels: str) -> float:
 @pytest.fixture(scope="module")
 def by_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with up(tmp_path_factory.mktemp("shards") / "state", "--shards", BY_POOL) as running:
-        asyncio.run(nodes(running, n0="", n1="", n2="", lab_0="lab", lab_1="lab", lab_2="lab"))
+        asyncio.run(nodes(running, n0="pooled", n1="pooled", n2="pooled", lab_0="lab", lab_1="lab", lab_2="lab"))
         queue(running, "create", "vision", "--pools", "lab,pooled")
         queue(running, "create", "speech")
         queue(running, "create", "movers")
@@ -223,17 +223,17 @@ async def test_by_queue_two_schedulers_fill_the_same_nodes_and_give_nothing_twic
 
 
 async def test_by_queue_a_queue_takes_back_what_it_deserves_from_one_of_another_shard(by_queue: Up) -> None:
-    queue(by_queue, "create", "delta", "--deserved", f"{GPU}=16")
-    queue(by_queue, "create", "gamma")
-    assert (Shards.parse("2").of(job_of("delta")), Shards.parse("2").of(job_of("gamma"))) == ("0", "1")
+    queue(by_queue, "create", "owner", "--deserved", f"{GPU}=16")
+    queue(by_queue, "create", "lender")
+    assert (Shards.parse("2").of(job_of("owner")), Shards.parse("2").of(job_of("lender"))) == ("0", "1")
     async with client_of(by_queue) as client:
-        await submit(client, "gamma", 32)
-        await come_to_be(client, "gamma", 32)
-        await submit(client, "delta", 16)
-        await come_to_be(client, "delta", 16)
-        await come_to_be(client, "gamma", 16)
+        await submit(client, "lender", 32)
+        await come_to_be(client, "lender", 32)
+        await submit(client, "owner", 16)
+        await come_to_be(client, "owner", 16)
+        await come_to_be(client, "lender", 16)
         await asyncio.sleep(2.5)
-        assert len(await placed(client, SPACE, "delta")) == len(await placed(client, SPACE, "gamma")) == 16
+        assert len(await placed(client, SPACE, "owner")) == len(await placed(client, SPACE, "lender")) == 16
         await remove_all(client, by_queue)
 
 

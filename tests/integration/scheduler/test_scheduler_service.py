@@ -415,3 +415,19 @@ def test_a_wrong_setting_is_one_clear_line(setting: str, value: str, says: str) 
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_a_job_that_another_shard_is_told_of_is_no_longer_ours(peers: Peers, service: SchedulerService) -> None:
+    """As where job-controller knows of shards, and this scheduler was started before."""
+    peers.frozen = True
+    async with running(peers, service):
+        await peers.cluster([node("a", cards=8)])
+        ours, theirs = job("ours", cards=1), job("theirs", cards=1)
+        await until(lambda: service.scheduler.columns.row_of)
+        await peers.submit(ours, theirs)
+        await until(lambda: service.scheduler.entry(theirs.id) is not None)
+        again = replace(theirs, revision=theirs.revision + 1)
+        await peers._bus.publish(JobsPending(jobs=(again, job("never-ours", cards=1))), "lab")
+        await until(lambda: service.scheduler.entry(theirs.id) is None)
+        assert service.scheduler.entry(ours.id) is not None
+        assert service.scheduler.entry(JobId("never-ours")) is None

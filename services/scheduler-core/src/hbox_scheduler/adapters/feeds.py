@@ -205,6 +205,7 @@ class Feeds:
     async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             if delivery.key != self._shard:
+                self._leave(delivery.event)
                 continue
             match delivery.event:
                 case JobsPending(anew=True) if self._scheduler.admission.on or self._shards.several:
@@ -223,6 +224,12 @@ class Feeds:
                 case JobsWithdrawn(jobs=jobs, revisions=revisions):
                     self._scheduler.on_withdrawn(jobs, revisions)
         self._changed()
+
+    def _leave(self, event: Event) -> None:
+        """Another shard is told of these jobs: one that was ours went there. Heard where job-controller knows of shards, and this process was told of none."""
+        if isinstance(event, JobsPending):
+            left = [job for job in event.jobs if self._scheduler.entry(job.id) is not None]
+            self._scheduler.on_withdrawn([job.id for job in left], [job.revision for job in left])
 
     async def _jobs_lost(self) -> None:
         self.ask_jobs()
