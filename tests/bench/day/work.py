@@ -73,14 +73,18 @@ class Day:
         return [Queue(QueueName(name), deserved={GPU: cards}) for name, cards in self.deserved.items()]
 
 
-def day_of(folder: Path) -> Day:
-    """Both traces' work in one cluster."""
-    pieces = [*itp(folder), *alibaba(folder)]
+#: Days of the ITP trace and of Alibaba's that are put together: those of the first, and others to see whether that one is a matter of luck.
+FIRST, OTHERS = (26, 147), ((50, 140), (20, 146), (42, 123))
+
+
+def day_of(folder: Path, days: tuple[int, int] = FIRST) -> Day:
+    """Both traces' work in one cluster. days: which of ITP's, and of Alibaba's."""
+    pieces = [*itp(folder, day=days[0]), *alibaba(folder, day=days[1])]
     asked = sum(piece.cards * min(piece.duration_s, DAY_S - piece.submit_s) for piece in pieces)
     return Day(sorted(pieces, key=lambda piece: piece.submit_s), ceil(asked / DAY_S / LOAD / CARDS))
 
 
-def itp(folder: Path, *, day: int = 26, every: int = 8) -> Iterable[Piece]:
+def itp(folder: Path, *, day: int, every: int = 8) -> Iterable[Piece]:
     """One day of all clusters: all large gangs, and of the other jobs each `every`-th."""
     numbers = count()
     for row in _rows(folder / "itp2021" / "itp_jobs.csv.gz"):
@@ -90,7 +94,7 @@ def itp(folder: Path, *, day: int = 26, every: int = 8) -> Iterable[Piece]:
             yield _piece(f"itp-{row['job_id']}", department, at, float(row["duration_s"]), cards)
 
 
-def alibaba(folder: Path, *, day: int = 147) -> Iterable[Piece]:
+def alibaba(folder: Path, *, day: int) -> Iterable[Piece]:
     """One day of pods with cards; a part of a card counts as one here."""
     for row in _rows(folder / "alibaba2023" / "openb_pod_list_default.csv.gz"):
         at, cards = float(row["creation_time"]) - day * DAY_S, int(row["num_gpu"])
