@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_common.model.resources import parse_quantity
 from hbox_sandbox.kubelet.topology import NUMA
 
 from .. import waiting
@@ -17,7 +18,7 @@ from .traced_jobs import node, pod
 
 pytestmark = pytest.mark.e2e
 
-BOXES = {
+BOXES: dict[str, dict[str, object]] = {
     "single-h100": {"policy": "single-numa-node", "box": "h100", "reserved": 2},
     "restricted-snc": {"policy": "restricted", "box": "snc", "scope": "pod"},
     "restricted-nps4": {"policy": "restricted", "box": "nps4"},
@@ -26,7 +27,11 @@ BOXES = {
 
 
 #: Nodes of one test each, that others send nobody to.
-OWN = {"idle": {"policy": "restricted", "box": "h100"}}
+OWN: dict[str, dict[str, object]] = {
+    "idle": {"policy": "restricted", "box": "h100"},
+    "memory": {"policy": "none", "box": "h100", "memoryManager": "Static", "reservedMemory": "1Gi"},
+    "grouped": {"policy": "restricted", "box": "h100", "memoryManager": "Static"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +51,8 @@ async def _fill(running: Up) -> None:
         for name, numa in (BOXES | OWN).items():
             body = node(name)
             body["metadata"]["annotations"] = {NUMA: json.dumps(numa)}
+            if "memoryManager" in numa:  # all of its memory is for pods without cards
+                body["metadata"].setdefault("labels", {})["hbox.io/memory-per-card"] = "0"
             await client.json("POST", NODES.path(), body=body)
         for name, (cpu, cards) in PROBES.items():
             for _ in range(30):
@@ -58,9 +65,9 @@ async def _fill(running: Up) -> None:
                 await asyncio.sleep(1.0)
 
 
-def asked(name: str, *, cpu: int, cards: int = 0, on: str = "") -> dict[str, Any]:
+def asked(name: str, *, cpu: float, cards: int = 0, on: str = "", memory: str = "64Mi") -> dict[str, Any]:
     body = pod(name)
-    amounts = {"cpu": str(cpu), "memory": "64Mi"}
+    amounts = {"cpu": str(cpu), "memory": memory}
     body["spec"]["containers"][0]["resources"] = {
         "requests": amounts,
         "limits": amounts | ({"nvidia.com/gpu": str(cards)} if cards else {}),
@@ -167,4 +174,59 @@ async def test_idle_cards_keep_cores_in_their_own_zone(platform: Up) -> None:
 
         await waiting.until(third, "zone 0 has nothing left: the kubelet gives of what zone 1 lends", timeout_s=30)
         assert await there("idle-wide") == 0
+    assert refused(await pods_of(platform)) == []
+
+
+@pytest.mark.parametrize("box", ["memory", "grouped"])
+async def test_pods_go_where_the_memory_manager_has_a_place_for_them(platform: Up, box: str) -> None:
+    """Two zones with half of the node's memory each, under the static memory manager. What is free on the node is not what a zone gives: pods of 6, 6 and 3
+    tenths fill the zones as no sum says, and a pod of both zones ties them to a group. Nobody is sent where the kubelet would fail him."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        there = await client.json("GET", NODES.path(name=box))
+        gib = int(parse_quantity(there["status"]["allocatable"]["memory"])) // 2**30
+
+        async def come(name: str, tenths: int) -> None:
+            size = f"{gib * 1024 * tenths // 20}Mi"
+            await client.json("POST", PODS.path("default"), body=asked(f"{box}-{name}", cpu=0.5, on=box, memory=size))
+
+        async def started(*names: str) -> None:
+            async def so() -> bool:
+                return {f"{box}-{name}" for name in names} == {
+                    n for n in await placed(client, "default") if n.startswith(f"{box}-")
+                }
+
+            await waiting.until(so, f"{names} on {box}", timeout_s=30)
+
+        await come("a", 6)
+        await started("a")
+        await come("b", 6)
+        await started("a", "b")
+        await come("c", 6)  # 8 tenths of a zone are free, four in each
+        said = await asyncio.to_thread(
+            until,
+            lambda: (text := why(platform, f"{box}-c")) and "zone 1" in text and text,
+            timeout_s=30,
+            what="why the third pod waits",
+        )
+        assert "MiB of memory free of" in said
+        assert "UnexpectedAdmissionError" in said, (
+            "without a hint of memory a topology manager admits, and the allocation fails"
+        )
+        await come("d", 3)
+        await started("a", "b", "d")
+        for name in ("a", "b", "d", "c"):
+            await client.json("DELETE", PODS.path("default", f"{box}-{name}"))
+        await started()
+        await come("wide", 12)  # of both zones: they are a group, and give nothing alone
+        await started("wide")
+        await come("e", 2)
+        if box == "memory":  # the topology manager does not look at it: the group has room
+            await started("wide", "e")
+        else:
+            await asyncio.to_thread(
+                until,
+                lambda: "memory with zone" in why(platform, f"{box}-e"),
+                timeout_s=30,
+                what="why a small pod waits",
+            )
     assert refused(await pods_of(platform)) == []

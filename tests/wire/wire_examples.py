@@ -113,6 +113,7 @@ from hbox_common.model import (
     KubeletRules,
     Match,
     MatchOperator,
+    MemoryBlock,
     MigInstance,
     Neighbour,
     NodeDevices,
@@ -158,6 +159,7 @@ from hbox_common.model import (
     Verdict,
     WeightedTerm,
     ZoneAmounts,
+    ZoneMemory,
     demand_of,
     terms_of,
 )
@@ -267,7 +269,8 @@ _nomination = HeldNomination(
 
 _ids = DeviceIds("nvidia.com/gpu", ("GPU-0", "GPU-3"), (0, 1))
 _holds = ContainerHolds("team", "train-0", "main", (_ids,), "1-4,8", (HeldMemory("memory", 2**39, (0,)),), "pod-uid")
-_devices = NodeDevices(_NODE, 1_700_000_000.5, (_ids,), "1-95", (_holds,), 1, "the socket is gone", True)
+_memory = ZoneMemory(0, {"memory": 2**38}, {"memory": 2**37}, 3, (0, 1))
+_devices = NodeDevices(_NODE, 1_700_000_000.5, (_ids,), "1-95", (_holds,), 1, "the socket is gone", True, (_memory,))
 
 _rules = KubeletRules(
     "static", {"full-pcpus-only": "true"}, "Static", "restricted", "pod", {"prefer-closest-numa-nodes": "true"}, "0,48"
@@ -288,10 +291,11 @@ _numa = NodeNuma(
     _rules, "static", "Static", 40, True, ("sockets: none",), True, _nvml,
 )  # fmt: skip
 
+_given = PodZones("team", "train-0", "pod-uid", ({"cpu": 16}, {}), (MemoryBlock("memory", 2**37, (0, 1)),))
 _zones = NodeZones(
     _NODE, 1_700_000_000.5, NumaPolicy.RESTRICTED, NumaScope.POD,
-    (ZoneAmounts(0, {"cpu": 48}, {"cpu": 46}, {"cpu": 30}), ZoneAmounts(1, {"cpu": 48}, {"cpu": 48}, {"cpu": 48})),
-    ("cpu",), 2, True, True, ((10, 21), (21, 10)), (PodZones("team", "train-0", "pod-uid", ({"cpu": 16}, {})),), True, "node-agent", "none", True,
+    (ZoneAmounts(0, {"cpu": 48}, {"cpu": 46}, {"cpu": 30}), ZoneAmounts(1, {"cpu": 48}, {"cpu": 48}, {"cpu": 48}, 3, (0, 1))),
+    ("cpu",), 2, True, True, ((10, 21), (21, 10)), (_given,), True, "node-agent", "none", True,
 )  # fmt: skip
 
 EXAMPLES: tuple[Event, ...] = (

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_agent.core import Telling, holders, node_devices
+from hbox_agent.core.facts import zone_memory
 from hbox_agent.core.telling import PATIENCE_S, RESAY_S
 from hbox_common.kubelet.podresources import (
     AllocatableResources,
@@ -17,8 +18,9 @@ from hbox_common.kubelet.podresources import (
     ContainerResources,
     PodResources,
 )
-from hbox_common.model import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, NodeName
+from hbox_common.model import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, NodeName, ZoneMemory
 from hbox_common.model.nodedevices import MAX_CONTAINERS, MAX_IDS
+from hbox_common.model.nodezones import MAX_UNITS
 
 N = NodeName("n1")
 GPU = "nvidia.com/gpu"
@@ -149,3 +151,48 @@ def test_a_kubelet_that_never_answered_is_told() -> None:
     due = telling.due(now=PATIENCE_S)
     assert due is not None
     assert (due.problem, due.holds) == ("refused", ())
+
+
+STATE = {
+    "policyName": "Static",
+    "machineState": {
+        "1": {
+            "numberOfAssignments": 2,
+            "memoryMap": {"memory": {"total": 9, "systemReserved": 1, "allocatable": 8, "reserved": 3, "free": 5}},
+            "cells": [1, 0],
+        },
+        "0": {
+            "numberOfAssignments": 2,
+            "memoryMap": {"memory": {"allocatable": 8, "free": 1}, "hugepages-2Mi": {"allocatable": 4, "free": 4}, "other": {}},
+            "cells": [0, 1],
+        },
+    },
+    "entries": {},
+    "checksum": 1,
+}
+
+
+def test_the_memory_managers_checkpoint_says_what_each_numa_node_gives() -> None:
+    assert zone_memory(json.dumps(STATE).encode()) == (
+        ZoneMemory(0, {"hugepages-2Mi": 4, "memory": 8}, {"hugepages-2Mi": 4, "memory": 1}, 2, (0, 1)),
+        ZoneMemory(1, {"memory": 8}, {"memory": 5}, 2, (0, 1)),
+    )
+    assert zone_memory(json.dumps(STATE | {"policyName": "None"}).encode()) == ()
+
+
+@pytest.mark.parametrize(
+    "free", [-5, 10**40, "many", None, [], 1e400, float("nan"), True, {}], ids=["negative", "huge", "text", "null", "list", "inf", "nan", "bool", "map"]
+)  # fmt: skip
+def test_amounts_that_no_numa_node_has_break_nothing(free: Any) -> None:
+    state = {"0": {"numberOfAssignments": free, "memoryMap": {"memory": {"allocatable": 8, "free": free}}, "cells": [free]}}
+    found = zone_memory(json.dumps({"policyName": "Static", "machineState": state}).encode())
+    assert all(0 <= units <= MAX_UNITS for zone in found for units in zone.free.values())
+    assert all(zone.assigned >= 0 for zone in found)
+
+
+@pytest.mark.hypothesis
+@given(st.binary() | st.recursive(st.none() | st.text() | st.integers(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)))
+def test_no_state_of_a_memory_manager_raises(content: Any) -> None:
+    zone_memory(
+        content if isinstance(content, bytes) else json.dumps({"policyName": "Static", "machineState": content}).encode()
+    )

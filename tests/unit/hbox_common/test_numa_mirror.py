@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model.numa import AFFINITY_ERROR, SMT_ERROR, NumaNode, NumaPolicy, NumaScope, Zone, admit
+from hbox_common.model.numa import AFFINITY_ERROR, SMT_ERROR, NumaNode, NumaPolicy, NumaScope, Zone, admit, memory_freed
 
 GPU = "nvidia.com/gpu"
 
@@ -110,3 +110,38 @@ def test_who_asks_for_nothing_that_is_aligned_goes_anywhere(policy: NumaPolicy) 
 
 def test_more_than_there_is_is_refused_by_name() -> None:
     assert admit(H100, [ask(0, 9)], guaranteed=False).message == "no NUMA nodes have 9 nvidia.com/gpu free together"
+
+
+def memory_node(*zones: tuple[int, int, int], policy: NumaPolicy = NumaPolicy.RESTRICTED) -> NumaNode:
+    """zones: bytes free of 100, blocks that are from there, and the bits of its group."""
+    found = tuple(Zone(i, {"memory": 100}, {"memory": free}, blocks, group) for i, (free, blocks, group) in enumerate(zones))
+    return NumaNode(policy, NumaScope.CONTAINER, found, frozenset({"memory"}))
+
+
+def test_a_zone_of_a_group_gives_no_memory_alone_and_one_that_gives_alone_is_in_no_group() -> None:
+    grouped = memory_node((100, 0, 0), (40, 1, 0b110), (40, 1, 0b110))
+    assert admit(grouped, [{"memory": 30}], guaranteed=True).masks == (0b001,)
+    assert admit(memory_node((40, 1, 0b11), (40, 1, 0b11)), [{"memory": 30}], guaranteed=True).reason == "TopologyAffinityError"
+    assert admit(memory_node((40, 1, 0), (100, 0, 0)), [{"memory": 120}], guaranteed=True).reason == "UnexpectedAdmissionError"
+
+
+@pytest.mark.parametrize("policy", list(NumaPolicy))
+def test_where_no_zones_have_the_memory_the_allocation_fails_behind_the_topology_manager(policy: NumaPolicy) -> None:
+    found = admit(memory_node((40, 1, 0), (40, 1, 0), policy=policy), [{"memory": 60}], guaranteed=True)
+    assert (found.admitted, found.reason) == (False, "UnexpectedAdmissionError")
+    assert admit(memory_node((40, 1, 0), (40, 1, 0), policy=policy), [{"memory": 60}], guaranteed=False).admitted
+
+
+def test_containers_use_the_memory_of_init_containers_before_them_again() -> None:
+    found = admit(memory_node((100, 0, 0), (0, 1, 0)), [{"memory": 60}], guaranteed=True, init=[{"memory": 80}])
+    assert found.node is not None
+    assert found.node.zones[0].free == {"memory": 20}
+    assert found.node.zones[0].assigned == 2
+
+
+def test_what_is_freed_ends_a_group_with_its_last_block() -> None:
+    zones = memory_node((0, 2, 0b11), (40, 2, 0b11)).zones
+    first = memory_freed(zones, [("memory", 60, 0b11)])
+    assert [(zone.free["memory"], zone.assigned, zone.group) for zone in first] == [(60, 1, 0b11), (40, 1, 0b11)]
+    last = memory_freed(first, [("memory", 100, 0b11)])
+    assert [(zone.free["memory"], zone.assigned, zone.group) for zone in last] == [(100, 0, 0), (100, 0, 0)]

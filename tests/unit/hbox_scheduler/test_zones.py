@@ -10,6 +10,7 @@ from hbox_common.model import (
     Generation,
     Job,
     JobId,
+    MemoryBlock,
     NodeName,
     NodeZones,
     PodGroupTask,
@@ -18,6 +19,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.numa import NumaPolicy, NumaScope
+from hbox_common.model.resources import GIB
 from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
@@ -301,3 +303,93 @@ def test_a_pod_of_three_cards_does_not_take_one_of_another_zone() -> None:
     simulation.submit([guaranteed(f"p{i}", 4, cards=3, at=float(i)) for i in range(2)])
     simulation.run()
     assert sorted([one.index for one in claim.slices] for claim in simulation.claims.values()) == [[0, 1, 2], [4, 5, 6]]
+
+
+def with_memory(
+    name: str, *free: int, group: Sequence[int] = (), policy: NumaPolicy = NumaPolicy.NONE, pods: Sequence[PodZones] = (), has: int = 100
+) -> NodeZones:  # fmt: skip
+    """free: GiB of memory of each zone; has: GiB of each, in all."""
+
+    def zone(i: int, own: int) -> ZoneAmounts:
+        grouped = i in group
+        amounts = ({"memory": has * GIB}, {"memory": has * GIB}, {"memory": own * GIB})
+        return ZoneAmounts(i, *amounts, len(pods) if grouped or own < has else 0, tuple(group) if grouped else ())
+
+    found = tuple(zone(i, own) for i, own in enumerate(free))
+    return NodeZones(NodeName(name), 1.0, policy, NumaScope.CONTAINER, found, ("memory",), pods=tuple(pods), by_pod=True)
+
+
+def of_memory(name: str, gib: int, *, guaranteed: bool = True, at: float = 0.0, cpu_milli: int = 100) -> Job:
+    made = job(name, cpu_milli=cpu_milli, memory_mib=1024 * gib, created_at=at)
+    return replace(made, tasks=tuple(replace(task, guaranteed=guaranteed) for task in made.tasks))
+
+
+@WAYS
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("policy", [NumaPolicy.NONE, NumaPolicy.BEST_EFFORT, NumaPolicy.RESTRICTED])
+def test_a_pod_does_not_go_where_the_memory_manager_has_no_place_for_it(one_by_one: bool, policy: NumaPolicy) -> None:
+    """Both nodes have 80 GiB free; n0 in two halves, of which one zone gives alone."""
+    there = PodZones("ns", "a", "u", ({}, {}), (MemoryBlock("memory", 60 * GIB, (0,)),))
+    simulation = world(
+        with_memory("n0", 40, 40, policy=policy, pods=[there]), with_memory("n1", 0, 80, policy=policy, pods=[there])
+    )
+    simulation.submit([of_memory("a", 60)])
+    simulation.run()
+    assert started(simulation) == {"a": "n1"}
+    simulation.submit([of_memory("b", 60, at=1.0)])
+    simulation.run()
+    said = simulation.verdicts[JobId("b")]
+    assert "n0: zone 0: 40960 MiB of memory free of 61440 asked; zone 1: 40960 MiB of memory free of 61440 asked" in said
+    simulation.submit([of_memory("c", 60, guaranteed=False, at=2.0)])
+    simulation.run()
+    assert "c" in started(simulation), "of pods that are not Guaranteed no zone gives memory"
+
+
+def test_zones_that_are_a_group_give_nothing_alone_until_its_last_block_is_gone() -> None:
+    wide = PodZones("ns", "wide", "u", ({}, {}), (MemoryBlock("memory", 110 * GIB, (0, 1)),))
+    simulation = world(with_memory("n0", 0, 90, group=(0, 1), policy=NumaPolicy.RESTRICTED, pods=[wide]), cards=0)
+    simulation.submit([of_memory("a", 10)])
+    simulation.run()
+    assert "1 TopologyAffinityError" in simulation.verdicts[JobId("a")]
+    assert "memory with zone 1 alone" in simulation.verdicts[JobId("a")]
+    simulation.scheduler.on_zones(with_memory("n0", 100, 100, policy=NumaPolicy.RESTRICTED))
+    simulation.now += 10
+    simulation.run()
+    assert started(simulation) == {"a": "n0"}
+
+
+def test_pods_on_their_way_count_in_the_memory_of_zones() -> None:
+    """Zones of 50 GiB take one pod of 30 each; 40 are left, and no zone has them."""
+    simulation = world(with_memory("n0", 50, 50, has=50), cards=0)
+    simulation.submit([of_memory(f"p{i}", 30, at=float(i)) for i in range(3)])
+    simulation.run()
+    assert len(started(simulation)) == 2
+
+
+def test_pods_that_differ_in_what_a_kubelet_does_not_align_are_equal_to_it() -> None:
+    """Ten pods of different memory and equal CPUs have one order where only CPUs are aligned: none of them waits for the kubelet's word."""
+    simulation = world(zones("n0", [(16, 4), (16, 4)]), cards=0)
+    made = [job(f"p{i}", cpu_milli=2000, memory_mib=64 + i, created_at=float(i)) for i in range(10)]
+    simulation.submit(replace(one, tasks=tuple(replace(task, guaranteed=True) for task in one.tasks)) for one in made)
+    simulation.run()
+    assert len(started(simulation)) == 10
+
+
+def test_somebody_leaves_for_a_pod_that_needs_the_memory_of_a_zone_alone() -> None:
+    """The node's memory is a group's, whose one pod leaves: then each zone gives alone again."""
+    simulation = world(with_memory("n0", 50, 50, has=50, policy=NumaPolicy.RESTRICTED), cards=0)
+    simulation.submit([of_memory("low", 60)])
+    simulation.run()
+    assert started(simulation) == {"low": "n0"}
+    uid = next(iter(simulation.claims))
+    wide = PodZones("default", "low-0", uid, ({}, {}), (MemoryBlock("memory", 60 * GIB, (0, 1)),))
+    simulation.scheduler.on_zones(with_memory("n0", 0, 40, has=50, group=(0, 1), policy=NumaPolicy.RESTRICTED, pods=[wide]))
+    high = of_memory("high", 40, at=5.0)
+    simulation.submit([replace(high, priority=10)])
+    simulation.now += 10
+    simulation.run()
+    simulation.leave()
+    simulation.scheduler.on_zones(with_memory("n0", 50, 50, has=50, policy=NumaPolicy.RESTRICTED))
+    simulation.now += 10
+    simulation.run()
+    assert started(simulation) == {"high": "n0"}

@@ -8,12 +8,15 @@ import pytest
 from hbox_common.model import (
     ContainerHolds,
     DeviceIds,
+    HeldMemory,
     KubeletRules,
+    MemoryBlock,
     NodeDevices,
     NodeName,
     NodeNuma,
     NodeZones,
     NumaZone,
+    ZoneMemory,
 )
 from hbox_common.model.nodezones import zones_by_kubelet
 from hbox_common.model.numa import NumaPolicy, NumaScope
@@ -111,3 +114,36 @@ def test_after_a_restart_what_was_said_is_not_said_again() -> None:
     assert table.numa(NUMA) is None, "not before the other half is there"
     assert [one.pods != () for one in table.all()] == [True]
     assert table.devices(DEVICES) is None
+
+
+MEMORY = (
+    ZoneMemory(0, {"memory": 800, "hugepages-2Mi": 40}, {"memory": 500, "hugepages-2Mi": 40}, 2, (0, 1)),
+    ZoneMemory(1, {"memory": 900}, {"memory": 900}, 1, (0, 1)),
+)
+KEPT = (*HOLDS, ContainerHolds("team", "b", "main", memory=(HeldMemory("memory", 300, (0, 1)),), uid="u-b"))
+
+
+@pytest.mark.parametrize("manager", ["Static", "BestEffort"])
+def test_memory_is_aligned_under_a_memory_manager_that_gives_it_by_numa_node(manager: str) -> None:
+    numa = replace(NUMA, rules=replace(RULES, memory_manager=manager))
+    found = zones_by_kubelet(numa, replace(DEVICES, memory=MEMORY, holds=KEPT))
+    assert found.aligned == ("cpu", "hugepages-2Mi", "memory", GPU)
+    first, second = found.zones
+    assert (first.total["memory"], first.most["memory"], first.free["memory"]) == (800, 800, 500)
+    assert ((first.assigned, first.group), (second.assigned, second.group)) == ((2, (0, 1)), (1, (0, 1)))
+    assert [(pod.pod, pod.blocks) for pod in found.pods] == [("a", ()), ("b", (MemoryBlock("memory", 300, (0, 1)),))]
+    assert [zone.group for zone in found.numa_node().zones] == [3, 3]
+
+
+def test_under_topology_manager_none_memory_alone_is_aligned_and_refused() -> None:
+    numa = replace(NUMA, rules=replace(RULES, memory_manager="Static", topology_manager="none"))
+    found = zones_by_kubelet(numa, replace(DEVICES, memory=MEMORY))
+    assert (found.aligned, found.counts, found.refuses) == (("hugepages-2Mi", "memory"), True, True)
+    assert not zones_by_kubelet(numa, DEVICES).counts, "without its checkpoint nothing is known"
+
+
+def test_a_checkpoint_of_a_memory_manager_that_is_configured_no_more_counts_for_nothing() -> None:
+    found = zones_by_kubelet(NUMA, replace(DEVICES, memory=MEMORY, holds=KEPT))
+    assert "memory" not in found.aligned
+    assert not any("memory" in zone.total for zone in found.zones)
+    assert [pod.pod for pod in found.pods] == ["a"]

@@ -55,10 +55,10 @@ from .job import (
 )
 from .lending import Held, Lending
 from .node import LONGEST_REST_S, NodeRest, NodeState, NodeUsage, Taint, TaintEffect, Verdict, rest_s, usage_of
-from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices
+from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, ZoneMemory
 from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciDevice, PciKind
 from .nodenvml import MigInstance, NodeNvml, NvmlCard
-from .nodezones import NodeZones, PodZones, ZoneAmounts
+from .nodezones import MemoryBlock, NodeZones, PodZones, ZoneAmounts
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
 from .podbudget import PodBudget
 from .podconstraints import (
@@ -145,6 +145,7 @@ __all__ = [
     "Lending",
     "Match",
     "MatchOperator",
+    "MemoryBlock",
     "MigInstance",
     "Neighbour",
     "NodeAllocation",
@@ -199,6 +200,7 @@ __all__ = [
     "Verdict",
     "WeightedTerm",
     "ZoneAmounts",
+    "ZoneMemory",
     "amounts_in",
     "by_pool",
     "capacity_units",

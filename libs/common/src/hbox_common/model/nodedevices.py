@@ -6,7 +6,7 @@ that books can be held against. It says nothing of which card an id is: ids are 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .ids import NodeName
 
@@ -47,6 +47,18 @@ class ContainerHolds:
 
 
 @dataclass(frozen=True, slots=True)
+class ZoneMemory:
+    """What the memory manager (Static) gives of one NUMA node, in bytes by kind: memory, hugepages-2Mi, ... `cells`: with which NUMA nodes together, itself
+    among them; `assigned`: how many blocks are from there."""
+
+    zone: int
+    most: dict[str, int] = field(default_factory=dict)  #: that containers may have
+    free: dict[str, int] = field(default_factory=dict)
+    assigned: int = 0
+    cells: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeDevices:
     """What one node's kubelet says. `problem`: why it may be old, in words; "": it is as of `at`."""
 
@@ -58,11 +70,12 @@ class NodeDevices:
     left_out: int = 0  #: containers and ids beyond what one message takes
     problem: str = ""
     gone: bool = False  #: the node was deleted; the last word on it
+    memory: tuple[ZoneMemory, ...] = ()  #: by its checkpoint; none: it has no memory manager, or cannot be read
 
     @property
     def said(self) -> tuple[object, ...]:
         """All but the time: what has to differ for others to hear of it."""
-        return self.allocatable, self.cpus, self.holds, self.left_out, self.problem, self.gone
+        return self.allocatable, self.cpus, self.holds, self.left_out, self.problem, self.gone, self.memory
 
 
 def ids_of(holds: Iterable[ContainerHolds], resource: str) -> dict[tuple[str, str], tuple[str, ...]]:

@@ -11,13 +11,16 @@ from .devices import VENDORS
 from .hostports import is_host_port
 from .ids import NodeName
 from .job import PodGroupTask
-from .nodedevices import DeviceIds, NodeDevices, parse_cpu_list
+from .nodedevices import DeviceIds, NodeDevices, ZoneMemory, parse_cpu_list
 from .nodenuma import NodeNuma
-from .numa import CPU, MAX_NODES, NumaNode, NumaPolicy, NumaScope, PodAsk, Zone
-from .resources import EPHEMERAL, MEMORY, PODS, Resources
+from .numa import CPU, MAX_NODES, ContainerAsk, NumaNode, NumaPolicy, NumaScope, PodAsk, Zone, is_memory
+from .resources import EPHEMERAL, PODS, Resources
 
 #: Of one node, so that it goes into one message.
 MAX_PODS, MAX_RESOURCES = 512, 32
+
+#: Of kubelets, that give out memory by NUMA nodes. Windows' has the rules of the other one, and no say in where memory comes from.
+_MEMORY_MANAGERS = ("Static", "BestEffort")
 
 #: Of one resource in one zone: more than any node has, so that sums stay far from overflowing anything.
 MAX_UNITS = 2**48
@@ -26,22 +29,35 @@ MAX_UNITS = 2**48
 @dataclass(frozen=True, slots=True)
 class ZoneAmounts:
     """One NUMA node. Whole CPUs under `cpu`, devices by resource. `total`: what is there, reserved CPUs too, which is what the kubelet's narrowest sets go by;
-    `most`: what containers may have alone of it; `free`: what nobody has alone."""
+    `most`: what containers may have alone of it; `free`: what nobody has alone. Memory and huge pages in bytes, under the static memory manager: `assigned`
+    blocks are from there, and it gives them with the zones `group` together (ids; none: alone)."""
 
     id: int
     total: dict[str, int] = field(default_factory=dict)
     most: dict[str, int] = field(default_factory=dict)
     free: dict[str, int] = field(default_factory=dict)
+    assigned: int = 0
+    group: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """Memory or huge pages of one container, in bytes, from one zone or a group of them (ids)."""
+
+    kind: str
+    size: int
+    zones: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodZones:
-    """What a pod has alone. `given`: amounts as in ZoneAmounts, of each zone in their order. `uid` "": nobody says."""
+    """What a pod has alone. `given`: amounts as in ZoneAmounts but for memory, of each zone in their order. `uid` "": nobody says."""
 
     namespace: str
     pod: str
     uid: str
     given: tuple[dict[str, int], ...]
+    blocks: tuple[MemoryBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +89,24 @@ class NodeZones:
     @property
     def counts(self) -> bool:
         """Whether anything follows from it."""
-        return self.policy is not NumaPolicy.NONE and 0 < len(self.zones) <= MAX_NODES and not self.gone
+        return (self.policy is not NumaPolicy.NONE or self.refuses) and 0 < len(self.zones) <= MAX_NODES and not self.gone
+
+    @property
+    def refuses(self) -> bool:
+        """Whether its kubelet fails pods that it cannot align, or that its memory manager has no place for."""
+        return self.policy in (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE) or any(map(is_memory, self.aligned))
+
+    def bits(self, ids: Iterable[int]) -> int:
+        """Of zones by their ids, the set as the mirror of the kubelet has it; ids that are not there are left out."""
+        place_of = {zone.id: place for place, zone in enumerate(self.zones)}
+        return sum(1 << place for place in {place_of[id_] for id_ in ids if id_ in place_of})
 
     def numa_node(self) -> NumaNode:
         """As the mirror of the kubelet takes it, with what is free."""
         return NumaNode(
             self.policy,
             self.scope,
-            tuple(Zone(zone.id, zone.total, zone.free) for zone in self.zones),
+            tuple(Zone(zone.id, zone.total, zone.free, zone.assigned, self.bits(zone.group)) for zone in self.zones),
             frozenset(self.aligned),
             threads_per_core=self.threads_per_core,
             full_pcpus_only=self.full_pcpus_only,
@@ -99,7 +125,8 @@ def zones_by_kubelet(numa: NodeNuma, devices: NodeDevices) -> NodeZones:
     """By what node-agent says: how the node is made, and who has what. Where what it says does not do, a NodeZones with the policy and a `problem`."""
     node, at, rules = numa.node, devices.at, numa.rules
     policy = _policy(rules.topology_manager if rules is not None else "")
-    if rules is None or policy is NumaPolicy.NONE:
+    memory = {one.zone: one for one in devices.memory} if rules is not None and rules.memory_manager in _MEMORY_MANAGERS else {}
+    if rules is None or (policy is NumaPolicy.NONE and not memory):
         return NodeZones(node, at, source="node-agent")
     scope = NumaScope.POD if rules.topology_scope == NumaScope.POD else NumaScope.CONTAINER
     if problem := _problem(numa, devices):
@@ -107,12 +134,16 @@ def zones_by_kubelet(numa: NodeNuma, devices: NodeDevices) -> NodeZones:
     cpus = {cpu: place for place, zone in enumerate(numa.zones) for cpu in parse_cpu_list(zone.cpus)}
     place_of = {zone.id: place for place, zone in enumerate(numa.zones)}
     given: dict[tuple[str, str], tuple[str, list[dict[str, int]]]] = {}
+    blocks: dict[tuple[str, str], list[MemoryBlock]] = {}
     for one in devices.holds:
         uid, amounts = given.get((one.namespace, one.pod), ("", [{} for _ in numa.zones]))
         _count(amounts, one.devices, place_of)
         for cpu in parse_cpu_list(one.cpus):
             _add(amounts, cpus.get(cpu), CPU)
         given[one.namespace, one.pod] = one.uid or uid, amounts
+        if memory:
+            kept = (MemoryBlock(part.kind, min(part.size_bytes, MAX_UNITS), part.numa) for part in one.memory)
+            blocks.setdefault((one.namespace, one.pod), []).extend(kept)
     total: list[dict[str, int]] = [{} for _ in numa.zones]
     for place in cpus.values():
         _add(total, place, CPU)
@@ -127,27 +158,42 @@ def zones_by_kubelet(numa: NodeNuma, devices: NodeDevices) -> NodeZones:
         for zone, own in zip(free, amounts, strict=True):
             for resource, units in own.items():
                 zone[resource] = max(0, zone.get(resource, 0) - units)
-    static = rules.cpu_manager == "static"
-    placed = _placed(devices.allocatable, place_of)
+    for place, numa_zone in enumerate(numa.zones):
+        if (has := memory.get(numa_zone.id)) is not None:
+            total[place] |= has.most
+            most[place] |= has.most
+            free[place] |= has.free
+    aligns = policy is not NumaPolicy.NONE
+    aligned = {*_placed(devices.allocatable, place_of), *((CPU,) if rules.cpu_manager == "static" else ())} if aligns else set()
+    aligned |= {kind for has in memory.values() for kind in has.most}
     return NodeZones(
         node,
         at,
         policy,
         scope,
-        zones=tuple(ZoneAmounts(zone.id, total[place], most[place], free[place]) for place, zone in enumerate(numa.zones)),
-        aligned=tuple(sorted({*placed, *((CPU,) if static else ())})),
+        zones=tuple(
+            ZoneAmounts(zone.id, total[place], most[place], free[place], *_memory_use(memory.get(zone.id)))
+            for place, zone in enumerate(numa.zones)
+        ),
+        aligned=tuple(sorted(aligned)),
         threads_per_core=max(1, numa.threads_per_core),
         full_pcpus_only=rules.cpu_options.get("full-pcpus-only") == "true",
         prefer_closest=rules.topology_options.get("prefer-closest-numa-nodes") == "true",
         distances=tuple(zone.distances for zone in numa.zones) if all(zone.distances for zone in numa.zones) else (),
         pods=tuple(
-            PodZones(namespace, pod, uid, tuple(amounts))
+            PodZones(namespace, pod, uid, tuple(amounts), tuple(blocks.get((namespace, pod), ())))
             for (namespace, pod), (uid, amounts) in sorted(given.items())
-            if any(amounts)
+            if any(amounts) or (namespace, pod) in blocks
         ),
         by_pod=True,
         source="node-agent",
     )
+
+
+def _memory_use(has: ZoneMemory | None) -> tuple[int, tuple[int, ...]]:
+    if has is None:
+        return 0, ()
+    return has.assigned, has.cells if len(has.cells) > 1 else ()
 
 
 def _problem(numa: NodeNuma, devices: NodeDevices) -> str:
@@ -191,7 +237,18 @@ def _add(amounts: list[dict[str, int]], place: int | None, resource: str, units:
         amounts[place][resource] = amounts[place].get(resource, 0) + units
 
 
-_NO_DEVICES = frozenset({CPU, MEMORY, EPHEMERAL, PODS})
+_NO_DEVICES = frozenset({CPU, EPHEMERAL, PODS})
+
+
+def told_to(ask: PodAsk, aligned: frozenset[str]) -> PodAsk | None:
+    """What a kubelet that aligns these resources sees of the request; None: nothing."""
+    containers, init = (_seen(some, aligned) for some in (ask.containers, ask.init))
+    return PodAsk(containers, init, ask.guaranteed) if containers or init else None
+
+
+def _seen(containers: Iterable[ContainerAsk], aligned: frozenset[str]) -> tuple[ContainerAsk, ...]:
+    found = (tuple((name, units) for name, units in one if name in aligned) for one in containers)
+    return tuple(one for one in found if one)
 
 
 def ask_of(task: PodGroupTask) -> PodAsk | None:
@@ -202,8 +259,9 @@ def ask_of(task: PodGroupTask) -> PodAsk | None:
 
 
 def guessed_ask(requests: Resources) -> PodAsk | None:
-    """Of a pod of which nothing is known but its sums: as if it were one container, and Guaranteed, which takes most."""
-    containers = _asks((requests,), guaranteed=True)
+    """Of a pod of which nothing is known but its sums: as if it were one container, and Guaranteed, which takes most. Without memory: most pods have some, and
+    a kubelet never says of those that are not Guaranteed that it has counted them."""
+    containers = _asks(({name: units for name, units in requests.items() if not is_memory(name)},), guaranteed=True)
     return PodAsk(containers, (), guaranteed=True) if containers else None
 
 
@@ -216,7 +274,11 @@ def _asks(containers: Iterable[Mapping[str, int]], *, guaranteed: bool) -> tuple
             if units > 0
             and name not in VENDORS.no_amounts
             and not is_host_port(name)
-            and ((name == CPU and guaranteed and units % 1000 == 0) or name not in _NO_DEVICES)
+            and (
+                (guaranteed and (name == CPU and units % 1000 == 0))
+                or (guaranteed and is_memory(name))
+                or not (name in _NO_DEVICES or is_memory(name))
+            )
         )
         if own:
             found.append(own)

@@ -16,9 +16,13 @@ by one order, which is that of Go's pairwise `compare`.
 Init containers are admitted one by one with what is free, and give back what they have. Under scope `pod` everything is one ask: the larger of what containers
 take together and what an init container takes alone.
 
-What differs: of several nodes the lower ones give first here, where the kubelet packs by sockets and cores. Memory groups of the
-static memory manager are not modelled: its hints are by amounts alone. `align-by-socket` needs sockets, and is not modelled; `distribute-cpus-across-numa`
-changes the split and no hint.
+Memory and huge pages (static memory manager, pkg/kubelet/cm/memorymanager/policy_static.go; BestEffort, which exists on Windows alone, is the same there) have
+one list of hints for all kinds, by what containers may have of them. A set of several nodes becomes a group: until its last block is gone none of its nodes
+gives alone, or with others. Where no set has enough there is no hint at all, so that the topology manager admits, under `none` too, and the allocation fails
+behind it (UnexpectedAdmissionError). Init containers keep what they have for as long as the pod is there; those behind them use it again, from the same set.
+
+What differs: of several nodes the lower ones give first here, where the kubelet packs by sockets and cores. `align-by-socket` needs sockets, and is not
+modelled; `distribute-cpus-across-numa` changes the split and no hint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +31,8 @@ from enum import StrEnum
 from functools import reduce
 from itertools import pairwise
 from typing import TypeAlias
+
+from .resources import MEMORY, MIB
 
 #: Nodes beyond which the kubelet's topology manager does not start, but for its option max-allowable-numa-nodes; masks grow by powers of two.
 MAX_NODES = 8
@@ -46,11 +52,14 @@ class NumaScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One NUMA node. Amounts in base units of each aligned resource: whole CPUs under `cpu`, devices, bytes of memory and huge pages."""
+    """One NUMA node. Amounts in base units of each aligned resource: whole CPUs under `cpu`, devices, bytes of memory and huge pages; of these `total` is what
+    containers may have. `assigned`: blocks of memory that are from there; `group`: the bits of the nodes that give memory with it, 0 where it gives alone."""
 
     id: int
     total: Mapping[str, int] = field(default_factory=dict)
     free: Mapping[str, int] = field(default_factory=dict)
+    assigned: int = 0
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,16 @@ CPU = "cpu"
 #: What is aligned for Guaranteed pods alone.
 _GUARANTEED_ONLY = ("cpu", "memory", "hugepages-")
 
-AFFINITY_ERROR, SMT_ERROR = "TopologyAffinityError", "SMTAlignmentError"
+AFFINITY_ERROR, SMT_ERROR, ADMISSION_ERROR = "TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"
+
+
+def is_memory(resource: str) -> bool:
+    """Whether the memory manager gives it out: memory, and huge pages of each size."""
+    return resource == MEMORY or resource.startswith("hugepages-")
+
+
+#: Of one pod: what its init containers have left to those behind them, by set of nodes and kind.
+_Reusable: TypeAlias = dict[tuple[int, str], int]
 
 
 def admit(
@@ -123,28 +141,147 @@ def admit(
                 SMT_ERROR,
                 f"{ask[CPU]} CPUs are no multiple of the {node.threads_per_core} threads of a core (full-pcpus-only)",
             )
-    if node.policy is NumaPolicy.NONE:
+    every = [*before, *asks]
+    aligns = node.policy is not NumaPolicy.NONE
+    if not aligns and not any(is_memory(name) for ask in every for name in ask):
         return Admission(True, node=node)
-    if node.scope is NumaScope.POD:
-        before, asks = [], [_sum(asks, before)]
+    reusable: _Reusable = {}
+    hint = Hint(None, preferred=False)
     masks: list[int] = []
     split = False
-    for place, ask in enumerate((*before, *asks)):
-        hints = {resource: hints_of(node, resource, amount) for resource, amount in ask.items() if amount}
-        best = merge(node, list(hints.values()))
-        if not best.preferred and node.policy is not NumaPolicy.BEST_EFFORT:
-            return Admission(False, AFFINITY_ERROR, _why(node, ask, hints), tuple(masks))
-        if place < len(before):
-            continue
-        mask = best.mask if best.mask is not None else _all(node)
-        masks.append(mask)
-        split |= _chooses(node, ask, mask)
-        node = _taken(node, ask, mask)
+    if aligns and node.scope is NumaScope.POD:
+        together = _sum(asks, before)
+        found = _merged(node, together, {})
+        if isinstance(found, str):
+            return Admission(False, AFFINITY_ERROR, found)
+        hint = found
+        masks, split = [_mask(node, hint)], _chooses(node, together, _mask(node, hint))
+        node = _taken(node, together, masks[0])
+    for place, ask in enumerate(every):
+        if aligns and node.scope is NumaScope.CONTAINER:
+            found = _merged(node, ask, reusable)
+            if isinstance(found, str):
+                return Admission(False, AFFINITY_ERROR, found, tuple(masks))
+            hint = found
+        taken = _memory_taken(node, ask, hint, reusable, init=place < len(before))
+        if isinstance(taken, str):
+            return Admission(False, ADMISSION_ERROR, taken, tuple(masks))
+        node = taken
+        if aligns and node.scope is NumaScope.CONTAINER and place >= len(before):
+            mask = _mask(node, hint)
+            masks.append(mask)
+            split |= _chooses(node, ask, mask)
+            node = _taken(node, ask, mask)
     return Admission(True, masks=tuple(masks), node=node, split=split)
+
+
+def _merged(node: NumaNode, ask: Mapping[str, int], reusable: _Reusable) -> Hint | str:
+    """The hint that all are told, or why the topology manager refuses."""
+    asked = {resource: amount for resource, amount in ask.items() if amount}
+    hints = {resource: hints_of(node, resource, amount) for resource, amount in asked.items() if not is_memory(resource)}
+    if kinds := {resource: amount for resource, amount in asked.items() if is_memory(resource)}:
+        of_memory = memory_hints(node, kinds, reusable) or [Hint(None, preferred=True)]
+        hints |= dict.fromkeys(kinds, of_memory)
+    best = merge(node, list(hints.values()))
+    if not best.preferred and node.policy is not NumaPolicy.BEST_EFFORT:
+        return _why(node, ask, hints)
+    if node.policy is NumaPolicy.SINGLE and best.mask == _all(node):
+        return Hint(None, best.preferred)
+    return best
+
+
+def _mask(node: NumaNode, hint: Hint) -> int:
+    return hint.mask if hint.mask is not None else _all(node)
+
+
+def memory_hints(node: NumaNode, asked: Mapping[str, int], reusable: Mapping[tuple[int, str], int]) -> list[Hint]:
+    """Of memory and huge pages together, in bytes by kind; the same for each kind. Empty: no set of zones gives so much. reusable: by set and kind, what the
+    pod has there already."""
+    has = {kind: _sums([zone.total.get(kind, 0) for zone in node.zones]) for kind in asked}
+    free = {kind: _sums([zone.free.get(kind, 0) for zone in node.zones]) for kind in asked}
+    large = [mask for mask in range(1, _all(node) + 1) if all(has[kind][mask] >= size for kind, size in asked.items())]
+    least = min(map(_width, large), default=len(node.zones))
+    return [
+        Hint(mask, _width(mask) == least)
+        for mask in large
+        if _may_give(node, mask)
+        and all(free[kind][mask] + reusable.get((mask, kind), 0) >= size for kind, size in asked.items())
+    ]
+
+
+def _may_give(node: NumaNode, mask: int) -> bool:
+    """Whether groups of zones let these give memory together, or the one alone."""
+    own = [zone for i, zone in enumerate(node.zones) if mask >> i & 1]
+    if len(own) == 1:
+        return not own[0].group
+    return all(not zone.assigned or zone.group == mask for zone in own)
+
+
+def _memory_taken(node: NumaNode, ask: Mapping[str, int], hint: Hint, reusable: _Reusable, *, init: bool) -> NumaNode | str:
+    """The node with the container's memory taken, or why the memory manager fails. `reusable` is kept in step."""
+    asked = {kind: size for kind, size in ask.items() if is_memory(kind)}
+    if not asked:
+        return node
+    mask, preferred = hint.mask, hint.preferred
+    if mask is None:
+        best = _best_of_memory(memory_hints(node, asked, reusable))
+        if best is None:
+            return "no NUMA nodes with enough memory are there"
+        if preferred and not best.preferred:
+            return "its memory would be spread over more NUMA nodes than it needs"
+        mask, preferred = _mask(node, best), best.preferred
+    own = [zone for i, zone in enumerate(node.zones) if mask >> i & 1]
+    if any(sum(zone.free.get(kind, 0) for zone in own) < size for kind, size in asked.items()):
+        wider = [one for one in memory_hints(node, asked, reusable) if one.mask is not None and one.mask & mask == mask]
+        best = _best_of_memory(wider)
+        if best is None:
+            return "no NUMA nodes with enough memory are there around those of its CPUs and devices"
+        if preferred and not best.preferred:
+            return "its memory would be spread over more NUMA nodes than it needs"
+        mask = _mask(node, best)
+    own = [zone for i, zone in enumerate(node.zones) if mask >> i & 1]
+    if len(own) > 1 and not _may_give(node, mask):
+        return "its NUMA nodes give memory alone, or in another group"
+    zones = list(node.zones)
+    left = {kind: max(0, size - reusable.get((mask, kind), 0)) for kind, size in asked.items()}
+    for i, zone in enumerate(node.zones):
+        if mask >> i & 1:
+            free = dict(zone.free)
+            for kind in asked:
+                part = min(left[kind], max(0, free.get(kind, 0)))
+                free[kind] = free.get(kind, 0) - part
+                left[kind] -= part
+            zones[i] = replace(zone, free=free, assigned=zone.assigned + len(asked), group=mask if len(own) > 1 else 0)
+    for kind, size in asked.items():
+        kept = reusable.get((mask, kind), 0)
+        reusable[mask, kind] = max(kept, size) if init else max(0, kept - size)
+    return replace(node, zones=tuple(zones))
+
+
+def _best_of_memory(hints: Sequence[Hint]) -> Hint | None:
+    found = [(not one.preferred, _width(one.mask), one.mask, one) for one in hints if one.mask is not None]
+    return min(found, key=lambda one: one[:3])[3] if found else None
+
+
+def memory_freed(zones: Sequence[Zone], blocks: Iterable[tuple[str, int, int]]) -> list[Zone]:
+    """The zones when these blocks are gone: of each the kind, the bytes, and the bits of the zones that it is from."""
+    found = list(zones)
+    for kind, size, mask in blocks:
+        left = size
+        for i, zone in enumerate(found):
+            if mask >> i & 1:
+                part = max(0, min(left, zone.total.get(kind, 0) - zone.free.get(kind, 0)))
+                left -= part
+                assigned = max(0, zone.assigned - 1)
+                free = {**zone.free, kind: zone.free.get(kind, 0) + part}
+                found[i] = replace(zone, free=free, assigned=assigned, group=zone.group if assigned else 0)
+    return found
 
 
 def _chooses(node: NumaNode, ask: Mapping[str, int], mask: int) -> bool:
     for resource, amount in ask.items():
+        if is_memory(resource):
+            continue
         free = [have for i, zone in enumerate(node.zones) if mask >> i & 1 and (have := zone.free.get(resource, 0)) > 0]
         if len(free) > 1 and sum(free) > amount:
             return True
@@ -246,11 +383,11 @@ def _width(mask: int) -> int:
 
 
 def _taken(node: NumaNode, ask: Mapping[str, int], mask: int) -> NumaNode:
-    """The zones of the mask first, by their order, then the others."""
+    """What is no memory: of the zones of the mask first, by their order, then of the others."""
     free = [dict(zone.free) for zone in node.zones]
     order = sorted(range(len(node.zones)), key=lambda i: (not mask >> i & 1, i))
     for resource, amount in ask.items():
-        left = amount
+        left = 0 if is_memory(resource) else amount
         for i in order:
             part = min(left, max(0, free[i].get(resource, 0)))
             if part:
@@ -263,15 +400,22 @@ def _why(node: NumaNode, ask: Mapping[str, int], hints: Mapping[str, Sequence[Hi
     """In words: the resource that has no set, or those that need sets of different widths."""
     for resource, own in hints.items():
         if not own:
-            return f"no NUMA nodes have {ask[resource]} {resource} free together"
+            return f"no NUMA nodes have {_told(resource, ask[resource])} free together"
     for resource, own in hints.items():
         if not any(h.preferred for h in own):
             widths = min(_width(h.mask) for h in own if h.mask is not None)
-            return f"{ask[resource]} {resource} would be spread over {widths} NUMA nodes, and fewer would do were they free"
-    widths_of = {r: min(_width(h.mask) for h in own if h.preferred and h.mask is not None) for r, own in hints.items()}
+            return (
+                f"{_told(resource, ask[resource])} would be spread over {widths} NUMA nodes, and fewer would do were they free"
+            )
+    bound = {r: [h.mask for h in own if h.preferred and h.mask is not None] for r, own in hints.items()}
+    widths_of = {r: min(map(_width, masks)) for r, masks in bound.items() if masks}
     if node.policy is NumaPolicy.SINGLE and (wide := [r for r, width in widths_of.items() if width > 1]):
-        return f"{ask[wide[0]]} {wide[0]} are more than one NUMA node has"
+        return f"{_told(wide[0], ask[wide[0]])} are more than one NUMA node has"
     if any(a != b for a, b in pairwise(widths_of.values())):
-        told = ", ".join(f"{ask[r]} {r} need {width}" for r, width in sorted(widths_of.items()))
+        told = ", ".join(f"{_told(r, ask[r])} need {width}" for r, width in sorted(widths_of.items()))
         return f"what is asked for needs NUMA nodes of different number: {told}"
-    return f"no NUMA node has {', '.join(f'{amount} {r}' for r, amount in sorted(ask.items()))} free together"
+    return f"no NUMA node has {', '.join(_told(r, amount) for r, amount in sorted(ask.items()))} free together"
+
+
+def _told(resource: str, amount: int) -> str:
+    return f"{amount // MIB} MiB of {resource}" if is_memory(resource) else f"{amount} {resource}"

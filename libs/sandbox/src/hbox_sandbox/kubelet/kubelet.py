@@ -124,8 +124,8 @@ class Kubelets:
                 pod = change(self._cluster, PODS, pod, self._stop)
             delete(self._cluster, Target(PODS, pod.namespace, pod.name), Deletion(grace_s=0, uid=pod.uid))
         elif step is Step.ADMIT and not pod.deleting and pod.fields["status.phase"] == "Pending":
-            if refusal := self.topologies.admit(pod):
-                change(self._cluster, PODS, pod, lambda body: self._refuse(body, refusal, "TopologyAffinityError"))
+            if (unaligned := self.topologies.admit(pod)) is not None:
+                change(self._cluster, PODS, pod, lambda body: self._refuse(body, unaligned.message, unaligned.reason))
                 return
             if refusal := self.plugins.admit(pod):
                 pod = self._cluster.store.get(PODS.storage, pod.key) or pod

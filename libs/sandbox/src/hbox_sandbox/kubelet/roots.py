@@ -28,6 +28,7 @@ from hbox_common.kubelet import (
     LIST,
     AllocatableResources,
     ContainerDevices,
+    ContainerMemory,
     ContainerResources,
     PodResources,
     encode_allocatable,
@@ -41,6 +42,7 @@ from hbox_sandbox.api.cluster import Cluster
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
 
+from .memory import Block
 from .topology import Given, NodeTopology, Topologies, files_of
 
 log = logging.getLogger(__name__)
@@ -121,7 +123,7 @@ class NodeKubelet:
         self.settle()
         return encode_list(
             [
-                PodResources(pod.namespace, pod.name, tuple(self._container(pod, name) for name in dict.fromkeys((*(c for c, _ in pod.given), *pod.cpus))))
+                PodResources(pod.namespace, pod.name, tuple(self._container(pod, name) for name in self._names(pod)))
                 for pod in self.pods.values()
             ]
         )  # fmt: skip
@@ -133,7 +135,17 @@ class NodeKubelet:
             if container == name
             for id_ in ids
         ]
-        return ContainerResources(name, tuple(found), pod.cpus.get(name, ()))
+        blocks = self._blocks(pod).get(name, ())
+        memory = tuple(ContainerMemory(block.kind, block.size, block.numa) for block in blocks if block.size)
+        return ContainerResources(name, tuple(found), pod.cpus.get(name, ()), memory)
+
+    def _names(self, pod: Pod) -> list[str]:
+        """Its containers that have something alone."""
+        return list(dict.fromkeys((*(container for container, _ in pod.given), *pod.cpus, *self._blocks(pod))))
+
+    def _blocks(self, pod: Pod) -> dict[str, list[Block]]:
+        manager = self.topology.memory if self.topology is not None else None
+        return {name: own for (uid, name), own in manager.blocks.items() if uid == pod.uid} if manager is not None else {}
 
     async def allocatable(self, _: bytes) -> bytes:
         return self._allocatable
@@ -247,6 +259,9 @@ class KubeletRoots:
         draft = path.with_name(".checkpoint")
         draft.write_bytes(node.checkpoint())
         draft.replace(path)
+        if node.topology is not None and node.topology.memory is not None:
+            draft.write_text(node.topology.memory.checkpoint())
+            draft.replace(self._folder / node.node / "memory_manager_state")
 
     def _write_host(self, node: NodeKubelet) -> None:
         for name, text in node.files.items():

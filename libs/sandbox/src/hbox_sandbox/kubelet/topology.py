@@ -4,7 +4,8 @@
 
 Boxes (zones, and where the cards are): `a100`, `a800`, `h100`, `h200`, `h800`, `l20` and `mi300x` 2 zones of 4 cards, `mi250x` and `b300` 4 zones of 2,
 `nps4` 8 zones with cards on 3, 3, 1, 1, 7, 7, 5, 5 and none on the others, `snc` 4 zones of 3, 1, 3 and 1. `reserved`: CPUs of zone 0 that containers
-never have.
+never have. `memoryManager`: "Static", which divides the node's memory evenly, less `hugepages`, a quantity of hugepages-2Mi on each zone;
+`reservedMemory`: a quantity of zone 0 that containers never have.
 
 The rules are Go's own, walked as they stand there (pkg/kubelet/cm/topologymanager): every combination of hints, compared pair by pair. They are written apart
 from `hbox_common.model.numa`, which schedulers go by, so that each can prove the other wrong. What comes of several zones is divided in a way that is not
@@ -18,7 +19,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from hbox_common.errors import HBoxError
 from hbox_common.model.devices import VENDORS
@@ -27,6 +28,8 @@ from hbox_sandbox.api.cluster import Cluster
 from hbox_sandbox.api.errors import Json
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
+
+from .memory import HUGE, MEMORY, AllocationError, MemoryManager, Reusable
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,8 @@ BOXES: Mapping[str, tuple[int, tuple[int, ...]]] = {
     "snc": (4, (0, 0, 0, 1, 2, 2, 2, 3)),
 }
 
+T = TypeVar("T")
+
 Hint = tuple[int | None, bool]  # the mask, None for anywhere, and whether it is preferred
 
 
@@ -57,7 +62,7 @@ class Given:
 class NodeTopology:
     """One node. `devices`: resource -> id -> zone."""
 
-    def __init__(self, node: str, cpus: int, cards: Mapping[str, int], numa: Mapping[str, Any]) -> None:
+    def __init__(self, node: str, cpus: int, cards: Mapping[str, int], numa: Mapping[str, Any], *, memory: int = 0) -> None:
         self.policy, self.scope = str(numa.get("policy", "none")), str(numa.get("scope", "container"))
         self.static = numa.get("cpuManager", "static") == "static"
         self.count, places = BOXES[str(numa.get("box", "h100"))]
@@ -71,40 +76,50 @@ class NodeTopology:
         self.free_cpus = {cpu for own in self.zones for cpu in own} - self.reserved
         self.free_ids = {resource: set(ids) for resource, ids in self.devices.items()}
         self.given: dict[str, Given] = {}
+        self.memory = _memory(memory, self.count, numa) if numa.get("memoryManager") == "Static" else None
 
     @property
     def cpus(self) -> tuple[int, ...]:
         """That containers may have."""
         return tuple(cpu for own in self.zones for cpu in own if cpu not in self.reserved)
 
-    def admit(self, uid: str, pod: Json) -> str:
-        """Why the kubelet refuses the pod, or "": then it has its CPUs and devices."""
+    def admit(self, uid: str, pod: Json) -> Refusal | None:
+        """Why the kubelet refuses the pod; None: then it has its CPUs, memory and devices."""
         guaranteed = (pod.get("status") or {}).get("qosClass") == "Guaranteed"
         init = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") != "Always"]
         sidecars = [one for one in pod["spec"].get("initContainers") or () if one.get("restartPolicy") == "Always"]
-        containers = [*sidecars, *(pod["spec"].get("containers") or ())]
-        asks = [(one["name"], self._asked(one, guaranteed=guaranteed)) for one in containers]
-        before = [self._asked(one, guaranteed=guaranteed) for one in init]
-        given, masks = Given(), [(1 << self.count) - 1] * len(asks)
+        containers = [*init, *sidecars, *(pod["spec"].get("containers") or ())]
+        asks = [self._asked(one, guaranteed=guaranteed) for one in containers]
+        given, reusable = Given(), Reusable()
         try:
+            hint: Hint = (None, False)
             if self.scope == "pod" and self.policy != "none":
-                masks = [self._mask(_together([ask for _, ask in asks], before))] * len(asks)
-            elif self.policy != "none":
-                for ask in before:
-                    self._mask(ask)
-            for place, (name, ask) in enumerate(asks):
+                hint = self._aligned(_together(asks[len(init) :], asks[: len(init)]), Reusable())
+            for place, (one, ask) in enumerate(zip(containers, asks, strict=True)):
                 if self.scope != "pod" and self.policy != "none":
-                    masks[place] = self._mask(ask)
-                self._give(given, name, ask, masks[place])
-        except _RefusedError as e:
+                    hint = self._aligned(ask, reusable)
+                if self.memory is not None:
+                    own = _of_memory(ask)
+                    self.memory.allocate(uid, one["name"], own, hint, reusable, init=place < len(init))
+                    self.memory.reused(uid, one["name"], [other["name"] for other in init[:place]])
+                if place >= len(init):
+                    mask = hint[0] if hint[0] is not None else (1 << self.count) - 1
+                    self._give(given, one["name"], {r: n for r, n in ask.items() if r not in _of_memory(ask)}, mask)
+        except (_RefusedError, AllocationError) as e:
             self._take_back(given)
-            return str(e)
+            if self.memory is not None:
+                self.memory.remove(uid)
+            if isinstance(e, _RefusedError):
+                return Refusal("TopologyAffinityError", str(e))
+            return Refusal("UnexpectedAdmissionError", f"Allocate failed due to {e}, which is unexpected")
         self.given[uid] = given
-        return ""
+        return None
 
     def leave(self, uid: str) -> None:
         if (given := self.given.pop(uid, None)) is not None:
             self._take_back(given)
+            if self.memory is not None:
+                self.memory.remove(uid)
 
     def _take_back(self, given: Given) -> None:
         for cpus in given.cpus.values():
@@ -119,15 +134,26 @@ class NodeTopology:
             cpus = parse_quantity(str(limits[CPU]))
             if cpus == int(cpus):
                 found[CPU] = int(cpus)
+        if self.memory is not None and guaranteed:
+            asked = {**limits, **((container.get("resources") or {}).get("requests") or {})}
+            found |= {
+                name: int(parse_quantity(str(size))) for name, size in asked.items() if name == MEMORY or name.startswith(HUGE)
+            }
         return {name: units for name, units in found.items() if units}
 
-    def _mask(self, ask: Mapping[str, int]) -> int:
-        """The zones to which it is aligned. Raises _RefusedError."""
-        hints = [self._hints(resource, units) for resource, units in ask.items()]
+    def _aligned(self, ask: Mapping[str, int], reusable: Reusable) -> Hint:
+        """The zones to which it is aligned, as providers are told. Raises _RefusedError."""
+        kinds = _of_memory(ask)
+        hints = [self._hints(resource, units) for resource, units in ask.items() if resource not in kinds]
+        if kinds and self.memory is not None:
+            of_memory = self.memory.hints(kinds, reusable)
+            hints += [of_memory or [(None, True)] for _ in kinds]
         mask, preferred = self._merged(hints)
         if not preferred and self.policy in ("restricted", "single-numa-node"):
             raise _RefusedError(f"Resources cannot be allocated with Topology locality: {dict(ask)}")
-        return mask
+        if self.policy == "single-numa-node" and mask == (1 << self.count) - 1:
+            return None, preferred
+        return mask, preferred
 
     def _amounts(self, resource: str, zone: int) -> tuple[int, int]:
         """What is there, and what is free."""
@@ -182,6 +208,26 @@ class NodeTopology:
                 raise _RefusedError(f"not enough {resource} available to satisfy the request")
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """As the kubelet writes it on the pod."""
+
+    reason: str
+    message: str
+
+
+def _of_memory(ask: Mapping[str, T]) -> dict[str, T]:
+    return {name: size for name, size in ask.items() if name == MEMORY or name.startswith(HUGE)}
+
+
+def _memory(size: int, zones: int, numa: Mapping[str, Any]) -> MemoryManager:
+    own = [{MEMORY: size // zones} for _ in range(zones)]
+    if huge := int(parse_quantity(str(numa.get("hugepages", "0")))):
+        own = [{MEMORY: one[MEMORY] - huge, HUGE + "2Mi": huge} for one in own]
+    own[0][MEMORY] -= int(parse_quantity(str(numa.get("reservedMemory", "0"))))
+    return MemoryManager(own)
+
+
 class _RefusedError(Exception):
     """In the kubelet's words."""
 
@@ -213,10 +259,10 @@ class Topologies:
         self.of: dict[str, NodeTopology] = {}
         cluster.store.listeners.append(self._note)
 
-    def admit(self, pod: Version) -> str:
-        """Why the kubelet of the pod's node refuses it, or ""."""
+    def admit(self, pod: Version) -> Refusal | None:
+        """Why the kubelet of the pod's node refuses it."""
         node = self.of.get(pod.fields["spec.nodeName"])
-        return node.admit(pod.uid, pod.load()) if node is not None else ""
+        return node.admit(pod.uid, pod.load()) if node is not None else None
 
     def _note(self, storage: str, event: Event) -> None:
         version = event.version
@@ -241,7 +287,8 @@ def topology_of(name: str, manifest: Json) -> NodeTopology | None:
     allocatable = (manifest.get("status") or {}).get("allocatable") or {}
     try:
         cards = {vendor.cards: int(allocatable[vendor.cards]) for vendor in VENDORS if vendor.cards in allocatable}
-        return NodeTopology(name, int(parse_quantity(str(allocatable.get(CPU, "4")))), cards, json.loads(text))
+        memory = int(parse_quantity(str(allocatable.get(MEMORY, "1Gi"))))
+        return NodeTopology(name, int(parse_quantity(str(allocatable.get(CPU, "4")))), cards, json.loads(text), memory=memory)
     except (HBoxError, ValueError, KeyError, TypeError, AttributeError) as e:
         log.warning("node %s: annotation %s cannot be read: %s", name, NUMA, e)
         return None
@@ -250,7 +297,13 @@ def topology_of(name: str, manifest: Json) -> NodeTopology | None:
 def files_of(node: NodeTopology) -> Iterator[tuple[str, str]]:
     """Below the kubelet's folder: its configuration, the CPU manager's state, and in `host` what /sys says of the zones."""
     manager = "static" if node.static else "none"
-    rules = {"cpuManagerPolicy": manager, "topologyManagerPolicy": node.policy, "topologyManagerScope": node.scope}
+    rules: dict[str, object] = {
+        "cpuManagerPolicy": manager,
+        "topologyManagerPolicy": node.policy,
+        "topologyManagerScope": node.scope,
+    }
+    if node.memory is not None:
+        rules["memoryManagerPolicy"] = "Static"
     yield "config.yaml", json.dumps({"kind": "KubeletConfiguration", **rules})
     yield "cpu_manager_state", json.dumps({"policyName": manager, "defaultCpuSet": "", "checksum": 0})
     sys = "host/sys/devices/system"

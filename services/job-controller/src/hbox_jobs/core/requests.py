@@ -80,10 +80,11 @@ def is_guaranteed(containers: Sequence[Container], init_containers: Sequence[Con
     return bool(containers) and all(map(exact, (*containers, *init_containers)))
 
 
-def by_container(containers: Sequence[Container]) -> tuple[Resources, ...]:
-    """What each asks for of what kubelets align: cpu and devices."""
+def by_container(containers: Sequence[Container], *, guaranteed: bool) -> tuple[Resources, ...]:
+    """What each asks for of what kubelets align: cpu and devices, and memory where the pod is Guaranteed."""
+    left_out = _EVERYWHERE - ({CPU, MEMORY} if guaranteed else {CPU})
     return tuple(
-        {name: units for name, units in _units(container).items() if units > 0 and (name == CPU or name not in _EVERYWHERE)}
+        {name: units for name, units in _units(container).items() if units > 0 and name not in left_out}
         for container in containers[:MOST_CONTAINERS]
     )
 

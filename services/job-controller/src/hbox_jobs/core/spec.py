@@ -77,8 +77,8 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
         guaranteed = not spec.pod_requests and is_guaranteed(spec.containers, spec.init_containers)
         if len(spec.containers) > 1 or spec.init_containers or spec.overhead or spec.pod_requests:
             sidecars = [one for one in spec.init_containers if one.sidecar]
-            of_containers = by_container((*sidecars, *spec.containers))
-            of_init = by_container([one for one in spec.init_containers if not one.sidecar])
+            of_containers = by_container((*sidecars, *spec.containers), guaranteed=guaranteed)
+            of_init = by_container([one for one in spec.init_containers if not one.sidecar], guaranteed=guaranteed)
     except InvalidRequest as e:
         problem = problem or str(e)
     return Shape(

@@ -20,12 +20,13 @@ from hbox_common.model import NodeDevices, NodeName
 
 from .. import metrics
 from ..core import holders, node_devices
-from ..core.facts import CHECKPOINT_BYTES
+from ..core.facts import CHECKPOINT_BYTES, zone_memory
 
 SOCKET = Path("pod-resources/kubelet.sock")
 DEVICES = Path("device-plugins/kubelet_internal_checkpoint")
+MEMORY = Path("memory_manager_state")
 #: Written whenever a container is given something of its own, or gives it back.
-CHECKPOINTS = (DEVICES, Path("cpu_manager_state"), Path("memory_manager_state"))
+CHECKPOINTS = (DEVICES, Path("cpu_manager_state"), MEMORY)
 
 Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
 
@@ -61,7 +62,8 @@ class Kubelet:
                 raise
             allocatable = AllocatableResources()  # of Kubernetes before 1.23
         checkpoint = await asyncio.to_thread(_read, self._root / DEVICES)
-        return node_devices(self._node, pods, allocatable, holders(checkpoint), at=at)
+        memory = zone_memory(await asyncio.to_thread(_read, self._root / MEMORY))
+        return node_devices(self._node, pods, allocatable, holders(checkpoint), at=at, memory=memory)
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

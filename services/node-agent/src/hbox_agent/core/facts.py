@@ -1,13 +1,22 @@
-"""The kubelet's answers and its device checkpoint as one value of the model, within bounds and in an order that does not depend on the kubelet's."""
+"""The kubelet's answers and its checkpoints as one value of the model, within bounds and in an order that does not depend on the kubelet's."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from hbox_common.kubelet.podresources import AllocatableResources, ContainerDevices, ContainerResources, PodResources
-from hbox_common.model import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, NodeName
+from hbox_common.kubelet.podresources import (
+    MAX_NUMA,
+    AllocatableResources,
+    ContainerDevices,
+    ContainerResources,
+    PodResources,
+)
+from hbox_common.model import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, NodeName, ZoneMemory
 from hbox_common.model.bounds import ID_BYTES, KEY_BYTES, NAME_BYTES, is_plain
 from hbox_common.model.nodedevices import MAX_CONTAINERS, MAX_IDS, cpu_list
+from hbox_common.model.nodenuma import MAX_ZONES
+from hbox_common.model.nodezones import MAX_RESOURCES, MAX_UNITS
+from hbox_common.model.numa import is_memory
 
 #: (resource, device id) -> uid of the pod that holds it.
 Holders: TypeAlias = Mapping[tuple[str, str], str]
@@ -42,8 +51,45 @@ def _ids(devices: Any) -> Iterable[str]:
     return [id_ for part in parts if isinstance(part, list) for id_ in part if isinstance(id_, str)]
 
 
+def zone_memory(checkpoint: bytes) -> tuple[ZoneMemory, ...]:
+    """What each NUMA node gives of memory and huge pages, by `memory_manager_state`. Of what is no such checkpoint, or one of policy None, nothing. Never
+    raises."""
+    try:
+        found = json.loads(checkpoint)
+        if found["policyName"] not in ("Static", "BestEffort"):
+            return ()
+        zones = [_zone_memory(int(id_), own) for id_, own in list(found["machineState"].items())[:MAX_ZONES]]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError):
+        return ()
+    return tuple(sorted((zone for zone in zones if 0 <= zone.zone <= MAX_NUMA), key=lambda zone: zone.zone))
+
+
+def _zone_memory(id_: int, own: Mapping[str, Any]) -> ZoneMemory:
+    tables = sorted(
+        (kind, own["memoryMap"][kind]) for kind in own["memoryMap"] if is_memory(kind) and is_plain(kind, KEY_BYTES)
+    )
+    cells = sorted({cell for cell in own.get("cells") or () if isinstance(cell, int) and 0 <= cell <= MAX_NUMA})
+    return ZoneMemory(
+        id_,
+        {kind: _bytes(table["allocatable"]) for kind, table in tables[:MAX_RESOURCES]},
+        {kind: _bytes(table["free"]) for kind, table in tables[:MAX_RESOURCES]},
+        max(0, min(int(own.get("numberOfAssignments", 0)), MAX_CONTAINERS * MAX_RESOURCES)),
+        tuple(cells[:MAX_ZONES]),
+    )
+
+
+def _bytes(size: Any) -> int:
+    return max(0, min(int(size), MAX_UNITS))
+
+
 def node_devices(
-    node: NodeName, pods: Sequence[PodResources], allocatable: AllocatableResources, uids: Holders, *, at: float
+    node: NodeName,
+    pods: Sequence[PodResources],
+    allocatable: AllocatableResources,
+    uids: Holders,
+    *,
+    at: float,
+    memory: tuple[ZoneMemory, ...] = (),
 ) -> NodeDevices:
     """What is told of the node. Containers that hold nothing of their own are not in it; what no message takes is counted in `left_out`."""
     holds: list[ContainerHolds] = []
@@ -65,7 +111,7 @@ def node_devices(
             left_out += len(part.ids)
         else:
             kept.append(part)
-    return NodeDevices(node, at, tuple(kept), cpu_list(allocatable.cpus), tuple(holds), left_out)
+    return NodeDevices(node, at, tuple(kept), cpu_list(allocatable.cpus), tuple(holds), left_out, memory=memory)
 
 
 def _container(pod: PodResources, container: ContainerResources, uids: Holders) -> ContainerHolds | None:

@@ -21,11 +21,14 @@ from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import lru_cache
 from itertools import count
 from typing import Self, TypeAlias, TypeVar
 
 from hbox_common.model import NodeZones
-from hbox_common.model.numa import CPU, Admission, NumaNode, NumaPolicy, PodAsk, Zone, admit
+from hbox_common.model.nodezones import told_to
+from hbox_common.model.numa import CPU, Admission, NumaNode, NumaPolicy, PodAsk, Zone, admit, is_memory, memory_freed
+from hbox_common.model.resources import MIB
 
 #: Pods of one kind that are counted on a node at most; those beside other kinds.
 _DEEP, _BESIDE = 256, 8
@@ -35,8 +38,6 @@ _ORDERS = 128
 
 #: Answers that are kept, of all rows together.
 _MOST = 65_536
-
-_STRICT = frozenset({NumaPolicy.RESTRICTED, NumaPolicy.SINGLE})
 
 #: Of a node, by resource what each zone keeps, in their order; in units of zones.
 Kept: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
@@ -91,6 +92,10 @@ class _Row:
     parted: bool = False  #: one of those that the kubelet has counted has gone since
     prospects: dict[Seen, tuple[ZoneState, Kinds]] = field(default_factory=dict)  #: as worked out since the last change
 
+    def told(self, ask: PodAsk) -> PodAsk | None:
+        """What its kubelet aligns of the request; None: nothing."""
+        return _told(ask, self.start.node.aligned)
+
     def copy(self) -> "_Row":
         own = dict(self.waiting), dict(self.fresh), dict(self.young)
         return replace(self, waiting=own[0], fresh=own[1], young=own[2], prospects={})
@@ -129,13 +134,12 @@ class ZoneBooks:
         if not facts.counts:
             return before is not None
         node = facts.numa_node()
-        vacant = replace(
-            node, zones=tuple(replace(own, free=zone.most) for own, zone in zip(node.zones, facts.zones, strict=True))
-        )
+        zones = zip(node.zones, facts.zones, strict=True)
+        vacant = replace(node, zones=tuple(replace(own, free=zone.most, assigned=0, group=0) for own, zone in zones))
         own = self._rows[row] = _Row(facts, self._state(node), self._state(vacant))
         if before is not None and not before.facts.by_pod and not facts.by_pod:
             own.young = before.fresh
-        if facts.policy in _STRICT:
+        if facts.refuses:
             self.strict.add(row)
         return True
 
@@ -162,8 +166,11 @@ class ZoneBooks:
 
     def book(self, row: int, ask: PodAsk, times: int = 1, *, anew: bool = True) -> None:
         """So many pods are on their way to the row (`times` > 0), or are not any more. anew: they were not before."""
-        if (own := self._rows.get(row)) is None:
+        own = self._rows.get(row)
+        told = own.told(ask) if own is not None else None
+        if own is None or told is None:
             return
+        ask = told
         own.prospects.clear()
         _count(own.waiting, ask, times)
         if times > 0 and anew:
@@ -232,6 +239,9 @@ class ZoneBooks:
     def room(self, row: int, ask: PodAsk) -> int:
         """How many such pods the kubelet will take beside those that wait, `_DEEP` at most; of a row that is strict."""
         own = self._rows[row]
+        if (told := own.told(ask)) is None:
+            return _DEEP
+        ask = told
         if own.parted and self._seen is Seen.NOW and self._step(own.start, ask).zones:
             return 0
         start, kinds = self._prospect(row, own)
@@ -251,7 +261,10 @@ class ZoneBooks:
     def room_beside(self, row: int, ask: PodAsk, kept: Kept) -> int | None:
         """How many such pods the kubelet would align, `_DEEP` at most, before one of them has something of what a zone keeps; None: what it would do with
         them is not for what is kept to say. Those who wait come in the order of their kinds: what is kept is no promise of the kubelet's."""
-        state = self._reached(row, self._rows[row])
+        own = self._rows[row]
+        if (told := own.told(ask)) is None:
+            return None
+        ask, state = told, self._reached(row, own)
         key = state.number, ask, kept
         if key not in self._beside:
             if len(self._beside) >= _MOST:
@@ -262,13 +275,19 @@ class ZoneBooks:
     def scattered(self, row: int, ask: PodAsk) -> float:
         """From how many zones more than it needs there the pod would have something, as a part of all zones: 0 to 1."""
         own = self._rows[row]
+        if (told := own.told(ask)) is None:
+            return 0.0
+        ask = told
         here = self._step(self._reached(row, own), ask)
         least = self._step(own.vacant, ask).zones
         return max(0, here.zones - least) / len(own.facts.zones)
 
     def alike(self, row: int, ask: PodAsk, most: int) -> int:
         """How many such pods, `most` at most and one at least, would come one after the other to the same zones."""
-        state = self._reached(row, self._rows[row])
+        own = self._rows[row]
+        if (told := own.told(ask)) is None:
+            return most
+        ask, state = told, self._reached(row, own)
         first = self._step(state, ask)
         step, found = first, 1
         while found < most:
@@ -281,7 +300,9 @@ class ZoneBooks:
     def zones_of(self, row: int, ask: PodAsk) -> frozenset[int]:
         """The NUMA nodes to which the kubelet would align the pod; none where nothing of it is aligned."""
         own = self._rows[row]
-        step = self._step(self._reached(row, own), ask)
+        if (told := own.told(ask)) is None:
+            return frozenset()
+        step = self._step(self._reached(row, own), told)
         bits = 0
         for mask in step.found.masks:
             bits |= mask
@@ -293,17 +314,22 @@ class ZoneBooks:
         """Why the kubelet would refuse the pod: its own word for that, and by zone what is free of what is asked for."""
         own = self._rows[row]
         reached = self._reached(row, own)
+        if (told := own.told(ask)) is None:
+            return "", ""
+        ask = told
         found = self._step(reached, ask).found
         if found.admitted:
             return "", "pods come and go there, and its kubelet has not said yet what that leaves of its NUMA nodes"
         asked = dict[str, int]()
         for container in ask.containers:
             for name, units in container:
-                asked[name] = asked.get(name, 0) + (units // 1000 if name == "cpu" else units)
-        aligned = [name for name in asked if name in own.facts.aligned]
+                asked[name] = asked.get(name, 0) + (
+                    units // 1000 if name == CPU else units // MIB if is_memory(name) else units
+                )
         zones = "; ".join(
             f"zone {zone.id}: "
-            + ", ".join(f"{max(0, zone.free.get(name, 0))} {_named(name)} free of {asked[name]} asked" for name in aligned)
+            + ", ".join(f"{_free(zone, name)} {_named(name)} free of {asked[name]} asked" for name in asked)
+            + _shared(zone, reached.node.zones)
             for zone in reached.node.zones
         )
         return found.reason, f"{zones} ({own.facts.policy}: {found.message})"
@@ -322,7 +348,8 @@ class ZoneBooks:
             return own.vacant, ()
         waiting = dict(own.waiting)
         gone: list[str] = []
-        for (ask, pod), times in self._leaving.get(row, _NOBODY).items():
+        for (asked, pod), times in self._leaving.get(row, _NOBODY).items():
+            ask = own.told(asked) if asked is not None else None
             if times < 0 and ask is not None and self._seen is not Seen.NOW:
                 _count(waiting, ask, -times)
             elif times > 0 and self._seen is Seen.LATER:
@@ -356,10 +383,12 @@ class ZoneBooks:
 
     def _without(self, own: _Row, gone: Sequence[str]) -> ZoneState:
         """As the kubelet says, without these pods."""
-        left = [one.given for one in own.facts.pods if f"{one.namespace}/{one.pod}" in gone] if gone else []
+        left = [one for one in own.facts.pods if f"{one.namespace}/{one.pod}" in gone] if gone else []
         if not left:
             return own.start
-        zones = tuple(_freed(zone, [given[place] for given in left]) for place, zone in enumerate(own.start.node.zones))
+        freed = [_freed(zone, [one.given[place] for one in left]) for place, zone in enumerate(own.start.node.zones)]
+        blocks = ((block.kind, block.size, own.facts.bits(block.zones)) for one in left for block in one.blocks)
+        zones = tuple(memory_freed(freed, blocks))
         return self._state(replace(own.start.node, zones=zones))
 
     def _reached(self, row: int, own: _Row) -> ZoneState:
@@ -433,12 +462,20 @@ class ZoneBooks:
         forced = (
             found
             if found.admitted
-            else _admitted(replace(state.node, policy=NumaPolicy.BEST_EFFORT, full_pcpus_only=False), ask)
+            else _admitted(
+                replace(
+                    state.node,
+                    policy=NumaPolicy.BEST_EFFORT,
+                    full_pcpus_only=False,
+                    aligned=frozenset(name for name in state.node.aligned if not is_memory(name)),
+                ),
+                ask,
+            )
         )
         assert forced.node is not None
         zones = sum(one.free != other.free for one, other in zip(state.node.zones, forced.node.zones, strict=True))
         after = self._state(
-            replace(forced.node, policy=state.node.policy, full_pcpus_only=state.node.full_pcpus_only),
+            replace(state.node, zones=forced.node.zones),
             split=state.split or found.split,
         )
         step = state.steps[ask] = Step(found, after, zones)
@@ -447,7 +484,7 @@ class ZoneBooks:
     def _state(self, node: NumaNode, *, split: bool = False) -> ZoneState:
         key = (
             node.policy, node.scope, node.aligned, node.threads_per_core, node.full_pcpus_only, node.prefer_closest, node.distances, split,
-            tuple((zone.id, tuple(sorted(zone.total.items())), tuple(sorted(zone.free.items()))) for zone in node.zones),
+            tuple((zone.id, tuple(sorted(zone.total.items())), tuple(sorted(zone.free.items())), zone.assigned, zone.group) for zone in node.zones),
         )  # fmt: skip
         found = self._states.get(key)
         if found is None:
@@ -497,5 +534,23 @@ def _count(counts: dict[_K, int], key: _K, times: int) -> None:
         counts.pop(key, None)
 
 
+@lru_cache(maxsize=65_536)
+def _told(ask: PodAsk, aligned: frozenset[str]) -> PodAsk | None:
+    return told_to(ask, aligned)
+
+
+def _free(zone: Zone, resource: str) -> int:
+    units = max(0, zone.free.get(resource, 0))
+    return units // MIB if is_memory(resource) else units
+
+
 def _named(resource: str) -> str:
-    return "cpus" if resource == "cpu" else resource
+    if resource == CPU:
+        return "cpus"
+    return f"MiB of {resource}" if is_memory(resource) else resource
+
+
+def _shared(zone: Zone, zones: Sequence[Zone]) -> str:
+    """With which zones it gives memory together."""
+    others = [str(other.id) for place, other in enumerate(zones) if zone.group >> place & 1 and other is not zone]
+    return f", memory with zone {' and '.join(others)} alone" if others else ""

@@ -27,7 +27,7 @@ from .equals import first_of_equals
 from .nodeports import NodePorts
 from .pools import PoolFit
 from .resources import ResourceFit
-from .zones import ZoneFit, strict_rows
+from .zones import REFUSALS, ZoneFit, strict_rows
 
 if TYPE_CHECKING:
     from .session import Session
@@ -198,7 +198,7 @@ class Placing:
             rows = self._kept_out(member, (Label.PROPORTION_KEPT,))
             if words := self._session.room_words(Label.PROPORTION_KEPT, member, columns, rows):
                 limits.append(words)
-        if Label.TOPOLOGY_AFFINITY in reasons.counts or Label.SMT_ALIGNMENT in reasons.counts:
+        if any(label in reasons.counts for label in REFUSALS):
             limits += self._zone_words(member)
         if Label.RESERVED in reasons.counts:
             limits += self._reserved_for(member)
@@ -221,7 +221,7 @@ class Placing:
         refused = [row for _, row in strict_rows(columns, slice(0, columns.size)) if not columns.zones.room(row, task.aligned)]
         if not refused:
             return []
-        by_zones = self._kept_out(member, (Label.TOPOLOGY_AFFINITY, Label.SMT_ALIGNMENT))
+        by_zones = self._kept_out(member, REFUSALS)
         row = next((row for row in by_zones.tolist() if row in refused), refused[0])
         return [f"{self._session.node(row)}: {columns.zones.words(row, task.aligned)[1]}"]
 

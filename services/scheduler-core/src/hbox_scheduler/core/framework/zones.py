@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from hbox_common.model.numa import SMT_ERROR
+from hbox_common.model.numa import ADMISSION_ERROR, SMT_ERROR
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Ints, Rows
@@ -12,6 +12,12 @@ from ..cluster.task import Task
 from ..explain.labels import Label
 
 _UNLIMITED = 1 << 30
+
+#: Of what kubelets say, that has a label of its own; all else, and what is not known yet, is TopologyAffinityError.
+_OWN = {SMT_ERROR: Label.SMT_ALIGNMENT, ADMISSION_ERROR: Label.MEMORY_MANAGER}
+
+#: Labels of nodes whose kubelets refuse.
+REFUSALS = (*_OWN.values(), Label.TOPOLOGY_AFFINITY)
 
 
 class ZoneFit:
@@ -30,11 +36,13 @@ class ZoneFit:
         room = self.capacity(columns, rows, task)
         if room is None or task.aligned is None:
             return
-        smt, affinity = np.zeros(len(room), dtype=np.bool_), room == 0
+        own = {reason: np.zeros(len(room), dtype=np.bool_) for reason in _OWN}
+        affinity = room == 0
         for place, row in strict_rows(columns, rows):
-            if affinity[place] and columns.zones.words(row, task.aligned)[0] == SMT_ERROR:
-                smt[place], affinity[place] = True, False
-        yield Label.SMT_ALIGNMENT, smt
+            if affinity[place] and (reason := columns.zones.words(row, task.aligned)[0]) in own:
+                own[reason][place], affinity[place] = True, False
+        for reason, label in _OWN.items():
+            yield label, own[reason]
         yield Label.TOPOLOGY_AFFINITY, affinity
 
 

@@ -29,7 +29,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import VENDORS
 from hbox_common.model.numa import Zone
 from hbox_common.model.pools import POOL, POOLED
-from hbox_common.model.resources import CPU, MEMORY, request_units
+from hbox_common.model.resources import CPU, MEMORY, MIB, request_units
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
@@ -54,9 +54,8 @@ CARDS_ONLY = "hbox.io/cards-only"
 
 _ANY = 1 << 30
 
-#: Of a unit of zones so many base units of columns; and its name.
+#: Of a unit of zones so many base units of columns.
 _BASE: Mapping[str, int] = {CPU: 1000, MEMORY: 1}
-_UNITS: Mapping[str, str] = {CPU: "cpus", MEMORY: "MiB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +153,9 @@ class IdleCards(ShapeRoom, ShapeMask):
                     idle = [c.index for p, c in enumerate(cards) if c.numa == zone.id and percent[p] > 0]
                     for resource, amounts in kept:
                         if amounts[place]:
-                            units = f"{amounts[place]} {_UNITS[resource]} of {max(0, zone.free.get(resource, 0))} free"
-                            told.append(f"zone {zone.id} keeps {units} for cards {', '.join(map(str, idle))}")
+                            told.append(
+                                f"zone {zone.id} keeps {_words(resource, amounts[place], zone)} for cards {', '.join(map(str, idle))}"
+                            )
                 return f"{columns.names[row]}: {'; '.join(told)}"
         return ""
 
@@ -191,7 +191,7 @@ class IdleCards(ShapeRoom, ShapeMask):
                 np.array(has, dtype=np.float64) * _BASE[resource] / cards,
             )
             share = self._per_card(columns, np.repeat(numbers, width), resource, even.ravel()).reshape(even.shape)
-            kept[place] = np.ceil(np.round(idle * share / _BASE[resource], 6))
+            kept[place] = np.ceil(np.round(idle * share / _BASE[resource], 6))  # in units of zones
         for line, (place, row) in enumerate(known):
             own = kept[:, line, : len(zones[line][0])].tolist()
             if any(map(any, own)):
@@ -220,6 +220,11 @@ def idle_cards(columns: Columns, rows: Rows) -> Floats:
         column = columns.resources[name]
         units += np.maximum(columns.allocatable[column][rows] - columns.used[column][rows], 0)
     return np.asarray(np.minimum(free_percent(columns, rows).sum(axis=1) / ALL, units))
+
+
+def _words(resource: str, keeps: int, zone: Zone) -> str:
+    free = max(0, zone.free.get(resource, 0))
+    return f"{keeps} cpus of {free} free" if resource == CPU else f"{keeps // MIB} MiB of memory of {free // MIB} free"
 
 
 def _places(columns: Columns, row: int, zones: Sequence[Zone]) -> Ints:
