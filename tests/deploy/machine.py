@@ -279,10 +279,10 @@ def _inside(folder: Path, command: Sequence[str]) -> int:
         scheduler = folder / "scheduler.yaml"
         scheduler.write_text(yaml.safe_dump(_scheduler(kubeconfig)))
         keep("kube-scheduler", find_programs() / "kube-scheduler", "--config", scheduler, "--secure-port", "0")
-        settings = folder / "kubelet"
-        settings.mkdir()
-        (settings / "kubelet.yaml").write_text(yaml.safe_dump({**KUBELET, "cgroupRoot": f"/{folder.name}"}))
-        keep("kubelet", built / "kubelet", "--config", settings / "kubelet.yaml", "--kubeconfig", kubeconfig,
+        settings = Path("/var/lib/kubelet/config.yaml")  # where kubeadm puts it, too
+        settings.parent.mkdir()
+        settings.write_text(yaml.safe_dump({**KUBELET, "cgroupRoot": f"/{folder.name}"}))
+        keep("kubelet", built / "kubelet", "--config", settings, "--kubeconfig", kubeconfig,
              "--hostname-override", NODE, "--node-ip", ADDRESS)  # fmt: skip
         proxy = folder / "proxy.yaml"
         proxy.write_text(yaml.safe_dump({**PROXY, "clientConnection": {"kubeconfig": str(kubeconfig)}}))
@@ -298,7 +298,6 @@ def _inside(folder: Path, command: Sequence[str]) -> int:
             "HBOX_DEPLOY_KUBECONFIG": str(kubeconfig),
             "HBOX_DEPLOY_LOAD": "ctr -n k8s.io images import",
             "HBOX_DEPLOY_BASE": BASE,
-            "HBOX_DEPLOY_KUBELET_CONFIG": str(settings),
             "PATH": f"{ROOT / '.venv' / 'bin'}:{built}:{os.environ['PATH']}",
         }
         return subprocess.run(command, env=os.environ | told, check=False).returncode
