@@ -139,3 +139,31 @@ status: {{allocatable: {{cpu: 16, memory: 8Gi, pods: 110, nvidia.com/gpu: 40}}}}
         "n3: zone 0 keeps 6 cpus of 6 free for cards 0, 1; zone 1 keeps 6 cpus of 8 free for cards 2, 3"
         in rows["pending"]["ns/a"]["message"]
     )
+
+
+def test_adapters_that_a_zone_has_are_aligned_with_the_cpus() -> None:
+    """RDMA devices of a NodeResourceTopology: n1 has CPUs and adapters in zones apart, n2 together."""
+
+    def adapters(node: str, *amounts: tuple[int, int]) -> str:
+        zones = ", ".join(
+            f"{{name: node-{i}, type: Node, resources: [{{name: cpu, capacity: 8, allocatable: 8, available: {cpus}}}, "
+            f"{{name: rdma/hca_shared, capacity: 2, allocatable: 2, available: {hcas}}}]}}"
+            for i, (cpus, hcas) in enumerate(amounts)
+        )
+        return f"""
+apiVersion: topology.node.k8s.io/v1alpha2
+kind: NodeResourceTopology
+metadata: {{name: {node}}}
+attributes: [{{name: topologyManagerPolicy, value: single-numa-node}}]
+zones: [{zones}]
+---
+"""
+
+    nodes = NODES.replace("pods: 110}", "pods: 110, rdma/hca_shared: 4}")
+    asks = pod("a", 4).replace("memory: 64Mi}", "memory: 64Mi, rdma/hca_shared: 1}")
+    told = adapters("n1", (8, 0), (2, 2)), adapters("n2", (2, 2), (6, 1))
+    rows = outcome_of("f", objects_of(contents_of((nodes + "".join(told) + asks).encode())), Wish())
+    assert bound(rows) == {"a": "n2"}
+    rows = outcome_of("f", objects_of(contents_of((nodes + told[0] + adapters("n2", (8, 0), (2, 1)) + asks).encode())), Wish())
+    assert bound(rows) == {}
+    assert "zone 0: 8 cpus free of 4 asked, 0 rdma/hca_shared free of 1 asked" in rows["pending"]["ns/a"]["message"]
