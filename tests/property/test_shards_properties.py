@@ -59,9 +59,10 @@ def test_by_pool_each_node_is_of_one_shard_and_else_of_all(text: str, pool: str)
 @given(settings(), jobs(), POOLS)
 def test_a_job_whose_pods_name_a_pool_is_of_the_shard_that_has_its_nodes(text: str, job: Job, pool: str) -> None:
     shards = Shards.parse(text)
-    task = PodGroupTask(name="t", requests={}, pods=(), node_selector={"hbox.io/pool": pool})
-    named = replace(job, tasks=(task, task))
-    assert shards.has_node(shards.of(named, ("pooled",)), pool)
+    for each in (pool, *shards.by_pool):
+        task = PodGroupTask(name="t", requests={}, pods=(), node_selector={"hbox.io/pool": each})
+        named = replace(job, tasks=(task, task))
+        assert shards.has_node(shards.of(named, ("pooled",)), each)
 
 
 @given(jobs(), jobs(), st.integers(2, 64))
@@ -69,7 +70,7 @@ def test_by_queue_all_jobs_of_a_queue_are_of_one_shard(one: Job, other: Job, cou
     shards = Shards.parse(str(count))
     if one.queue == other.queue:
         assert shards.of(one) == shards.of(other)
-    moved = replace(other, queue=one.queue)
+    moved = replace(other, queue=one.queue, id=JobId(f"other-{count}"))
     assert shards.of(one, ("a",)) == shards.of(moved, ("b",))
 
 

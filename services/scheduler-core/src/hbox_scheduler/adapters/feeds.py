@@ -299,7 +299,8 @@ class Feeds:
                 case PlansAnswered(epoch=epoch, index=index, answers=answers):
                     for answer in answers:
                         metrics.ANSWERS.labels("committed" if answer.committed else str(answer.reason)).inc()
-                        metrics.CONFLICTS.inc(answer.reason in CONFLICTING)
+                        if answer.reason in CONFLICTING:
+                            metrics.CONFLICTS.inc()
                         if answer.reason is RefusalReason.PODS_UNSEEN and not self._scheduler.held:
                             self._scheduler.on_held(answer.message)
                             self._held.set()
