@@ -112,7 +112,7 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
 
 
 def nvml_item(nvml: NodeNvml) -> Item:
-    """What NVIDIA's library says of the cards, in its own order."""
+    """What NVML says of the cards, in its own order."""
     cards = [
         {
             "name": str(card.index),

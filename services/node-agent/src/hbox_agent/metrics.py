@@ -7,4 +7,4 @@ SILENT = gauge("agent_silent_kubelets", "Of them, those whose kubelet does not a
 READS = counter("agent_kubelet_reads", "Questions to kubelets, by whether they were answered", ["outcome"])
 SAID = counter("agent_messages", "Messages about nodes' devices")
 READ_S = histogram("agent_kubelet_read_seconds", "From asking a kubelet what it gave to whom to its whole answer")
-NVML = counter("agent_nvml_reads", "Questions to NVIDIA's management library, by whether it answered", ["outcome"])
+NVML = counter("agent_nvml_reads", "Questions to NVML, by whether it answered", ["outcome"])

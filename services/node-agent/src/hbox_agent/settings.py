@@ -26,10 +26,8 @@ class AgentSettings(Settings):
         description="how often it is looked whether the kubelet's checkpoints changed; where they did, the kubelet is asked",
     )
     resync_s: float = Field(30.0, gt=0, le=3600, description="the kubelet is asked so often also where no checkpoint changed")
-    nvml: bool = Field(
-        False, description="NVIDIA's management library is asked too, which needs its library and devices in the container"
-    )
-    nvml_library: Path | None = Field(None, description="the folder of libnvidia-ml.so.1, where the loader does not look")
+    nvml: bool = Field(False, description="NVML is asked too, which needs its library and devices in the container")
+    nvml_library: Path | None = Field(None, description="the folder of NVML's library, where the loader does not look")
     nvml_poll_s: float = Field(60.0, gt=0, le=3600, description="how often it is asked")
     nvml_timeout_s: float = Field(
         30.0,

@@ -130,17 +130,17 @@ def _service(name: str) -> dict[str, Any]:
             "description": "of each node; empty: kubeletRoot/config.yaml",
         },
         "nvml": _closed(
-            "NVIDIA's management library, asked by the agent too",
+            "NVML, the management library of the cards, asked by the agent too",
             enabled=_BOOLEAN,
             runtimeClassName={
                 **_NAME,
-                "description": "of the agents' pods; empty: the nodes' own runtime is NVIDIA's, or folder is said",
+                "description": "of the agents' pods; empty: the nodes' own runtime brings the library, or folder is said",
             },
-            visibleDevices={**_STRING, "description": "NVIDIA_VISIBLE_DEVICES, by which the runtime gives the container cards"},
+            visibleDevices={**_STRING, "description": "the variable by which the runtime gives the container cards"},
             folder={
                 **_STRING,
                 "pattern": "^(/.+)?$",
-                "description": "of each node: the folder of libnvidia-ml.so.1; empty: the runtime brings it",
+                "description": "of each node: the folder of NVML's library; empty: the runtime brings it",
             },
         ),
     }

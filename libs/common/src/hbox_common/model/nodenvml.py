@@ -30,7 +30,7 @@ class NvmlCard:
         default_factory=dict
     )  #: NVLinks that are up: to a card by its address, to an NVSwitch ("switch"), to another kind ("other")
     links_down: tuple[int, ...] = ()  #: numbers of those that are there and not up
-    clique: str = ""  #: <ClusterUUID>.<CliqueID>, as the label nvidia.com/gpu.clique; "": of no multi-node NVLink domain
+    clique: str = ""  #: <ClusterUUID>.<CliqueID>, as the node's label has it; "": of no multi-node NVLink domain
     fabric: str = ""  #: what the fabric manager says: not-started, in-progress, completed, failed; "": there is none
     ecc: str = ""
     ecc_pending: bool = False

@@ -229,7 +229,7 @@ class _Writing:
         return _Written(_amounts(one, amounts), _env(one, env, default_env))
 
     def _hidden(self, one: _Container, named: Iterable[str]) -> Sequence[Mapping[str, Any]] | None:
-        """Of a container that asks for no device that HBox knows. Other resources of the maker (`nvidia.com/mig-1g.5gb`) are devices too."""
+        """Of a container that asks for no device that HBox knows. Other resources of the maker (MIG's, by profile) are devices too."""
         makers = {name.partition("/")[0] for name in named if "/" in name}
         hides = dict(vendor.hidden for vendor in VENDORS if vendor.hidden and _maker(vendor) not in makers)
         return _env(one, hides, {}) if hides else None
