@@ -75,9 +75,10 @@ ALERTS: Mapping[str, Case] = {
     ),
     "HBoxStandbyMissing": Case(
         {
-            **_builds("binder"),
-            'hbox_build_info{component="binder",instance="b"}': "1x99 stale",
-            'hbox_leading{component="binder"}': "1x400",
+            **_builds("scheduler-core"),
+            'hbox_build_info{component="scheduler-core",instance="b"}': "1x99 stale",
+            'hbox_leading{component="scheduler-core-lab",instance="c"}': "1x400",
+            'hbox_leading{component="scheduler-core-main",instance="d"}': "1x400",
         },
         # A rollout has three for a moment; a service that never had two has lost none; one that does not stand by has no leader.
         {
