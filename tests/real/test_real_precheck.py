@@ -13,6 +13,7 @@ from hbox_cli.precheck import DEPLOYMENTS, Install, Level, Line, lines
 from hbox_common.kube import CRDS, LEASES, NODES, STORAGECLASSES, KubeClient, apply
 
 from ..precheck_faults import old_queues, role, scheduler, storage_class, webhook
+from ..waiting import until
 from .admission_world import account, grant, service_account
 from .control_plane import control_plane
 
@@ -112,6 +113,11 @@ async def test_a_definition_of_another_version_and_its_owner_are_told(admin: Kub
     await admin.json("POST", CRDS.path(), body=old_queues())
     found = await bad(admin)
     await admin.json("DELETE", CRDS.path(name="queues.scheduling.volcano.sh"))
+
+    async def gone() -> bool:
+        return not await bad(admin)
+
+    await until(gone, "the definition is gone")
     assert found.keys() == {"crd/queues"}
     assert "Helm release volcano-system/volcano" in found["crd/queues"].message
 
