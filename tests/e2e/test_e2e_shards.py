@@ -176,7 +176,9 @@ async def test_a_shard_without_scheduler_waits_and_says_so_while_the_other_goes_
             return "shard lab has no scheduler" in said and "shard lab" in said.splitlines()[0]
 
         await waiting.until(told, "hbox why says that nobody places it", timeout_s=60)
-        assert "shard lab has no scheduler" in ready(by_pool, "job-controller")
+        await waiting.until(
+            lambda: "shard lab has no scheduler" in ready(by_pool, "job-controller"), "its condition says so too"
+        )
         assert metric(by_pool, "job-controller", "hbox_jobs_waiting_by_shard", shard="lab") == 6
         assert metric(by_pool, "job-controller", "hbox_jobs_shard_silent_seconds", shard="lab") > 30
     finally:
