@@ -44,7 +44,7 @@ def check_pod(ctx: Context, path: str, catalogue: Path | None) -> None:
     if not found:
         raise InvalidRequest(f"{path} holds no pod and no template of pods")
     if ctx.output.machine:
-        ctx.output.document("PodCheck", {"pods": [_told(one) for one in found]})
+        ctx.output.document("PodCheck", {"pods": [_item(one) for one in found]})
     else:
         for one in found:
             put(*_lines(one))
@@ -103,7 +103,7 @@ def _changes(mutation: Mutation) -> Iterator[str]:
             yield f"{where}: {value}"
 
 
-def _told(one: Found) -> dict[str, Any]:
+def _item(one: Found) -> dict[str, Any]:
     return {
         "name": one.name,
         "outcome": str(one.mutation.outcome),

@@ -240,7 +240,7 @@ def _add(amounts: list[dict[str, int]], place: int | None, resource: str, units:
 _NO_DEVICES = frozenset({CPU, EPHEMERAL, PODS})
 
 
-def told_to(ask: PodAsk, aligned: frozenset[str]) -> PodAsk | None:
+def aligned_part(ask: PodAsk, aligned: frozenset[str]) -> PodAsk | None:
     """What a kubelet that aligns these resources sees of the request; None: nothing."""
     containers, init = (_seen(some, aligned) for some in (ask.containers, ask.init))
     return PodAsk(containers, init, ask.guaranteed) if containers or init else None

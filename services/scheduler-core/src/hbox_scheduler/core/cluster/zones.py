@@ -26,7 +26,7 @@ from itertools import count
 from typing import Self, TypeAlias, TypeVar
 
 from hbox_common.model import NodeZones
-from hbox_common.model.nodezones import told_to
+from hbox_common.model.nodezones import aligned_part
 from hbox_common.model.numa import CPU, Admission, NumaNode, NumaPolicy, PodAsk, Zone, admit, is_memory, memory_freed
 from hbox_common.model.resources import MIB
 
@@ -92,9 +92,9 @@ class _Row:
     parted: bool = False  #: one of those that the kubelet has counted has gone since
     prospects: dict[Seen, tuple[ZoneState, Kinds]] = field(default_factory=dict)  #: as worked out since the last change
 
-    def told(self, ask: PodAsk) -> PodAsk | None:
+    def aligned_part(self, ask: PodAsk) -> PodAsk | None:
         """What its kubelet aligns of the request; None: nothing."""
-        return _told(ask, self.start.node.aligned)
+        return _aligned_part(ask, self.start.node.aligned)
 
     def copy(self) -> "_Row":
         own = dict(self.waiting), dict(self.fresh), dict(self.young)
@@ -167,10 +167,10 @@ class ZoneBooks:
     def book(self, row: int, ask: PodAsk, times: int = 1, *, anew: bool = True) -> None:
         """So many pods are on their way to the row (`times` > 0), or are not any more. anew: they were not before."""
         own = self._rows.get(row)
-        told = own.told(ask) if own is not None else None
-        if own is None or told is None:
+        aligned = own.aligned_part(ask) if own is not None else None
+        if own is None or aligned is None:
             return
-        ask = told
+        ask = aligned
         own.prospects.clear()
         _count(own.waiting, ask, times)
         if times > 0 and anew:
@@ -239,9 +239,9 @@ class ZoneBooks:
     def room(self, row: int, ask: PodAsk) -> int:
         """How many such pods the kubelet will take beside those that wait, `_DEEP` at most; of a row that is strict."""
         own = self._rows[row]
-        if (told := own.told(ask)) is None:
+        if (aligned := own.aligned_part(ask)) is None:
             return _DEEP
-        ask = told
+        ask = aligned
         if own.parted and self._seen is Seen.NOW and self._step(own.start, ask).zones:
             return 0
         start, kinds = self._prospect(row, own)
@@ -262,9 +262,9 @@ class ZoneBooks:
         """How many such pods the kubelet would align, `_DEEP` at most, before one of them has something of what a zone keeps; None: what it would do with
         them is not for what is kept to say. Those who wait come in the order of their kinds: what is kept is no promise of the kubelet's."""
         own = self._rows[row]
-        if (told := own.told(ask)) is None:
+        if (aligned := own.aligned_part(ask)) is None:
             return None
-        ask, state = told, self._reached(row, own)
+        ask, state = aligned, self._reached(row, own)
         key = state.number, ask, kept
         if key not in self._beside:
             if len(self._beside) >= _MOST:
@@ -275,9 +275,9 @@ class ZoneBooks:
     def scattered(self, row: int, ask: PodAsk) -> float:
         """From how many zones more than it needs there the pod would have something, as a part of all zones: 0 to 1."""
         own = self._rows[row]
-        if (told := own.told(ask)) is None:
+        if (aligned := own.aligned_part(ask)) is None:
             return 0.0
-        ask = told
+        ask = aligned
         here = self._step(self._reached(row, own), ask)
         least = self._step(own.vacant, ask).zones
         return max(0, here.zones - least) / len(own.facts.zones)
@@ -285,9 +285,9 @@ class ZoneBooks:
     def alike(self, row: int, ask: PodAsk, most: int) -> int:
         """How many such pods, `most` at most and one at least, would come one after the other to the same zones."""
         own = self._rows[row]
-        if (told := own.told(ask)) is None:
+        if (aligned := own.aligned_part(ask)) is None:
             return most
-        ask, state = told, self._reached(row, own)
+        ask, state = aligned, self._reached(row, own)
         first = self._step(state, ask)
         step, found = first, 1
         while found < most:
@@ -300,9 +300,9 @@ class ZoneBooks:
     def zones_of(self, row: int, ask: PodAsk) -> frozenset[int]:
         """The NUMA nodes to which the kubelet would align the pod; none where nothing of it is aligned."""
         own = self._rows[row]
-        if (told := own.told(ask)) is None:
+        if (aligned := own.aligned_part(ask)) is None:
             return frozenset()
-        step = self._step(self._reached(row, own), told)
+        step = self._step(self._reached(row, own), aligned)
         bits = 0
         for mask in step.found.masks:
             bits |= mask
@@ -314,9 +314,9 @@ class ZoneBooks:
         """Why the kubelet would refuse the pod: its own word for that, and by zone what is free of what is asked for."""
         own = self._rows[row]
         reached = self._reached(row, own)
-        if (told := own.told(ask)) is None:
+        if (aligned := own.aligned_part(ask)) is None:
             return "", ""
-        ask = told
+        ask = aligned
         found = self._step(reached, ask).found
         if found.admitted:
             return "", "pods come and go there, and its kubelet has not said yet what that leaves of its NUMA nodes"
@@ -349,7 +349,7 @@ class ZoneBooks:
         waiting = dict(own.waiting)
         gone: list[str] = []
         for (asked, pod), times in self._leaving.get(row, _NOBODY).items():
-            ask = own.told(asked) if asked is not None else None
+            ask = own.aligned_part(asked) if asked is not None else None
             if times < 0 and ask is not None and self._seen is not Seen.NOW:
                 _count(waiting, ask, -times)
             elif times > 0 and self._seen is Seen.LATER:
@@ -535,8 +535,8 @@ def _count(counts: dict[_K, int], key: _K, times: int) -> None:
 
 
 @lru_cache(maxsize=65_536)
-def _told(ask: PodAsk, aligned: frozenset[str]) -> PodAsk | None:
-    return told_to(ask, aligned)
+def _aligned_part(ask: PodAsk, aligned: frozenset[str]) -> PodAsk | None:
+    return aligned_part(ask, aligned)
 
 
 def _free(zone: Zone, resource: str) -> int:

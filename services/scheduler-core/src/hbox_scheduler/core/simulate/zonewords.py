@@ -26,19 +26,19 @@ class ZoneWords:
             self._facts.pop(zones.node, None)
             return vacant(zones)
         self._facts[zones.node] = replace(zones, pods=tuple(one for one in zones.pods if self.outside(PodUid(one.uid))))
-        return self._told(zones.node)
+        return self._zones_of(zones.node)
 
     def placed(self, node: NodeName, uid: PodUid, namespace: str, pod: str, ask: PodAsk | None) -> NodeZones | None:
         """A pod came; None: nothing is to be told. One that the kubelet would refuse has nothing of its own."""
         if ask is None or node not in self._facts:
             return None
-        before = self._told(node).numa_node()
+        before = self._zones_of(node).numa_node()
         asks = [[dict(container) for container in some] for some in (ask.containers, ask.init)]
         found = admit(before, asks[0], guaranteed=ask.guaranteed, init=asks[1])
         if not found.admitted or found.node is None:
             return None
         self._given.setdefault(node, {})[uid] = PodZones(namespace, pod, uid, _between(before, found.node))
-        return self._told(node)
+        return self._zones_of(node)
 
     def gone(self, node: NodeName, uid: PodUid) -> NodeZones | None:
         """A pod went; None: nothing is to be told."""
@@ -50,9 +50,9 @@ class ZoneWords:
         if known is None and len(left) == len(facts.pods):
             return None
         self._facts[node] = replace(facts, pods=left)
-        return self._told(node)
+        return self._zones_of(node)
 
-    def _told(self, node: NodeName) -> NodeZones:
+    def _zones_of(self, node: NodeName) -> NodeZones:
         facts = self._facts[node]
         pods = (*facts.pods, *self._given.get(node, {}).values())
         zones = []
