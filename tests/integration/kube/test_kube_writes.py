@@ -30,6 +30,9 @@ STATUS = f"{POD}/status"
 BINDING = PODS.path("ml", "p", "binding")
 EVICTION = PODS.path("ml", "p", "eviction")
 NODE = NODES.path(name="n1")
+DONE = {"kind": "Status", "status": "Success"}
+#: Of a load balancer, a firewall, a page to log in at; the last is what proxies written in Go say, and API servers of paths that they do not serve.
+STRANGERS = (b"<html>no such route</html>", b"", b'{"message": "denied"}', b"404 page not found\n")
 
 
 def pod(rv: str = "5", *, uid: str = "u1", node: str = "", claim: str = "", deleting: bool = False) -> dict[str, Any]:
@@ -118,9 +121,23 @@ async def test_a_404_that_is_not_the_api_servers_is_no_evidence(api: Any, client
     assert (await bind_it(client)).outcome is BindOutcome.UNKNOWN
 
 
+@pytest.mark.parametrize("said", STRANGERS)
+@pytest.mark.parametrize("code", [200, 201, 400, 403, 404, 409, 410, 422])
+async def test_what_a_stranger_answers_is_no_evidence_of_what_became_of_a_pod(
+    api: Any, client: KubeClient, code: int, said: bytes
+) -> None:
+    """Every one of these frees a claim, or posts it, where it is believed: the pod may be bound, or unbound, all the while."""
+    for method, path in (("POST", BINDING), ("PATCH", STATUS), ("POST", EVICTION), ("GET", POD)):
+        api.reply(method, path, code, said)
+    assert (await bind_it(client)).outcome is BindOutcome.UNKNOWN
+    fenced = await fence(client, namespace="ml", name="p", uid="u1", condition="hbox.io/claim-gen", value="c1/2")
+    assert fenced.outcome is FenceOutcome.UNKNOWN
+    assert (await evict(client, namespace="ml", name="p", uid="u1")).outcome is EvictOutcome.UNKNOWN
+
+
 async def test_a_changed_pod_is_bound_again_when_the_caller_allows_it(api: Any, client: KubeClient) -> None:
     api.refuse("POST", BINDING, 409, "Conflict")
-    api.reply("POST", BINDING, 201)
+    api.reply("POST", BINDING, 201, DONE)
     api.reply("GET", POD, 200, pod("6"))
     shown: list[Pod] = []
     result = await bind_it(client, lambda pod: not shown.append(pod))  # type: ignore[func-returns-value]
@@ -218,7 +235,7 @@ async def evict_it(client: KubeClient, grace_s: int | None = None) -> Any:
 
 
 async def test_an_eviction_names_the_uid(api: Any, client: KubeClient) -> None:
-    api.reply("POST", EVICTION, 201)
+    api.reply("POST", EVICTION, 201, DONE)
     assert (await evict_it(client, grace_s=3)).outcome is EvictOutcome.ACCEPTED
     assert api.asked[0].body["deleteOptions"] == {"preconditions": {"uid": "u1"}, "gracePeriodSeconds": 3}
 

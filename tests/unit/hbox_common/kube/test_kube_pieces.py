@@ -11,7 +11,7 @@ from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Un
 from hbox_common.kube import LEASES, NODES, PODGROUPS, PODS, QUEUES, Pod, Queue, epoch_s, micro_time
 from hbox_common.kube.election import Create, Seen, Take, Wait, decide, is_ours, observe
 from hbox_common.kube.lines import MAX_LINE_BYTES, LineSplitter
-from hbox_common.kube.status import Busy, Expired, error_of
+from hbox_common.kube.status import Busy, Expired, NotServed, error_of
 
 # --- lines
 
@@ -139,6 +139,18 @@ def test_each_status_has_its_error_with_the_servers_message(code: int, kind: typ
     assert type(error) is kind
     assert "that will not do" in str(error)
     assert "POST /api/v1/pods" in str(error)
+
+
+@pytest.mark.parametrize("code", [400, 403, 404, 409, 410, 413, 422])
+def test_what_no_status_comes_with_was_not_said_by_the_api_server(code: int) -> None:
+    for body in (b"<html>blocked</html>", b"", b'{"code": 404, "reason": "NotFound"}'):
+        error = busy(code, body, what="GET /api/v1/pods")
+        assert "between" in error.hint
+    assert busy(code, b"<html>", what="POST /api/v1/pods").outcome_unknown
+
+
+def test_a_path_that_is_not_served_is_not_found() -> None:
+    assert type(error_of(404, b"404 page not found\n", what="GET /apis/example.com/v1/things")) is NotServed
 
 
 def busy(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> Busy:

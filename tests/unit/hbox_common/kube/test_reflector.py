@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hbox_common.kube.objects import Pod
 from hbox_common.kube.reflector import (
+    MAX_PAGES,
     REFUSALS_BEFORE_RELIST,
     Delta,
     DeltaKind,
@@ -405,3 +406,56 @@ def test_a_copy_may_keep_less_than_it_hands_on() -> None:
         ("modified", "uid-a"),
         ("deleted", "uid-b"),
     ]
+
+
+# --- lists that are none
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 503}',
+        b'{"kind": "PodList", "metadata": {}, "items": []}',
+        b'{"metadata": {"resourceVersion": ""}, "items": null}',
+        b"<html>log in first</html>",
+        b"[]",
+        b"{}",
+    ],
+)
+def test_an_answer_that_is_no_list_is_not_the_end_of_all_that_is_known(watching: Reflector[Pod], body: bytes) -> None:
+    """A proxy's page, or a Status under 200: as an empty list it would delete every pod of the cluster."""
+    before = names(watching)
+    watching.step(Expired())
+    effects = watching.step(Page(body))
+    assert before
+    assert slept(effects) >= 0
+    assert names(watching) == before
+    watching.step(Tick())
+    assert changes(watching.step(page(pod("a", 5), pod("b", 6), rv=30))) == []
+    assert watching.resource_version == "30"
+
+
+def test_what_came_in_an_answer_without_a_version_is_handed_on_all_the_same(reflector: Reflector[Pod]) -> None:
+    reflector.start()
+    effects = reflector.step(Page(json.dumps({"metadata": {}, "items": [pod("a", 5)]}).encode()))
+    assert changes(effects) == [("added", "uid-a")]
+    assert isinstance(effects[-1], Sleep)
+
+
+def test_a_list_that_goes_on_with_the_token_that_it_was_asked_with_begins_anew_after_a_pause(reflector: Reflector[Pod]) -> None:
+    reflector.start()
+    reflector.step(page(pod("a", 5), rv=10, more="again"))
+    effects = reflector.step(page(pod("a", 5), rv=10, more="again"))
+    assert isinstance(effects[-1], Sleep)
+    assert reflector.step(Tick()) == [List()]
+    assert names(reflector) == ["a"]
+
+
+def test_a_list_without_end_begins_anew_after_a_pause(reflector: Reflector[Pod]) -> None:
+    reflector.start()
+    for number in range(MAX_PAGES - 1):
+        assert reflector.step(page(rv=10, more=str(number)))[-1] == List(str(number))
+    assert isinstance(reflector.step(page(rv=10, more="on"))[-1], Sleep)
+    assert reflector.step(Tick()) == [List()]
+    effects = reflector.step(page(pod("a", 5), rv=20))
+    assert isinstance(effects[-1], Watch)

@@ -18,7 +18,7 @@ from hbox_common.model.annotations import CLAIM, EVICTION_DEADLINE
 
 from .objects import Pod
 from .resources import PODS
-from .status import read_status, retry_after_s
+from .status import NotServed, read_status, retry_after_s
 from .transport import STRATEGIC_MERGE_PATCH, KubeClient
 
 
@@ -124,13 +124,13 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
         "target": {"apiVersion": "v1", "kind": "Node", "name": wanted.node},
     }
     try:
-        # Raw, and the answer unread: it is a Status, on which the official client's typed call raises although it is a success.
+        # Raw: the answer to a success is a Status, on which the official client's typed call raises.
         answer = await client.request("POST", PODS.path(wanted.namespace, wanted.name, "binding"), body=body)
     except Unavailable as e:
         return _Doubt(str(e), in_flight=True) if e.outcome_unknown else _unknown(e)
-    if answer.status in (200, 201, 202):
-        return BindResult(BindOutcome.BOUND, node=wanted.node)
     status = read_status(answer.body)
+    if answer.status in (200, 201, 202) and status.from_api_server:
+        return BindResult(BindOutcome.BOUND, node=wanted.node)
     message = f"{status.message or 'no reason given'} (HTTP {answer.status})"
     if answer.status == 404 and status.reason == "NotFound":
         return BindResult(BindOutcome.GONE, message)
@@ -138,8 +138,8 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
         # Refused before it was looked at; reading now would only add to what the server has too much of.
         wait_s = retry_after_s(answer.headers.get("retry-after"), status)
         return BindResult(BindOutcome.UNKNOWN, message, retry_after_s=wait_s)
-    if answer.status in (404, 408, 409) or answer.status >= 500:
-        return _Doubt(message, in_flight=answer.status != 409)
+    if answer.status in (404, 408, 409) or answer.status >= 500 or not status.from_api_server:
+        return _Doubt(message, in_flight=answer.status != 409 or not status.from_api_server)
     return BindResult(BindOutcome.REJECTED, message)
 
 
@@ -191,8 +191,12 @@ def _unknown(e: Unavailable) -> BindResult:
 
 
 async def read_pod(client: KubeClient, *, namespace: str, name: str) -> Pod:
-    """The pod as it is now, from a consistent read (no resourceVersion). Raises NotFound, InvalidRequest, Unavailable."""
-    return (await client.expected("GET", PODS.path(namespace, name))).decode(Pod)
+    """The pod as it is now, from a consistent read (no resourceVersion). Raises NotFound where the API server itself has no such pod, InvalidRequest,
+    Unavailable."""
+    try:
+        return (await client.expected("GET", PODS.path(namespace, name))).decode(Pod)
+    except NotServed as e:
+        raise Unavailable(e.message, hint=e.hint) from e
 
 
 class FenceOutcome(StrEnum):
@@ -237,12 +241,13 @@ async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, cond
             pod = await read_pod(client, namespace=namespace, name=name)
             if pod.metadata.uid != uid:
                 return FenceResult(FenceOutcome.GONE, f"the pod of this name is another one (uid {pod.metadata.uid})")
-            return FenceResult(FenceOutcome.UNKNOWN if answer.status == 409 else FenceOutcome.REJECTED, message)
+            refused = answer.status == 422 and status.from_api_server
+            return FenceResult(FenceOutcome.REJECTED if refused else FenceOutcome.UNKNOWN, message)
     except NotFound as e:
         return FenceResult(FenceOutcome.GONE, str(e))
     except (Unavailable, InvalidRequest) as e:
         return FenceResult(FenceOutcome.UNKNOWN, str(e))
-    if answer.status in (400, 403):
+    if answer.status in (400, 403) and status.from_api_server:
         return FenceResult(FenceOutcome.REJECTED, message)
     return FenceResult(FenceOutcome.UNKNOWN, message)
 

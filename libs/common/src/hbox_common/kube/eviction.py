@@ -133,9 +133,9 @@ async def evict(client: KubeClient, *, namespace: str, name: str, uid: str, grac
             return EvictResult(EvictOutcome.UNKNOWN, str(e), e.retry_after_s)
         message = str(e)
     else:
-        if answer.status in (200, 201, 202):
-            return EvictResult(EvictOutcome.ACCEPTED)
         status = read_status(answer.body)
+        if answer.status in (200, 201, 202) and status.from_api_server:
+            return EvictResult(EvictOutcome.ACCEPTED)
         message = f"{status.message or 'no reason given'} (HTTP {answer.status})"
         wait_s = retry_after_s(answer.headers.get("retry-after"), status)
         if answer.status == 404 and status.reason == "NotFound":
@@ -147,7 +147,7 @@ async def evict(client: KubeClient, *, namespace: str, name: str, uid: str, grac
             return EvictResult(EvictOutcome.BLOCKED, message)
         if answer.status == 429:
             return EvictResult(EvictOutcome.UNKNOWN, message, wait_s)
-        if answer.status not in (401, 404, 408, 409) and answer.status < 500:
+        if status.from_api_server and answer.status not in (401, 404, 408, 409) and answer.status < 500:
             return EvictResult(EvictOutcome.REJECTED, message)
     return await _look(client, namespace=namespace, name=name, uid=uid, message=message, wait_s=wait_s)
 

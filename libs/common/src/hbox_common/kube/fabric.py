@@ -48,8 +48,9 @@ def resolve(hypernodes: Sequence[objects.HyperNode], nodes: Mapping[str, Mapping
     there = {"Node": nodes, "HyperNode": {one.metadata.name: one.metadata.labels for one in hypernodes}}
     out = Resolved()
     for place, one in enumerate(hypernodes):
-        if one.spec.tier < 0:
-            out.wrong.append(Wrong(place, "spec.tier", f"is {one.spec.tier}", "write 0 or more; 1 is a leaf"))
+        if not 0 <= one.spec.tier <= INT32_MAX:
+            hint = f"write 0 to {INT32_MAX}; 1 is a leaf"
+            out.wrong.append(Wrong(place, "spec.tier", f"is {one.spec.tier}", hint))
             continue
         below: dict[str, dict[str, None]] = {"Node": {}, "HyperNode": {}}
         for number, member in enumerate(one.spec.members):

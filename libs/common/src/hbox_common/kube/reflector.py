@@ -15,7 +15,8 @@ Rules:
  6. Waits grow until a watch makes progress; a successful list alone does not prove that the next watch will work.
  7. History goes one way: a watch may be opened at an API server that lags behind the one before, and whatever it tells from before our resourceVersion is
     passed over, bookmarks too. Told again, the end of a name's former object would end its present one.
- 8. A watch that ended without showing that it was alive (`freshness`) is opened again from the last resourceVersion, for a shorter time; after two
+ 8. What answers a list with 200 and has no resourceVersion is none, and a list goes on for so many pages at most: nothing is taken for deleted by either.
+ 9. A watch that ended without showing that it was alive (`freshness`) is opened again from the last resourceVersion, for a shorter time; after two
     of them in a row the copy is listed anew: then every list is a proof, where no watch is.
 """
 
@@ -36,6 +37,7 @@ from .status import Status, retry_after_s
 T = TypeVar("T", bound=KubeObject)
 
 REFUSALS_BEFORE_RELIST = 5  #: a server restored from a backup refuses resourceVersions from its future for ever
+MAX_PAGES = 5000  #: of one list; two million objects
 UNPROVEN_BEFORE_RELIST = 2  #: watches in a row that did not show that they were alive
 QUIET_WATCH_S = 1.0  #: a watch that lasted this long without an event was a quiet one, not a failure
 
@@ -210,6 +212,7 @@ class Reflector(Generic[T]):
         self._names: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid
         self._seen: set[str] = set()  # uids of the list that is under way
         self._list_version = ""
+        self._pages = 0  # of the list that is under way, but for the last
         self._synced = False
         self._backoff = Backoff(rng)
         self._expired = False  #: since there was progress
@@ -263,9 +266,18 @@ class Reflector(Generic[T]):
             meta = self._take_page(body, deltas)
         except msgspec.DecodeError as e:
             return self._on_failed(Failed(f"a list that cannot be read: {e}", refused=True))
+        if not meta.resource_version:
+            # A Status, or any other object: taken for a list it would be an empty one, and the end of all that is known.
+            failed = self._on_failed(Failed("what answered the list is no list: it has no resourceVersion", refused=True))
+            return [Emit(deltas), *failed] if deltas else failed
         if not self._doing.continue_token:
-            self._list_version = meta.resource_version
+            self._list_version, self._pages = meta.resource_version, 0
         if meta.continue_:
+            self._pages += 1
+            if meta.continue_ == self._doing.continue_token or self._pages >= MAX_PAGES:
+                self._doing = List()
+                failed = self._on_failed(Failed(f"a list that does not end, after {self._pages} pages", refused=True))
+                return [Emit(deltas), *failed]
             self._doing = List(meta.continue_)
             return [Emit(deltas), self._doing]
         for uid in [uid for uid in self.store if uid not in self._seen]:

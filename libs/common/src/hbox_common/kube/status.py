@@ -10,13 +10,17 @@ class Expired(Conflict):
 
 
 class Busy(Unavailable):
-    """The server answered, but not now: 401, 408, 429 or 5xx."""
+    """The server answered, but not now: 401, 408, 429 or 5xx; or it was not the API server that answered (`error_of`)."""
 
     def __init__(
         self, message: str, *, http_status: int, hint: str = "", retry_after_s: float | None = None, outcome_unknown: bool
     ) -> None:
         super().__init__(message, hint=hint, retry_after_s=retry_after_s, outcome_unknown=outcome_unknown)
         self.http_status = http_status
+
+
+class NotServed(NotFound):
+    """404 for the path, and not for an object: the API server serves no such kind. Proxies written in Go say the same, so it is no evidence of any object."""
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
@@ -35,10 +39,16 @@ class Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class Status(msgspec.Struct, frozen=True, gc=False):
     """The `Status` object that every error of the API carries."""
 
+    kind: str = ""
     message: str = ""
     reason: str = ""
     code: int = 0
     details: Details | None = None
+
+    @property
+    def from_api_server(self) -> bool:
+        """Whether the API server said it, and not somebody on the way: a load balancer, a firewall, a page to log in at."""
+        return self.kind == "Status"
 
     @property
     def expired(self) -> bool:
@@ -65,6 +75,9 @@ def retry_after_s(header: str | None, status: Status) -> float | None:
     return None
 
 
+#: What Go's own multiplexer says of a path that nobody serves: that of a kind whose definition is not installed.
+_NOT_SERVED = b"404 page not found"
+
 _HINTS = {
     401: "the credentials are missing or expired: check the kubeconfig or the service account's token",
     403: "grant it to this user or service account (RBAC)",
@@ -72,13 +85,21 @@ _HINTS = {
     415: "this kind does not take this sort of patch",
     422: "change the object",
 }
+_STRANGER = "this is no answer of an API server: see what stands between (a load balancer, a proxy, a firewall)"
 
 
 def error_of(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> HBoxError:
-    """The error for an HTTP status outside of what was expected; `what` names the request, as "GET /api/v1/pods"."""
+    """The error for an HTTP status outside of what was expected; `what` names the request, as "GET /api/v1/pods".
+
+    What no `Status` comes with was not said by the API server, and says nothing of any object: Unavailable, but for a path that is not served.
+    """
     status = read_status(body)
     text = status.message or status.reason or "no reason given"
     message = f"Kubernetes API, {what}: {text} (HTTP {code}{', ' + status.reason if status.reason else ''})"
+    if code == 404 and body.strip() == _NOT_SERVED:
+        return NotServed(message, hint=_HINTS[404])
+    if not status.from_api_server and code not in (401, 408, 429) and code < 500:
+        return Busy(message, http_status=code, hint=_STRANGER, outcome_unknown=not what.startswith("GET "))
     if code == 404:
         return NotFound(message, hint=_HINTS[404])
     if code == 409:

@@ -145,7 +145,7 @@ def _cost(survey: Survey, counts: Ints, constraint: TopologyConstraint, *, score
     above = int(tree.parents[domain])
     around = float(room[above]) if above >= 0 else 0.0
     if constraint.tight:
-        steps = np.bincount(tree.tiers - tree.tiers[0], weights=tree.sums(counts) > 0)[::-1]
+        steps = np.bincount(tree.levels, weights=tree.sums(counts) > 0)[::-1]
         on_nodes = float(survey.capacities.room[counts > 0].sum())
         return (*steps.tolist(), nodes, float(room[domain]), fit, on_nodes, around, broken, -score)
     return (fresh, -score, nodes, broken, fit, around) if constraint.fullest else (fresh, nodes, broken, -score, fit, around)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hbox_common.model import HyperNode, NodeName
+from hbox_common.model.bounds import INT32_MAX
 
 from ..cluster.arrays import Bools, Ints
 
@@ -26,6 +27,7 @@ class Tree:
 
     names: tuple[str, ...]
     tiers: Ints  #: `[D]`
+    levels: Ints  #: `[D]`: the number of its tier among those that there are, from 0: tiers are any numbers
     tier_names: tuple[str, ...]
     in_domain: Ints  #: `[K]`: membership k: this domain has...
     of_row: Ints  #: `[K]`: ...this node
@@ -119,7 +121,7 @@ def tree_of(hypernodes: Sequence[HyperNode], row_of: Mapping[NodeName, int], row
     sets = [_nodes_below(hypernode, by_name, row_of) for hypernode in ordered]
     everything = np.array(sorted(row_of.values()), dtype=np.int64)
     sets.append(everything)
-    tiers = [hypernode.tier for hypernode in ordered]
+    tiers = [min(hypernode.tier, INT32_MAX) for hypernode in ordered]
     tiers.append(max(tiers, default=0) + 1)
     sizes = np.array([len(rows) for rows in sets], dtype=np.int64)
     in_domain = np.repeat(np.arange(len(sets), dtype=np.int64), sizes)
@@ -130,6 +132,7 @@ def tree_of(hypernodes: Sequence[HyperNode], row_of: Mapping[NodeName, int], row
     return Tree(
         names=(*(hypernode.name for hypernode in ordered), TOP),
         tiers=np.array(tiers, dtype=np.int64),
+        levels=np.unique(tiers, return_inverse=True)[1].astype(np.int64),
         tier_names=(*(hypernode.tier_name for hypernode in ordered), ""),
         in_domain=in_domain,
         of_row=of_row,

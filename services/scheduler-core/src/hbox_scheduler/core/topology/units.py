@@ -44,7 +44,7 @@ def share_out(
 
 def used_by_tier(tree: Tree, used: Bools) -> tuple[int, ...]:
     """Domains in which nodes are used `[N]`: how many of each tier, the highest first."""
-    by_tier = np.bincount(tree.tiers - tree.tiers[0], weights=tree.sums(used) > 0)[::-1]
+    by_tier = np.bincount(tree.levels, weights=tree.sums(used) > 0)[::-1]
     return tuple(by_tier.astype(np.int64).tolist())
 
 
