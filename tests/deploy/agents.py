@@ -34,15 +34,15 @@ print(json.dumps(rows))
 """
 
 
-def install_with_agents(cluster: Cluster) -> None:
-    """Anew, in namespaces that take pods of every kind."""
+def install_with_agents(cluster: Cluster, **more: str) -> None:
+    """Anew, in namespaces that take pods of every kind. `more`: values by their path, with `__` for its dots."""
     cluster.clear()
     cluster.make_namespaces()
     cluster.kubectl("label", "namespace", NAMESPACE, *(f"{k}={v}" for k, v in PRIVILEGED.items()), "--overwrite")
     repository, _, tag = IMAGE.partition(":")
     values = {
         "profile": "dev", "image.repository": repository, "image.tag": tag, "services.node-agent.enabled": "true",
-        "services.node-agent.kubeletConfig": CONFIG,
+        "services.node-agent.kubeletConfig": CONFIG, **{key.replace("__", "."): value for key, value in more.items()},
     }  # fmt: skip
     words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     cluster.helm("upgrade", "--install", RELEASE, str(CHART), *words, *WAIT)

@@ -23,7 +23,7 @@ STAND_IN = "hbox-test-postgres:17"
 
 
 #: After them kubelets remember devices for a while.
-LAST = ("test_device_plugins_on_nodes", "test_kills_on_nodes", "test_node_agent_on_nodes")
+LAST = ("test_admission_on_nodes", "test_device_plugins_on_nodes", "test_kills_on_nodes", "test_node_agent_on_nodes")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -98,12 +98,12 @@ def _busybox(docker: str) -> None:
 def cluster(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose nodes run pods, with the image on its nodes."""
     kubeconfig = needed("HBOX_DEPLOY_KUBECONFIG", "the kubeconfig of a cluster whose nodes run pods, and that is for tests")
-    load = needed("HBOX_DEPLOY_LOAD", "a command that brings the image in the tar file, its last argument, to the nodes")
+    needed("HBOX_DEPLOY_LOAD", "a command that brings the image in the tar file, its last argument, to the nodes")
     for name in ("helm", "kubectl"):
         if shutil.which(name) is None:
             pytest.skip(f"there is no {name} on PATH")
     _busybox(docker)
-    _to_nodes(docker, load, tmp_path_factory.mktemp("image") / "hbox.tar", IMAGE, NEXT, RELEASED, BUSYBOX)
+    to_nodes(docker, tmp_path_factory.mktemp("image") / "hbox.tar", IMAGE, NEXT, RELEASED, BUSYBOX)
     found = Cluster(Path(kubeconfig))
     yield found
     found.clear()
@@ -112,12 +112,15 @@ def cluster(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="session")
 def postgres_on_nodes(cluster: Cluster, docker: str, postgres: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of PostgreSQL's image, which the nodes have."""
-    _to_nodes(docker, os.environ["HBOX_DEPLOY_LOAD"], tmp_path_factory.mktemp("image") / "postgres.tar", postgres)
+    to_nodes(docker, tmp_path_factory.mktemp("image") / "postgres.tar", postgres)
     return postgres
 
 
-def _to_nodes(docker: str, load: str, tar: Path, *images: str) -> None:
+def to_nodes(docker: str, tar: Path, *images: str) -> None:
+    """By way of that file, and the command in HBOX_DEPLOY_LOAD."""
     subprocess.run([docker, "save", "--output", str(tar), *images], check=True, timeout=LOAD_S)
-    done = subprocess.run([*shlex.split(load), str(tar)], capture_output=True, text=True, timeout=LOAD_S, check=False)
+    done = subprocess.run(
+        [*shlex.split(os.environ["HBOX_DEPLOY_LOAD"]), str(tar)], capture_output=True, text=True, timeout=LOAD_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     tar.unlink()

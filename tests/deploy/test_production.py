@@ -3,7 +3,6 @@ rollback, uninstall. In this order, on one release."""
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,33 +11,14 @@ from typing import Any
 
 import pytest
 
-from ..certificates import NONE, OPENSSL, make_certificates
+from ..certificates import NONE, OPENSSL
 from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, SERVICES, TENANT, WAIT, Cluster, gang, uids, until
+from .production import BROKERS, DATABASE, PAIRED, prepare
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
-PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
-BROKERS = 3
-#: As values.yaml says which names the broker's certificate has to be for.
-BROKER_NAMES = f"DNS:hbox-nats.{NAMESPACE}.svc,DNS:*.hbox-nats-headless.{NAMESPACE}.svc"
-DATABASE = "database"
-URL = f"postgresql+psycopg://hbox:hbox@postgres.{DATABASE}.svc/hbox"
 SCAN = Path(__file__).with_name("scan.py")
 SCAN_S = 400
-
-#: The profile's 500m for each of 13 pods is more than a node for tests has.
-SMALL = {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "2Gi"}}
-VALUES: dict[str, Any] = {
-    "profile": "production",
-    "image": {"repository": "hbox", "tag": IMAGE.rpartition(":")[2]},
-    "services": {name: {"resources": SMALL} for name in SERVICES},
-    "nats": {
-        "resources": SMALL,
-        "storage": {"size": "1Gi"},
-        "tls": {"secret": "broker-tls", "clientSecret": "services-tls"},
-    },
-    "database": {"secret": {"name": "hbox-database"}},
-}
 
 #: Ports that answer whoever reaches them, with what they are: they are read, and nothing else.
 HEALTH, CLIENTS, ROUTES, MONITOR = 8080, 4222, 6222, 8222
@@ -58,60 +38,11 @@ def installed(cluster: Cluster, postgres_on_nodes: str, tmp_path_factory: pytest
     cluster.clear()
     cluster.set_cards(2 * CARDS)  # its gangs have ten on one node
     cluster.make_namespaces()
-    folder = tmp_path_factory.mktemp("production")
-    made = make_certificates(folder, broker=BROKER_NAMES, client=f"DNS:services.{NAMESPACE}.svc")
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DATABASE}},
-        _secret("broker-tls", {"tls.crt": made / "broker.pem", "tls.key": made / "broker.key", "ca.crt": made / "ca.pem"}),
-        _secret("services-tls", {"tls.crt": made / "client.pem", "tls.key": made / "client.key", "ca.crt": made / "ca.pem"}),
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "hbox-database", "namespace": NAMESPACE},
-            "stringData": {"database_url": URL},
-        },
-        *_database(postgres_on_nodes),
-    )
-    cluster.kubectl("wait", "-n", DATABASE, "pod/postgres", "--for=condition=Ready", "--timeout=120s", timeout_s=130)
+    values = prepare(cluster, postgres_on_nodes, tmp_path_factory.mktemp("production"))
     before = cluster.objects()
-    values = folder / "values.json"
-    values.write_text(json.dumps(VALUES))
     cluster.helm("install", RELEASE, str(CHART), "--values", str(values), *WAIT)
     yield Installed(cluster, before, values)
     cluster.kubectl("delete", "namespace", DATABASE, "--ignore-not-found", "--wait=false")
-
-
-def _secret(name: str, files: dict[str, Path]) -> dict[str, Any]:
-    data = {key: base64.b64encode(path.read_bytes()).decode() for key, path in files.items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/tls",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "data": data,
-    }
-
-
-def _database(image: str) -> tuple[dict[str, Any], ...]:
-    env = {"POSTGRES_USER": "hbox", "POSTGRES_DB": "hbox", "POSTGRES_PASSWORD": "hbox"}
-    probe = {"exec": {"command": ["pg_isready", "--username=hbox", "--dbname=hbox", "--host=127.0.0.1"]}, "periodSeconds": 2}
-    container = {
-        "name": "postgres",
-        "image": image,
-        "env": [{"name": name, "value": value} for name, value in env.items()],
-        "ports": [{"containerPort": 5432}],
-        "readinessProbe": probe,
-    }
-    about = {"name": "postgres", "namespace": DATABASE, "labels": {"app": "postgres"}}
-    pod = {
-        "securityContext": {"runAsUser": 70},  # of the image's user postgres, who owns the folder in it
-        "containers": [container],
-        "terminationGracePeriodSeconds": 5,
-    }
-    return (
-        {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": pod},
-        {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": {"selector": {"app": "postgres"}, "ports": [{"port": 5432}]}},
-    )  # fmt: skip
 
 
 def _component(cluster: Cluster, name: str) -> list[dict[str, Any]]:
