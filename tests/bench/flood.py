@@ -1,10 +1,12 @@
 """100,000 pending pods of one namespace beside five pods a second of another: what the flood costs the other, and how much memory every service takes.
 
 Run it as `python -m tests.bench flood`; `HBOX_BENCH_FLOOD` is how many pods (100,000), `HBOX_BENCH_FLOOD_KIND` what they wait for: `large` (more cards than
-any node has), `shapes` (the same, in 500 shapes), or `quota` (their queue's capability is used up). Three waits are measured from a pod's creation
-until its node is seen: before the flood, while it comes, and while it stands. The API server and this program take their part of the cores while it comes,
-as they would without HBox: so a flood for another scheduler's pods is measured beside it, which HBox reads and leaves alone. With `HBOX_BENCH_FLOOD_STAGES=1`
-every job is traced, and a table says where the neighbour's time went while the flood came; tracing a flood costs by itself.
+any node has), `shapes` (the same, in HBOX_BENCH_FLOOD_SHAPES shapes, 500), `quota` (their queue's capability is used up), or `hostile` (each with a shape of
+its own of 16 KiB, 128 KiB of annotations, long notes for policies, and a wish about all pods). Waits are measured from a pod's creation until its node is
+seen: before the flood, while it comes, while it stands, while job-controller, scheduler-core and quota-ledger are killed in the middle of it, and while it is
+deleted at once. The API server and this program take their part of the cores while it comes, as they would without HBox: so a flood for another scheduler's
+pods is measured beside it, which HBox reads and leaves alone. With `HBOX_BENCH_FLOOD_STAGES=1` every job is traced, and a table says where the neighbour's
+time went while the flood came; tracing a flood costs by itself.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -19,11 +22,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from hbox_common.kube import NAMESPACES, PODS, QUEUES, Delta, Informer, KubeClient, Pod
+from hbox_common.model.annotations import WALLTIME
 
 from ..e2e.collector import collector
-from .platform import HBOX, cpu_s, rss_mib
+from .platform import HBOX, cpu_s, peak_mib, rss_mib
 from .scheduler import report
 from .waits import show, traced
 
@@ -31,7 +36,9 @@ FLOOD = int(os.environ.get("HBOX_BENCH_FLOOD", "100000"))
 STAGES = bool(os.environ.get("HBOX_BENCH_FLOOD_STAGES"))
 KIND = os.environ.get("HBOX_BENCH_FLOOD_KIND", "large")
 NODES = 100
-SHAPES = 500
+SHAPES = int(os.environ.get("HBOX_BENCH_FLOOD_SHAPES", "500"))
+#: What becomes of processes that are killed in the middle of the flood.
+KILLED = ("job-controller", "scheduler-core", "quota-ledger")
 #: Of the other namespace.
 PER_S, PODS_MEASURED = 5.0, 200
 #: A device plugin has long taken over a pod's cards then: before that its node is locked for others.
@@ -46,6 +53,20 @@ MEMORY_MIB = {
 }  # fmt: skip
 QUIET_S = 5.0
 PATIENCE_S = 900.0
+
+
+def _hostile(number: int) -> dict[str, Any]:
+    """A pod as large as a tenant can make it before the cluster's store is full of a few thousand: each its own shape, long notes, a wish about everybody."""
+    body = _pod(f"hbox-{number}", 9, queue="flood")
+    body["metadata"]["annotations"] |= {f"example.com/{i}": f"{number}-" + 16_000 * "x" for i in range(8)}
+    body["metadata"]["annotations"][WALLTIME] = "y" * 2048
+    body["metadata"]["labels"] = {f"example.com/{i}": f"{number}" for i in range(60)}
+    terms = [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [f"{number}-{i}-{200 * 'n'}" for i in range(64)]}]
+    chosen = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": terms}]}}
+    everybody = {"labelSelector": {"matchExpressions": [{"key": f"k{number}", "operator": "DoesNotExist"}]}}
+    apart = {"requiredDuringSchedulingIgnoredDuringExecution": [{**everybody, "topologyKey": "kubernetes.io/hostname"}]}
+    body["spec"]["affinity"] = {"nodeAffinity": chosen, "podAntiAffinity": apart}
+    return body
 
 
 def _pod(name: str, cards: int, *, cpu_milli: int = 1000, scheduler: str = "hbox", queue: str = "") -> dict[str, Any]:
@@ -125,6 +146,9 @@ async def _flood(client: KubeClient, count: int, scheduler: str) -> None:
         for i in left:
             await asyncio.sleep(began + i / FLOOD_PER_S - time.monotonic())
             shape = 1000 + i % SHAPES if KIND == "shapes" else 1000
+            if KIND == "hostile" and scheduler == "hbox":
+                await client.json("POST", PODS.path("flood"), body=_hostile(i), timeout_s=120)
+                continue
             body = _pod(f"{scheduler}-{i}", 1 if KIND == "quota" else 9, cpu_milli=shape, scheduler=scheduler, queue="flood")
             await client.json("POST", PODS.path("flood"), body=body, timeout_s=120)
 
@@ -140,6 +164,31 @@ async def _beside(neighbour: Neighbour, work: Awaitable[None]) -> tuple[list[flo
     waits = await neighbour.waits_ms(lambda made: task.done() and made >= 20)
     await task
     return waits, time.monotonic() - began
+
+
+async def _killed(state: Path, name: str, pids: dict[str, int]) -> None:
+    """Kill a service; until it runs again and 5 s more, so that what it tells others anew is part of it. Its new pid is in `pids`."""
+    os.kill(pids[name], signal.SIGKILL)
+    before = pids[name]
+    while pids[name] == before or not await asyncio.to_thread(_ready, state, name):
+        await asyncio.sleep(0.2)
+        pids.update(json.loads((state / "pids.json").read_text()))
+    await asyncio.sleep(QUIET_S)
+
+
+def _ready(state: Path, name: str) -> bool:
+    address = json.loads((state / "platform.json").read_text())["health"][name]
+    try:
+        with urlopen(f"{address}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+async def _gone(client: KubeClient) -> None:
+    """All pods of the flood, by one request, and 5 s more."""
+    await client.json("DELETE", PODS.path("flood"), params={"gracePeriodSeconds": "0"}, timeout_s=600)
+    await asyncio.sleep(QUIET_S)
 
 
 async def _measure(state: Path, pids: dict[str, int]) -> tuple[dict[str, float], dict[str, float]]:
@@ -181,6 +230,7 @@ async def _measure(state: Path, pids: dict[str, int]) -> tuple[dict[str, float],
         said(f"while {FLOOD:,} come ({FLOOD / took_s:.0f}/s)", coming)
         used = {name: cpu_s(pid) - before[name] for name, pid in pids.items()}
         print(f"{'':4}processor time while they come, s: {', '.join(f'{n} {s:.1f}' for n, s in used.items())}", flush=True)
+        peaks = {name: peak_mib(pid) for name, pid in pids.items()}
         await asyncio.sleep(QUIET_S)
         before, began = {name: cpu_s(pid) for name, pid in pids.items()}, time.monotonic()
         standing = await neighbour.waits_ms(lambda made: made >= PODS_MEASURED)
@@ -188,6 +238,18 @@ async def _measure(state: Path, pids: dict[str, int]) -> tuple[dict[str, float],
         spent = time.monotonic() - began
         used = {name: (cpu_s(pid) - before[name]) / spent for name, pid in pids.items()}
         print(f"{'':4}cores while they stand: {', '.join(f'{n} {s:.2f}' for n, s in used.items())}", flush=True)
+        for name in (one for one in KILLED if one in pids):
+            killed, took_s = await _beside(neighbour, _killed(state, name, pids))
+            said(f"while {name} is killed among them", killed)
+        for name, pid in pids.items():
+            peaks[name] = max(peaks.get(name, 0.0), peak_mib(pid))
+        before = {name: cpu_s(pid) for name, pid in pids.items()}
+        leaving, took_s = await _beside(neighbour, _gone(flooding))
+        said(f"while all of them are deleted ({took_s:.0f} s)", leaving)
+        used = {name: cpu_s(pid) - before[name] for name, pid in pids.items()}
+        print(f"{'':4}processor time while they go, s: {', '.join(f'{n} {s:.1f}' for n, s in used.items())}", flush=True)
+        after = await neighbour.waits_ms(lambda made: made >= PODS_MEASURED)
+        said("alone again", after)
         report(
             "p99 while they come, of that beside another scheduler's",
             at(coming, 0.99) / at(control, 0.99),
@@ -196,9 +258,13 @@ async def _measure(state: Path, pids: dict[str, int]) -> tuple[dict[str, float],
             least=False,
         )
         report("p99 while they stand, of that alone", at(standing, 0.99) / at(alone, 0.99), "times", TIMES_P99, least=False)
+        report("p99 while they go, of that alone", at(leaving, 0.99) / at(alone, 0.99), "times", TIMES_P99, least=False)
         for name, most in MEMORY_MIB.items():
             if name in pids:
-                report(f"{FLOOD:,} pending: {name}", rss_mib(pids[name]), "MiB", most, least=False)
+                peak = max(peaks[name], peak_mib(pids[name]))
+                report(
+                    f"{FLOOD:,} pending: {name} at its peak (after: {rss_mib(pids[name]):.0f})", peak, "MiB", most, least=False
+                )
         for task in watching:
             task.cancel()
     return {name: made for name, made in created.items() if name not in earlier}, bound

@@ -23,6 +23,12 @@ def rss_mib(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def peak_mib(pid: int) -> float:
+    """The most memory that a process has had so far."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
+
+
 def main() -> None:
     state = Path(tempfile.mkdtemp(prefix="hbox-bench-"))
     up = subprocess.Popen([HBOX, "up", "--state", state], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

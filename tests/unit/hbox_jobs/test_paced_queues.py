@@ -1,3 +1,4 @@
+import time
 from typing import Any
 
 from hypothesis import given
@@ -38,10 +39,25 @@ def test_every_key_is_taken_with_its_newest_value_when_it_is_due(steps: Any) -> 
             assert sorted(got) == sorted(v for d, v in model.values() if d <= due)
             model = {k: (d, v) for k, (d, v) in model.items() if d > due}
         else:
-            queue.put(key, n, due)
+            queue.put(key, n, due, "ab"[key % 2])
             model[key] = (min(due, model[key][0]) if key in model else due, n)
         assert len(queue) == len(model)
         assert queue.next_due() == min((d for d, _ in model.values()), default=None)
+
+
+def test_reasons_of_a_flood_that_fall_due_together_go_in_turns_and_cost_no_more_a_call() -> None:
+    def first_s(count: int) -> float:
+        queue: DueQueue[int, int] = DueQueue()
+        for i in range(count):
+            queue.put(i, i, 1.0, "flood")
+        queue.put(-1, -1, 1.5, "other")
+        began = time.process_time()
+        taken = queue.take(2.0, 2)
+        took_s = time.process_time() - began
+        assert -1 in taken, "of two the second is the other namespace's"
+        return took_s
+
+    assert first_s(100_000) < 50 * min(first_s(100) for _ in range(5)), "by the logarithm of what waits, not by its number"
 
 
 def test_a_meter_counts_what_came_of_late_and_forgets_it() -> None:

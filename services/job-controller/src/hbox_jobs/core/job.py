@@ -68,6 +68,7 @@ class Record:
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
     published_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
     held: str = ""  #: why it is not told of yet: its namespace has too many that wait
+    admitted: bool = False  #: it was worked out, and is not held back: others may have to know of its pods
     settled_at: float = float("-inf")  #: monotonic; when it was worked out last
     shard: str = ONE_SHARD  #: whose schedulers place it, as of when it was worked out last
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change

@@ -11,7 +11,7 @@ FACTS_S: the ledger waits for them, but commits once a message. Those that say n
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
 """
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -93,7 +93,7 @@ class Jobs:
         self.crowd: frozenset[str] = (
             frozenset()
         )  #: namespaces with more than a few jobs in what was taken last, where the others had few
-        self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
+        self._lazy: OrderedDict[str, float] = OrderedDict()  #: in order of their due times, since the delay is always the same
         self._facts: dict[PodUid, PodFact] = {}
         self._ended: deque[tuple[float, PodFact]] = deque(maxlen=MAX_ENDED)  #: GONE facts of the last minute, with when
         self._facts_awaited = False  #: some of these do more than confirm
@@ -124,20 +124,14 @@ class Jobs:
         """A pod was listed, added or modified."""
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
-        self.neighbours.put(new, old)
         if old is not None and old.key != new.key:
             self._leave(old, now)
         record = self._join(new) if new.ours else None
         if new.group and not new.ours and (old is None or old.key != new.key):
             self._strangers.setdefault(new.key, {})[new.uid] = None
             self._mark(new.key, now, urgent=False)
-        if new.ours and (old is None or old.labels != new.labels):
-            self.neighbours.guard(new, self.budgets.of(new.namespace, new.labels))
-        if record is not None and (old is None or (old.key, old.role, old.labels) != (new.key, new.role, new.labels)):
-            self.neighbours.play(new, gang_part(record.group, new))
-        group = record.group.annotations if record is not None and record.group is not None else {}
-        if group or new.annotations or (old is not None and old.annotations):
-            self.neighbours.note(new, group, old)
+        if record is None or record.admitted or new.node:
+            self._introduce(new, old, record)
         if new.volumes and old is None:
             self._use_volumes(new)
         if new.node and (old is None or old.evidence != new.evidence):
@@ -146,6 +140,20 @@ class Jobs:
             self._facts_awaited = self._facts_awaited or not confirms
         if record is not None:
             self._mark_for(record, old, new, now)
+
+    def _introduce(self, new: PodView, old: PodView | None, record: Record | None) -> None:
+        """What others have to know of a pod that has, or may get, a place. Nobody is told of the rest: what a held back pod wants of others would be worked
+        out, sent and kept for nothing."""
+        if old is not None and not self.neighbours.knows(new.uid):
+            old = None
+        self.neighbours.put(new, old)
+        if new.ours and (old is None or old.labels != new.labels):
+            self.neighbours.guard(new, self.budgets.of(new.namespace, new.labels))
+        if record is not None and (old is None or (old.key, old.role, old.labels) != (new.key, new.role, new.labels)):
+            self.neighbours.play(new, gang_part(record.group, new))
+        group = record.group.annotations if record is not None and record.group is not None else {}
+        if group or new.annotations or (old is not None and old.annotations):
+            self.neighbours.note(new, group, old)
 
     def pod_gone(self, uid: PodUid, now: float) -> PodView | None:
         """A pod's uid is absent from the API. Returns its last version, None where it was not known.
@@ -172,10 +180,10 @@ class Jobs:
         if old is None or old.status == new.status:
             record.unpublishable = ""
         if new.annotations or (old is not None and old.annotations != new.annotations):
-            for pod in record.pods.values():
+            for pod in self._introduced(record.pods.values()):
                 self.neighbours.note(pod, new.annotations, None)
         if new.particular or (old is not None and old.particular):
-            for pod in record.pods.values():
+            for pod in self._introduced(record.pods.values()):
                 self.neighbours.play(pod, gang_part(new, pod))
         if old is None or replace(old, status=new.status) != new:
             self._mark(record.key, now, urgent=True)
@@ -200,9 +208,12 @@ class Jobs:
             self._guard(namespace)
 
     def _guard(self, namespace: str) -> None:
-        for pod in self._pods.values():
+        for pod in self._introduced(self._pods.values()):
             if pod.ours and pod.namespace == namespace:
                 self.neighbours.guard(pod, self.budgets.of(namespace, pod.labels))
+
+    def _introduced(self, pods: Iterable[PodView]) -> Iterator[PodView]:
+        return (pod for pod in pods if self.neighbours.knows(pod.uid))
 
     def priority_class(self, name: str, value: int | None, now: float, *, never: bool = False) -> None:
         """A PriorityClass has this value; None = it was deleted. `never`: its preemptionPolicy."""
@@ -537,6 +548,11 @@ class Jobs:
         record.held = self._hold(record, new, tally, now)
         if record.held != held:
             self._tell_later(record, now)
+        if record.admitted == bool(record.held):
+            record.admitted = not record.held
+            for pod in record.pods.values() if record.admitted else ():
+                if not self.neighbours.knows(pod.uid):
+                    self._introduce(pod, None, record)
         if record.held:
             self.admission.gone(new.id, lambda: self._next_revision(wall))
         else:

@@ -75,6 +75,10 @@ class Neighbours:
             self._pods[pod.uid] = pod
             self._pending[pod.uid] = None
 
+    def knows(self, pod: PodUid) -> bool:
+        """Whether it was put here."""
+        return pod in self._pods
+
     def budgets_of(self, pod: PodUid) -> tuple[str, ...]:
         """The disruption budgets that select it."""
         return self._budgets.get(pod, ())
