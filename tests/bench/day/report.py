@@ -8,8 +8,8 @@ from pathlib import Path
 from .outcome import Measures, measures
 from .policies import Row, policies
 from .running import SCALE, lived
-from .simulated import alone, simulated
-from .work import FIRST, OTHERS, Day, day_of
+from .simulated import IDLE, alone, simulated
+from .work import CARDS, DAY_S, FIRST, OTHERS, Day, day_of
 
 #: Where the traces are; without them there is no such day.
 TRACES = Path(os.environ.get("HBOX_TRACES") or Path(__file__).parents[3] / ".." / "shared" / "traces")
@@ -40,7 +40,10 @@ def engine(days: tuple[int, int], rows: Mapping[str, Row]) -> tuple[Day, Mapping
     print(" " * 18 + "".join(f"{title:>{width}}" for title, width in (*titles, ("anomalies", 11), ("late h", 8), ("CPU s", 7))))
     for name, policy in rows.items():
         began = time.process_time()
-        line(name, measures(day, simulated(day, policy), private), time.process_time() - began)
+        outcome, idle = simulated(day, policy)
+        line(name, measures(day, outcome, private), time.process_time() - began)
+        if IDLE:
+            print(f"{'':18}idle: {idle.words(DAY_S * day.nodes * CARDS)}")
     return day, private
 
 

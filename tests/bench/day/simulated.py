@@ -3,14 +3,18 @@
 Work runs as long as in the trace. Who is evicted leaves after its notice, and comes back with what it had not done at its last checkpoint.
 """
 
+import os
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+
+import numpy as np
 
 from hbox_common.model import Claim, Job, JobId, PodUid, Queue
 from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.policy import policy_from
 from hbox_scheduler.core.simulate import Simulation, job, node
 
+from .idle import Idle, reasons
 from .outcome import CHECKPOINT_S, Outcome
 from .policies import Row
 from .work import CARDS, DAY_S, LEVELS, Day, Piece
@@ -24,6 +28,8 @@ STEP_S = 60.0
 WAKES_S = 300.0
 #: How long after the day what still waits is watched.
 AFTER_S = 6 * 3600.0
+#: Whether it is looked up what idle cards stand for.
+IDLE = bool(os.environ.get("HBOX_DAY_IDLE"))
 
 
 @dataclass(slots=True)
@@ -35,6 +41,7 @@ class _Run:
     id: JobId
     started: float | None = None
     leaving: bool = False
+    nominated: bool = False  #: others were told to leave for it
 
 
 class Simulated:
@@ -44,6 +51,7 @@ class Simulated:
         self._sim.scheduler.on_priority_classes(LEVELS)
         self._sim.put_nodes(node(f"n{number:04}", cards=CARDS, cpu=96, memory_mib=1 << 20) for number in range(nodes))
         self.outcome = Outcome()
+        self.idle = Idle()
         self._runs: dict[JobId, _Run] = {}
         self._events: list[tuple[float, int, str, _Run | None]] = []
         self._count = 0
@@ -68,11 +76,24 @@ class Simulated:
                     fresh += self._leaves(run)
             self._sim.submit(fresh)
             self._decide()
+            if IDLE and self._events:
+                self.idle.add(self._reasons(), max(min(self._events[0][0], DAY_S) - min(now, DAY_S), 0.0))
         self.outcome.until = until
         for run in self._runs.values():
             if run.started is not None:
                 self.outcome.ran(run.piece.cards, run.started, until)
         return self.outcome
+
+    def _reasons(self) -> dict[str, int]:
+        columns = self._sim.scheduler.columns
+        idle = np.full(columns.size, CARDS, dtype=np.int64)
+        for claim in self._sim.claims.values():
+            idle[columns.row_of[claim.node]] -= len(claim.slices)
+        waiting = [run for run in self._runs.values() if run.started is None]
+        nominated = sum(run.piece.cards for run in waiting if run.nominated)
+        return reasons(
+            idle, columns.reserved[: columns.size] != 0, nominated, [run.piece.pods for run in waiting if not run.nominated]
+        )
 
     def _at(self, at: float, what: str, run: _Run | None = None) -> None:
         self._count += 1
@@ -94,6 +115,8 @@ class Simulated:
             out = sim.step()
             for plan in out.plans:
                 run = self._runs.get(plan.job)
+                if run is not None and plan.victims:
+                    run.nominated = True
                 if run is not None and not plan.victims and run.started is None:
                     run.started = now
                     self.outcome.starts.setdefault(run.piece.name, now)
@@ -138,9 +161,11 @@ class Simulated:
         return [self._job(_Run(run.piece, max(run.left_s - saved, 60.0), JobId(f"{run.id}'")))]
 
 
-def simulated(day: Day, policy: Row) -> Outcome:
+def simulated(day: Day, policy: Row) -> tuple[Outcome, Idle]:
+    """What became of the jobs, and what idle cards stood for (nothing where nobody asked)."""
     queues = [replace(queue, annotations=dict(policy.notes)) for queue in day.queues()]
-    return Simulated(day, policy.conf, nodes=day.nodes, queues=queues).run()
+    run = Simulated(day, policy.conf, nodes=day.nodes, queues=queues)
+    return run.run(), run.idle
 
 
 def alone(day: Day, conf: Conf) -> dict[str, float]:
