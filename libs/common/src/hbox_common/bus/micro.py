@@ -52,9 +52,8 @@ class Endpoint:
     about: str
     request: type[BaseModel]
     response: type[BaseModel]
-    answer: Callable[
-        [Any], Awaitable[BaseModel]
-    ]  #: what it raises is told: InvalidRequest and Unavailable as they are, anything else as a failure
+    #: what it raises is told: InvalidRequest and Unavailable as they are, anything else as a failure
+    answer: Callable[[Any], Awaitable[BaseModel]]
     of_queue: Callable[[Any, str], Awaitable[BaseModel]] | None = None
     #: The same for a reader of one queue, by `token_of` its name: what is about others is not in the answer. None: readers are not answered.
 

@@ -43,9 +43,8 @@ class BindDecided(Event):
     )
     epoch: SaidEpoch
     binds: tuple[Bind, ...]
-    index: SaidIndex = Index(
-        0
-    )  #: of the books that decided them: a ledger whose books are older was restored, and has to hear of these
+    #: of the books that decided them: a ledger whose books are older was restored, and has to hear of these
+    index: SaidIndex = Index(0)
 
 
 class EvictKind(StrEnum):
@@ -115,9 +114,8 @@ class Outcome(Event):
     outcome: BindOutcome
     node: NodeName = NodeName("")  #: where the pod is, if it is bound
     message: str = ""
-    blocked: bool = (
-        False  #: an UNKNOWN eviction: a disruption budget, or another rule of the cluster, does not let the pod be evicted now
-    )
+    #: an UNKNOWN eviction: a disruption budget, or another rule of the cluster, does not let the pod be evicted now
+    blocked: bool = False
     reason: str = ""  #: of an eviction or a revocation: why the pod is to go, as the decision says
     at: float = 0.0  #: seconds since the epoch
     traceparent: str = ""

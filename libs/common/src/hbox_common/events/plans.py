@@ -36,9 +36,8 @@ class Placement:
     slices: tuple[CardSlice, ...] = ()
     requests: int = 0  #: which of the plan's `requests`
     rank: int = -1  #: of the pod in its job; -1: not known
-    layout: str = (
-        ""  #: which container gets which of `slices` (`devices.layout`), where that does not follow from what the pod asks for
-    )
+    #: which container gets which of `slices` (`devices.layout`), where that does not follow from what the pod asks for
+    layout: str = ""
 
 
 class Victim(Event):
@@ -96,13 +95,11 @@ class HeldNomination(Event):
     scheduler: SchedulerId  #: whose plan it was
     plan: Plan  #: its placements are those without a claim yet
     models: tuple[Resources, ...]  #: of each placement: its cards, by model
-    moved: tuple[
-        Claim, ...
-    ]  #: of the victims that move: by what they held their places, where their successors have no claim yet
+    #: of the victims that move: by what they held their places, where their successors have no claim yet
+    moved: tuple[Claim, ...]
     until: float  #: in seconds since the epoch
-    pools: tuple[
-        str, ...
-    ] = ()  #: of each placement: in which pool it counts (`hbox_common.model.pools`); none: all in `pooled`
+    #: of each placement: in which pool it counts (`hbox_common.model.pools`); none: all in `pooled`
+    pools: tuple[str, ...] = ()
 
 
 class GivenUp(Event):

@@ -174,9 +174,8 @@ class JobsPage(Event):
     groups: tuple[GroupState, ...] = ()  #: PodGroups with a minimum of resources, where jobs were asked for
     terms: tuple[JobTerms, ...] = ()
     demand: tuple[JobDemand, ...] = ()  #: in the place of `terms`
-    placed: tuple[
-        Job, ...
-    ] = ()  #: jobs with those of their pods as `tasks` that have nodes: what they ask for, claims do not tell
+    #: jobs with those of their pods as `tasks` that have nodes: what they ask for, claims do not tell
+    placed: tuple[Job, ...] = ()
     resource_version: str = ""
     age_s: float = 0.0
     why: str = ""

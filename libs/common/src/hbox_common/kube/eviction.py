@@ -22,9 +22,8 @@ from .transport import STRATEGIC_MERGE_PATCH, KubeClient
 class EvictOutcome(StrEnum):
     ACCEPTED = "accepted"  #: it is being deleted; gone only when its uid is
     GONE = "gone"  #: absent, or the name belongs to another uid
-    BLOCKED = (
-        "blocked"  #: its disruption budget is used up or still being counted, or it has two, with which nothing is ever evicted
-    )
+    #: its disruption budget is used up or still being counted, or it has two, with which nothing is ever evicted
+    BLOCKED = "blocked"
     REJECTED = "rejected"  #: refused for good
     UNKNOWN = "unknown"  #: call again
 

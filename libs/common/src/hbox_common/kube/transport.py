@@ -30,9 +30,8 @@ from .status import error_of
 T = TypeVar("T")
 
 JSON: Final = "application/json"
-MERGE_PATCH: Final = (
-    "application/merge-patch+json"  #: always named: the default, strategic merge, is refused by custom resources
-)
+#: always named: the default, strategic merge, is refused by custom resources
+MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"  #: of built-in kinds alone; conditions merge by type
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"

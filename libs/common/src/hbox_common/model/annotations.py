@@ -9,15 +9,13 @@ from .offline import OFFLINE
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
-PREEMPTABLE = (
-    "volcano.sh/preemptable"  #: "true" on a pod or PodGroup: others may take from it, whatever its queue says of its class
-)
+#: "true" on a pod or PodGroup: others may take from it, whatever its queue says of its class
+PREEMPTABLE = "volcano.sh/preemptable"
 
 NAMESPACES = "hbox.io/namespaces"  #: on a Queue: whose pods may use it; `*` = all
 PRIORITY_CLASSES = "hbox.io/priority-classes"  #: on a Queue: PriorityClasses of which its jobs have to be
-NON_PREEMPTIBLE_CLASSES = (
-    "hbox.io/non-preemptible-classes"  #: on a Queue: PriorityClasses that nobody takes from, within what it deserves
-)
+#: on a Queue: PriorityClasses that nobody takes from, within what it deserves
+NON_PREEMPTIBLE_CLASSES = "hbox.io/non-preemptible-classes"
 POOL_AMOUNTS = "hbox.io/pool-amounts"  #: on a Queue: JSON by pool, its `capability`, `deserved` and `guarantee` there
 LENT_POOLS = "hbox.io/lent-pools"  #: on a Queue: of the pools that it owns, those that others may use while they are idle
 LENT_TO = "hbox.io/lent-to"  #: on a Queue: which queues, with all below them, may use what it lends; absent = all
@@ -50,12 +48,10 @@ QUEUE_MIN_RUN_TIME = MIN_RUN_TIME  #: on a Queue: for how long nobody takes from
 COOL_DOWN = "hbox.io/cool-down"  #: on a Queue: the same of jobs that were evicted of late
 CHECKPOINTED_AT = "hbox.io/checkpointed-at"  #: when it wrote its last checkpoint: RFC 3339, or seconds since the epoch
 CHECKPOINT_INTERVAL = "hbox.io/checkpoint-interval"  #: how often it writes one, as a duration
-CHECKPOINT_ON_NOTICE = (
-    "hbox.io/checkpoint-on-notice"  #: on a pod: so long it needs to write one when it is told to end, as a duration
-)
-EVICTION_DEADLINE = (
-    "hbox.io/eviction-deadline"  #: on a pod that is told to end, by the binder: when it has to be gone, RFC 3339
-)
+#: on a pod: so long it needs to write one when it is told to end, as a duration
+CHECKPOINT_ON_NOTICE = "hbox.io/checkpoint-on-notice"
+#: on a pod that is told to end, by the binder: when it has to be gone, RFC 3339
+EVICTION_DEADLINE = "hbox.io/eviction-deadline"
 EVICTION_REASON = "hbox.io/eviction-reason"  #: on the same: for whom
 CHECKPOINT_EVERY = "hbox.io/checkpoint-every"  #: the older name of it
 COOLDOWN = "volcano.sh/cooldown-time"  #: how long a pod is protected, as a duration; annotation or label
@@ -63,9 +59,8 @@ TASK_PRIORITY = "volcano.sh/task-priority"  #: a member's priority among its gan
 TASK_AFFINITY = "volcano.sh/task-topology-affinity"
 TASK_ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
 TASK_ORDER = "volcano.sh/task-topology-task-order"
-REVOCABLE_ZONE = (
-    "volcano.sh/revocable-zone"  #: label of a node: its zone. Annotation of a pod or its gang: `*` = may run in revocable zones
-)
+#: label of a node: its zone. Annotation of a pod or its gang: `*` = may run in revocable zones
+REVOCABLE_ZONE = "volcano.sh/revocable-zone"
 JDB_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 WAITING_TIME = "sla-waiting-time"

@@ -51,9 +51,8 @@ class Claim:
     preemptable: bool = True  #: whether it may be evicted for others at all: the ledger's word (`rights.may_be_protected`)
     created_at: float = 0.0  #: of its job, in seconds since the epoch
     claimed_at: float = 0.0  #: since when it is live
-    protected_until: float = (
-        0.0  #: until then nobody takes from it, in seconds since the epoch: the ledger's word (`minruntime`)
-    )
+    #: until then nobody takes from it, in seconds since the epoch: the ledger's word (`minruntime`)
+    protected_until: float = 0.0
     models: Resources = field(default_factory=dict)  #: cards by model (`cardmodels`), by the inventory of when it was made
     pool: str = ""  #: of the node (`pools`), by the inventory of when it was made; empty for `pooled`
 

@@ -83,17 +83,15 @@ class PodGroupTask:
     affinity: tuple[NodeTerm, ...] | None = None  #: required: one of the terms; None = no such rule
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    volumes: tuple[
-        tuple[NodeTerm, ...], ...
-    ] = ()  #: of each of its volumes that not every node reaches: one of the terms holds
+    #: of each of its volumes that not every node reaches: one of the terms holds
+    volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     labels: dict[str, str] = field(default_factory=dict)  #: those that the job's sub-gangs are formed by
     annotations: dict[str, str] = field(default_factory=dict)  #: the pods' own annotations that policies read
     never_preempts: bool = False  #: preemptionPolicy Never: nobody has to leave for them
     images: tuple[str, ...] = ()  #: of their containers, as `image_name` writes them
     guaranteed: bool = False  #: QoS class Guaranteed: kubelets may give their containers CPUs alone
-    containers: tuple[
-        Resources, ...
-    ] = ()  #: what each asks for, sidecars too, where there are several, or `requests` is more than one container asks for
+    #: what each asks for, sidecars too, where there are several, or `requests` is more than one container asks for
+    containers: tuple[Resources, ...] = ()
     init_containers: tuple[Resources, ...] = ()  #: likewise, of those that end before the others run
 
 
@@ -119,9 +117,8 @@ class Job:
     revision: int
     tasks: tuple[PodGroupTask, ...]
     gang: bool = False  #: False: a bare pod, a gang of one
-    preemptable: bool = (
-        True  #: its tenant lets others take from it, whatever its queue says of its class (`volcano.sh/preemptable`)
-    )
+    #: its tenant lets others take from it, whatever its queue says of its class (`volcano.sh/preemptable`)
+    preemptable: bool = True
     priority_class: str = ""  #: the PriorityClass that `priority` is the value of; empty = none, or not known
     problem: str = ""  #: why it cannot be scheduled as written (bad annotation, unknown PodGroup); empty = fine
     traceparent: str = ""  #: W3C trace context of its whole way
@@ -129,9 +126,8 @@ class Job:
     annotations: dict[str, str] = field(default_factory=dict)  #: its PodGroup's annotations that policies read
     sub_gangs: tuple[SubGangPolicy, ...] = ()
     min_task_member: dict[str, int] = field(default_factory=dict)  #: by name of the task
-    standing: tuple[
-        PodGroupTask, ...
-    ] = ()  #: the pods that have a node, where it matters which they are: with sub-gangs or minima by task
+    #: the pods that have a node, where it matters which they are: with sub-gangs or minima by task
+    standing: tuple[PodGroupTask, ...] = ()
 
     @property
     def together(self) -> bool:

@@ -35,15 +35,13 @@ class NodeState:
     conditions: dict[str, str] = field(default_factory=dict)  #: type -> True | False | Unknown
     allocatable: Resources = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
-    device_facts: dict[str, str] = field(
-        default_factory=dict
-    )  #: labels and annotations of the node that vendors' rules read (`VENDORS.facts`)
+    #: labels and annotations of the node that vendors' rules read (`VENDORS.facts`)
+    device_facts: dict[str, str] = field(default_factory=dict)
     cordoned_by: str = ""  #: who set `unschedulable`, where that is written on the node
     cordon_reason: str = ""
     gone: bool = False  #: the node was deleted; the last word on it
-    registered: tuple[
-        str, ...
-    ] = ()  #: kinds of its cards whose device plugin is HAMi's: it reads on pods which cards to hand over (`devices.handshake`)
+    #: kinds of its cards whose device plugin is HAMi's: it reads on pods which cards to hand over (`devices.handshake`)
+    registered: tuple[str, ...] = ()
 
     def card(self, index: int) -> Card | None:
         """The card of that index. They stand in its order, nearly always from 0 on."""

@@ -26,9 +26,8 @@ class NvmlCard:
     mig: str = ""
     mig_pending: bool = False
     instances: tuple[MigInstance, ...] = ()
-    links: dict[str, int] = field(
-        default_factory=dict
-    )  #: NVLinks that are up: to a card by its address, to an NVSwitch ("switch"), to another kind ("other")
+    #: NVLinks that are up: to a card by its address, to an NVSwitch ("switch"), to another kind ("other")
+    links: dict[str, int] = field(default_factory=dict)
     links_down: tuple[int, ...] = ()  #: numbers of those that are there and not up
     clique: str = ""  #: <ClusterUUID>.<CliqueID>, as the node's label has it; "": of no multi-node NVLink domain
     fabric: str = ""  #: what the fabric manager says: not-started, in-progress, completed, failed; "": there is none

@@ -50,18 +50,14 @@ class Queue:
     created_at: float = 0.0  #: seconds since the epoch
     pools: Pools = ()  #: that it may use, with all below it (`pools`); none named = as the queue above it, or `pooled`
     namespaces: tuple[str, ...] = ()  #: whose pods may use it, and all below it; `*` = any
-    bound: bool = (
-        False  #: no namespace may use it that neither it nor a queue above it names; False: where none is named any may
-    )
-    priority_classes: tuple[
-        str, ...
-    ] = ()  #: of one of which its jobs have to be, and those of all below it; none named = any, or none
-    non_preemptible_classes: tuple[
-        str, ...
-    ] = ()  #: PriorityClasses whose pods nobody takes from, within what the queue deserves; `*` = all; none named = as the queue above it
-    annotations: dict[str, str] = field(
-        default_factory=dict
-    )  #: those that plugins of a policy read (`QUEUE_POLICY_ANNOTATIONS`)
+    #: no namespace may use it that neither it nor a queue above it names; False: where none is named any may
+    bound: bool = False
+    #: of one of which its jobs have to be, and those of all below it; none named = any, or none
+    priority_classes: tuple[str, ...] = ()
+    #: PriorityClasses whose pods nobody takes from, within what the queue deserves; `*` = all; none named = as the queue above it
+    non_preemptible_classes: tuple[str, ...] = ()
+    #: those that plugins of a policy read (`QUEUE_POLICY_ANNOTATIONS`)
+    annotations: dict[str, str] = field(default_factory=dict)
     #: Volcano's `spec.affinity`: groups of nodes that it may, must not, or would rather use, by the names of `NODE_GROUP_RULES`; absent = nothing said.
     node_groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing

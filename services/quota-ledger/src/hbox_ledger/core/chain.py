@@ -19,9 +19,8 @@ GENESIS = b"\0" * 32
 _written = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 NONE = "none"  #: the state of a claim before its first record
-ASIDE = (
-    "set aside"  #: what became of a claim whose row nobody can read: it is no change of the ledger's, and is not counted as one
-)
+#: what became of a claim whose row nobody can read: it is no change of the ledger's, and is not counted as one
+ASIDE = "set aside"
 NOMINATED, ENDED = "nominated", "ended"  #: of a nomination: its places, and that none of them is kept any more
 
 

@@ -51,10 +51,8 @@ class Gang:
     deadline: float
     unwinding: bool = False
     finished: int = 0  #: members that succeeded meanwhile
-    bounds: tuple[Bound, ...] = field(
-        default=(), compare=False
-    )  #: domains in which it was planned and has to be; not kept over a restart
+    #: domains in which it was planned and has to be; not kept over a restart
+    bounds: tuple[Bound, ...] = field(default=(), compare=False)
     judged: int = field(default=0, compare=False)  #: changes of fabrics by which `bounds` were looked at
-    moved: bool = field(
-        default=False, compare=False
-    )  #: unwound since the fabric changed before it began; not kept over a restart
+    #: unwound since the fabric changed before it began; not kept over a restart
+    moved: bool = field(default=False, compare=False)

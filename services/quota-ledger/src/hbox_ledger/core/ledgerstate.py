@@ -95,16 +95,14 @@ class LedgerState:
     card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: of namespaces, with what is held there
     class_quotas: ClassQuotas = field(default_factory=ClassQuotas)  #: the same by PriorityClass
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
-    protected: dict[QueueName, Resources] = field(
-        default_factory=dict
-    )  #: of `used`: what nobody may take, of each queue's own pods
+    #: of `used`: what nobody may take, of each queue's own pods
+    protected: dict[QueueName, Resources] = field(default_factory=dict)
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, Index] = field(default_factory=dict)  #: in order of going, and where the books stood then
-    contradicted: dict[PodUid, PodFact] = field(
-        default_factory=dict
-    )  #: of `gone`: a list that was asked for later shows them on a node
+    #: of `gone`: a list that was asked for later shows them on a node
+    contradicted: dict[PodUid, PodFact] = field(default_factory=dict)
     evicting: Evicting = field(default_factory=Evicting)  #: posted, and their pods' eviction was decided
     beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: for whom
     nominations: Nominations = field(default_factory=Nominations)  #: with which places
@@ -120,9 +118,8 @@ class LedgerState:
     fabrics: Fabrics = field(default_factory=Fabrics)  #: domains of nodes, as of now
     look_at: set[NodeName] = field(default_factory=set)  #: that may be over-booked: they shrank, or something was found on them
     suspects: dict[ClaimId, None] = field(default_factory=dict)  #: posted, but absent from the last list of pods
-    unseen: dict[ClaimId, Index] = field(
-        default_factory=dict
-    )  #: posted with that change by the binder's word, and their pods were not heard of since; the oldest first
+    #: posted with that change by the binder's word, and their pods were not heard of since; the oldest first
+    unseen: dict[ClaimId, Index] = field(default_factory=dict)
     lending: Lending = field(init=False)  #: what of guarantees is lent, and may be
     by_model: bool = False  #: whether `used` counts cards by model: while any queue names models
     _divided: tuple[int, ...] = ()  #: what the shares by weight were computed from

@@ -48,9 +48,8 @@ class StreamHistory:
     """What the streams remember of the ledgers before this one."""
 
     position: Position = BEGINNING
-    binds: tuple[
-        Bind, ...
-    ] = ()  #: of the last hour and more, in the order in which they were decided; needed where the books are older
+    #: of the last hour and more, in the order in which they were decided; needed where the books are older
+    binds: tuple[Bind, ...] = ()
 
 
 def adopt(state: LedgerState, step: Step, binds: Sequence[Bind], known: Collection[ClaimId]) -> int:

@@ -39,9 +39,8 @@ class PodDevices:
     containers: int = 1  #: that the pod has, init containers first
     init: int = 0  #: how many of these are init containers
     sidecars: tuple[int, ...] = ()  #: those of the init containers that go on beside the others
-    wishes: tuple[
-        tuple[str, str], ...
-    ] = ()  #: annotations of the pod that vendors' rules read (`Vendor.wishes`), sorted by name
+    #: annotations of the pod that vendors' rules read (`Vendor.wishes`), sorted by name
+    wishes: tuple[tuple[str, str], ...] = ()
     default_policy: str = ""  #: for its cards, where no annotation says one: `binpack`, `spread`; empty: best fit
 
     def of(self, container: int) -> Iterator[Ask]:

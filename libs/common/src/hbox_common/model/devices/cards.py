@@ -37,9 +37,8 @@ class CardTraits:
     cordoned: bool = False  #: takes no new work, and keeps what it has
     qos: str = ""  #: MetaX's qosPolicy
     profiles: tuple[Profile, ...] = ()
-    links: tuple[
-        int, ...
-    ] = ()  #: how well it is linked to each card of its kind on the node, in the order of their indices; higher is better
+    #: how well it is linked to each card of its kind on the node, in the order of their indices; higher is better
+    links: tuple[int, ...] = ()
     minor: int = -1  #: of its device file, where that is another number than its plugin's index
 
 

@@ -171,9 +171,8 @@ class Geometry:
     """A group that cards of some models may be divided into."""
 
     group: str
-    sizes: tuple[
-        tuple[str, int, int], ...
-    ]  #: name, MiB and number of its instances, in the order in which positions count them
+    #: name, MiB and number of its instances, in the order in which positions count them
+    sizes: tuple[tuple[str, int, int], ...]
 
     def profiles(self) -> tuple[Profile, ...]:
         found, position = [], 0

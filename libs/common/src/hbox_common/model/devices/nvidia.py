@@ -37,9 +37,8 @@ class NvidiaVendor(HamiVendor):
     links_annotation: str = ""  #: of a node: how well its cards are linked
     record_annotation: str = ""  #: of a pod: its instances of MIG
     geometries: mig.Geometries = mig.KNOWN_GEOMETRIES  #: of cards in MIG whose plugin says no profiles
-    core_policy: str = (
-        ""  #: how HAMi's library holds containers to their compute, where that is not its own default (`gpuCorePolicy`)
-    )
+    #: how HAMi's library holds containers to their compute, where that is not its own default (`gpuCorePolicy`)
+    core_policy: str = ""
 
     def complete(
         self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES, container: str = ""

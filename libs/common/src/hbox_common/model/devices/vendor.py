@@ -80,12 +80,10 @@ class Vendor(ABC):
     memory_unit_mib: int = 1  #: of the resource `memory`, in requests and in quotas
     no_models: frozenset[str] = frozenset()  #: resources of its device plugin that look like a model's and are none
     models_annotation: str = ""  #: of a pod: the models that it may have, separated by commas
-    wishes: tuple[
-        str, ...
-    ] = ()  #: annotations of pods that `fit` reads, beside those of all vendors (`COMMON_WISHES`) and `models_annotation`
-    unsupported: tuple[
-        str, ...
-    ] = ()  #: annotations and labels of pods that HBox cannot honour: placing such a pod would break them
+    #: annotations of pods that `fit` reads, beside those of all vendors (`COMMON_WISHES`) and `models_annotation`
+    wishes: tuple[str, ...] = ()
+    #: annotations and labels of pods that HBox cannot honour: placing such a pod would break them
+    unsupported: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()  #: labels and annotations of nodes that `fit` reads (`NodeState.device_facts`)
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
@@ -94,17 +92,14 @@ class Vendor(ABC):
     without_init: bool = False  #: whether its device plugin counts containers without init containers
     usual: Mapping[str, str] = field(default_factory=dict)  #: wishes that say what is so without them
     runtime_class: str = ""  #: of pods that ask for these cards and name none (`runtimeClassName` of device-config.yaml)
-    hidden: tuple[str, str] | None = (
-        None  #: a variable and its value that keep the cards from a container which asks for none (`overwriteEnv`)
-    )
+    #: a variable and its value that keep the cards from a container which asks for none (`overwriteEnv`)
+    hidden: tuple[str, str] | None = None
     clique_label: str = ""  #: of a node: which domain of the vendor's own link it is in, where that reaches over several nodes
-    node_lock: str = (
-        ""  #: of a node: the lock that the plugin goes by; empty: it needs none, and many pods may be in allocation at once
-    )
+    #: of a node: the lock that the plugin goes by; empty: it needs none, and many pods may be in allocation at once
+    node_lock: str = ""
     always_fits: bool = False  #: whether `fit` is asked of every request: amounts of its cards do not say all
-    figures: Mapping[str, Figures] = field(
-        default_factory=dict
-    )  #: by names of models; the longest one that is a word of a card's model counts
+    #: by names of models; the longest one that is a word of a card's model counts
+    figures: Mapping[str, Figures] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -60,9 +60,8 @@ class Booking:
     held: Claim | None = None  #: the ledger's claim, once there is one
     models: Resources | None = None  #: cards by model, while queues name models
     pool: str = ""  #: in which it counts
-    waiting: PodAsk | None = (
-        None  #: as what it stands in the books of its node's zones; None: it does not, or its kubelet has counted it
-    )
+    #: as what it stands in the books of its node's zones; None: it does not, or its kubelet has counted it
+    waiting: PodAsk | None = None
 
     @property
     def amounts(self) -> Resources:
@@ -130,13 +129,11 @@ class Bookings:
         self._priorities: defaultdict[QueueName, Counter[int]] = defaultdict(Counter)
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
         self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
-        self.limited_by_guarantees: set[QueueName] = (
-            set()
-        )  #: queues whose non-preemptible work waits because of what others are guaranteed; the reader empties it
+        #: queues whose non-preemptible work waits because of what others are guaranteed; the reader empties it
+        self.limited_by_guarantees: set[QueueName] = set()
         self._by_model = False
-        self._in_pools: defaultdict[str, Counter[QueueName]] = defaultdict(
-            Counter
-        )  #: of all but `pooled`: how many are there, by queue
+        #: of all but `pooled`: how many are there, by queue
+        self._in_pools: defaultdict[str, Counter[QueueName]] = defaultdict(Counter)
         self._protected: dict[PodUid, float] = {}  #: until when nobody takes from them
         self.in_domains: set[JobId] = set()  #: jobs that were placed inside one domain of the fabric, and have to stay there
         self.changed = Changed()

@@ -67,9 +67,8 @@ class Batch:
     cores: int
     memory_mib: Ints
     ports: Ports = ()
-    slices: Sequence[
-        tuple[int, tuple[CardSlice, ...]]
-    ] = ()  #: row and slices of each pod, in place of card cells, where each is chosen by itself
+    #: row and slices of each pod, in place of card cells, where each is chosen by itself
+    slices: Sequence[tuple[int, tuple[CardSlice, ...]]] = ()
     aligned: PodAsk | None = None  #: of each pod, what kubelets align
 
 
@@ -112,22 +111,19 @@ class Columns:
         self.card_memory_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_pods_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.choices: Choices | None = None  #: who is told when a node is chosen
-        self.units: Ints | None = (
-            None  #: `[N]`: number of the lowest domain of the fabric that a row is in; None: no fabric is known
-        )
+        #: `[N]`: number of the lowest domain of the fabric that a row is in; None: no fabric is known
+        self.units: Ints | None = None
         self.descriptions = Descriptions(_ROWS)
         self.ports, self.ports_leaving = HostPorts(), HostPorts()
         self.parts, self.parts_leaving = CardParts(), CardParts()
         self.zones = ZoneBooks()
         self._zones_told: dict[NodeName, NodeZones] = {}  #: of nodes that are not known yet too
         self.card_sets = CardSets()
-        self.card_set: Ints = np.zeros(
-            _ROWS, dtype=np.int64
-        )  #: what cards the row has, whichever they are: a code of `card_sets`
+        #: what cards the row has, whichever they are: a code of `card_sets`
+        self.card_set: Ints = np.zeros(_ROWS, dtype=np.int64)
         self.card_ids: Ints = np.zeros(_ROWS, dtype=np.int64)  #: which cards these are: likewise
-        self.card_judged: Bools = np.zeros(
-            _ROWS, dtype=np.bool_
-        )  #: whether amounts alone do not say who fits there (`CardSets.judged`)
+        #: whether amounts alone do not say who fits there (`CardSets.judged`)
+        self.card_judged: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.any_judged = False  #: whether a row ever was
 
         self._pools: tuple[str, ...] = ("",)

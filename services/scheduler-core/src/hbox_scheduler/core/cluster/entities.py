@@ -77,9 +77,8 @@ class Member:
     models: Asked = ()  #: cards by model that it counts, by column, where queues name models
     pool: str = ""  #: in which it counts (`model.counted_as`), while it has a place or is tried there
     preemptable: bool = True
-    protected_until: float = (
-        0.0  #: until then nobody takes from it: minimum run time, or cool-down (`hbox_common.model.minruntime`)
-    )
+    #: until then nobody takes from it: minimum run time, or cool-down (`hbox_common.model.minruntime`)
+    protected_until: float = 0.0
     movable: bool = True  #: all that it asks for is known, so that another place can be found for it
     never_preempts: bool = False  #: preemptionPolicy: Never
     with_others: bool = False  #: has to start with members that ask for something: is placed as they are, whatever it asks for

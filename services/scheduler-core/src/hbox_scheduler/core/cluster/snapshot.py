@@ -50,9 +50,8 @@ class Cluster:
     card_quotas: Sequence[CardQuota] = ()  #: what quotas say of cards
     card_books: CardQuotas | None = None  #: in place of them: with what is held, by members and others
     lending: Lending | None = None  #: what of guarantees is lent; None: nobody looks
-    limited_by_guarantees: set[QueueName] = field(
-        default_factory=set
-    )  #: queues that give nothing back, and may not have all that they like of what others are guaranteed: sessions add them
+    #: queues that give nothing back, and may not have all that they like of what others are guaranteed: sessions add them
+    limited_by_guarantees: set[QueueName] = field(default_factory=set)
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
@@ -60,20 +59,17 @@ class Cluster:
     #: Of members that wait for places, those of `gangs` and others: kinds, and how many. Empty: those of `gangs` are all.
     waiting: Sequence[tuple[Kind, int]] = ()
     outside: Collection[QueueName] = ()  #: queues of which gangs wait that are not among `gangs`
-    most: int | None = (
-        None  #: members that `allocate` gives places to, before it leaves the turns of others to the next session
-    )
+    #: members that `allocate` gives places to, before it leaves the turns of others to the next session
+    most: int | None = None
     most_failures: int | None = None  #: gangs that find no place, after which it does so too
     running: RunningGangs | None = None  #: gangs beside `gangs` that were seen by sessions before
     #: Cards asked for lately, by what is asked of each; None = by the gangs alone.
     demand: Mapping[CardRequest, float] | None = None
-    reservations: Sequence[Reservation] | None = (
-        None  #: those in force, which are on the columns; None: to be made when the session opens
-    )
+    #: those in force, which are on the columns; None: to be made when the session opens
+    reservations: Sequence[Reservation] | None = None
     reserved_before: Sequence[Reservation] = ()  #: where they are to be made: those that were in force until now
     run_times: RunTimes = field(default_factory=RunTimes)  #: what was learned of how long pods run
     recent_moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved of late (`consolidate`)
     moves_held: str = ""  #: why nobody is moved now, whatever it gains
-    move_words: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: gang id -> what the last look for moves came to, where none are made
+    #: gang id -> what the last look for moves came to, where none are made
+    move_words: Mapping[str, str] = field(default_factory=dict)

@@ -42,9 +42,8 @@ class Bounded(CardRequest):
 
     most_mib: int = _ANY_MIB  #: that a slice of one card may count; negative: no card is paid for
     excluded: tuple[str, ...] = ()  #: models, as resources
-    left: tuple[
-        tuple[str, int], ...
-    ] = ()  #: what a pod that asks container by container may count of each resource of its namespace's quotas
+    #: what a pod that asks container by container may count of each resource of its namespace's quotas
+    left: tuple[tuple[str, int], ...] = ()
 
 
 @lru_cache(maxsize=4096)

@@ -44,13 +44,11 @@ class Label(StrEnum):
     CARD_EXCLUSIVE = "ExclusiveDeviceAllocateConflict"  #: a whole card is asked for, and somebody is on it
     CARD_UNITS_EXHAUSTED = "CardComputeUnitsExhausted"  #: all of its compute is promised to others
     CARDS_TOO_FEW = "AllocatedCardsInsufficientRequest"  #: some cards fit, fewer than asked for
-    MEMORY_MANAGER = (
-        "UnexpectedAdmissionError"  #: its kubelet's memory manager has no NUMA nodes that would give what is asked for
-    )
+    #: its kubelet's memory manager has no NUMA nodes that would give what is asked for
+    MEMORY_MANAGER = "UnexpectedAdmissionError"
     SMT_ALIGNMENT = "SMTAlignmentError"  #: its kubelet gives out whole cores, and the CPUs asked for are no number of these
-    TOPOLOGY_AFFINITY = (
-        "TopologyAffinityError"  #: its kubelet would refuse the pod: no NUMA nodes have together what is asked for
-    )
+    #: its kubelet would refuse the pod: no NUMA nodes have together what is asked for
+    TOPOLOGY_AFFINITY = "TopologyAffinityError"
 
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"

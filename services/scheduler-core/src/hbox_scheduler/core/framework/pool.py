@@ -88,9 +88,8 @@ class Pool:
         self.in_place: Bools = np.ones(self.size, dtype=np.bool_)  #: not evicted since
         self.position = dict(zip(self.members, range(self.size), strict=True))
         self.rows: Ints = np.array([member.row for member in self.members], dtype=np.int64)
-        self.harm: Ints = np.array(harm, dtype=np.int64)[
-            order
-        ]  #: how many are lost with it: beyond its surplus a gang goes whole
+        #: how many are lost with it: beyond its surplus a gang goes whole
+        self.harm: Ints = np.array(harm, dtype=np.int64)[order]
         self.priority: Ints = priority[order]
         self.queues = sorted(by_queue)
         self.queue: Ints = queues

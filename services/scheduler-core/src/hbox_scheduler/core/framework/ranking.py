@@ -25,9 +25,8 @@ class QueueRanking:
     ) -> None:
         self._queues, self._key, self._related = queues, key, related
         self._keys: dict[QueueName, Key] = {}
-        self._ordered: list[tuple[Key, QueueName]] | None = (
-            None  #: replaced, never changed: readers may go through it meanwhile
-        )
+        #: replaced, never changed: readers may go through it meanwhile
+        self._ordered: list[tuple[Key, QueueName]] | None = None
         self._touched: dict[QueueName, None] = {}
         self.changed: list[QueueName] = []  #: queues that got another key, as it happened
 

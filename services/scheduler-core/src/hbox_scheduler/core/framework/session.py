@@ -121,12 +121,10 @@ class Outcome:
     nominations: list[Member] = field(default_factory=list)
     untried: set[Gang] = field(default_factory=set)  #: gangs whose turn did not come: the session ended before it
     verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> why it waits, where it is not about nodes
-    fitting: dict[str, int] = field(
-        default_factory=dict
-    )  #: gang id -> how many members found places in its last turn, which were too few
-    next_ones: dict[str, Reasons] = field(
-        default_factory=dict
-    )  #: gang id -> why the next member found no place beside those of its gang, then
+    #: gang id -> how many members found places in its last turn, which were too few
+    fitting: dict[str, int] = field(default_factory=dict)
+    #: gang id -> why the next member found no place beside those of its gang, then
+    next_ones: dict[str, Reasons] = field(default_factory=dict)
     moves: dict[str, FoundMoves] = field(default_factory=dict)  #: gang id -> moves that would make room for it, made or not
     warnings: list[str] = field(default_factory=list)  #: what was passed over
 
@@ -192,9 +190,8 @@ class Session:
         if PODS in columns.resources:
             self.counted[columns.resources[PODS]] = False
         self.asking = Asking()
-        self.refused: dict[
-            QueueName, str
-        ] = {}  #: queues of which a plugin cannot read what it needs: nothing new is placed in them
+        #: queues of which a plugin cannot read what it needs: nothing new is placed in them
+        self.refused: dict[QueueName, str] = {}
         self._tiers = tiers
         self._hooks: dict[Hook, list[list[Any]]] = {}
         self._places = _places_of(tiers, conf)

@@ -26,22 +26,19 @@ class ClusterFacts:
     quotas: Sequence[ResourceQuota] = ()  #: of namespaces
     usage: Sequence[NodeUsage] = ()  #: what nodes really use
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
-    recent_cards: dict[QueueName, float] = field(
-        default_factory=dict
-    )  #: what queues, with all below them, used on average of late
+    #: what queues, with all below them, used on average of late
+    recent_cards: dict[QueueName, float] = field(default_factory=dict)
     demand: Mapping[CardRequest, float] = field(default_factory=dict)  #: cards asked for so far, by what is asked of each
     budgets: Sequence[DisruptionBudget] = ()
-    may_not_leave: dict[PodUid, float] = field(
-        default_factory=dict
-    )  #: pods whose eviction was refused, and until when that is believed of them (monotonic)
+    #: pods whose eviction was refused, and until when that is believed of them (monotonic)
+    may_not_leave: dict[PodUid, float] = field(default_factory=dict)
     reservations: Sequence[Reservation] = ()  #: in force
     run_times: RunTimes = field(default_factory=RunTimes)  #: learned from claims that ended
     recent_moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that this process had move of late
     moves_held: str = ""  #: why the ledger has nobody move now
     move_words: dict[str, str] = field(default_factory=dict)  #: as of `Cluster`
-    moves_seen: dict[str, tuple[object, float]] = field(
-        default_factory=dict
-    )  #: gang id -> what `move_words` are about, and since when
+    #: gang id -> what `move_words` are about, and since when
+    moves_seen: dict[str, tuple[object, float]] = field(default_factory=dict)
     now: float = 0.0  #: what time it is, in seconds since the epoch
 
     def expire_refused(self, now: float) -> bool:

@@ -91,15 +91,13 @@ class SessionRunner:
     def follow(self, conf: Conf, policy: Policy) -> None:
         """The policy from the next session on."""
         self._sessions.follow(conf, policy)
-        self.timed = not _TIMED.isdisjoint(
-            plugin.name for plugin in conf.plugins
-        )  #: whether whom it evicts changes with time alone
+        #: whether whom it evicts changes with time alone
+        self.timed = not _TIMED.isdisjoint(plugin.name for plugin in conf.plugins)
         conf = as_the_ledger_judges(conf)
         self.reserving.follow(conf)
         self.moves.clear()
-        self.heeds_domains = any(
-            one.name == NetworkTopology.name and DomainGradients not in one.off for one in conf.plugins
-        )  #: whether jobs' wishes of the fabric count
+        #: whether jobs' wishes of the fabric count
+        self.heeds_domains = any(one.name == NetworkTopology.name and DomainGradients not in one.off for one in conf.plugins)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in revoke.MAKE_ROOM))
         self._enqueue = replace(conf, actions=(ENQUEUE,))

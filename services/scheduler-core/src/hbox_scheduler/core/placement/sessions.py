@@ -70,9 +70,8 @@ class Sessions:
         self._learned = policy.learned
         self.by_shape = not in_the_way(conf)  #: whether equal pods are equal to the policy
         names = {plugin.name for plugin in conf.plugins}
-        self.shares_by_use = (
-            not names & _SHARES_BY_DEMAND
-        )  #: whether what queues may have changes with their rules and what they have alone
+        #: whether what queues may have changes with their rules and what they have alone
+        self.shares_by_use = not names & _SHARES_BY_DEMAND
         self._by_demand = not self.shares_by_use or usage_weight(conf) > 0  #: whether what waits elsewhere counts in a session
         self._waiting.reads_images = any(
             isinstance(one, NodeOrder) and one.reads_images for tier in plugins_of(conf) for one in tier

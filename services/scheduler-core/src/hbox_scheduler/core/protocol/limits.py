@@ -25,9 +25,8 @@ class Limits:
     successor_s: float = 60.0  #: for a successor of a pod that was sent away to appear
     stays_s: float = 30.0  #: a pod whose eviction was refused is no victim for so long
     fabric_max_age_s: float = 600.0  #: a fabric that nobody confirmed for longer promises no domain
-    clock_rate: float = (
-        1.0  #: seconds of the wall clock in one of the monotonic clock: more where an emulated cluster goes faster
-    )
+    #: seconds of the wall clock in one of the monotonic clock: more where an emulated cluster goes faster
+    clock_rate: float = 1.0
     nomination_s: float = 120.0  #: a nomination whose victims have not left by then is given up
 
 

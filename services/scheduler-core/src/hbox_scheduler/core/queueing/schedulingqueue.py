@@ -41,9 +41,8 @@ class SchedulingQueue:
     ) -> None:
         self.entries: dict[JobId, Entry] = {}
         self.touched = 0
-        self.waiting: dict[
-            Waiting, int
-        ] = {}  #: pods of all jobs that wait for places, but those that are proposed or nominated
+        #: pods of all jobs that wait for places, but those that are proposed or nominated
+        self.waiting: dict[Waiting, int] = {}
         self._tasks = tasks
         self._bookings = bookings
         self._unschedulable = unschedulable

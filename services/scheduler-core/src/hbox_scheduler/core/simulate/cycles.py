@@ -68,9 +68,8 @@ class Report:
     nominations: dict[str, str] = field(default_factory=dict)  #: member id -> node, as of the last cycle
     phases: dict[str, GroupPhase] = field(default_factory=dict)  #: gang id; that its pods run is said by their controller later
     pending: dict[str, Pending] = field(default_factory=dict)  #: member id
-    filters: dict[str, dict[str, str | None]] = field(
-        default_factory=dict
-    )  #: member id -> node -> label of the filter that fails it
+    #: member id -> node -> label of the filter that fails it
+    filters: dict[str, dict[str, str | None]] = field(default_factory=dict)
     scores: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  #: member id -> plugin or "total" -> node
     domain_scores: dict[str, dict[str, float]] = field(default_factory=dict)  #: sub-gang -> HyperNode
     warnings: list[str] = field(default_factory=list)  #: what plugins passed over

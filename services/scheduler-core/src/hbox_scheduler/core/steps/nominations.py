@@ -37,9 +37,8 @@ class Nominations:
 
     _of: dict[JobId, Nomination] = field(default_factory=dict)
     _waiting: dict[PodUid, JobId] = field(default_factory=dict)
-    _evicted: dict[PodUid, float] = field(
-        default_factory=dict
-    )  #: pods for whose places nobody waits, and until when they are believed to leave
+    #: pods for whose places nobody waits, and until when they are believed to leave
+    _evicted: dict[PodUid, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._of)

@@ -41,15 +41,13 @@ class Preemptor:
         self._candidates: dict[JobId, None] = {}
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
-        self._unprotected_at: float | None = (
-            None  #: when somebody may be taken from whom nobody takes from now, as of the last look
-        )
+        #: when somebody may be taken from whom nobody takes from now, as of the last look
+        self._unprotected_at: float | None = None
         self._moves_paused_until: float | None = None
         self.activated = False  #: whether the last run gave jobs their turn again
         self._given_up: list[GivenUp] = []
-        self._taken_over: set[PlanId] = (
-            set()
-        )  #: nominations of other processes that the ledger remembers: each is taken over once
+        #: nominations of other processes that the ledger remembers: each is taken over once
+        self._taken_over: set[PlanId] = set()
 
     def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
         """A job failed: others may have to leave for it, and for the jobs that it represents."""

@@ -43,9 +43,8 @@ class TopologyConstraint:
     ceiling: int
     floor: int  #: the lowest tier that is tried
     levels: SpreadLevels
-    fullest: bool = (
-        False  #: of domains that do, the best by the policy's scores comes before few nodes, as for Volcano's sub-groups
-    )
+    #: of domains that do, the best by the policy's scores comes before few nodes, as for Volcano's sub-groups
+    fullest: bool = False
 
     @property
     def tight(self) -> bool:
