@@ -190,7 +190,7 @@ def seen(gangs: RunningGangs) -> object:
         lambda: gangs.population, gangs.population.columns, {}, constrained=gangs.constrained
     )
     everybody = population.of((), "d").tolist() if gangs.population.columns.size else []
-    wishes = sorted((h.term.topology_key, h.counts.tolist()) for h in population.term_counts("apart"))
+    wishes = sorted((h.term.topology_key, h.counts.tolist()) for h in population.term_counts("anti_affinity"))
     return by_id, alike, gangs.requested.tolist(), everybody, wishes, gangs.minimums, gangs.unmet
 
 

@@ -28,7 +28,7 @@ from hbox_common.model import (
     port_amounts,
     validate_claim,
 )
-from hbox_scheduler.core.cluster import Columns, Journal
+from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices import free_percent, pick
 from hbox_scheduler.core.explain.reasons import tally
@@ -38,9 +38,9 @@ from hbox_scheduler.core.plugins import Shape, expected_fragment
 from hbox_scheduler.core.plugins.fgd import Fgd, Mix
 from hbox_scheduler.core.plugins.idlecards import NODE_LABELS
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.seating import allocate
 from hbox_scheduler.core.scheduler import Scheduler
 from hbox_scheduler.core.simulate import Simulation, job, node
+from hbox_scheduler.core.simulate.alike import place_alike
 
 ARRAYS = (
     "alive", "ready", "schedulable", "healthy", "allocatable", "used", "card_index", "card_memory", "card_shares", "card_model", "card_ok",
@@ -213,10 +213,9 @@ def test_rolling_back_restores_every_cell(cluster: list[NodeState], batch: list[
     scheduler = simulation.scheduler
     task = scheduler.tasks.of(late.tasks[0])
     before = cells(scheduler)
-    journal = Journal(scheduler.columns)
-    for _ in range(2):
-        allocate(scheduler.columns, scheduler.views, scheduler.policy, journal=journal, task=task, pods=3)
-    journal.rollback()
+    booked = [one for _ in range(2) for one in place_alike(scheduler.columns, scheduler.views, scheduler.policy, task, 3)]
+    for one in reversed(booked):
+        scheduler.columns.apply(one, -1)
     assert cells(scheduler) == before
 
 
@@ -366,10 +365,10 @@ def test_the_fgd_score_is_the_fall_of_the_expected_fragment(
             else None
         )
         before = node_fragment(columns, int(row), mix)
-        journal = Journal(columns)
-        journal.book(pick(columns, here, np.array([1]), task, keys))
+        one_pod = pick(columns, here, np.array([1]), task, keys)
+        columns.apply(one_pod)
         after = node_fragment(columns, int(row), mix)
-        journal.rollback()
+        columns.apply(one_pod, -1)
         assert np.isclose(score[row], before - after, atol=0.021 * columns.card_index.shape[1])  # percents are whole numbers
 
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hbox_common.model import CardRequest, NodeState, PodGroupTask
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
-from hbox_scheduler.core.cluster import Columns, Journal
+from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.task import Tasks
-from hbox_scheduler.core.devices import free_percent, pick
+from hbox_scheduler.core.devices import free_percent, pick, slices_of
 from hbox_scheduler.core.framework.views import Views
 from hbox_scheduler.core.plugins import Shape, card_worth, expected_fragment
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.seating import allocate
 from hbox_scheduler.core.simulate import node
+from hbox_scheduler.core.simulate.alike import place_alike
 
 demands = st.dictionaries(st.integers(3, 99), st.integers(1, 50).map(float), min_size=1, max_size=8)
 
@@ -82,11 +82,11 @@ class Cluster:
         """`node:card,card`, or nothing."""
         request = CardRequest(cards, cores=percent, memory_percent=percent, models=models) if percent else None
         spec = PodGroupTask("t", {CPU: 1000 * cpu, MEMORY: 1, PODS: 1, **({GPU: cards} if request else {})}, (), cards=request)
-        seats = allocate(self.columns, self.views, self.policy, journal=Journal(self.columns), task=self.tasks.of(spec), pods=1)
-        if not seats:
+        batches = place_alike(self.columns, self.views, self.policy, self.tasks.of(spec), 1)
+        if not batches:
             return ""
-        row, slices = seats[0]
-        return f"{self.columns.names[row]}:{','.join(str(s.index) for s in slices)}"
+        slices = slices_of(self.columns, batches[0], cards if request else 0)[0]
+        return f"{self.columns.names[int(batches[0].rows[0])]}:{','.join(str(s.index) for s in slices)}"
 
 
 def test_a_share_goes_beside_the_one_that_it_makes_a_full_card_with() -> None:
@@ -185,8 +185,8 @@ def test_a_score_is_the_fall_of_the_waste_by_its_definition(
 
     for row in np.flatnonzero(view.capacity).tolist():
         fall = loss(row)
-        journal = Journal(columns)
-        journal.book(pick(columns, np.array([row]), np.array([1]), task))
+        batch = pick(columns, np.array([row]), np.array([1]), task)
+        columns.apply(batch)
         fall -= loss(row)
-        journal.rollback()
+        columns.apply(batch, -1)
         assert view.rank[row] == pytest.approx(100 * fall, abs=1e-7), "least-waste.weight is 100"

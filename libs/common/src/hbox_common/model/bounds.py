@@ -69,11 +69,6 @@ def sanitized(text: str, most: int = WORDS_BYTES) -> str:
     return text.encode()[: most - 3].decode("utf-8", "ignore") + "…"
 
 
-def fits_int64(*numbers: int) -> bool:
-    """Whether a database can hold them all."""
-    return all(-INT64_MAX <= number <= INT64_MAX for number in numbers)
-
-
 def oversized(what: str, found: int, most: int) -> str:
     """A problem in words: too many of something."""
     return f"{what}: {found} are written, at most {most} are taken"

@@ -78,16 +78,6 @@ class NodeDevices:
         return self.allocatable, self.cpus, self.holds, self.left_out, self.problem, self.gone, self.memory
 
 
-def ids_of(holds: Iterable[ContainerHolds], resource: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Namespace and name of each pod -> the ids of this resource that its containers hold, in order."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in holds:
-        own = [id_ for part in one.devices if part.resource == resource for id_ in part.ids]
-        if own:
-            found.setdefault((one.namespace, one.pod), []).extend(own)
-    return {pod: tuple(sorted(own)) for pod, own in found.items()}
-
-
 def card_of(id_: str, cards: Mapping[str, int]) -> int | None:
     """The index of the card that a device id names, by the uuids of a node's cards; None where it is no card's: a slot of a plugin that chooses anew."""
     found = cards.get(id_)

@@ -630,13 +630,11 @@ class Scheduler:
                 self._unschedulable.retry_class(entry)
             entry.activated_from = None
         for entry in attempt.settled:
-            self._unschedulable.retry_class(entry)
-            entry.state = JobState.SETTLED
+            self._unschedulable.leave(entry, JobState.SETTLED)
             self._queue.recount(entry)
         for entry, verdict in attempt.failed:
             if entry.problem():
-                self._unschedulable.retry_class(entry)
-                entry.state, entry.key = JobState.UNSCHEDULABLE, None
+                self._unschedulable.leave(entry, JobState.UNSCHEDULABLE)
             else:
                 self._unschedulable.add(entry)
                 self._reservations.add(entry)

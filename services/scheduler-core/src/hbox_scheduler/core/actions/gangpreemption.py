@@ -90,7 +90,7 @@ class GangPreemption:
 
     def serve(self, gang: Gang) -> bool:
         """Make room for all that the gang needs to run. Also nothing where it needs nobody's room: that is allocate's business."""
-        session, tree = self._session, self._session.tree
+        session = self._session
         wanted = needed(session, pending_members_of(session, gang))
         members = [member for members in wanted.values() for member in members]
         if not members or any(member.never_preempts for member in members):
@@ -115,7 +115,6 @@ class GangPreemption:
         if not works or (self._takes is Takes.RECLAIM and not session.rightful(gang, statement)):
             statement.discard()
             return False
-        gang.nominated_domain = tree.names[best.domain] if best.domain != tree.root else ""
         statement.commit()
         return True
 

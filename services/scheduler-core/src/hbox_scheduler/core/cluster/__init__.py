@@ -4,6 +4,5 @@ from .bookings import Booking, Bookings
 from .changelog import ChangeLog
 from .columns import Amount, Batch, Columns
 from .hostports import HostPorts, Ports, ports_of
-from .journal import Journal
 
-__all__ = ["Amount", "Batch", "Booking", "Bookings", "ChangeLog", "Columns", "HostPorts", "Journal", "Ports", "ports_of"]
+__all__ = ["Amount", "Batch", "Booking", "Bookings", "ChangeLog", "Columns", "HostPorts", "Ports", "ports_of"]

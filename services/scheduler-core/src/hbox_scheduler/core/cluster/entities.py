@@ -148,7 +148,6 @@ class Gang:
     members: list[Member] = field(default_factory=list)
     sub_gangs: list[SubGang] = field(default_factory=list)
     problem: str = ""  #: why it cannot be scheduled as written
-    nominated_domain: str = ""
     represented: Sequence[float] = ()  #: others for whom it stands: just like it, and not in the session. When each was made
     kinds: "Sequence[tuple[Member, int]]" = ()
     """Of a gang that is made once for several sessions, all of whose members wait, and of which no more is known than their shapes: one member of each shape,

@@ -6,7 +6,7 @@ asks about cost nothing.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,13 @@ from .entities import Member
 TermKey: TypeAlias = tuple[tuple[PodTerm, ...], str]
 
 
+#: Of `PodConstraints`, those that are terms about other pods.
+Constraint: TypeAlias = Literal["affinity", "anti_affinity", "preferred_affinity", "preferred_anti_affinity"]
+
+
 @dataclass(slots=True)
 class TermCounts:
-    """Placed members that have one term among their wishes, by node."""
+    """Placed members that have one term among their constraints, by node."""
 
     term: PodTerm
     namespace: str
@@ -39,7 +43,7 @@ class Population:
     _members: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: id(member) -> member, row
     _constrained: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: those of them that want something of others
     _matching: dict[TermKey, Ints] = field(default_factory=dict)
-    _by_term: dict[str, dict[tuple[PodTerm, str, int], TermCounts]] = field(default_factory=dict)
+    _by_term: dict[Constraint, dict[tuple[PodTerm, str, int], TermCounts]] = field(default_factory=dict)
 
     _beginning: "Callable[[], Population] | None" = None  #: until somebody asks: the members that were there before
     _since: list[tuple[Sequence[Member], bool]] = field(default_factory=list)  #: who came to their rows, or left, until then
@@ -124,16 +128,16 @@ class Population:
     def matches(self, terms: tuple[PodTerm, ...], namespace: str, member: Member) -> bool:
         return all(self._meant(term, namespace, member) and selects(term.selector, member.labels) for term in terms)
 
-    def term_counts(self, wish: str) -> Iterator[TermCounts]:
-        """Who has which terms. `wish`: "near", "apart", "rather_near" or "rather_apart"."""
+    def term_counts(self, constraint: Constraint) -> Iterator[TermCounts]:
+        """The terms that placed members have of this constraint, and where these members are."""
         if self._beginning is not None and not self._constraining:
             return iter(())
         self._begin()
-        found = self._by_term.get(wish)
+        found = self._by_term.get(constraint)
         if found is None:
-            found = self._by_term[wish] = {}
+            found = self._by_term[constraint] = {}
             for member, row in self._constrained.values():
-                self._count_term(wish, member, row, 1)
+                self._count_term(constraint, member, row, 1)
         return (one for one in found.values() if one.counts.any())
 
     def per_domain(self, counts: Ints, topology_key: str) -> tuple[Ints, Bools]:
@@ -156,12 +160,12 @@ class Population:
                 counts[row] += times
         if not member.constraints:
             return
-        for wish in self._by_term:
-            self._count_term(wish, member, row, times)
+        for constraint in self._by_term:
+            self._count_term(constraint, member, row, times)
 
-    def _count_term(self, wish: str, member: Member, row: int, times: int) -> None:
-        table = self._by_term[wish]
-        for weight, term in _terms(wish, member):
+    def _count_term(self, constraint: Constraint, member: Member, row: int, times: int) -> None:
+        table = self._by_term[constraint]
+        for weight, term in _terms(constraint, member):
             key = (term, member.namespace, weight)
             found = table.get(key)
             if found is None:
@@ -169,14 +173,14 @@ class Population:
             found.counts[row] += times
 
 
-def _terms(wish: str, member: Member) -> list[tuple[int, PodTerm]]:
+def _terms(constraint: Constraint, member: Member) -> list[tuple[int, PodTerm]]:
     constraints = member.constraints
-    match wish:
-        case "near":
+    match constraint:
+        case "affinity":
             return [(0, term) for term in constraints.affinity]
-        case "apart":
+        case "anti_affinity":
             return [(0, term) for term in constraints.anti_affinity]
-        case "rather_near":
+        case "preferred_affinity":
             return [(one.weight, one.term) for one in constraints.preferred_affinity]
-        case _:
+        case "preferred_anti_affinity":
             return [(one.weight, one.term) for one in constraints.preferred_anti_affinity]

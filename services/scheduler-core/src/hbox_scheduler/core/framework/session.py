@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -95,12 +95,13 @@ _by_age = attrgetter("created_at", "namespace", "name", "id")
 #: What members come by that no rule tells apart.
 _by_rank = attrgetter("rank", "uid")
 
-_FINISHED = (Status.SUCCEEDED, Status.FAILED)
-
 #: Of nodes that keep something, so many are asked for words.
 _TOLD = 64
 
 H = TypeVar("H", bound=Plugin)
+
+#: What a plugin answers that is asked which of these members may leave; None: it has no opinion.
+Choice: TypeAlias = Callable[[H, list[Member]], list[Member] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -647,20 +648,13 @@ class Session:
     # Victims.
 
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        def ask(plugin: Preemptable, left: list[Member]) -> list[Member] | None:
-            return plugin.preemptable(preemptor, left)
-
-        offline, others = self._divided(candidates)
-        if not offline:
-            return self._victims(Preemptable, ask, candidates)
-        return [*self._guarded(Preemptable, ask, offline), *(self._victims(Preemptable, ask, others) if others else ())]
+        return self._may_leave(Preemptable, lambda plugin, left: plugin.preemptable(preemptor, left), candidates)
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         offline, others = self._divided(candidates)
         if not offline:
             return self._reclaimable(preemptor, candidates)
-        gone = self._guarded(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), offline)
-        return [*gone, *(self._reclaimable(preemptor, others) if others else ())]
+        return [*self.revocable(preemptor, offline), *(self._reclaimable(preemptor, others) if others else ())]
 
     def revocable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Of members that are offline work those that may leave: all of them, but for what guards against anybody, and gangs go whole or keep their minimum."""
@@ -680,9 +674,7 @@ class Session:
         offline = [member for member in candidates if member.task.offline]
         return offline, [member for member in candidates if not member.task.offline]
 
-    def _guarded(
-        self, hook: type[H], ask: Callable[[H, list[Member]], list[Member] | None], offline: Sequence[Member]
-    ) -> list[Member]:
+    def _guarded(self, hook: type[H], ask: Choice[H], offline: Sequence[Member]) -> list[Member]:
         left = list(offline)
         for plugin in self._all(hook) if left else ():
             if plugin.name in OFFLINE_GUARDS and left and (answer := ask(plugin, left)) is not None:
@@ -721,13 +713,7 @@ class Session:
         return None
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
-        def ask(plugin: Evictable, left: list[Member]) -> list[Member] | None:
-            return plugin.evictable(preemptor, left, reclaim=reclaim)
-
-        offline, others = self._divided(candidates)
-        if not offline:
-            return self._victims(Evictable, ask, candidates)
-        return [*self._guarded(Evictable, ask, offline), *(self._victims(Evictable, ask, others) if others else ())]
+        return self._may_leave(Evictable, lambda plugin, left: plugin.evictable(preemptor, left, reclaim=reclaim), candidates)
 
     def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Of candidates those that no guard protects from leaving, if they get other places: their gangs are not broken then."""
@@ -737,9 +723,14 @@ class Session:
                 left = answer
         return left
 
-    def _victims(
-        self, hook: type[H], ask: Callable[[H, list[Member]], list[Member] | None], candidates: Sequence[Member]
-    ) -> list[Member]:
+    def _may_leave(self, hook: type[H], ask: Choice[H], candidates: Sequence[Member]) -> list[Member]:
+        """Offline work that no guard protects, and of all else whom the plugins choose."""
+        offline, others = self._divided(candidates)
+        if not offline:
+            return self._victims(hook, ask, candidates)
+        return [*self._guarded(hook, ask, offline), *(self._victims(hook, ask, others) if others else ())]
+
+    def _victims(self, hook: type[H], ask: Choice[H], candidates: Sequence[Member]) -> list[Member]:
         left, answered = list(candidates), False
         for tier in self._of(hook):
             chosen = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hbox_common.model import CardSlice, counts_in
 
-from ..cluster import Batch
+from ..cluster import Batch, Columns
 from ..cluster.amounts import Asked
 from ..cluster.entities import Gang, Member, Status
 
@@ -49,6 +49,11 @@ class Operation:
 def _whole(slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
     """As a tuple; one that knows more than its items (`devices.PodSlices`) stays what it is."""
     return slices if isinstance(slices, tuple) else tuple(slices)
+
+
+def depart(columns: Columns, member: Member, times: int = 1) -> None:
+    """The member will leave its place (`times=1`), or does not after all, or is promised one that others leave (-1)."""
+    columns.depart(member.row, member.task.requests, member.slices, times, aligned=member.task.aligned, pod=member.id)
 
 
 class Statement:
@@ -92,7 +97,7 @@ class Statement:
         self._session.promises += 1
         member.row, member.slices = row, _whole(slices)
         self._turn(member, Status.PIPELINED)
-        self._session.columns.depart(row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id)
+        depart(self._session.columns, member, -1)
         self._session.namespace_quotas.book((member,))
         self._count_models(member)
         self._session.placed(member, row)
@@ -102,9 +107,7 @@ class Statement:
         self._note(OperationKind.EVICT, member, preemptor, reason)
         self._turn(member, Status.RELEASING)
         if member.row >= 0:
-            self._session.columns.depart(
-                member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id
-            )
+            depart(self._session.columns, member)
         if self._session.models:
             self._session.models.evicted(member)
         self._session.displaced(member, member.row)
@@ -182,10 +185,10 @@ class Statement:
                 columns.undo(row, member.task.requests, member.slices, aligned=member.task.aligned)
             case OperationKind.PIPELINE:
                 session.promises -= 1
-                columns.depart(row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id)
+                depart(columns, member)
             case OperationKind.EVICT:
                 if row >= 0:
-                    columns.depart(row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id)
+                    depart(columns, member, -1)
                 self._turn(member, done.status)
                 session.placed(member, row)
                 return
@@ -207,8 +210,3 @@ class Statement:
         """Make the operations part of the session's outcome."""
         self._session.outcome.take(self.operations)
         self.operations = []
-
-    def merge(self, other: "Statement") -> None:
-        """Take over the operations of another statement of the same session, behind one's own."""
-        self.operations.extend(other.operations)
-        other.operations = []

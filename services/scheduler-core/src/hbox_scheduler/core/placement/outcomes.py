@@ -1,12 +1,10 @@
 """What a session of the service ends with, for each job that it was opened for."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from hbox_common.model import CardSlice, PodRef, PodUid, Resources, amounts_in
+from hbox_common.model import CardSlice, PodRef, PodUid
 from hbox_common.model.consolidation import MoveTerms
-from hbox_common.model.resources import add
 
 from ..cluster import Booking
 from ..cluster.entities import Member
@@ -23,8 +21,6 @@ class PodPlacement:
     pod: PodRef
     row: int
     slices: tuple[CardSlice, ...]
-    models: Resources = field(default_factory=dict)  #: cards by model
-    pool: str = ""  #: in which it counts
 
     @property
     def uid(self) -> PodUid:
@@ -63,31 +59,13 @@ class JobPlacement:
     moves: tuple[Move, ...] = ()
     terms: MoveTerms | None = None  #: of the moves
 
-    def amounts(self) -> Resources:
-        """What all its places take together."""
-        amounts: Resources = {}
-        for placed in self.placements:
-            add(amounts, amounts_in(placed.pool, placed.task.requests))
-            add(amounts, amounts_in(placed.pool, placed.models))
-        return amounts
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The members of a job that got places, which are on the columns. `models`: by column, the resources of card models."""
+    """The members of a job that got places, which are on the columns."""
 
     entry: Entry
     members: Sequence[Member]
-    models: Mapping[int, str]
-
-    def amounts(self) -> Resources:
-        """What all their places take together."""
-        amounts: Resources = {}
-        for (task, pool), count in Counter((member.task, member.pool) for member in self.members).items():
-            add(amounts, amounts_in(pool, task.requests), count)
-        for member in self.members:
-            add(amounts, amounts_in(member.pool, {self.models[column]: cards for column, cards in member.models}))
-        return amounts
 
 
 @dataclass(frozen=True, slots=True)

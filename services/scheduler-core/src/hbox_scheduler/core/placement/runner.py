@@ -8,14 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
-from hbox_common.model import (
-    JobId,
-    Neighbour,
-    PodRef,
-    PodUid,
-    QueueName,
-    QueueTree,
-)
+from hbox_common.model import JobId, Neighbour, PodUid, QueueName, QueueTree
 from hbox_common.model.consolidation import Mode
 from hbox_common.model.rights import may_preempt
 
@@ -114,16 +107,6 @@ class SessionRunner:
         self.interval_s = slow[0].interval_s if slow else 0.0  #: after which `shuffle` may be asked with `slow` again
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
-    @property
-    def by_shape(self) -> bool:
-        """Whether equal pods are equal to the policy."""
-        return self._sessions.by_shape
-
-    @property
-    def shares_by_use(self) -> bool:
-        """Whether what queues may have changes with their rules and what they have alone."""
-        return self._sessions.shares_by_use
-
     def has_plugin(self, plugin: str) -> bool:
         """Whether the policy has the plugin."""
         return any(one.name == plugin for one in self._placing.plugins)
@@ -144,7 +127,7 @@ class SessionRunner:
             and not self._quota.within_quota(task, self._quota.remaining(task.namespace), together=max(entry.need, 1))[1]
         ):
             return False  # nobody is evicted because of a quota
-        if self._moves or not self.shares_by_use or self._bookings.offline:
+        if self._moves or not self._sessions.shares_by_use or self._bookings.offline:
             return True
         pools = self._columns.pools_there()
         if may_reclaim(task, queues, entry.job.queue, pools) or (any(pools) and self._bookings.on_loan(entry.job.queue)):
@@ -160,7 +143,7 @@ class SessionRunner:
         by_priority = lowest is not None and may_preempt(priority, lowest)
         return (
             self._moves
-            or not self.shares_by_use
+            or not self._sessions.shares_by_use
             or self._bookings.offline
             or by_priority
             or any(queues.rights(one).entitlement for one in queues.path(queue))
@@ -302,7 +285,7 @@ class SessionRunner:
             entry = preemptors[gang]
             pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
             placements = tuple(
-                _pod_placement(session, member, pods[member.uid])
+                PodPlacement(member.task, pods[member.uid], member.row, member.slices)
                 for member in gang.members
                 if member.status in (Status.PIPELINED, Status.ALLOCATED) and member.uid in pods
             )
@@ -317,13 +300,8 @@ def _found(
     session: Session, gang: Gang, entry: Entry, bound: Sequence[Member] | None, reasons: WaitReasons
 ) -> Placed | Unplaced | Untried:
     if bound:
-        return Placed(entry, bound, session.models.names)
+        return Placed(entry, bound)
     if gang in session.outcome.untried:
         return Untried(entry)
     waiting = reasons.of(next(gang.of(Status.PENDING), gang.members[0]))
     return Unplaced(entry, waiting.message, waiting.reasons, waiting.lacks_room)
-
-
-def _pod_placement(session: Session, member: Member, pod: PodRef) -> PodPlacement:
-    models = {session.models.names[column]: cards for column, cards in member.models}
-    return PodPlacement(member.task, pod, member.row, member.slices, models, member.pool)

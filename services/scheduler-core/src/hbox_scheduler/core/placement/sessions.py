@@ -17,7 +17,8 @@ from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, Tasks
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
-from ..framework.external import Ask, nobody
+from ..framework.external import Ask
+from ..framework.statement import depart
 from ..framework.views import Views
 from ..plugins.fairshare import usage_weight
 from ..plugins.nodeorder import NodeOrder
@@ -49,7 +50,7 @@ class Sessions:
         groups: Groups,
         views: Views,
         demand: Mapping[Waiting, int],
-        ask: Ask = nobody,
+        ask: Ask,
     ) -> None:
         """`views`: of the policy that is followed; `demand`: pods that wait, as they are when asked; `ask`: how the policy's plugins ask others."""
         self._columns = columns
@@ -192,25 +193,21 @@ class Sessions:
         """Their places count as left; `preempting`: also where others are guaranteed what they hold."""
         for member in members:
             member.status = Status.RELEASING
-            self._columns.depart(member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id)
+            depart(self._columns, member)
         leaving = self._bookings.held(member.uid for member in members) if preempting else ()
         try:
             with self._bookings.lending.beside((), leaving=leaving):
                 yield
         finally:
             for member in members:
-                self._columns.depart(
-                    member.row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id
-                )
+                depart(self._columns, member, -1)
 
     def _undo(self, session: Session, gangs: Mapping[Gang, Entry], given: Collection[Member]) -> None:
         """Take what the session did off the columns again, but what is given."""
         for eviction in session.outcome.evictions:
             member = eviction.member
             if member.status is Status.PIPELINED:  # to another place
-                self._columns.depart(
-                    member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id
-                )
+                depart(self._columns, member)
             self._columns.depart(
                 eviction.row, member.task.requests, eviction.slices, -1, aligned=member.task.aligned, pod=member.id
             )
@@ -226,9 +223,7 @@ class Sessions:
                 if member in kept:
                     continue
                 if member.status is Status.PIPELINED:
-                    self._columns.depart(
-                        member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id
-                    )
+                    depart(self._columns, member)
                 elif member.status is Status.ALLOCATED:
                     self._columns.undo(member.row, member.task.requests, member.slices, aligned=member.task.aligned)
 

@@ -1,8 +1,7 @@
-"""One rule a file, each behind the narrow hooks of `framework.hooks` and `framework.vectorised`."""
+"""One rule a file, each behind the narrow hooks of `framework.hooks`."""
 
 from ..framework.nodeports import NodePorts
 from ..framework.resources import ResourceFit
-from ..framework.vectorised import FitPlugin, Predicate
 from .binpack import Binpack
 from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment
 from .leastwaste import LeastWaste
@@ -15,14 +14,12 @@ from .volumes import VolumeReach
 __all__ = [
     "Binpack",
     "Fgd",
-    "FitPlugin",
     "Fragments",
     "LeastWaste",
     "Mix",
     "NodeAffinity",
     "NodeCondition",
     "NodePorts",
-    "Predicate",
     "ResourceFit",
     "Shape",
     "Taints",

@@ -91,7 +91,7 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
         if (
             weights["podaffinity"]
             and member.selectable
-            and any(any(population.term_counts(wish)) for wish in podaffinity.WISHES)
+            and any(any(population.term_counts(constraint)) for constraint in podaffinity.SCORED)
         ):
             return True
         return bool(weights["tainttoleration"]) and any(

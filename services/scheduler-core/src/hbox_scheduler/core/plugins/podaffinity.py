@@ -5,20 +5,20 @@ own terms, and who runs on a node without a domain is nobody's company. Required
 ways: the pod's own terms against those who are there, and theirs against the pod.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from ..cluster.arrays import Bools, Floats
 from ..cluster.entities import Member
-from ..cluster.population import Population
+from ..cluster.population import Constraint, Population
 from ..explain.labels import Label
 
 #: What a pod's required affinity adds to the score of those that it would like to be near to (kube-scheduler's hardPodAffinityWeight).
 _HARD_WEIGHT = 1
 
-#: Wishes of others by which a node is scored (`Population.term_counts`).
-WISHES = ("near", "rather_near", "rather_apart")
+#: Constraints of others by which a node is scored (`Population.term_counts`), and whether they speak for it.
+SCORED: Mapping[Constraint, int] = {"affinity": 1, "preferred_affinity": 1, "preferred_anti_affinity": -1}
 
 
 def failures(population: Population, member: Member) -> Iterator[tuple[str, Bools]]:
@@ -36,7 +36,7 @@ def failures(population: Population, member: Member) -> Iterator[tuple[str, Bool
     for term in constraints.anti_affinity:
         there, has = population.per_domain(population.of((term,), namespace), term.topology_key)
         yield Label.POD_ANTI_AFFINITY, has & (there > 0)
-    for counted in population.term_counts("apart"):
+    for counted in population.term_counts("anti_affinity"):
         if population.matches((counted.term,), counted.namespace, member):
             there, has = population.per_domain(counted.counts, counted.term.topology_key)
             yield Label.POD_ANTI_AFFINITY_OF_OTHERS, has & (there > 0)
@@ -51,8 +51,8 @@ def score(population: Population, member: Member, candidates: Bools) -> Floats |
             there, has = population.per_domain(population.of((one.term,), member.namespace), one.term.topology_key)
             total += sign * one.weight * np.where(has, there, 0)
             asked = True
-    for sign, wish in ((1, "near"), (1, "rather_near"), (-1, "rather_apart")):
-        for counted in population.term_counts(wish):
+    for constraint, sign in SCORED.items():
+        for counted in population.term_counts(constraint):
             if population.matches((counted.term,), counted.namespace, member):
                 there, has = population.per_domain(counted.counts, counted.term.topology_key)
                 total += sign * (counted.weight or _HARD_WEIGHT) * np.where(has, there, 0)

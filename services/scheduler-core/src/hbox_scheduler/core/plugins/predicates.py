@@ -1,7 +1,7 @@
 """predicates: what kube-scheduler filters. Resources are not among it: the engine itself never over-books a node."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from ..cluster.entities import Member
 from ..cluster.task import Task
 from ..explain.labels import Label
 from ..framework.hooks import PodMask, ShapeMask
-from ..framework.vectorised import Predicate
 from . import podaffinity, topologyspread
 from .arguments import Arguments
 from .nodeaffinity import NodeAffinity
@@ -30,6 +29,14 @@ _ALSO = (
     "predicate.GPUNumberEnable", "volumebinding.bindTimeoutSeconds", "volumebinding.weight", "volumebinding.shape",
     "dynamicresources.filterTimeoutSeconds",
 )  # fmt: skip
+
+
+class Predicate(Protocol):
+    """Which nodes a task may use, from what they are; bookings play no part."""
+
+    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        """Label and `[n]` mask of the nodes that fail, in the order in which reasons are given. A node may fail several."""
+        ...
 
 
 class Predicates(ShapeMask, PodMask):
@@ -66,7 +73,7 @@ class Predicates(ShapeMask, PodMask):
         constraints = member.constraints
         if constraints.affinity or constraints.anti_affinity or constraints.spread:
             return True
-        return self._pods and member.selectable and any(self._session.population.term_counts("apart"))
+        return self._pods and member.selectable and any(self._session.population.term_counts("anti_affinity"))
 
     def settled(self, member: Member) -> bool:
         """Whether no rule about other pods concerns it."""
@@ -75,7 +82,7 @@ class Predicates(ShapeMask, PodMask):
         if self._spread and constraints.spread:
             return False
         return not self._pods or not (
-            constraints.affinity or constraints.anti_affinity or any(self._session.population.term_counts("apart"))
+            constraints.affinity or constraints.anti_affinity or any(self._session.population.term_counts("anti_affinity"))
         )
 
     def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:

@@ -55,7 +55,7 @@ class Entry:
     refusals: int = 0  #: in a row, for the back-off
     refresh: Index = Index(0)
     key: EquivalenceKey | None = None  #: while unschedulable: its class
-    activated_from: EquivalenceKey | None = None  #: the key under which it was activated_from
+    activated_from: EquivalenceKey | None = None  #: the key of the class for whose room it was activated
     pending: list[tuple[Task, list[PodRef]]] = field(default_factory=list)
     held: int = 0  #: pods of its tasks that have a booking
     need: int = 0
@@ -118,7 +118,7 @@ def tasks_of(job: Job, tasks: Tasks, pools: Pools | None, namespace: str) -> tup
     return tuple(tasks.of(spec, pools, namespace, offline=offline) for spec in job.tasks)
 
 
-def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None, namespace: str = "") -> Entry:
+def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None, namespace: str) -> Entry:
     """`pools`: that its queue may use; `namespace`: where quotas limit cards."""
     return Entry(
         job=job,

@@ -1,6 +1,7 @@
 """All known jobs, and the order in which they are tried.
 
-Every job is in one state (`jobs.JobState`). Every change that could matter moves it back to ACTIVE, and only eager jobs cost a cycle anything.
+Every job is in one state (`jobs.JobState`). Every change that could matter moves it back to ACTIVE, and only jobs in that state cost a cycle
+anything.
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -60,7 +61,7 @@ class SchedulingQueue:
     # Jobs that come, change and go.
 
     def add(self, job: Job) -> Entry:
-        entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
+        entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job), self._namespace(job))
         entry.blocked_reason = self._blocked_reason(job)
         self.activate(entry)
         self._count(entry, [(task, len(spec.pods)) for task, spec in zip(entry.tasks, job.tasks, strict=True)])
@@ -68,12 +69,12 @@ class SchedulingQueue:
 
     def task_of(self, job: Job, spec: PodGroupTask) -> Task:
         """What these pods of the job ask for, as that of its pods that wait."""
-        return self._tasks.of(spec, self._pools(job), self._space(job))
+        return self._tasks.of(spec, self._pools(job), self._namespace(job))
 
     def update(self, entry: Entry, job: Job) -> None:
         """Take a new revision of a job. An unschedulable job that asks for the same as before stays so."""
         before = entry.key
-        fresh = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
+        fresh = entry_of(job, self._tasks, self.touched, self._pools(job), self._namespace(job))
         moved = fresh.order != entry.order
         alike = _constraints(job) == _constraints(entry.job)
         entry.gang = None
@@ -159,8 +160,7 @@ class SchedulingQueue:
         self._routes |= moved
         for entry in self.entries.values() if moved else ():
             if entry.job.queue in moved:
-                pools = self._pools(entry.job)
-                entry.tasks = tasks_of(entry.job, self._tasks, pools, self._space(entry.job))
+                self._resolve(entry)
                 waits = entry.state is JobState.UNSCHEDULABLE
                 lent = not self._queues.among(entry.job.queue, changed)  # by a queue whose rules changed
                 unblocked = bool(entry.blocked_reason)
@@ -187,15 +187,19 @@ class SchedulingQueue:
                 if before != entry.blocked_reason and entry.state is JobState.UNSCHEDULABLE:
                     self.activate(entry)  # it may start now, or is told why it may not
 
-    def _space(self, job: Job) -> str:
+    def _namespace(self, job: Job) -> str:
+        """The namespace of the job, where quotas limit its cards."""
         return job.namespace if job.namespace in self._bookings.card_quotas else ""
+
+    def _resolve(self, entry: Entry) -> None:
+        """What its pods ask for may be another task than before: other pools, another quota, other columns."""
+        entry.tasks = tasks_of(entry.job, self._tasks, self._pools(entry.job), self._namespace(entry.job))
 
     def resolve_again(self) -> None:
         """The columns of resources have changed: all tasks are resolved again, and unschedulable jobs are activated."""
         self._tasks.anew()
         for entry in self.entries.values():
-            pools = self._pools(entry.job)
-            entry.tasks = tasks_of(entry.job, self._tasks, pools, self._space(entry.job))
+            self._resolve(entry)
             if entry.state is JobState.UNSCHEDULABLE:
                 self.activate(entry)
 
@@ -210,8 +214,7 @@ class SchedulingQueue:
         """The quotas of these namespaces changed: unschedulable jobs there are activated."""
         for entry in self.entries.values() if namespaces else ():
             if entry.job.namespace in namespaces:
-                pools = self._pools(entry.job)
-                entry.tasks = tasks_of(entry.job, self._tasks, pools, self._space(entry.job))
+                self._resolve(entry)
                 if entry.state is JobState.UNSCHEDULABLE:
                     self.activate(entry)
 

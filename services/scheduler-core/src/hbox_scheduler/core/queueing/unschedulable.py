@@ -67,7 +67,7 @@ class UnschedulableJobs:
         views: Views,
         queues: Queues,
         quota: NamespaceQuota,
-        passes: Callable[[Entry], int] = lambda _: 0,
+        passes: Callable[[Entry], int],
     ) -> None:
         """`passes`: the bits of the reservations that a job may pass (`Task.passes`)."""
         self._passes = passes
@@ -82,10 +82,6 @@ class UnschedulableJobs:
         self._retries = False
         self._no_nodes = not columns.row_of  #: as of the last look
         self.behind = False  #: classes are left that the next call examines
-
-    @property
-    def classes(self) -> int:
-        return len(self._classes)
 
     def add(self, entry: Entry) -> None:
         """Keep a job that failed in this cycle in the class of its equivalence key."""
@@ -107,6 +103,11 @@ class UnschedulableJobs:
             group.retry = self._retries = True
         entry.activated_from = None
 
+    def leave(self, entry: Entry, state: JobState) -> None:
+        """The job is in another state from now on; the capacity for which it was activated it did not use."""
+        self.retry_class(entry)
+        entry.state, entry.key = state, None
+
     def activate(
         self, entries: dict[JobId, Entry], freed: set[QueueName], changed: set[QueueName], paid: set[str]
     ) -> list[Entry]:
@@ -120,18 +121,7 @@ class UnschedulableJobs:
         if not self._classes:
             self._risen, self._booked = self._columns.risen.end, self._columns.changes.end
             return []
-        hint = (
-            QueueingHint(self._columns, self._columns.risen.since(self._risen))
-            if self._risen != self._columns.risen.end
-            else None
-        )
-        self._risen = self._columns.risen.end
-        eased = (
-            QueueingHint(self._columns, self._columns.changes.since(self._booked))
-            if self._limited and self._booked != self._columns.changes.end
-            else None
-        )
-        self._booked = self._columns.changes.end
+        hint, eased = self._hints()
         if hint is None and eased is None and not freed and not paid and not self._retries and not first_nodes:
             return []
         now = QueueingHint(self._columns, None) if self.behind else None
@@ -153,18 +143,32 @@ class UnschedulableJobs:
                 found.append((key, group))
             else:
                 group.behind = False
-        self._retries = self.behind = len(found) > LOOKS
-        if self.behind:
-            for _, group in found:
-                group.behind = True
-            orders = [(group.waiting[:1], place) for place, (_, group) in enumerate(found)]
-            found = [found[place] for _, place in nsmallest(LOOKS, orders)]
-        for key, group in found:
+        for key, group in self._first_in_order(found):
             group.retry = group.behind = False
             woken.extend(self._activate_some(key, group, entries))
             if not group.waiting:
                 self._drop(key)
         return woken
+
+    def _hints(self) -> tuple[QueueingHint | None, QueueingHint | None]:
+        """Bounds of the rows whose free amounts rose since the last call, and of those on which anything was booked, where a class waits for that."""
+        columns, risen, booked = self._columns, self._risen, self._booked
+        self._risen, self._booked = columns.risen.end, columns.changes.end
+        hint = QueueingHint(columns, columns.risen.since(risen)) if risen != self._risen else None
+        eased = QueueingHint(columns, columns.changes.since(booked)) if self._limited and booked != self._booked else None
+        return hint, eased
+
+    def _first_in_order(
+        self, found: list[tuple[EquivalenceKey, UnschedulableClass]]
+    ) -> list[tuple[EquivalenceKey, UnschedulableClass]]:
+        """As many classes as are examined in one cycle; the others are `behind`."""
+        self._retries = self.behind = len(found) > LOOKS
+        if not self.behind:
+            return found
+        for _, group in found:
+            group.behind = True
+        orders = [(group.waiting[:1], place) for place, (_, group) in enumerate(found)]
+        return [found[place] for _, place in nsmallest(LOOKS, orders)]
 
     def _drop(self, key: EquivalenceKey) -> None:
         del self._classes[key]

@@ -12,7 +12,7 @@ import numpy as np
 from hbox_common.model import NodeState, PodGroupTask
 from hbox_common.model.resources import CPU
 
-from ..cluster import Columns, Journal
+from ..cluster import Columns
 from ..cluster.arrays import Floats
 from ..cluster.task import Task, Tasks
 from ..devices import ALL, free_percent
@@ -20,7 +20,7 @@ from ..framework.views import Views
 from ..plugins import Shape, expected_fragment
 from ..plugins.fgd import shape_of
 from ..policy import Policy
-from ..policy.seating import allocate
+from .alike import place_alike
 
 #: Percent of the cards that have been asked for when a run ends.
 FULL = 130
@@ -55,7 +55,7 @@ def curve_of(nodes: Sequence[NodeState], specs: Sequence[PodGroupTask], order: S
     for which in order:
         task = kinds[which]
         policy.learn(task, 1)
-        if allocate(columns, views, policy, journal=Journal(columns), task=task, pods=1):
+        if place_alike(columns, views, policy, task, 1):
             given += asked[which]
             placed += 1
         arrived += asked[which]

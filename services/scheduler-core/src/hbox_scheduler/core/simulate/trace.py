@@ -16,14 +16,14 @@ from hbox_common.model import CardRequest, NodeState, PodGroupTask
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import PODS
 
-from ..cluster import Columns, Journal
+from ..cluster import Batch, Columns
 from ..cluster.arrays import Bools, Ints
 from ..cluster.task import Task, Tasks
 from ..devices import pick
 from ..framework.views import Views
 from ..policy import Policy
-from ..policy.seating import allocate
 from ..topology.cover import Parts, select
+from .alike import place_alike
 from .trace_jobs import JobOutcome, Sample, Topology, Totals, TraceJob, checked
 from .trace_shares import QueueShares
 from .trace_turns import TraceTurns
@@ -55,7 +55,7 @@ class _Run:
     longest_s: float = 0.0
     preemptions: int = 0
     settled: bool = False  #: may be stopped
-    journal: Journal | None = None
+    booked: list[Batch] = field(default_factory=list)
     rows: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
@@ -259,17 +259,18 @@ class TraceSimulation:
         return self._tasks.of(PodGroupTask(name="worker", requests=requests, pods=(), cards=CardRequest(cards)))
 
     def _start(self, run: _Run) -> None:
-        run.journal = Journal(self._columns)
         if self._leaf is not None and run.pods > 1:
             rows, counts = self._close_together(run, self._leaf)
-            run.journal.book(pick(self._columns, rows, counts, run.task))
+            run.booked = [pick(self._columns, rows, counts, run.task)]
+            self._columns.apply(run.booked[0])
             run.rows = rows.repeat(counts)
             self._measure(run, self._leaf)
         else:
-            seats = allocate(self._columns, self._views, self._policy, journal=run.journal, task=run.task, pods=run.pods)
-            if len(seats) != run.pods:
-                raise Bug(f"job {run.job.name}: {len(seats)} of {run.pods} pods have a place where all fit")
-            run.rows = np.array([row for row, _ in seats], dtype=np.int64)
+            run.booked = place_alike(self._columns, self._views, self._policy, run.task, run.pods)
+            placed = [row for batch in run.booked for row in batch.rows.repeat(batch.counts).tolist()]
+            if len(placed) != run.pods:
+                raise Bug(f"job {run.job.name}: {len(placed)} of {run.pods} pods have a place where all fit")
+            run.rows = np.array(placed, dtype=np.int64)
         np.subtract.at(self._free, run.rows, run.each)
         if self._shares is not None:
             self._shares.holds(run.job.queue, run.job.cards)
@@ -319,14 +320,13 @@ class TraceSimulation:
 
     def _leave(self, run: _Run) -> None:
         """Give its cards back."""
-        assert run.journal is not None
         assert run.started is not None
         if run.preemptions:
             self._totals.restarts_s += run.job.cards * min(self._restart_s, self._now - run.started)
         self._may(run, -1)
         run.settled = False
-        run.journal.rollback()
-        run.journal = None
+        while run.booked:
+            self._columns.apply(run.booked.pop(), -1)
         np.add.at(self._free, run.rows, run.each)
         if self._shares is not None:
             self._shares.holds(run.job.queue, -run.job.cards)

@@ -56,9 +56,6 @@ class Moves:
         self._kept: dict[PodUid, ReservedPlace] = {}
         self.given_up: list[GivenUp] = []  #: what the ledger does not know yet; the reader empties it
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def put(self, plan: PlanId, moves: Iterable[Move]) -> None:
         """Reserve these places. The plan asks that their pods leave."""
         for move in moves:
@@ -174,8 +171,7 @@ class Moves:
                 self._keep(kept)
             return []
         plan = plan.model_copy(update={"succeeds": tuple(kept.leaves.pod for kept, _, _ in given)})
-        self._unschedulable.retry_class(entry)
-        entry.state, entry.key, entry.activated_from = JobState.PROPOSED, None, None
+        self._unschedulable.leave(entry, JobState.PROPOSED)
         self._flights.open(plan, now)
         return [plan]
 

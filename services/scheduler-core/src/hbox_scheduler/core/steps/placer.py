@@ -110,7 +110,7 @@ class Placer:
     @property
     def most_failures(self) -> int | None:
         """Jobs without a place after which a cycle ends. None: those that wait count for the policy's plugins, and are all looked at."""
-        return self._limits.session_failures if self._runner.by_shape else None
+        return self._limits.session_failures if self._sessions.by_shape else None
 
     def activate_waiting(self, index: Index, now: float) -> None:
         """At the beginning of a cycle: jobs that wait for any change are activated when the state changed; under a policy by which time alone may change what
@@ -129,7 +129,7 @@ class Placer:
         taken, outside = self._queue.take(self._most_jobs)
         if not taken:
             return None
-        if not self._runner.by_shape and any(entry.pending for entry in taken):
+        if not self._sessions.by_shape and any(entry.pending for entry in taken):
             self._activate_all()  # those that wait count for the policy's plugins
             for entry in taken:
                 self._queue.give_back(entry)
@@ -169,7 +169,7 @@ class Placer:
     def _adapt(self, taken: int, *, untried: int, failed: int) -> None:
         """How many jobs the next session has. A session is made for all of its jobs, and for those that it did not come to the next one is made again: of a
         flood that finds no place it comes to LEAST_JOBS, of gangs to as many as fill a cycle."""
-        if not self._runner.by_shape:
+        if not self._sessions.by_shape:
             return  # those that wait count for the policy's plugins, all of them
         if untried > taken // 2:
             self._most_jobs = max(LEAST_JOBS, taken - untried)
@@ -208,13 +208,13 @@ class Placer:
         attempt.failed.append((entry, verdict))
         if self._waits_for_hints(entry, lacks_room=lacks_room):
             self.remove(entry.job.id)
-        elif self._runner.by_shape or not self._classes.add(entry, verdict):
+        elif self._sessions.by_shape or not self._classes.add(entry, verdict):
             self._waiting[entry.job.id] = None
             self._tried.add(entry.job.id)
 
     def _waits_for_hints(self, entry: Entry, *, lacks_room: bool) -> bool:
         """Whether what the job waits for is among what `queueing.unschedulable` watches."""
-        if not self._runner.by_shape or entry.job.together or not (lacks_room or self._runner.shares_by_use):
+        if not self._sessions.by_shape or entry.job.together or not (lacks_room or self._sessions.shares_by_use):
             return False
         return not self._neighbours or not any(
             (neighbour := self._neighbours.get(pod.uid)) is not None and neighbour.has_pod_constraints
@@ -233,7 +233,7 @@ class Placer:
                 self._queue.activate(entry)
 
     def _changed_since(self, index: Index) -> bool:
-        return not self._runner.by_shape or self._tried_at != (index, self._changes)
+        return not self._sessions.by_shape or self._tried_at != (index, self._changes)
 
     def _forget_gone(self) -> None:
         """Drop pods that neither have a booking nor wait for a place."""

@@ -239,9 +239,8 @@ class Preemptor:
                 return
             placed.append(PodPlacement(task, pod, row, PodSlices.written(p.slices, p.layout)))
         nomination.placement = JobPlacement(entry, tuple(placed), ())
-        self._unschedulable.retry_class(entry)
+        self._unschedulable.leave(entry, JobState.NOMINATED)
         self._candidates.pop(entry.job.id, None)
-        entry.state, entry.key, entry.activated_from = JobState.NOMINATED, None, None
 
     def _leaves(self, claim: ClaimId, pod: PodUid) -> bool:
         """Whether the pod still holds its place by this claim."""
@@ -266,10 +265,9 @@ class Preemptor:
 
     def _nominate(self, placement: JobPlacement, now: float) -> Plan:
         entry = placement.entry
-        self._unschedulable.retry_class(entry)
+        self._unschedulable.leave(entry, JobState.NOMINATED)
         del self._candidates[entry.job.id]
         plan = self._plans.preemption_plan(placement)
-        entry.state, entry.key, entry.activated_from = JobState.NOMINATED, None, None
         self._queue.recount(entry)
         victims = {victim.pod for victim in placement.victims}
         pods = tuple(placed.pod.uid for placed in placement.placements)
