@@ -87,7 +87,7 @@ class Sender:
                     JobsAdmitted(scheduler=self._scheduler.id, jobs=batch), self._shard, timeout_s=PUBLISH_TIMEOUT_S
                 )
             except Unavailable as e:
-                log.warning("that %d PodGroups are let in is said again later: %s", len(batch), e)
+                log.warning("admissions of %d PodGroups are sent again later: %s", len(batch), e)
                 continue
             metrics.ADMITTED.inc(len(batch))
 

@@ -145,7 +145,9 @@ class Scheduler:
         quota = NamespaceQuota(self.columns, self.bookings.card_quotas)
         self._groups = Groups(self.columns)
         self.class_quotas = ClassQuotas()
-        self._class_quotas_told: tuple[Index, Sequence[ClassQuota]] | None = None  #: that count once so much is known of claims
+        self._class_quotas_pending: tuple[Index, Sequence[ClassQuota]] | None = (
+            None  #: that count once so much is known of claims
+        )
         self._unschedulable = UnschedulableJobs(
             self.columns, self.views, self.queues, quota, lambda entry: self._runner.reserving.passes(entry, self.queues.all())
         )
@@ -269,7 +271,7 @@ class Scheduler:
     def on_class_quotas(self, quotas: Sequence[ClassQuota], index: Index) -> None:
         """What ResourceQuotas say of PriorityClasses, all of them, with what is used of them by the claims at `index`. They count from when these claims are
         known: what a pod has left would be taken from others otherwise."""
-        self._class_quotas_told = index, quotas
+        self._class_quotas_pending = index, quotas
 
     def on_namespace_quotas(self, quotas: Sequence[ResourceQuota]) -> None:
         """What namespaces may ask for and have asked for, all of it."""
@@ -564,20 +566,20 @@ class Scheduler:
         self._queues_changed, self.bookings.queues_freed = set(), set()
         if not self.frozen and not self.held:
             out.plans += self._preemptor.keep(now)
-            if self._class_quotas_told is not None and self.index >= self._class_quotas_told[0]:
-                self._queue.recheck_classes(self.class_quotas.put(self._class_quotas_told[1]))
-                self._class_quotas_told = None
+            if self._class_quotas_pending is not None and self.index >= self._class_quotas_pending[0]:
+                self._queue.recheck_classes(self.class_quotas.put(self._class_quotas_pending[1]))
+                self._class_quotas_pending = None
             self._reservations.run(now, wall)
             self._placer.activate_waiting(self.index, now)
             self._queue.reroute(changed)
             self._queue.requota(self._quotas_changed)
-            paid, self._quotas_changed, self.bookings.namespaces_freed = self.bookings.namespaces_freed, set(), set()
-            self._queue.activate_unschedulable(freed, changed, paid)
+            quotas_freed, self._quotas_changed, self.bookings.namespaces_freed = self.bookings.namespaces_freed, set(), set()
+            self._queue.activate_unschedulable(freed, changed, quotas_freed)
             out.admitted, out.repeated = self.admission.run(now)
             self._plan(out, now)
             out.more |= self._unschedulable.behind and self._flights.placements < self.limits.outstanding
             self._verdicts.put_all(self._placer.changed_verdicts(now), now)
-            self._preemptor.add_all(freed, paid, rules_changed=bool(changed))
+            self._preemptor.add_all(freed, quotas_freed, rules_changed=bool(changed))
             out.plans += self._preemptor.run(self.index, now, wall)
             out.more |= self._preemptor.activated
             out.plans += self._shuffling.run(now)

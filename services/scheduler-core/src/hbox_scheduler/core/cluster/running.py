@@ -73,7 +73,7 @@ class RunningGangs:
         self._columns = columns
         self.requested: Ints = np.zeros(len(columns.allocatable), dtype=np.int64)  #: `[R]`, by all members
         self._alike: dict[KindKey, tuple[Kind, int]] = {}
-        self._news: dict[KindKey, tuple[Kind, int]] = {}  #: that nobody was told of
+        self._untold: dict[KindKey, tuple[Kind, int]] = {}  #: that nobody was told of
         self._counted: dict[JobId, Counted] = {}
 
     @property
@@ -142,12 +142,12 @@ class RunningGangs:
 
     def tell(self) -> None:
         """Have the sums, and those who watch, follow what came and went: of each kind once."""
-        for kind, more in self._news.values():
+        for kind, more in self._untold.values():
             if more:
                 self.requested += more * kind.request
                 for watcher in self.watchers.values():
                     watcher.counted(kind, more)
-        self._news.clear()
+        self._untold.clear()
 
     def alike(self) -> Iterator[tuple[Kind, int]]:
         """Each kind of members, and how many there are."""
@@ -162,8 +162,8 @@ class RunningGangs:
                 alike[key] = first, before + more
             else:
                 del alike[key]
-            _, news = self._news.get(key, (kind, 0))
-            self._news[key] = kind, news + more
+            _, more_untold = self._untold.get(key, (kind, 0))
+            self._untold[key] = kind, more_untold + more
         if counted.minimum is None:
             return
         sums = self.minimums.setdefault(counted.queue, {})
@@ -188,15 +188,18 @@ class Counted:
 
 
 def _counted(gang: Gang, columns: Columns) -> Counted:
-    gate = gang.counts_minimum
+    counts_minimum = gang.counts_minimum
     kinds: dict[KindKey, tuple[Kind, int]] = {}
     for member in gang.members:
-        key = gang.queue, id(member.task), member.preemptable, gate, member.models, member.pool
+        key = gang.queue, id(member.task), member.preemptable, counts_minimum, member.models, member.pool
         found = kinds.get(key)
         if found is None:
-            found = Kind(gang.queue, member.task, member.request, member.preemptable, gate, member.models, member.pool), 0
+            found = (
+                Kind(gang.queue, member.task, member.request, member.preemptable, counts_minimum, member.models, member.pool),
+                0,
+            )
         kinds[key] = found[0], found[1] + 1
-    if not gate:
+    if not counts_minimum:
         return Counted(gang.queue, kinds)
     held = np.sum([member.request for member in gang.members], axis=0)
     minimum = gang.counted_minimum

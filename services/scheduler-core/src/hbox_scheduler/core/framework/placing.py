@@ -262,8 +262,8 @@ class Placing:
         session = self._session
         if session.models and (by_model := session.models.most(member)) is not None:
             most = min(most, by_model)
-        if session.namespace_quotas and (paid := session.namespace_quotas.most(member)) is not None:
-            most = min(most, paid)
+        if session.namespace_quotas and (by_quota := session.namespace_quotas.most(member)) is not None:
+            most = min(most, by_quota)
         return most
 
     def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]]) -> bool:

@@ -443,7 +443,7 @@ class Session:
         return _passed([plugin.enqueueable(gang) for plugin in tier] for tier in self._of(Enqueueable))
 
     def reject_reason(self, gang: Gang) -> str:
-        """Who keeps out a gang that is not `enqueueable`, and why: the first that rejects it."""
+        """Which plugin rejects a gang that is not `enqueueable`, and why: the first one."""
         for plugin in self._all(Enqueueable):
             if plugin.enqueueable(gang) is Vote.REJECT:
                 reason = plugin.reject_reason(gang)

@@ -297,7 +297,7 @@ class Search:
             row = self._placing.best(member, free, self._session.columns.future())
             slices = self._fits(member, kind, row)
             if slices is not None:
-                self._place(member, row, slices)
+                self.statement.pipeline(member, row, slices)
                 self._rate_again({row})
                 return True
             free[row] = False
@@ -507,7 +507,7 @@ class Search:
         if units is not None:
             self._evict_all(units)
             if (slices := self._fits(member, kind, row)) is not None:
-                self._place(member, row, slices)
+                self.statement.pipeline(member, row, slices)
                 if self._resettled(mark):
                     return True
             self._undo(mark)
@@ -515,7 +515,7 @@ class Search:
         if bundles is None:
             self._undo(mark)
             return False
-        self._place(member, row, self._spare(member, kind, row, mark, bundles))
+        self.statement.pipeline(member, row, self._spare(member, kind, row, mark, bundles))
         if self._resettled(mark):
             return True
         self._undo(mark)
@@ -639,9 +639,6 @@ class Search:
         if any(fails[row] for _, fails in session.masks(member, cluster)):
             return None
         return slices
-
-    def _place(self, member: Member, row: int, slices: tuple[CardSlice, ...]) -> None:
-        self.statement.pipeline(member, row, slices)
 
     def _resettled(self, mark: int) -> bool:
         """Whether those who left since the mark have other places, where they have to; the largest choose first."""

@@ -218,10 +218,10 @@ class SchedulingQueue:
                 if entry.state is JobState.UNSCHEDULABLE:
                     self.activate(entry)
 
-    def activate_unschedulable(self, freed: set[QueueName], changed: set[QueueName], paid: set[str]) -> None:
-        """Activate unschedulable jobs that may be able to start, since free amounts of rows rose, or the queues `freed` or the quotas of the namespaces `paid`
-        allow more; all of those whose queues' rules changed."""
-        for entry in self._unschedulable.activate(self.entries, freed, changed, paid):
+    def activate_unschedulable(self, freed: set[QueueName], changed: set[QueueName], quotas_freed: set[str]) -> None:
+        """Activate unschedulable jobs that may be able to start, since free amounts of rows rose, or the queues `freed` or the quotas of
+        the namespaces `quotas_freed` allow more; all of those whose queues' rules changed."""
+        for entry in self._unschedulable.activate(self.entries, freed, changed, quotas_freed):
             self._push(entry)
 
     def take(self, most: int) -> tuple[list[Entry], set[QueueName]]:

@@ -109,10 +109,10 @@ class UnschedulableJobs:
         entry.state, entry.key = state, None
 
     def activate(
-        self, entries: dict[JobId, Entry], freed: set[QueueName], changed: set[QueueName], paid: set[str]
+        self, entries: dict[JobId, Entry], freed: set[QueueName], changed: set[QueueName], quotas_freed: set[str]
     ) -> list[Entry]:
-        """Jobs that may be able to start since rows rose, or since the queues `freed`, and all below them, or the quotas of the namespaces `paid` allow more;
-        they are unschedulable no more.
+        """Jobs that may be able to start since rows rose, or since the queues `freed`, and all below them, or the quotas of the namespaces
+        `quotas_freed` allow more; they are unschedulable no more.
 
         Of the queues `changed` and all below them every job leaves: where it cannot start, why it waits may be something else now. So do all when a cluster
         without nodes gets its first.
@@ -122,7 +122,7 @@ class UnschedulableJobs:
             self._risen, self._booked = self._columns.risen.end, self._columns.changes.end
             return []
         hint, eased = self._hints()
-        if hint is None and eased is None and not freed and not paid and not self._retries and not first_nodes:
+        if hint is None and eased is None and not freed and not quotas_freed and not self._retries and not first_nodes:
             return []
         now = QueueingHint(self._columns, None) if self.behind else None
         is_changed, is_freed = self._among(changed), self._among(freed)
@@ -135,7 +135,7 @@ class UnschedulableJobs:
             elif (
                 group.retry
                 or is_freed(key[0])
-                or (paid and any(task.namespace in paid for task in key[1]))
+                or (quotas_freed and any(task.namespace in quotas_freed for task in key[1]))
                 or (hint is not None and any(hint.may_hold(task) for task in key[1]))
                 or (eased is not None and key in self._limited and any(eased.may_hold(task) for task in key[1]))
                 or (group.behind and now is not None and any(now.may_hold(task) for task in key[1]))
@@ -188,16 +188,16 @@ class UnschedulableJobs:
             allowance = self._queues.allowance(queue, task.requests, counted)
             if allowance.pods == 0:
                 continue
-            kept, paid = task if pools == [""] else in_one_pool(task, pool), None
+            kept, within = task if pools == [""] else in_one_pool(task, pool), None
             if task.namespace:
                 together = need if len(tasks) == 1 else 1
-                kept, paid = self._quota.within_quota(kept, self._quota.remaining(task.namespace), together=together)
+                kept, within = self._quota.within_quota(kept, self._quota.remaining(task.namespace), together=together)
             models = self._queues.left_of_models(queue, counted)
             kept, _ = within_limits(kept, models)
-            paid = min((n for n in (paid, max_pods(task, models)) if n is not None), default=None)
+            within = min((n for n in (within, max_pods(task, models)) if n is not None), default=None)
             fits = self._views.of(passing(kept, passes) if passes else kept).total()
             fits = fits if len(tasks) == 1 else min(fits, size)
-            fits = fits if paid is None else min(fits, paid)
+            fits = fits if within is None else min(fits, within)
             room += fits if allowance.pods is None else min(fits, allowance.pods)
         count = room // need
         if len(tasks) > 1:  # they share the room in ways that only an attempt can tell: one job at a time
@@ -220,17 +220,17 @@ class UnschedulableJobs:
         self,
         entries: dict[JobId, Entry],
         freed: set[QueueName],
-        paid: set[str],
+        quotas_freed: set[str],
         wanted: Callable[[QueueName, int], bool],
     ) -> Iterator[Iterator[Entry]]:
-        """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`, or their namespace among `paid`.
-        `wanted`: whether jobs of the queue with this priority, or less, are; asked once for each."""
+        """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`, or their namespace among
+        `quotas_freed`. `wanted`: whether jobs of the queue with this priority, or less, are; asked once for each."""
         among = self._among(freed)
         known: dict[tuple[QueueName, int], bool] = {}
         for key, group in self._classes.items():
             if not group.waiting:
                 continue
-            if not among(key[0]) and not (paid and any(task.namespace in paid for task in key[1])):
+            if not among(key[0]) and not (quotas_freed and any(task.namespace in quotas_freed for task in key[1])):
                 continue
             rank = key[0], -group.waiting[0][0]
             if (found := known.get(rank)) is None:

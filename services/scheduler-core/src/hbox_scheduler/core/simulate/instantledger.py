@@ -76,7 +76,7 @@ class InstantLedger:
         self.scheduler.on_groups(news)
 
     def step(self) -> Proposals:
-        """One cycle: every plan of it is accepted, and every PodGroup that is let in is Inqueue. Raises Bug for a wrong plan."""
+        """One cycle: every plan of it is accepted, and every PodGroup that is admitted is Inqueue. Raises Bug for a wrong plan."""
         out = self.scheduler.cycle(self.now, self.now + self.wall_ahead)
         self.verdicts.update((verdict.job, verdict.message) for verdict in out.verdicts)
         entered = [self.groups[job] for job in out.admitted]

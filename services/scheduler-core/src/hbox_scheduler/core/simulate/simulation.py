@@ -132,7 +132,7 @@ class Simulation(InstantLedger):
         self.scheduler.on_jobs(jobs)
 
     def run(self) -> list[Plan]:
-        """Cycle until nothing is left to do at this time; every plan is accepted, and every PodGroup that is let in is Inqueue. Returns the plans in order.
+        """Cycle until nothing is left to do at this time; every plan is accepted, and every PodGroup that is admitted is Inqueue. Returns the plans in order.
         Raises Bug for a wrong plan."""
         made: list[Plan] = []
         while True:

@@ -56,12 +56,12 @@ class Preemptor:
                 self._candidates.update(dict.fromkeys(equals))
             self._candidates[entry.job.id] = None
 
-    def add_all(self, freed: set[QueueName], paid: set[str], *, rules_changed: bool) -> None:
-        """Unschedulable jobs whose queues hold less than before, which are `freed`, or whose namespaces do, so that their quotas leave more: `paid`.
+    def add_all(self, freed: set[QueueName], quotas_freed: set[str], *, rules_changed: bool) -> None:
+        """Unschedulable jobs whose queues hold less than before, which are `freed`, or whose namespaces do, so that their quotas leave more: `quotas_freed`.
         `rules_changed`: the rules of queues changed, so that a session may find more."""
         queues = self._queues.all()
         entitled = partial(self._runner.may_preempt_at_all, queues=queues)
-        for jobs in self._unschedulable.still_waiting(self._queue.entries, freed, paid, entitled):
+        for jobs in self._unschedulable.still_waiting(self._queue.entries, freed, quotas_freed, entitled):
             if (first := next(jobs, None)) is not None and self._runner.may_preempt(first, queues):
                 self._candidates[first.job.id] = None
                 self._candidates.update((entry.job.id, None) for entry in jobs)
