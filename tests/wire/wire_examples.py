@@ -164,7 +164,7 @@ from hbox_common.model import (
     terms_of,
 )
 from hbox_common.model.consolidation import MoveTerms
-from hbox_common.model.devices import Ask, CardTraits, PodDevices, Profile
+from hbox_common.model.devices import Ask, CardTraits, NearAdapters, PathKind, PodDevices, Profile
 from hbox_common.model.numa import NumaPolicy, NumaScope
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -230,6 +230,7 @@ _node = NodeState(
         Card(
             0, "GPU-1", "H100", 81920, 10, 1, False, "NVIDIA",
             CardTraits("mig", 132, 1, True, "fixed-share", (Profile("1g.10gb", 9728, 14, ((0, 1), (1, 1))),), (0, 240), 3),
+            NearAdapters(PathKind.PXB, ("mlx5_0",)),
         ),
     ),
     device_facts={"metax-tech.com/gpu.topology.losses": "{}"}, cordoned_by="hbox", cordon_reason="broken", gone=True, registered=("NVIDIA",),
@@ -287,7 +288,7 @@ _nvml = NodeNvml(
 )  # fmt: skip
 _numa = NodeNuma(
     _NODE, 1_700_000_000.5, (NumaZone(0, "0-47", 2**20, (10, 21)), NumaZone(1, "48-95", 2**20, (21, 10))), 2, 2,
-    (PciDevice("0000:18:00.0", PciKind.CARD, 0, "", "0x10de"), PciDevice("", PciKind.HCA, 1, "mlx5_0")),
+    (PciDevice("0000:18:00.0", PciKind.CARD, 0, "", "0x10de"), PciDevice("", PciKind.HCA, 1, "mlx5_0", "", "pci0000:15/0000:1a:00.0", True)),
     _rules, "static", "Static", 40, True, ("sockets: none",), True, _nvml,
 )  # fmt: skip
 

@@ -123,7 +123,7 @@ def test_masks_and_scores_say_by_type_whether_equal_pods_are_equal_to_them() -> 
     by_shape = {name for name, plugin in PLUGINS.items() if issubclass(plugin, ShapeMask | ShapeScore)}
     by_pod = {name for name, plugin in PLUGINS.items() if issubclass(plugin, PodMask | PodScore)}
     assert by_shape - by_pod == {
-        "binpack", "deviceshare", "fgd", "idle-cards", "least-waste", "node-preferences", "numa-aware", "reservation",
+        "binpack", "deviceshare", "fgd", "idle-cards", "least-waste", "node-preferences", "numa-aware", "rdma-aware", "reservation",
         "resource-strategy-fit", "usage",
     }  # fmt: skip
     assert by_pod & by_shape == {"card-models", "predicates", "nodeorder"}

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from hbox_common.model import KubeletRules, NodeDevices, NodeNuma, PciKind
+from hbox_common.model.cardadapters import adapters_of, nearest_by_address
+from hbox_common.model.devices.adapters import path_kind
 from hbox_common.model.numa import MAX_NODES
 from hbox_common.smitopo import SmiTopology
 
@@ -18,6 +20,7 @@ def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
     found += _zones(numa)
     found += _rules(numa, numa.rules) if numa.rules is not None else []
     found += _machine(numa)
+    found += _adapters(numa)
     found += nvml_findings(numa, numa.nvml, devices) if numa.nvml is not None else []
     if devices is not None and devices.problem:
         found.append(NodeFinding("podresources", Level.FAULT, devices.problem, "does the kubelet run?"))
@@ -48,11 +51,60 @@ def compared(numa: NodeNuma, smi: SmiTopology) -> Iterator[NodeFinding]:
             "nvlink", Level.FAULT, f"{', '.join(lost[:8])} without a link to any other card, which the others have",
             "nvidia-smi nvlink -s; drain the node, and reset the card",
         )  # fmt: skip
+    differing = _other_paths(numa, smi) if len(cards) == len(smi.gpus) else []
+    if differing:
+        yield NodeFinding(
+            "adapters", Level.WARNING, f"nvidia-smi and /sys differ: {', '.join(differing[:8])}",
+            "in a guest or a container the tree is another one than the machine's: read both on the node itself",
+        )  # fmt: skip
     far = [gpu for gpu in smi.gpus if smi.nics and not smi.near(gpu)]
     if far:
         yield NodeFinding("adapters", Level.WARNING, f"{', '.join(far[:8])} without an adapter below the same host bridge")
     elif smi.nics:
         yield NodeFinding("adapters", Level.OK, "each card has one below its own host bridge")
+
+
+def _other_paths(numa: NodeNuma, smi: SmiTopology) -> list[str]:
+    """Cards and adapters of which nvidia-smi says another path than /sys: the cards are in one order, adapters go by their names."""
+    cards = [device for device in numa.devices if device.kind is PciKind.CARD]
+    hcas = {device.name: device for device in numa.devices if device.kind is PciKind.HCA}
+    found = []
+    for gpu, card in zip(smi.gpus, cards, strict=True):
+        for nic in smi.nics:
+            its = smi.links.get((gpu, nic))
+            if its is None or (hca := hcas.get(nic)) is None or not (hca.path and card.path):
+                continue
+            ours = path_kind(card.path, hca.path, one_numa=card.numa, other_numa=hca.numa)
+            if ours is not None and its != ours:
+                found.append(f"{gpu} and {nic} {its} ({ours} by /sys)")
+    return found
+
+
+def _adapters(numa: NodeNuma) -> Iterator[NodeFinding]:
+    """Whether each card has an RDMA adapter below its own host bridge. Nodes without adapters are not meant for it."""
+    hcas = [device for device in numa.devices if device.kind is PciKind.HCA]
+    cards = [device for device in numa.devices if device.kind is PciKind.CARD]
+    if not hcas or not cards:
+        return
+    if down := [device.name for device in hcas if device.down]:
+        yield NodeFinding(
+            "adapters", Level.WARNING, f"no port of {', '.join(down[:8])} is active", "ibstat; look at cable and switch port"
+        )
+    near = nearest_by_address(numa)
+    if not near and adapters_of(numa):
+        yield NodeFinding(
+            "adapters", Level.WARNING, f"nobody says how near {len(hcas)} adapters are to {len(cards)} cards",
+            "in a guest, write it on the node: hbox.io/card-adapters (docs/guides/numa.md)",
+        )  # fmt: skip
+        return
+    far = [card.address for card in cards if card.address not in near or not near[card.address].near]
+    if far:
+        yield NodeFinding(
+            "adapters", Level.WARNING, f"cards {', '.join(far[:8])} have no adapter below their own host bridge: RDMA goes through the processor",
+            "fit adapters below the switches of the cards; in a guest, write what the machine has on the node: hbox.io/card-adapters",
+        )  # fmt: skip
+    elif near:
+        yield NodeFinding("adapters", Level.OK, f"each of {len(cards)} cards has an RDMA adapter below its own host bridge")
 
 
 def _zones(numa: NodeNuma) -> Iterator[NodeFinding]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hbox_common.model import Claim, ContainerHolds, NodeDevices, NodeNuma, NodeNvml, NodeState, PciKind, Verdict, pool_of
+from hbox_common.model.cardadapters import addresses_of, nearest_by_address
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
@@ -105,10 +106,45 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
         "threadsPerCore": numa.threads_per_core,
         "zones": zones,
         "kubelet": told,
+        "adapters": adapter_items(node, numa),
+        "adaptersDown": [one.name for one in numa.devices if one.kind is PciKind.HCA and one.down],
         "unplaced": [d.address or d.name for d in numa.devices if d.numa < 0],
         "problems": list(numa.problems),
         "nvml": None if numa.nvml is None else nvml_item(numa.nvml),
     }
+
+
+def adapter_items(node: NodeState, numa: NodeNuma) -> list[Item]:
+    """The nearest RDMA adapters of each card of the machine, by its PCI address, and of cards whose adapters somebody wrote on the node."""
+    near, index_of = nearest_by_address(numa), {address: index for index, address in addresses_of(node, numa).items()}
+    cards = {card.index: card for card in node.cards}
+    found: list[Item] = []
+    for device in (one for one in numa.devices if one.kind is PciKind.CARD):
+        index = index_of.get(device.address)
+        told = cards[index].adapters if index is not None and index in cards else None
+        counts = told or near.get(device.address)
+        found.append(
+            {
+                "name": device.address,
+                "card": index,
+                "path": None if counts is None else str(counts.path),
+                "adapters": [] if counts is None else list(counts.names),
+                "near": counts is not None and counts.near,
+            }
+        )
+    placed = {item["card"] for item in found}
+    found += [
+        {
+            "name": "",
+            "card": card.index,
+            "path": str(card.adapters.path),
+            "adapters": list(card.adapters.names),
+            "near": card.adapters.near,
+        }
+        for card in node.cards
+        if card.index not in placed and card.adapters is not None
+    ]
+    return found
 
 
 def nvml_item(nvml: NodeNvml) -> Item:

@@ -19,7 +19,7 @@ from hbox_common.model.bounds import is_name
 from hbox_common.runtime import Health, connected
 
 from . import metrics
-from .adapters.host import read_machine
+from .adapters.host import read_machine, read_ports
 from .adapters.kubelet import Kubelet, Stamp
 from .adapters.nvml import Nvml
 from .core import Telling
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 #: /sys is read so often.
 MACHINE_S = 300.0
+#: Ports of RDMA adapters, which go down and come back, so often.
+PORTS_S = 15.0
 STARTING_S = 0.05
 #: For the broker to answer what it has last.
 LAST_S = 5.0
@@ -98,6 +100,8 @@ class NodeWatch:
         self._nvml: NodeNvml | None = None
         self._numa_said: tuple[object, ...] = ()
         self._looked_at = -MACHINE_S
+        self._ports: dict[str, str] = {}
+        self._ports_at = -PORTS_S
         self._node, self._settings, self._bus = node, settings, bus
         self._kubelet = Kubelet(node, root)
         self.telling = Telling(node)
@@ -151,6 +155,10 @@ class NodeWatch:
 
     async def _look_at_machine(self) -> None:
         """Now and then, and after the kubelet wrote the state of a manager: its rules may be others."""
+        if monotonic_s() - self._ports_at >= PORTS_S:
+            ports, self._ports_at = await asyncio.to_thread(read_ports, self._host), monotonic_s()
+            if ports != self._ports:
+                self._ports, self._looked_at = ports, -MACHINE_S
         if monotonic_s() - self._looked_at < MACHINE_S and self._stamp[2:] == self._managers:
             return
         self._looked_at, self._managers = monotonic_s(), self._stamp[2:]

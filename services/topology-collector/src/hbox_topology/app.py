@@ -141,6 +141,7 @@ class TopologyCollector:
             if isinstance(delivery.event, NodeNumaChanged):
                 self._say_zones(self._zones.numa(delivery.event.numa))
                 self._hear_clique(delivery.event.numa)
+                self._hear_adapters(delivery.event.numa, nodes)
                 continue
             assert isinstance(delivery.event, NodeDevicesChanged)
             said = delivery.event.devices
@@ -153,9 +154,20 @@ class TopologyCollector:
             if said.node in nodes and (before is None or before.allocatable != said.allocatable):
                 self._observe(nodes[said.node])
 
+    def _hear_adapters(self, numa: NodeNuma, nodes: Mapping[str, kube.Node]) -> None:
+        """How near adapters are to cards follows from devices alone: all else that is said of a machine changes nothing here."""
+        before = self.inventory.numa.get(numa.node)
+        if numa.gone:
+            self.inventory.numa.pop(numa.node, None)
+        else:
+            self.inventory.numa[numa.node] = numa
+        if numa.node in nodes and (before is None or numa.gone or (before.devices, before.nvml) != (numa.devices, numa.nvml)):
+            self._observe(nodes[numa.node])
+
     def _forget_devices(self, node: NodeName) -> None:
         """Closes the subject of a node that is gone, and its agent with it."""
         self._say_zones(self._zones.forget(node, at=wall_s()))
+        self.inventory.numa.pop(node, None)
         if self.inventory.devices.pop(node, None) is not None:
             self._publisher.close(NodeDevices(node, wall_s(), gone=True))
 

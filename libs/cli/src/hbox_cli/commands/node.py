@@ -54,6 +54,14 @@ ZONES = (
 )
 
 
+ADAPTERS = (
+    Column("CARD", lambda c: c["card"]),
+    Column("ADDRESS", lambda c: c["name"]),
+    Column("PATH", lambda c: c["path"]),
+    Column("NEAREST ADAPTERS", lambda c: " ".join(c["adapters"])),
+)
+
+
 def _nvml_state(card: Mapping[str, Any]) -> str:
     told = {
         "lost": card["lost"],
@@ -132,6 +140,10 @@ def _put_numa(ctx: Context, item: Item) -> None:
         "kubelet: " + ("its configuration cannot be read" if rules is None else ", ".join(f"{k} {v}" for k, v in rules.items()))
     )
     ctx.output.rows("Zone", found["zones"], ZONES)
+    if any(one["path"] for one in found["adapters"]):
+        ctx.output.rows("CardAdapters", found["adapters"], ADAPTERS)
+    if found["adaptersDown"]:
+        put(f"adapters without an active port: {' '.join(found['adaptersDown'])}")
     nvml = found["nvml"]
     if nvml is not None:
         put(f"NVML: {nvml['problem'] or 'driver ' + nvml['driver']}")

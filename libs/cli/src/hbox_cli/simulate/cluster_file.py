@@ -24,6 +24,7 @@ from hbox_scheduler.core.cluster.task import Task, Tasks
 from hbox_scheduler.core.devices import devices_of
 from hbox_scheduler.core.explain.labels import Label
 from hbox_scheduler.core.framework.guarantees import lending_of
+from hbox_scheduler.core.topology.constraints import concerned
 
 from . import kinds
 from .cards import Holder, slices_of
@@ -246,7 +247,12 @@ class _Reading:
         tasks = Tasks(columns)
         offline = {gang.id for gang in gangs if gang.queue and is_offline(priority_class_of(gang, members[gang.id]))}
         kinds_of_pods = [
-            tasks.of(pod.spec, rights.reach(gang.queue) if gang.queue else None, offline=gang.id in offline)
+            tasks.of(
+                pod.spec,
+                rights.reach(gang.queue) if gang.queue else None,
+                offline=gang.id in offline,
+                fabric=gang.min_member > 1 and concerned(gang),
+            )
             for pod, gang in zip(pods, owner, strict=True)
         ]
         _join(pods, owner, kinds_of_pods, columns, images=bool(self._images))

@@ -27,6 +27,7 @@ CLAIM = "hbox.io/claim"
 CLAIM_GENERATION = "hbox.io/claim-gen"  #: also the condition that makes older bindings fail on their resourceVersion
 CARDS = "hbox.io/cards"
 RANK = "hbox.io/rank"  #: on a pod of a gang, from its binding on: which of its job it is, from 0 on
+CARD_ADAPTERS = "hbox.io/card-adapters"  #: on a node: by index of the card, the RDMA adapters beside it, where a guest hides that: 0=mlx5_0;1=mlx5_1,mlx5_2
 CORDONED_BY = "hbox.io/cordoned-by"
 CORDON_REASON = "hbox.io/cordon-reason"
 RUN_SECONDS = "hbox.io/run-seconds"  #: the sandbox's kubelets end a pod after so long

@@ -1,10 +1,11 @@
 """Jobs: the gangs that start whole or not at all, and the pods that they are made of."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from .annotations import TOPOLOGY_ANNOTATIONS
+from .annotations import NETWORK_TOPOLOGY, TOPOLOGY_ANNOTATIONS
 from .devices import CardRequest, CardSlice
 from .ids import ClaimId, JobId, NodeName, PodUid, QueueName
 from .resources import Resources
@@ -135,6 +136,20 @@ class Job:
         if self.topology is not None or self.sub_gangs or self.min_task_member:
             return True
         return bool(self.annotations) and any(key in self.annotations for key in TOPOLOGY_ANNOTATIONS)
+
+
+def wishes_fabric(topology: TopologyWish | None, annotations: Mapping[str, str], sub_gangs: Sequence[SubGangPolicy]) -> bool:
+    """Whether the fabric plays a part in where a gang of these goes. HBox's annotation goes before all others."""
+    if topology is None and not annotations and not sub_gangs:
+        return False
+    word = annotations.get(NETWORK_TOPOLOGY)
+    if word is not None:
+        return word != "none"
+    return (
+        topology is not None
+        or any(policy.topology is not None for policy in sub_gangs)
+        or any(key in annotations for key in TOPOLOGY_ANNOTATIONS)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ class PciDevice:
     numa: int = -1
     name: str = ""  #: of an adapter, as the kernel calls it: mlx5_0
     vendor: str = ""  #: PCI vendor id: 0x10de
+    path: str = ""  #: its bridges from the root on, itself last (`devices.adapters.pci_path`); "": not known
+    down: bool = False  #: an adapter of which no port is active
 
 
 @dataclass(frozen=True, slots=True)

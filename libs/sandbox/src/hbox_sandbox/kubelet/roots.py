@@ -43,7 +43,7 @@ from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
 
 from .memory import Block
-from .topology import Given, NodeTopology, Topologies, files_of
+from .topology import Given, NodeTopology, Topologies, files_of, links_of
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,7 @@ class NodeKubelet:
                 resource: {id_: (zone,) for id_, zone in ids.items()} for resource, ids in topology.devices.items()
             }
         self.files = _host(manifest) if topology is None else dict(files_of(topology))
+        self.links = {} if topology is None else links_of(topology)
         self.pods: dict[str, Pod] = {}
         self.waiting: dict[str, Version] = {}
         self._held: dict[tuple[str, str], str] = {}
@@ -268,6 +269,10 @@ class KubeletRoots:
             path = self._folder / node.node / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+        for name, leads in node.links.items():
+            path = self._folder / node.node / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(leads)
 
     @staticmethod
     def _drained(names: list[str]) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
     {"policy": "restricted", "scope": "container", "cpuManager": "static", "box": "nps4"}
 
-Boxes (zones, and where the cards are): `a100`, `a800`, `h100`, `h200`, `h800`, `l20` and `mi300x` 2 zones of 4 cards, `mi250x` and `b300` 4 zones of 2,
+Boxes (zones, and where the cards are): `a100`, `a800`, `h20`, `h100`, `h200`, `h800`, `l20` and `mi300x` 2 zones of 4 cards, `mi250x` and `b300` 4 zones of 2,
 `nps4` 8 zones with cards on 3, 3, 1, 1, 7, 7, 5, 5 and none on the others, `snc` 4 zones of 3, 1, 3 and 1. `reserved`: CPUs of zone 0 that containers
-never have. `memoryManager`: "Static", which divides the node's memory evenly, less `hugepages`, a quantity of hugepages-2Mi on each zone;
+never have. `down`: RDMA adapters without an active port (`pci` says which there are); those beside the cards are the devices of an allocatable resource
+`rdma/...`. `memoryManager`: "Static", which divides the node's memory evenly, less `hugepages`, a quantity of hugepages-2Mi on each zone;
 `reservedMemory`: a quantity of zone 0 that containers never have.
 
 The rules are Go's own, walked as they stand there (pkg/kubelet/cm/topologymanager): every combination of hints, compared pair by pair. They are written apart
@@ -30,6 +31,7 @@ from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
 
 from .memory import HUGE, MEMORY, AllocationError, MemoryManager, Reusable
+from .pci import compute_adapters, tree_of
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ CPU = "cpu"
 #: By box, the zone of each card of eight; and how many zones there are.
 _TWO_SOCKETS = (2, (0, 0, 0, 0, 1, 1, 1, 1))
 BOXES: Mapping[str, tuple[int, tuple[int, ...]]] = {
-    **dict.fromkeys(("a100", "a800", "h100", "h200", "h800", "l20", "mi300x"), _TWO_SOCKETS),
+    **dict.fromkeys(("a100", "a800", "h20", "h100", "h200", "h800", "l20", "mi300x"), _TWO_SOCKETS),
     "mi250x": (4, (3, 3, 1, 1, 0, 0, 2, 2)),  # one socket with NPS4, as Frontier's user guide has it
     "b300": (4, (0, 0, 1, 1, 2, 2, 3, 3)),
     "nps4": (8, (3, 3, 1, 1, 7, 7, 5, 5)),
@@ -62,10 +64,23 @@ class Given:
 class NodeTopology:
     """One node. `devices`: resource -> id -> zone."""
 
-    def __init__(self, node: str, cpus: int, cards: Mapping[str, int], numa: Mapping[str, Any], *, memory: int = 0) -> None:
+    def __init__(
+        self,
+        node: str,
+        cpus: int,
+        cards: Mapping[str, int],
+        numa: Mapping[str, Any],
+        *,
+        memory: int = 0,
+        rdma: Mapping[str, int] | None = None,
+    ) -> None:
+        """rdma: resources of RDMA devices, and how many of each."""
         self.policy, self.scope = str(numa.get("policy", "none")), str(numa.get("scope", "container"))
         self.static = numa.get("cpuManager", "static") == "static"
-        self.count, places = BOXES[str(numa.get("box", "h100"))]
+        self.box = str(numa.get("box", "h100"))
+        self.count, self.places = BOXES[self.box]
+        places = self.places
+        self.down = frozenset(map(str, numa.get("down") or ()))
         each = cpus // self.count
         self.zones = [tuple(range(zone * each, (zone + 1) * each)) for zone in range(self.count)]
         self.reserved = frozenset(self.zones[0][: int(numa.get("reserved", 0))])
@@ -73,6 +88,8 @@ class NodeTopology:
             resource: {f"GPU-{node}-{i}": places[i * len(places) // count] for i in range(count)}
             for resource, count in cards.items()
         }
+        up = {name: zone for name, zone in compute_adapters(self.box, places).items() if name not in self.down}
+        self.devices |= {resource: dict(list(up.items())[:count]) for resource, count in (rdma or {}).items()}
         self.free_cpus = {cpu for own in self.zones for cpu in own} - self.reserved
         self.free_ids = {resource: set(ids) for resource, ids in self.devices.items()}
         self.given: dict[str, Given] = {}
@@ -287,8 +304,10 @@ def topology_of(name: str, manifest: Json) -> NodeTopology | None:
     allocatable = (manifest.get("status") or {}).get("allocatable") or {}
     try:
         cards = {vendor.cards: int(allocatable[vendor.cards]) for vendor in VENDORS if vendor.cards in allocatable}
+        rdma = {name: int(units) for name, units in allocatable.items() if name.startswith("rdma/")}
         memory = int(parse_quantity(str(allocatable.get(MEMORY, "1Gi"))))
-        return NodeTopology(name, int(parse_quantity(str(allocatable.get(CPU, "4")))), cards, json.loads(text), memory=memory)
+        cpus = int(parse_quantity(str(allocatable.get(CPU, "4"))))
+        return NodeTopology(name, cpus, cards, json.loads(text), memory=memory, rdma=rdma)
     except (HBoxError, ValueError, KeyError, TypeError, AttributeError) as e:
         log.warning("node %s: annotation %s cannot be read: %s", name, NUMA, e)
         return None
@@ -306,6 +325,7 @@ def files_of(node: NodeTopology) -> Iterator[tuple[str, str]]:
         rules["memoryManagerPolicy"] = "Static"
     yield "config.yaml", json.dumps({"kind": "KubeletConfiguration", **rules})
     yield "cpu_manager_state", json.dumps({"policyName": manager, "defaultCpuSet": "", "checksum": 0})
+    yield from tree_of(node.box, node.places, down=node.down, amd=node.box.startswith("mi"))[0].items()
     sys = "host/sys/devices/system"
     yield f"{sys}/node/online", f"0-{node.count - 1}"
     for zone, cpus in enumerate(node.zones):
@@ -314,3 +334,8 @@ def files_of(node: NodeTopology) -> Iterator[tuple[str, str]]:
         yield f"{sys}/node/node{zone}/distance", " ".join("10" if other == zone else "21" for other in range(node.count))
         yield f"{sys}/cpu/cpu{cpus[0]}/topology/physical_package_id", str(zone * 2 // node.count)
         yield f"{sys}/cpu/cpu{cpus[0]}/topology/thread_siblings_list", str(cpus[0])
+
+
+def links_of(node: NodeTopology) -> dict[str, str]:
+    """Links below the kubelet's folder, and what they lead to."""
+    return tree_of(node.box, node.places)[1]

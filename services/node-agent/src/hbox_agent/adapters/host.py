@@ -20,9 +20,14 @@ def read_machine(node: NodeName, *, host: Path, kubelet: Path, config: Path | No
         text = _text(path)
         if text is not None and len(files) < _MOST_FILES:
             files["/" + str(path.relative_to(host))] = text
+    links: dict[str, str] = {}
+    for path in _links(host):
+        if len(links) < _MOST_FILES and (leads := _leads(path)):
+            links["/" + str(path.relative_to(host))] = leads
     return machine(
         node,
         files,
+        links=links,
         config=_text(config or kubelet / "config.yaml"),
         cpu_state=_text(kubelet / "cpu_manager_state") or "",
         memory_state=_text(kubelet / "memory_manager_state") or "",
@@ -34,11 +39,30 @@ def read_machine(node: NodeName, *, host: Path, kubelet: Path, config: Path | No
 def _paths(host: Path) -> Iterator[Path]:
     below: dict[str, tuple[str, ...]] = {NODES: ("online", "node*/cpulist", "node*/distance", "node*/meminfo")}
     below |= {CPUS: ("cpu[0-9]*/topology/physical_package_id", "cpu[0-9]*/topology/thread_siblings_list")}
-    below |= {PCI: ("*/class", "*/vendor", "*/numa_node"), HCAS: ("*/device/numa_node",)}
+    below |= {PCI: ("*/class", "*/vendor", "*/numa_node"), HCAS: ("*/device/numa_node", "*/ports/*/state")}
     for folder, patterns in below.items():
         for pattern in patterns:
             yield from sorted((host / folder.lstrip("/")).glob(pattern))
     yield host / MOUNTS.lstrip("/")
+
+
+def _links(host: Path) -> Iterator[Path]:
+    """Of devices: where they hang says what their links lead to, which is not followed."""
+    for folder, patterns in {PCI: ("*", "*/physfn"), HCAS: ("*", "*/device")}.items():
+        for pattern in patterns:
+            yield from sorted((host / folder.lstrip("/")).glob(pattern))
+
+
+def read_ports(host: Path) -> dict[str, str]:
+    """What ports of RDMA adapters say of themselves, by path: some ten small files, to be looked at often."""
+    return {str(path): text for path in (host / HCAS.lstrip("/")).glob("*/ports/*/state") if (text := _text(path)) is not None}
+
+
+def _leads(path: Path) -> str:
+    try:
+        return str(path.readlink())[:4096]
+    except OSError:
+        return ""
 
 
 def _text(path: Path) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import NodeName
 from hbox_common.model.bounds import KEY_BYTES, VALUE_BYTES, is_plain, sanitized
+from hbox_common.model.devices.adapters import natural, pci_path
 from hbox_common.model.nodedevices import cpu_list, parse_cpu_list
 from hbox_common.model.nodenuma import (
     MAX_DEVICES,
@@ -36,7 +37,9 @@ _NO_CARDS = frozenset({"0x1a03", "0x102b"})
 
 _MEM_TOTAL = re.compile(r"MemTotal:\s+(\d{1,18}) kB")
 _PCI_PATH = re.compile(rf"{PCI}/([0-9a-f]{{4,8}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7])/class")
-_HCA_PATH = re.compile(rf"{HCAS}/([^/]{{1,64}})/device/numa_node")
+#: An adapter is there by any file of its folder: one that goes while it is read, or in a guest, lacks some.
+_HCA_PATH = re.compile(rf"{HCAS}/([^/]{{1,64}})(?:/.*)?")
+_HCA_PORT = re.compile(rf"{HCAS}/([^/]{{1,64}})/ports/\d{{1,3}}/state")
 _MAX_OPTIONS = 32
 
 
@@ -45,14 +48,16 @@ def machine(
     files: Mapping[str, str],
     *,
     config: str | None,
+    links: Mapping[str, str] | None = None,
     cpu_state: str = "",
     memory_state: str = "",
     iommu_groups: int = 0,
     at: float,
 ) -> NodeNuma:
-    """files: by their paths on the node. config: the kubelet's configuration, None where there is none to read; the states: of its CPU and memory managers.
-    Never raises."""
+    """files, links (what they lead to): by their paths on the node. config: the kubelet's configuration, None where there is none to read; the states: of its
+    CPU and memory managers. Never raises."""
     problems: list[str] = []
+    links = links or {}
 
     def tried(what: str, read: Callable[[], T], otherwise: T) -> T:
         try:
@@ -71,7 +76,7 @@ def machine(
         zones=tried("NUMA nodes", lambda: _zones(files), ()),
         sockets=tried("sockets", lambda: _sockets(files), 0),
         threads_per_core=tried("threads", lambda: _threads(files), 0),
-        devices=tried("PCI devices", lambda: _devices(files), ()),
+        devices=_bounded(tried("PCI devices", lambda: _devices(files, links), []), problems),
         rules=rules,
         cpu_state=tried("cpu_manager_state", lambda: _policy(cpu_state), ""),
         memory_state=tried("memory_manager_state", lambda: _policy(memory_state), ""),
@@ -106,20 +111,57 @@ def _threads(files: Mapping[str, str]) -> int:
     return max((len(own) for own in found), default=0)
 
 
-def _devices(files: Mapping[str, str]) -> tuple[PciDevice, ...]:
+def _devices(files: Mapping[str, str], links: Mapping[str, str]) -> list[PciDevice]:
+    """Cards, adapters, network controllers. A virtual function is left out where its adapter is there, whose place and cable are its own."""
     found: list[PciDevice] = []
+    physical: dict[str, str] = {}  #: address of a virtual function -> that of its adapter
+    for path, leads in links.items():
+        if path.startswith(f"{PCI}/") and path.endswith("/physfn"):
+            physical[path.removesuffix("/physfn").rpartition("/")[2]] = leads.rstrip("/").rpartition("/")[2]
     for path, text in files.items():
-        if (match := _PCI_PATH.fullmatch(path)) is None:
+        if (match := _PCI_PATH.fullmatch(path)) is None or match[1] in physical:
             continue
         folder, vendor = path.removesuffix("/class"), files.get(path.removesuffix("class") + "vendor", "").strip()
         kind = _kind(text.strip(), vendor)
         if kind is not None:
-            found.append(PciDevice(match[1], kind, _numa(files.get(f"{folder}/numa_node", "")), vendor=vendor[:16]))
+            numa, at = _numa(files.get(f"{folder}/numa_node", "")), pci_path(links.get(folder, ""))
+            found.append(PciDevice(match[1], kind, numa, vendor=vendor[:16], path=at))
+    found += _adapters(files, links, physical)
+    found.sort(key=lambda one: (one.kind, one.address, natural(one.name)))
+    return found
+
+
+def _adapters(files: Mapping[str, str], links: Mapping[str, str], physical: Mapping[str, str]) -> list[PciDevice]:
+    ports: dict[str, list[bool]] = {}
     for path, text in files.items():
-        if (match := _HCA_PATH.fullmatch(path)) is not None and is_plain(match[1], KEY_BYTES):
-            found.append(PciDevice("", PciKind.HCA, _numa(text), name=match[1]))
-    found.sort(key=lambda one: (one.kind, one.address, one.name))
-    return tuple(found[:MAX_DEVICES])
+        if (match := _HCA_PORT.fullmatch(path)) is not None:
+            ports.setdefault(match[1], []).append("ACTIVE" in text)
+    names = {match[1] for path in (*files, *links) if (match := _HCA_PATH.fullmatch(path)) is not None}
+    found: dict[str, PciDevice] = {}
+    for name in sorted(names, key=natural):
+        if not is_plain(name, KEY_BYTES):
+            continue
+        at = pci_path(links.get(f"{HCAS}/{name}", ""))
+        own = at.rpartition("/")[2] or links.get(f"{HCAS}/{name}/device", "").rstrip("/").rpartition("/")[2]
+        at = at or pci_path(links.get(f"{PCI}/{own}", ""))
+        numa = _numa(files.get(f"{HCAS}/{name}/device/numa_node", files.get(f"{PCI}/{own}/numa_node", "")))
+        down = name in ports and not any(ports[name])
+        found[name] = PciDevice("", PciKind.HCA, numa, name=name, path=at, down=down)
+    address_of = {name: one.path.rpartition("/")[2] for name, one in found.items()}
+    there = set(address_of.values()) - physical.keys()
+    kept: list[PciDevice] = []
+    for name, one in found.items():
+        adapter = physical.get(address_of[name], "")
+        if not adapter or adapter not in there:
+            kept.append(one)
+            there.add(adapter)  # of several functions whose adapter nobody sees the first stands for it
+    return kept
+
+
+def _bounded(devices: list[PciDevice], problems: list[str]) -> tuple[PciDevice, ...]:
+    if len(devices) > MAX_DEVICES and len(problems) < MAX_PROBLEMS:
+        problems.append(f"PCI devices: {len(devices)} of them, of which {MAX_DEVICES} are told, cards and RDMA adapters first")
+    return tuple(devices[:MAX_DEVICES])
 
 
 def _kind(class_: str, vendor: str) -> PciKind | None:

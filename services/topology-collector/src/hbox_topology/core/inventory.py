@@ -8,7 +8,8 @@ is published to nobody.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hbox_common.model import Generation, NodeDevices, NodeState
+from hbox_common.model import Generation, NodeDevices, NodeNuma, NodeState
+from hbox_common.model.cardadapters import with_adapters
 
 from .facts import NodeFacts
 from .kubelets import with_devices
@@ -31,6 +32,7 @@ class Inventory:
         self._published: dict[str, NodeState] = {}
         self._warned: dict[str, tuple[str, ...]] = {}
         self.devices: dict[str, NodeDevices] = {}  #: by node: what kubelets gave out; counts as `pools`
+        self.numa: dict[str, NodeNuma] = {}  #: by node: how machines are made; likewise
         self.pools: Sequence[PoolRule] = ()  #: counts from the next look at a node on
 
     def __len__(self) -> int:
@@ -66,6 +68,7 @@ class Inventory:
             self._warned.pop(facts.name, None)
         same = known if known is not None and known.uid == facts.uid else None
         state = with_devices(placed_in_pool(reading.state, self.pools), self.devices.get(facts.name), same)
+        state = with_adapters(state, self.numa.get(facts.name))
         if state == known:
             return Observed(None, warnings)
         return Observed(self._say(state, known, now), warnings)

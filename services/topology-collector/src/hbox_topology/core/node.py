@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import VENDORS, Card, Generation, NodeName, NodeState, Resources, Taint, TaintEffect, capacity_units
-from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY
+from hbox_common.model.annotations import CARD_ADAPTERS, CORDON_REASON, CORDONED_BY
 from hbox_common.model.bounds import KEY_BYTES, NAME_BYTES, WORDS_BYTES, is_plain, oversized, sanitized
 from hbox_common.model.devices import NodeReport
+from hbox_common.model.devices.adapters import parse_card_adapters
 
 from .facts import NodeFacts
 
@@ -45,7 +46,7 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
     # What is of each card is known by its register; HAMi's mock plugin repeats the sums here.
     allocatable = {name: units for name, units in amounts.items() if name not in VENDORS.parts}
     report = NodeReport(facts.name, amounts, facts.labels, facts.annotations)
-    cards = _cards(report, allocatable, warnings)
+    cards = _with_adapters(_cards(report, allocatable, warnings), facts.annotations.get(CARD_ADAPTERS, ""), warnings)
     conditions = dict(facts.conditions)
     if warnings:
         conditions[INVENTORY_WARNING] = "True"
@@ -66,6 +67,20 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
         cordon_reason=sanitized(facts.annotations.get(CORDON_REASON, "")),
     )
     return Reading(state, tuple(sanitized(warning, WORDS_BYTES) for warning in warnings))
+
+
+def _with_adapters(cards: tuple[Card, ...], text: str, warnings: list[str]) -> tuple[Card, ...]:
+    """The cards with the RDMA adapters that somebody wrote beside them."""
+    if not text or not cards:
+        return cards
+    try:
+        said = parse_card_adapters(text[:FACT_BYTES])
+    except InvalidRequest as e:
+        warnings.append(f"{CARD_ADAPTERS}: {e}")
+        return cards
+    if unknown := sorted(said.keys() - {card.index for card in cards}):
+        warnings.append(f"{CARD_ADAPTERS} has card {unknown[0]}, which the node does not have")
+    return tuple(replace(card, adapters=said[card.index]) if card.index in said else card for card in cards)
 
 
 def _device_facts(facts: NodeFacts) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Cards, and the makers that HBox knows: values in `cards`, the interface of a vendor in `vendor`, one file a vendor beside it."""
 
+from .adapters import NearAdapters, PathKind, asks_rdma
 from .asking import Ask, CardRequest, PodDevices
 from .cards import (
     ALL_CORES,
@@ -50,15 +51,18 @@ __all__ = [
     "Figures",
     "Fitted",
     "Layout",
+    "NearAdapters",
     "NodeLock",
     "NodeReport",
     "Offer",
+    "PathKind",
     "PodDevices",
     "Profile",
     "Quantity",
     "Refused",
     "Vendor",
     "Vendors",
+    "asks_rdma",
     "booked",
     "check_wishes",
     "effective",

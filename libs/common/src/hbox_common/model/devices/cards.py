@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from .adapters import NearAdapters
+
 #: The whole of a card's compute, in percent.
 ALL_CORES = 100
 
@@ -58,6 +60,7 @@ class Card:
     healthy: bool = True  #: as the node reports it; health.verdict may say otherwise
     kind: str = ""  #: HAMi's common word (`Vendor.kind`); empty where the node has cards of one kind, which its resources name
     traits: CardTraits | None = None  #: None: nothing is said
+    adapters: NearAdapters | None = None  #: the nearest RDMA adapters; None: nobody knows
 
     @property
     def says(self) -> CardTraits:

@@ -35,7 +35,7 @@ class CardSets:
         """The codes of these cards: without their ids, and with them. Whether they are well is in neither."""
         named = tuple(sorted(facts.items())) if facts else ()
         ids = tuple([card.uuid for card in cards])
-        what = tuple([(c.index, c.model, c.memory_mib, c.shares, c.numa, c.kind, c.traits) for c in cards])
+        what = tuple([(c.index, c.model, c.memory_mib, c.shares, c.numa, c.kind, c.traits, c.adapters) for c in cards])
         code = self._code((what, named), cards, facts)
         return code, self._code((code, ids), cards, facts)
 

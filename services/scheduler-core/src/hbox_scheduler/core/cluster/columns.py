@@ -125,6 +125,7 @@ class Columns:
         #: whether amounts alone do not say who fits there (`CardSets.judged`)
         self.card_judged: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.any_judged = False  #: whether a row ever was
+        self.any_adapters = False  #: whether of any card it was ever known which RDMA adapters are near
 
         self._pools: tuple[str, ...] = ("",)
         self._pools_at = -1
@@ -233,6 +234,7 @@ class Columns:
             self.card_sets.forget({*self.card_set.tolist(), *self.card_ids.tolist()})
         self.card_judged[row] = judged = self.card_sets.judged(cards)
         self.any_judged |= judged
+        self.any_adapters = self.any_adapters or any(card.adapters is not None for card in cards)
         self.descriptions.put(row, node)
         self._judge(row, cards)
         return row

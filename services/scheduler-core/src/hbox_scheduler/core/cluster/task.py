@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from hbox_common.model import CardRequest, NodeTerm, PodGroupTask, Pools, PreferredTerm, Resources, Toleration
+from hbox_common.model.devices import asks_rdma
 from hbox_common.model.nodezones import ask_of
 from hbox_common.model.numa import PodAsk
 
@@ -37,6 +38,7 @@ class Task:
     namespace: str = ""  #: whose quotas limit its cards; empty where none do
     offline: bool = False  #: whether it is offline work (`hbox_common.model.offline`)
     aligned: PodAsk | None = None  #: what kubelets align of it; None: nothing
+    rdma: bool = False  #: whether its cards are to have RDMA adapters beside them
     passes: int = 0  #: bits of the reservations that it may pass: nodes set aside for them are open to it
 
 
@@ -64,7 +66,16 @@ class Tasks:
         """Columns of resources are others than before: what was resolved by them is not handed out any more."""
         self._known.clear()
 
-    def of(self, spec: PodGroupTask, pools: Pools | None = None, namespace: str = "", *, offline: bool = False) -> Task:
+    def of(
+        self,
+        spec: PodGroupTask,
+        pools: Pools | None = None,
+        namespace: str = "",
+        *,
+        offline: bool = False,
+        fabric: bool = False,
+    ) -> Task:
+        """fabric: whether its gang wishes to be near each other in the fabric."""
         cards = spec.cards if spec.cards is not None and spec.cards.count > 0 else None
         space = namespace if cards is not None else ""
         key: _Key = (
@@ -79,6 +90,7 @@ class Tasks:
             space,
             offline,
             spec.guaranteed,
+            fabric,
             tuple([tuple(one.items()) for one in spec.containers]),
             tuple([tuple(one.items()) for one in spec.init_containers]),
         )
@@ -100,6 +112,7 @@ class Tasks:
             namespace=space,
             offline=offline,
             aligned=ask_of(spec),
+            rdma=cards is not None and (fabric or asks_rdma(spec.requests)),
         )
         self._known[key] = task
         if len(self._known) > self._keep:

@@ -23,6 +23,7 @@ from ..cluster.task import Task
 from ..explain.cards import NodeCards
 from ..explain.labels import Label
 from .fits import DEEP, devices_of, fits_of
+from .rails import Adapters, missing, ordered
 
 #: The whole of a card, in percent.
 ALL = ALL_CORES
@@ -252,11 +253,13 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     nothing = np.zeros(0, dtype=np.int64)
     if request is None:
         return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports, aligned=task.aligned)
-    if columns.zones and task.aligned is not None:
-        keys = _by_zones(columns, rows, task, keys)
     if request.devices is not None or _judged(columns, rows) is not None:
         slices = _each(columns, rows, counts, task, keys)
         return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports, slices, task.aligned)
+    if columns.zones and task.aligned is not None:
+        keys = _by_zones(columns, rows, task, keys)
+    if task.rdma and columns.any_adapters:
+        keys = _by_adapters(columns, rows, counts, task, keys)
     if keys is None and len(rows) == 1 and request.whole and not request.models and type(request) is CardRequest:
         return _first_free(columns, rows, counts, task, request.count * int(counts[0]))
     fits = seats(columns, rows, request)
@@ -314,6 +317,61 @@ def _by_zones(columns: Columns, rows: Ints, task: Task, keys: Floats | None) -> 
             found = _keys(columns, rows, task, keys).copy()
         found[place, elsewhere] += _ELSEWHERE
     return keys if found is None else found
+
+
+def _by_adapters(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | None) -> Floats | None:
+    """`[n, D]`: the keys, with the cards first that these pods take so that each has an RDMA adapter of its own (`rails.ordered`); on rows where no adapters
+    are known as before."""
+    found: Floats | None = None
+    for place, adapters, order in _rails(columns, rows, task, keys, counts.tolist()):
+        if adapters is None:
+            continue
+        if found is None:
+            found = _keys(columns, rows, task, keys).copy()
+        found[place] = _ELSEWHERE
+        found[place, list(order)] = np.arange(len(order))
+    return keys if found is None else found
+
+
+def without_adapters(columns: Columns, rows: Rows, task: Task) -> Floats | None:
+    """`[n]`: of the cards that the pod would take on each row, the share that has no RDMA adapter of its own below the same host bridge (`rails.missing`); 0
+    where nobody knows. None: its cards are not chosen by adapters."""
+    request = task.cards
+    if request is None or request.devices is not None:
+        return None
+    numbers = np.arange(len(columns.alive))[rows]
+    keys = _by_zones(columns, numbers, task, None) if columns.zones and task.aligned is not None else None
+    found = np.zeros(len(numbers), dtype=np.float64)
+    for place, adapters, order in _rails(columns, numbers, task, keys, [1] * len(numbers)):
+        if adapters is not None:
+            found[place] = missing(adapters, order[: request.count])
+    return found
+
+
+def _rails(
+    columns: Columns, rows: Ints, task: Task, keys: Floats | None, counts: Sequence[int]
+) -> Iterator[tuple[int, Adapters | None, tuple[int, ...]]]:
+    """Place among the rows, adapters by position (None: nobody knows them), and the open cards in the order in which so many pods take them."""
+    request = task.cards
+    assert request is not None
+    if request.devices is not None:
+        return
+    usable, pods = seats(columns, rows, request) > 0, columns.card_pods[rows] > 0
+    base = _keys(columns, rows, task, keys)
+    for place, row in enumerate(rows.tolist()):
+        cards, _ = columns.card_sets.described(int(columns.card_set[row]))
+        adapters = tuple([card.adapters for card in cards])
+        if not any(adapters):
+            yield place, None, ()
+            continue
+        own = base[place]
+        open_ = np.flatnonzero(usable[place])
+        open_ = open_[np.argsort(own[open_], kind="stable")]
+        elsewhere = frozenset(np.flatnonzero(own >= _ELSEWHERE).tolist())
+        used = frozenset(np.flatnonzero(pods[place]).tolist())
+        # Several pods may share a card that is not taken whole: then the first order holds for all of them.
+        count = counts[place] if request.whole else 1
+        yield place, adapters, ordered(adapters, tuple(open_.tolist()), elsewhere, used, cards=request.count, pods=count)
 
 
 def _keys(columns: Columns, rows: Ints, task: Task, keys: Floats | None) -> Floats:

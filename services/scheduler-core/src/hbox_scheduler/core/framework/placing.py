@@ -294,7 +294,7 @@ class Placing:
         if request is None:
             return ()
         plain = request.devices is None and not isinstance(request, Bounded) and not columns.card_judged[row]
-        if plain and request.whole and not request.models:
+        if plain and request.whole and not request.models and not task.rdma:
             free = columns.card_ok[row] & (columns.card_pods[row] == columns.card_pods_leaving[row])
             chosen = np.flatnonzero(free)[: request.count]
             if len(chosen) < request.count:

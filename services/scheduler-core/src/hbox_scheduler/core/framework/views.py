@@ -196,7 +196,7 @@ class View:
             return _NONE, _NONE
         if self.task.cards is not None and self.task.cards.devices is not None:  # how many more fit there is not counted
             return np.array([first], dtype=np.int64), np.ones(1, dtype=np.int64)
-        fills = self._policy.fills
+        fills = self._policy.fills and not self._by_adapters
         if self.task.aligned is not None and first in self._columns.zones:
             alike = self._columns.zones.alike(first, self.task.aligned, min(room, pods) if fills else 1)
             return np.array([first], dtype=np.int64), np.array([alike], dtype=np.int64)
@@ -208,6 +208,9 @@ class View:
         if not fills:
             if self.task.aligned is not None and self._columns.zones:
                 return order[:1], np.ones(1, dtype=np.int64)
+            if tells := self._policy.equal_nodes:
+                order = up_to_equals(tells, self._columns, self.rank, order)
+                counts = self.capacity[order]
             several = np.flatnonzero(counts > 1)
             end = min(pods, int(several[0]) + 1 if len(several) else len(order))
             return order[:end], np.ones(end, dtype=np.int64)
@@ -242,6 +245,11 @@ class View:
         rows, counts = self.best(pods)
         return rows.repeat(counts).tolist()
 
+    @property
+    def _by_adapters(self) -> bool:
+        """Whether its cards are chosen by their RDMA adapters, so that a pod may leave its node a worse one for the next."""
+        return self.task.rdma and self._columns.any_adapters
+
     def _first(self) -> int:
         """The best row."""
         first = int(self.rank.argmax())
@@ -253,7 +261,7 @@ class View:
     def _foreseen(self) -> bool:
         """Whether it is known beforehand what such a pod takes of its node: no card of several that would do, and no port."""
         cards = self.task.cards
-        if self.task.aligned is not None and self._columns.zones:
+        if (self.task.aligned is not None and self._columns.zones) or self._by_adapters:
             return False
         if cards is None:
             return not self.task.ports

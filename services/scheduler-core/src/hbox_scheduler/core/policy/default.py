@@ -31,6 +31,9 @@ tiers:
   - name: numa-aware
     arguments:
       weight: 10
+  - name: rdma-aware
+    arguments:
+      weight: 20
   - name: network-topology-aware
     arguments:
       hypernode.binpack.normal-pod.enable: false

@@ -41,6 +41,7 @@ from ..plugins.pdb import Pdb
 from ..plugins.predicates import Predicates
 from ..plugins.priority import PriorityPlugin
 from ..plugins.proportion import Proportion
+from ..plugins.rdmaaware import RdmaAware
 from ..plugins.rescheduling import Rescheduling
 from ..plugins.reservation import ReservationPlugin
 from ..plugins.resourcequota import ResourceQuotaPlugin
@@ -80,6 +81,7 @@ PLUGINS: Mapping[str, Hook] = {
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,
     "numa-aware": NumaAware,
+    "rdma-aware": RdmaAware,
     "task-topology": TaskTopology,
     "usage": Usage,
     "extender": Extender,

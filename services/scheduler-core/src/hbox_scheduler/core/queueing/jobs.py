@@ -6,6 +6,7 @@ from math import log2
 from typing import TypeAlias
 
 from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName, is_offline
+from hbox_common.model.job import wishes_fabric
 
 from ..cluster import Bookings
 from ..cluster.entities import Gang
@@ -112,10 +113,16 @@ class Entry:
         return ""
 
 
+def talks_over_fabric(job: Job) -> bool:
+    """Whether its pods are a gang of several to which the fabric matters."""
+    return job.min_member > 1 and wishes_fabric(job.topology, job.annotations, job.sub_gangs)
+
+
 def tasks_of(job: Job, tasks: Tasks, pools: Pools | None, namespace: str) -> tuple[Task, ...]:
     """What its pods ask for. pools, namespace: as of `entry_of`."""
     offline = is_offline(job.priority_class)
-    return tuple(tasks.of(spec, pools, namespace, offline=offline) for spec in job.tasks)
+    fabric = talks_over_fabric(job)
+    return tuple(tasks.of(spec, pools, namespace, offline=offline, fabric=fabric) for spec in job.tasks)
 
 
 def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None, namespace: str) -> Entry:

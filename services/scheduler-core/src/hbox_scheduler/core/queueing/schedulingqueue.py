@@ -15,7 +15,7 @@ from ..protocol.limits import Limits
 from ..quotas.classes import ClassQuotas
 from ..quotas.queues import Queues, Route
 from .groups import Groups
-from .jobs import Entry, JobState, Order, Waiting, entry_of, tasks_of
+from .jobs import Entry, JobState, Order, Waiting, entry_of, talks_over_fabric, tasks_of
 from .unschedulable import UnschedulableJobs
 
 #: Withdrawn jobs of which late messages are ignored.
@@ -69,7 +69,7 @@ class SchedulingQueue:
 
     def task_of(self, job: Job, spec: PodGroupTask) -> Task:
         """What these pods of the job ask for, as that of its pods that wait."""
-        return self._tasks.of(spec, self._pools(job), self._namespace(job))
+        return self._tasks.of(spec, self._pools(job), self._namespace(job), fabric=talks_over_fabric(job))
 
     def update(self, entry: Entry, job: Job) -> None:
         """Take a new revision of a job. An unschedulable job that asks for the same as before stays so."""

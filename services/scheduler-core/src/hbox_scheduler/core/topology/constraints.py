@@ -18,8 +18,8 @@ from hbox_common.model.annotations import (
     KUEUE_UNCONSTRAINED,
     NETWORK_TOPOLOGY,
     NETWORK_TOPOLOGY_LEVEL,
-    TOPOLOGY_ANNOTATIONS,
 )
+from hbox_common.model.job import wishes_fabric
 
 from ..cluster.entities import Gang, SubGang
 from .spread import SpreadLevels
@@ -54,16 +54,7 @@ class TopologyConstraint:
 
 def concerned(gang: Gang) -> bool:
     """Whether the topology plays a part in where this gang goes."""
-    if gang.topology is None and not gang.annotations and not gang.sub_gang_policies:
-        return False
-    word = gang.annotations.get(NETWORK_TOPOLOGY)
-    if word is not None:
-        return word != Word.NONE
-    return (
-        gang.topology is not None
-        or any(policy.topology is not None for policy in gang.sub_gang_policies)
-        or any(key in gang.annotations for key in TOPOLOGY_ANNOTATIONS)
-    )
+    return wishes_fabric(gang.topology, gang.annotations, gang.sub_gang_policies)
 
 
 def problem_of(gang: Gang) -> str:

@@ -1,0 +1,92 @@
+"""PCI trees of emulated boxes, as /sys has them: which cards and RDMA adapters hang below one switch, and which behind root ports of their own.
+
+By the matrices of `nvidia-smi topo -m` of such boxes: H100, H200 and A800 have an adapter a card and two for storage on each socket, H800 an adapter a card
+and one bond; DGX A100 and H20 two cards and two adapters below each switch; MI250X an adapter for two dies; L20 boxes one adapter a socket, far from all cards.
+Where the matrix says PXB, cards are one switch further down than their adapters.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+#: /sys below the kubelet's folder.
+_SYS = "host/sys"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """`switches`: cards and adapters below each; `alone`: adapters with root ports of their own, by socket, on whose first NUMA node they are; `deep`: cards
+    are one switch further down."""
+
+    switches: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+    alone: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    deep: bool = False
+
+
+_COMPUTE = tuple(f"mlx5_{i}" for i in (0, 3, 4, 5, 6, 9, 10, 11))
+_OWN = tuple(((card,), (name,)) for card, name in enumerate(_COMPUTE))
+_STORAGE = ((0, ("mlx5_1", "mlx5_2")), (1, ("mlx5_7", "mlx5_8")))
+_PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
+_DGX_A100 = tuple(
+    zip(_PAIRS, (("mlx5_0", "mlx5_1"), ("mlx5_2", "mlx5_3"), ("mlx5_6", "mlx5_7"), ("mlx5_8", "mlx5_9")), strict=True)
+)
+_A100 = Box(_DGX_A100, ((0, ("mlx5_4", "mlx5_5")), (1, ("mlx5_10", "mlx5_11"))), deep=True)
+_H100 = Box(_OWN, _STORAGE, deep=True)
+
+TREES: Mapping[str, Box] = {
+    **dict.fromkeys(("h100", "h200", "a800", "snc", "b300", "mi300x"), _H100),
+    **dict.fromkeys(("a100", "nps4"), _A100),
+    "h800": Box(tuple(((card,), (f"mlx5_{i}",)) for card, i in enumerate((0, 3, 4, 5, 6, 7, 8, 9))), ((0, ("mlx5_bond_0",)),)),
+    "h20": Box(
+        tuple((pair, (f"mlx5_{2 * i}", f"mlx5_{2 * i + 1}")) for i, pair in enumerate(_PAIRS)), ((1, ("mlx5_bond_0",)),)
+    ),
+    "mi250x": Box(tuple((pair, (f"mlx5_{i}",)) for i, pair in enumerate(_PAIRS))),
+    "l20": Box(tuple((pair, ()) for pair in _PAIRS), ((0, ("mlx5_0",)), (1, ("mlx5_1",)))),
+}
+
+
+def compute_adapters(box: str, places: Sequence[int]) -> dict[str, int]:
+    """Those below the cards' switches, all where there are none, with the NUMA node of each. places: of each card."""
+    tree = TREES[box]
+    near = {name: places[cards[0]] for cards, names in tree.switches for name in names}
+    return near or {name: _zone(socket, places) for socket, names in tree.alone for name in names}
+
+
+def _zone(socket: int, places: Sequence[int]) -> int:
+    """The first NUMA node of one of two sockets."""
+    return socket * (max(places) + 1) // 2
+
+
+def tree_of(
+    box: str, places: Sequence[int], *, down: Collection[str] = (), amd: bool = False
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Files, and links with what they lead to, below the kubelet's folder. places: the NUMA node of each card; down: adapters whose port is not active."""
+    tree, files, links = TREES[box], dict[str, str](), dict[str, str]()
+    at: list[tuple[str, int, str]] = []  # path, NUMA node, name of an adapter or ""
+    for number, (cards, names) in enumerate(tree.switches):
+        bus = 16 * (number + 1)
+        root = f"pci0000:{bus:02x}/0000:{bus:02x}:01.0/0000:{bus + 1:02x}:00.0"
+        for place, card in enumerate(cards):
+            inner = f"/0000:{bus + 3 + place:02x}:00.0/0000:{bus + 5 + place:02x}:00.0" if tree.deep else ""
+            at.append((f"{root}/0000:{bus + 2:02x}:{place:02x}.0{inner}/0000:{bus + 8 + place:02x}:00.0", places[card], ""))
+        at += (
+            (f"{root}/0000:{bus + 2:02x}:{place + 8:02x}.0/0000:{bus + 11 + place:02x}:00.0", places[cards[0]], name)
+            for place, name in enumerate(names)
+        )
+    for number, (socket, names) in enumerate(tree.alone):
+        bus = 16 * (len(tree.switches) + number + 1)
+        at += (
+            (f"pci0000:{bus:02x}/0000:{bus:02x}:01.0/0000:{bus + 1:02x}:00.{function}", _zone(socket, places), name)
+            for function, name in enumerate(names)
+        )
+    for path, zone, name in at:
+        address = path.rpartition("/")[2]
+        folder = f"{_SYS}/devices/{path}"
+        files[f"{folder}/class"] = "0x020700" if name else "0x120000" if amd else "0x030200"
+        files[f"{folder}/vendor"] = "0x15b3" if name else "0x1002" if amd else "0x10de"
+        files[f"{folder}/numa_node"] = str(zone)
+        links[f"{_SYS}/bus/pci/devices/{address}"] = f"../../../devices/{path}"
+        if name:
+            files[f"{folder}/infiniband/{name}/ports/1/state"] = "1: DOWN" if name in down else "4: ACTIVE"
+            links[f"{folder}/infiniband/{name}/device"] = f"../../../{address}"
+            links[f"{_SYS}/class/infiniband/{name}"] = f"../../devices/{path}/infiniband/{name}"
+    return files, links
