@@ -8,6 +8,7 @@ import pytest
 from hbox_common.events import HeldNomination, Plan, PlanAnswer
 from hbox_common.model import (
     Claim,
+    ClaimId,
     ClaimState,
     Epoch,
     Index,
@@ -20,6 +21,7 @@ from hbox_common.model import (
     RefusalReason,
     SchedulerId,
 )
+from hbox_common.model.claim import KUBELET_GAVE
 from hbox_scheduler.core import Scheduler
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -32,9 +34,9 @@ HIGH = job("high", cards=4, priority=9, created_at=10.0)
 CONF = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
 
 
-def scheduler(id: str) -> Scheduler:
+def scheduler(id: str, *, cards: int = 4) -> Scheduler:
     made = Scheduler(id=SchedulerId(id), policy=policy_of(PolicyName.BINPACK), conf=CONF)
-    made.on_node(node("n0", cards=4))
+    made.on_node(node("n0", cards=cards))
     made.on_queue(Queue(QueueName("default")))
     return made
 
@@ -206,3 +208,42 @@ def test_a_refused_plan_after_a_take_over_is_tried_anew() -> None:
     fresh.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused], now=1.1)
     assert placed(fresh.cycle(2.0).plans) == {"high-0": "n0"}
     assert fresh.placed_on()[PodUid("high-0")] == NodeName("n0")
+
+
+@pytest.mark.parametrize("heard", ["before the take-over", "after it", "by the scheduler that nominated"])
+def test_places_leave_cards_that_a_kubelet_gave_others(heard: str) -> None:
+    """[b b . . . low low low]: `high` is nominated for six cards. Then b's kubelet says that b is on the first and the last idle one."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=CONF)
+    simulation.put_nodes([node("n0", cards=8)])
+    simulation.submit([job("b", cards=2, priority=9), job("low", cards=3)])
+    simulation.run()
+    high = job("high", cards=6, priority=9, created_at=10.0)
+    before = simulation.claims.values()
+    b, low = (next(claim for claim in before if claim.job == name) for name in ("b", "low"))
+    idle = sorted(set(range(8)) - {s.index for claim in (b, low) for s in claim.slices})
+
+    one = scheduler("s", cards=8)
+    told(one, [b, low])
+    one.on_jobs([high])
+    [plan] = one.cycle(0.5).plans
+    assert [victim.pod_uid for victim in plan.victims] == ["low-0"]
+    nomination = HeldNomination(scheduler=SchedulerId("s"), plan=plan, models=({},), moved=(), until=300.0)
+    kept, lost = b.slices
+    given = replace(b, id=ClaimId("given"), slices=(kept, replace(lost, index=idle[-1])), reason=KUBELET_GAVE)
+    if heard == "by the scheduler that nominated":
+        one.on_answers(
+            epoch=Epoch(1), index=Index(5), answers=[PlanAnswer(plan=plan.id, job=plan.job, committed=True)], now=0.6
+        )
+    else:
+        one = scheduler("after", cards=8)
+        told(one, [given if heard == "before the take-over" else b, low], nomination)
+        one.on_jobs([high])
+    assert one.on_claims(
+        epoch=Epoch(1), previous=Index(5), index=Index(6), claims=[replace(b, state=ClaimState.VOID), given], now=0.7
+    )
+    one.on_jobs([job("thief", cards=1)])
+    assert one.cycle(0.8).plans == [], "no card is idle"
+    goes(one, low, index=7)
+    [last] = one.cycle(1.0).plans
+    assert {s.index for p in last.placements for s in p.slices} == set(range(8)) - {s.index for s in given.slices}
+    assert [p.pod_uid for p in last.placements] == ["high-0"]

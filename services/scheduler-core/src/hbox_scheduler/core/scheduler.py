@@ -42,6 +42,7 @@ from hbox_common.model import (
     SchedulerId,
     Verdict,
 )
+from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.consolidation import Mode
 
 from .cluster import Booking, Bookings, Columns
@@ -663,6 +664,7 @@ class Scheduler:
 
     def _claimed(self, claims: Iterable[Claim], index: Index, now: float) -> None:
         """The ledger's claims take the place of our own bookings. Plans are all or nothing: one claim of a plan says that it was accepted."""
+        given: set[NodeName] = set()
         for claim in claims:
             self.bookings.put(Booking.of(claim, self.bookings.get(claim.pod_uid)))
             entry = self._queue.entries.get(claim.job)
@@ -672,6 +674,10 @@ class Scheduler:
                 self._flights.commit(claim.plan, index)
                 if entry is not None:
                     self._queue.plan_answered(entry, claim.plan, self.index, now)
+            if claim.reason == KUBELET_GAVE:
+                given.add(claim.node)
+        if given:
+            self._preemptor.cards_given(given)
 
     def _restart(self, now: float, nominated: Set[PlanId]) -> None:
         """A new epoch: what was proposed in the old one and has no claim, nor is among the `nominated`, is planned anew; indexes of the old one mean nothing

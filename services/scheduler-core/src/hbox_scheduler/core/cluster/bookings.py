@@ -150,6 +150,10 @@ class Bookings:
     def all(self) -> Mapping[PodUid, Booking]:
         return self._of
 
+    def on(self, node: NodeName) -> list[Booking]:
+        """Of one node, in the order in which they came."""
+        return [self._of[pod] for pod in self._on.get(node, ())]
+
     def record(self, bookings: Sequence[Booking]) -> None:
         """Take down bookings of free pods with equal requests, of one job, whose amounts are on the columns already (by a batch)."""
         of, on, count = self._of, self._on, len(bookings)

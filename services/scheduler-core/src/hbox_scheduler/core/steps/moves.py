@@ -26,7 +26,7 @@ from .context import SchedulerContext
 
 @dataclass(slots=True)
 class ReservedPlace:
-    """A place reserved for the successor of a pod that moves."""
+    """A place reserved for the successor of a pod that moves. `slices`: while it is booked, its booking says on which cards it is."""
 
     plan: PlanId
     leaves: Booking
@@ -89,6 +89,10 @@ class Moves:
             )
         )
         self._kept[old.pod] = kept
+
+    def places(self) -> Iterator[PodUid]:
+        """Under which names places are booked."""
+        return (kept.place for kept in self._kept.values())
 
     def end(self, plan: PlanId) -> None:
         """The ledger remembers no place of the plan any more."""
@@ -202,8 +206,8 @@ class Moves:
 
     def _release(self, pod: PodUid) -> None:
         kept = self._kept.pop(pod, None)
-        if kept is not None:
-            self._bookings.remove(kept.place)
+        if kept is not None and (booking := self._bookings.remove(kept.place)) is not None:
+            kept.slices = booking.slices
 
 
 def _free(entry: Entry) -> bool:

@@ -86,6 +86,10 @@ class Nominations:
         for pod in pods:
             self._evicted.pop(pod, None)
 
+    def kept(self) -> Iterator[PodUid]:
+        """Pods to which places are given."""
+        return (pod for nomination in self._of.values() for pod in nomination.pods)
+
     def expire_evicted(self, now: float) -> None:
         """Those sent away who never left count as staying."""
         self.stay([pod for pod, until in self._evicted.items() if until <= now])

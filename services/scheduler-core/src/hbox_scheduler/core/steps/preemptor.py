@@ -4,12 +4,13 @@ are free.
 A look is over all who may have to leave, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
 from hbox_common.events import GivenUp, HeldNomination, Plan
-from hbox_common.model import ClaimId, Index, JobId, PlanId, PodUid, QueueName
+from hbox_common.model import ClaimId, Index, JobId, NodeName, PlanId, PodUid, QueueName
 
 from ..cluster import Booking
 from ..devices import PodSlices
@@ -17,6 +18,7 @@ from ..placement.outcomes import JobPlacement, PodPlacement
 from ..queueing.backoff import Backoff
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
+from .keptcards import move_off_taken
 from .moves import Moves
 from .nominations import Nomination, Nominations
 
@@ -128,6 +130,14 @@ class Preemptor:
             until = now + self._limits.nomination_s
             self.nominations.put(Nomination(plan.id, plan.job, pods, None, waits_for, until, accepted=True, held=plan))
         self._moves.take_over(held)
+        self.cards_given({*(p.node for p in plan.placements), *(victim.to for victim in plan.victims if victim.to)})
+
+    def cards_given(self, nodes: Collection[NodeName]) -> None:
+        """Kubelets of these nodes gave pods other cards than planned: no place is kept on them."""
+        kept = dict.fromkeys([*self.nominations.kept(), *self._moves.places()])
+        on = {booking.node: None for pod in kept if (booking := self._bookings.get(pod)) is not None and booking.node in nodes}
+        for node in on:
+            move_off_taken(self._bookings, self._plans.columns, node, kept=kept, leaving=self.nominations)
 
     def keep_only(self, plans: Set[PlanId]) -> None:
         """The ledger remembers these nominations and no others: what was taken over and is not among them has ended."""
@@ -208,8 +218,7 @@ class Preemptor:
                 self._resume(nomination, entry)
         plans = self._moves.keep(now)
         for nomination in self.nominations.due():
-            placement = nomination.placement
-            assert placement is not None
+            placement = self._as_booked(nomination)
             entry = placement.entry
             self.nominations.drop(entry.job.id)
             self._release(nomination)
@@ -241,6 +250,17 @@ class Preemptor:
         nomination.placement = JobPlacement(entry, tuple(placed), ())
         self._unschedulable.leave(entry, JobState.NOMINATED)
         self._candidates.pop(entry.job.id, None)
+
+    def _as_booked(self, nomination: Nomination) -> JobPlacement:
+        """Its placement, on the cards on which its places are booked by now."""
+        placement = nomination.placement
+        assert placement is not None
+        placed = []
+        for one in placement.placements:
+            booking = self._bookings.get(one.uid)
+            moved = booking is not None and booking.plan == nomination.plan and booking.slices != one.slices
+            placed.append(replace(one, slices=booking.slices) if booking is not None and moved else one)
+        return replace(placement, placements=tuple(placed))
 
     def _leaves(self, claim: ClaimId, pod: PodUid) -> bool:
         """Whether the pod still holds its place by this claim."""
