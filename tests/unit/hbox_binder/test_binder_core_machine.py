@@ -15,6 +15,7 @@ from hbox_binder.core import (
     Effect,
     Finding,
     Limits,
+    LockStands,
     Report,
     Start,
     Ticked,
@@ -110,7 +111,7 @@ class BinderMachine(RuleBasedStateMachine):
             if d.id in self.owed or d.id in self.first_words:
                 self.highest[d.claim] = max(rank(d), self.highest.get(d.claim, (0, False)))
 
-    def step(self, event: Decided | Answered | Unlocked | Ticked) -> None:
+    def step(self, event: Decided | Answered | Unlocked | LockStands | Ticked) -> None:
         if isinstance(event, Decided):
             for d in event.decisions:
                 self.taken[d.id] = d
@@ -163,6 +164,12 @@ class BinderMachine(RuleBasedStateMachine):
     def the_lock_is_gone(self) -> None:
         self.locked, self.holder = False, ""
         self.step(Unlocked(GPU))
+
+    @precondition(lambda self: self.locked)
+    @rule(pod=st.sampled_from(["p1", "p2", "p3", "somebody"]))
+    def the_lock_is_seen(self, pod: str) -> None:
+        self.holder = pod
+        self.step(LockStands(GPU, ("ml", pod)))
 
     @rule(seconds=st.floats(0.0, 15.0))
     def wait(self, seconds: float) -> None:

@@ -10,6 +10,7 @@ from hbox_binder.core import (
     Effect,
     Finding,
     Limits,
+    LockStands,
     NodeCards,
     Report,
     Start,
@@ -59,7 +60,7 @@ class Desk:
         self.core = Binder(Limits(), takes_turns=self.cards.takes_turns)
         self.now = 0.0
 
-    def step(self, event: Decided | Answered | Unlocked | Ticked) -> list[Effect]:
+    def step(self, event: Decided | Answered | Unlocked | LockStands | Ticked) -> list[Effect]:
         effects = self.core.step(event, now=self.now, wall=self.now)
         self.core.validate()
         return effects
@@ -117,6 +118,19 @@ def test_the_pod_that_has_the_lock_comes_first_whenever_its_decision_comes() -> 
     assert started(desk.step(Answered(a.id, locked_by("c")))) == []
     assert desk.decide(c) == ["bind c"]
     assert desk.core.in_line == 2
+
+
+def test_the_pod_that_has_the_lock_comes_first_though_the_one_before_it_is_bound_already() -> None:
+    """A binder bound a, locked the node for c, and was killed: the next one finds a bound, and the lock that stands is not a's."""
+    desk = Desk("NVIDIA")
+    a, b, c = a_bind("a"), a_bind("b"), a_bind("c")
+    desk.decide(a, b, c)
+    desk.answer(a, Finding.BOUND)
+    assert started(desk.step(LockStands(N1, ("ml", "a")))) == [], "its plugin hands over"
+    assert started(desk.step(LockStands(N1, ("ml", "c")))) == ["bind c"]
+    assert started(desk.step(LockStands(N1, ("ml", "b")))) == [], "it is somebody's turn"
+    desk.answer(c, Finding.BOUND)
+    assert started(desk.step(Unlocked(N1))) == ["bind b"]
 
 
 def test_two_that_each_say_the_other_has_the_lock_do_not_go_on_for_ever() -> None:

@@ -31,6 +31,7 @@ from .core import (
     Effect,
     Event,
     Finding,
+    LockStands,
     NodeCards,
     Report,
     Ruled,
@@ -85,7 +86,7 @@ class Worker:
         self._bus = bus
         self._locks = NodeLocks(
             client,
-            on_free=self._freed,
+            on_news=self._heard_of_lock,
             on_rest=self._rests,
             waited_for=core.waits_to_bind,
             in_line=core.waits_for,
@@ -222,7 +223,7 @@ class Worker:
             _say(call, answer)
         self._step(Answered(decision.id, answer))
         if isinstance(decision, Bind):
-            self._freed(decision.node)
+            self._heard_of_lock(decision.node)
         if call.verb is Verb.FENCE and answer.finding is Finding.UNBOUND:
             await self._leave_no_lock(decision.namespace, decision.pod)
 
@@ -234,12 +235,17 @@ class Worker:
 
     async def _unlock(self, bind: Bind) -> None:
         await self._locks.release(bind.node, namespace=bind.namespace, pod=bind.pod)
-        self._freed(bind.node)
+        self._heard_of_lock(bind.node)
 
-    def _freed(self, node: NodeName) -> None:
-        """The lock may be gone before the answer to the call that took it is here."""
-        if self.core.awaits_unlock(node) and self._locks.free(node):
+    def _heard_of_lock(self, node: NodeName) -> None:
+        """The lock may be gone before the answer to the call that took it is here; or it is not that pod's, but of one whose binding a binder before this one
+        did not come to."""
+        if not self.core.awaits_unlock(node):
+            return
+        if self._locks.free(node):
             self._step(Unlocked(node))
+        elif (holder := self._locks.holder(node)) is not None:
+            self._step(LockStands(node, holder))
 
     def _rests(self, rest: NodeRest) -> None:
         self._group.create_task(self._tell(rest))

@@ -87,15 +87,16 @@ class _Seen:
 
 
 class NodeLocks:
-    """`on_free`: told of each node whose lock is gone. `on_rest`: of each pod that a device plugin failed, and when it hands cards over again. `waited_for`:
-    whether a decision to bind that pod is open. `in_line`: whether pods wait for a node's lock. `expires_s`: the age at which a lock may be removed whatever
-    its pod shows; HAMi's own is 300. The locks are those that vendors' plugins go by when this is made: `device_config` may name others."""
+    """`on_news`: told of each node whose lock is gone, and of each lock that stands when it was looked into. `on_rest`: of each pod that a device plugin
+    failed, and when it hands cards over again. `waited_for`: whether a decision to bind that pod is open. `in_line`: whether pods wait for a node's lock.
+    `expires_s`: the age at which a lock may be removed whatever its pod shows; HAMi's own is 300. The locks are those that vendors' plugins go by when this
+    is made: `device_config` may name others."""
 
     def __init__(
         self,
         client: KubeClient,
         *,
-        on_free: Callable[[NodeName], None],
+        on_news: Callable[[NodeName], None],
         on_rest: Callable[[NodeRest], None],
         waited_for: Callable[[str, str], bool],
         in_line: Callable[[NodeName], bool],
@@ -103,7 +104,7 @@ class NodeLocks:
     ) -> None:
         self._names = tuple(sorted(VENDORS.locks))
         self._on_rest, self._in_line = on_rest, in_line
-        self._client, self._on_free, self._waited_for, self._expires_s = client, on_free, waited_for, expires_s
+        self._client, self._on_news, self._waited_for, self._expires_s = client, on_news, waited_for, expires_s
         self._nodes: dict[str, _Seen] = {}
         self._held: set[str] = set()  #: of these, those with a lock
         self._uids: dict[str, PodUid] = {}  #: of these, for which pod it was taken here
@@ -125,6 +126,10 @@ class NodeLocks:
     def free(self, node: NodeName) -> bool:
         """Whether the node may be locked now, as far as is known."""
         return node not in self._held and self._resting.get(node, 0.0) <= monotonic_s()
+
+    def holder(self, node: NodeName) -> tuple[str, str] | None:
+        """The one pod (namespace, name) that has all locks of a node, as far as is known."""
+        return _holder(self._nodes[node].locked) if node in self._held else None
 
     # --- taking and releasing
 
@@ -248,7 +253,7 @@ class NodeLocks:
             metrics.ALLOCATION_S.observe(now - known.since)
             self._held.discard(node)
             self._ask(node, known.locked)
-            self._on_free(NodeName(node))
+            self._on_news(NodeName(node))
 
     def _forget(self, node: str) -> None:
         self._nodes.pop(node, None)
@@ -256,7 +261,7 @@ class NodeLocks:
         self._well(node)
         if node in self._held:
             self._held.discard(node)
-            self._on_free(NodeName(node))
+            self._on_news(NodeName(node))
 
     # --- what plugins say of pods
 
@@ -313,7 +318,7 @@ class NodeLocks:
             now = monotonic_s()
             for node in [node for node, until in self._resting.items() if until <= now]:
                 del self._resting[node]
-                self._on_free(NodeName(node))
+                self._on_news(NodeName(node))
             for node in self._due(now):
                 seen = self._nodes.get(node)
                 if seen is None or seen.locked.free:
@@ -356,6 +361,8 @@ class NodeLocks:
             if await self._remove(node, names, self._nodes[node].locked if node in self._nodes else locked):
                 metrics.LOCKS_REMOVED.labels(why).inc()
                 log.warning("node %s: lock %s removed: %s", node, locked.locks, why, extra={"node": node})
+        if node in self._held:
+            self._on_news(NodeName(node))
 
     async def _owner(self, namespace: str, name: str, taken_for: PodUid | None) -> LockOwner | None:
         try:

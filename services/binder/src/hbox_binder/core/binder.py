@@ -88,7 +88,15 @@ class Unlocked:
     node: NodeName
 
 
-Event: TypeAlias = Decided | Answered | Ruled | Unlocked | Ticked
+@dataclass(frozen=True, slots=True)
+class LockStands:
+    """The node's lock is this pod's (namespace, name). Said like `Unlocked` where the node has one, and each time that a lock is looked into."""
+
+    node: NodeName
+    holder: tuple[str, str]
+
+
+Event: TypeAlias = Decided | Answered | Ruled | Unlocked | LockStands | Ticked
 
 
 # --- what is to be done
@@ -220,6 +228,10 @@ class Binder:
                 if (turn := self._turns.get(node)) is not None:
                     turn.held, turn.holder = False, None
                     self._next(node, turn)
+            case LockStands(node=node, holder=holder):
+                if (turn := self._turns.get(node)) is not None and turn.held:
+                    turn.holder = holder
+                    self._to_holder(turn)
             case Ticked():
                 pass
         self._run_timers(now, wall, effects)
@@ -480,10 +492,14 @@ class Binder:
         assert isinstance(bind, Bind)
         turn = self._turns[bind.node]
         turn.owner, turn.held, turn.holder = None, True, holder
-        first = next((t for t in turn.line if t.state is _State.IN_LINE and _holds(turn, t.decision)), None)
         turn.line.appendleft(task)
         task.state = _State.IN_LINE
         self._expire(task, now, wall)
+        self._to_holder(turn)
+
+    def _to_holder(self, turn: Turn[_Task]) -> None:
+        """The pod whose lock stands comes before its turn, if it stands in line: nobody else would release it."""
+        first = next((t for t in turn.line if t.state is _State.IN_LINE and _holds(turn, t.decision)), None)
         if first is not None:
             turn.line.remove(first)
             self._ready(first, first=True)
