@@ -1,7 +1,5 @@
 # HBox. `make run` and `make test` are all that a newcomer needs; each target installs what it uses.
-# Of the Python on the PATH, the build of the system's packages where there is one that makes environments: those have profile-guided optimization, pyenv's have
-# not unless asked for, and HBox then costs a tenth to a fifth more processor time (ADR 78). `make PYTHON=python3 install` takes the one on the PATH.
-PYTHON ?= $(shell p=/usr/bin/$$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])') && $$p -c 'import ensurepip' 2> /dev/null && echo $$p || echo python3)
+PYTHON ?= python3
 UV     := .uv/bin/uv
 BIN    := .venv/bin
 PACKAGES := libs/common libs/sandbox libs/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent services/admission
