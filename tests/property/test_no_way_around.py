@@ -22,7 +22,7 @@ from hbox_scheduler.core.simulate import job, node
 from .mixes import TOTAL, Kind, Mix, Work, World, mixes, work
 
 #: So many mixes: the same at every run, others each time with `--hypothesis-profile=random`.
-EXAMPLES = int(os.environ.get("HBOX_MIXES", "250"))
+EXAMPLES = int(os.environ.get("HBOX_MIXES", "600"))
 
 #: How a level's jobs may preempt: whom each may have leave.
 PREEMPTS = {"high": {"low", ""}, "medium": set(), "low": set(), "": {"low", ""}}

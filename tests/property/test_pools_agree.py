@@ -58,7 +58,7 @@ def trees(draw: st.DrawFn) -> list[Queue]:
     return queues
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(trees(), policies, st.data())
 def test_what_is_proposed_keeps_to_the_pools_and_their_amounts(queues: list[Queue], policy: Conf, data: st.DataObject) -> None:
     """Queues ask for what is there and what is theirs; pods end, rules and labels change."""

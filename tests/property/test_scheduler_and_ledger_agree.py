@@ -173,7 +173,7 @@ def trees_of_models(draw: st.DrawFn) -> list[Queue]:
 policies = st.sampled_from([default_conf(), one_by_one()])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(trees_of_models(), policies, st.data())
 def test_what_is_proposed_keeps_to_amounts_by_model(queues: list[Queue], policy: Conf, data: st.DataObject) -> None:
     """One queue fills the cluster, others ask for what is theirs: of one model or of any; pods end, rules change, nodes get other cards."""
@@ -226,7 +226,7 @@ def requests(draw: st.DrawFn) -> CardRequest:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(quotas(), policies, st.data())
 def test_what_is_proposed_in_namespaces_with_quotas_is_paid_for(
     limits: list[CardQuota], policy: Conf, data: st.DataObject

@@ -71,7 +71,7 @@ def world(policy: str, seed: int, attach: Callable[[Scheduler], None] = lambda _
     return made
 
 
-@pytest.mark.parametrize(("policy", "seed"), [("binpack", 2), ("least-waste", 2), ("spreading", 2)])
+@pytest.mark.parametrize(("policy", "seed"), [("binpack", 2), ("binpack", 3), ("least-waste", 3), ("spreading", 2)])
 def test_under_the_same_policy_every_decision_is_alike(tmp_path: Path, policy: str, seed: int) -> None:
     record = recorded(tmp_path, policy, lambda attach: world(policy, seed, attach))
     _, run, found = under(record, policy)
