@@ -90,6 +90,21 @@ async def test_a_successor_takes_a_released_lease_at_once_under_a_higher_token(c
         assert second.token == first.token + 1
 
 
+async def test_who_stands_by_notices_a_release_soon_however_long_the_lease_lasts(client: KubeClient, book: LeaseBook) -> None:
+    """An upgrade hands over once or twice for each service, one behind the other, and nobody acts meanwhile."""
+
+    async def stand_by() -> float:
+        async with Lease(client, "hbox", "ledger", "b", duration_s=60).hold():
+            return monotonic_s()
+
+    async with Lease(client, "hbox", "ledger", "a", duration_s=60).hold():
+        waiting = asyncio.create_task(stand_by())
+        await asyncio.sleep(0.2)
+    released = monotonic_s()
+    async with asyncio.timeout(2.0):
+        assert await waiting - released < 2.0
+
+
 async def test_a_lease_whose_holder_died_is_taken_after_its_duration_and_not_before(
     client: KubeClient, book: LeaseBook
 ) -> None:

@@ -21,6 +21,9 @@ from .transport import KubeClient
 
 _log = logging.getLogger(__name__)
 
+#: Between two looks of who stands by: nobody acts between a release and the next look.
+LOOK_S = 0.5
+
 
 class Term:
     """One grant of the lease. Stop acting when `lost` is set; stamp `token` on every effect, for a paused process notices too late."""
@@ -105,7 +108,7 @@ class Lease:
     async def _acquire(self) -> Term:
         while True:
             try:
-                choice = decide(await self._read(), now=self._clock(), retry_s=self._retry_s)
+                choice = decide(await self._read(), now=self._clock(), retry_s=min(self._retry_s, LOOK_S))
                 if isinstance(choice, Wait):
                     await asyncio.sleep(choice.seconds)
                     continue
