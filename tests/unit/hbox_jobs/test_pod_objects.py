@@ -135,6 +135,11 @@ def test_affinity_selector_and_tolerations_become_the_models_own() -> None:
 @pytest.mark.parametrize(
     ("meta", "spec", "problem"),
     [
+        (
+            {},
+            {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
+            "resourceClaims: gpu: HBox does not allocate ResourceClaims",
+        ),
         ({}, {"tolerations": [{"key": "k", "operator": "Near"}]}, "'Near'.*not supported"),
         (
             {},

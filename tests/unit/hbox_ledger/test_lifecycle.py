@@ -290,6 +290,17 @@ def test_a_pod_that_was_told_gone_in_error_is_accounted_for_again_with_its_cards
     assert fact.uid not in world.state.gone
 
 
+def test_news_of_a_pod_that_was_told_gone_has_it_read_at_once(world: World) -> None:
+    """etcd was restored from a backup: pods that were deleted since are there again, and run. News tells of it a minute before the next list may."""
+    fact = told_gone_in_error(world)
+    world.see(fact)
+    assert world.claim_state("pod") is None, "it may be older news"
+    assert [asked.uid for asked in world.state.contradicted.values()] == [fact.uid]
+    read(world, "pod", PodStanding.HOLDS, node="a")
+    assert world.claim("pod").slices == fact.slices
+    assert not world.state.contradicted
+
+
 @pytest.mark.parametrize("standing", [PodStanding.GONE, PodStanding.ENDED])
 def test_a_list_with_the_older_news_brings_nothing_back(world: World, standing: PodStanding) -> None:
     fact = told_gone_in_error(world)

@@ -289,6 +289,8 @@ class Shell:
         await self._ledger.observed(
             [Numbered(d.message_id, d.event, d.deliveries > 1) for d in deliveries if isinstance(d.event, PodsObserved)]
         )
+        if self._ledger.state.contradicted:
+            self._doubt.set()
 
     async def reconcile(self, condition: Condition) -> NoReturn:
         """Compare with all pods: to open the books, and then again and again."""

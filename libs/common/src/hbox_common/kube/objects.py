@@ -182,6 +182,12 @@ class Volume(_Slim, frozen=True, gc=False):
     ephemeral: EphemeralSource | None = None
 
 
+class PodResourceClaim(_Slim, frozen=True, gc=False):
+    """Of dynamic resource allocation (resource.k8s.io); what it refers to is not read."""
+
+    name: str = ""
+
+
 class PodSpec(_Slim, frozen=True, gc=False):
     node_name: str = ""
     scheduler_name: str = ""
@@ -196,6 +202,7 @@ class PodSpec(_Slim, frozen=True, gc=False):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: Needs | None = None
     overhead: Quantities = {}
     termination_grace_period_seconds: int | None = None

@@ -104,7 +104,7 @@ class PodReader:
             except ValueError as e:
                 problem = problem or f"{e}: not supported by HBox"
         volumes, missing = _volumes(pod)
-        problem = shape.problem or problem or missing
+        problem = shape.problem or problem or missing or _resource_claims(spec)
         unscheduled = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
         return PodView(
             uid=PodUid(meta.uid),
@@ -314,6 +314,16 @@ def _volumes(pod: kube.Pod) -> tuple[tuple[VolumeUse, ...], str]:
     if len(uses) > VOLUMES:
         problem = problem or oversized("claims on volumes", len(uses), VOLUMES)
     return tuple(uses[:VOLUMES]), problem
+
+
+def _resource_claims(spec: kube.PodSpec) -> str:
+    """What is wrong with a pod that names ResourceClaims: its scheduler has to allocate and reserve them, else its kubelet waits with cards booked."""
+    if not spec.resource_claims:
+        return ""
+    return (
+        f"spec.resourceClaims: {spec.resource_claims[0].name}: HBox does not allocate ResourceClaims (dynamic resource allocation): "
+        "ask for devices by resources, as nvidia.com/gpu, or leave the pod to another scheduler by its schedulerName"
+    )
 
 
 def _affinity(affinity: kube.Affinity | None) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTerm, ...]]:

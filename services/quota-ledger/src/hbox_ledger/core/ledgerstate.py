@@ -101,7 +101,7 @@ class LedgerState:
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, Index] = field(default_factory=dict)  #: in order of going, and where the books stood then
-    #: of `gone`: a list that was asked for later shows them on a node
+    #: of `gone`: news shows them on a node, or a list that was asked for later
     contradicted: dict[PodUid, PodFact] = field(default_factory=dict)
     evicting: Evicting = field(default_factory=Evicting)  #: posted, and their pods' eviction was decided
     beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: for whom

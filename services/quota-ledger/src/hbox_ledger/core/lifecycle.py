@@ -169,7 +169,10 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
             end(state, step, record, actor=actor, cause=f"its pod is {fact.phase}", finished=finished)
         return None
     if fact.uid in state.gone:
-        return None  # older news than what is known
+        # Older news than what is known; or the store was restored from a backup, and it runs. A list shows both, and is compared with what was known then.
+        if actor == "job-controller":
+            state.contradicted[fact.uid] = fact
+        return None
     if fact.ours:
         state.class_quotas.name(fact.job, fact.priority_class)
     if record is not None:
