@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from hbox_common.bus import Bus, EmbeddedServer, find_binary, write_config
 from hbox_common.bus.streams import LIMITS, config_of
@@ -163,3 +164,19 @@ async def restart_with_password(server: EmbeddedServer, password: str) -> None:
     config = server.folder / "nats.conf"
     config.write_text(config.read_text() + f"authorization {{ user: hbox, password: {json.dumps(password)} }}\n")
     await server._run(config)
+
+
+def test_what_is_written_to_a_socket_that_is_closed_says_that_the_connection_is_lost(tmp_path: Path) -> None:
+    """Between the end of the library's writer and its own notice that the broker is gone. uvloop raises a RuntimeError then."""
+
+    async def write() -> None:
+        async with EmbeddedServer(tmp_path / "nats") as server, Bus.connect(server.url, name="x", instance="1") as bus:
+            client = bus._connection._client
+            assert client._flusher_task is not None
+            client._flusher_task.cancel()
+            await asyncio.sleep(0)
+            client._transport._io_writer.transport.abort()  # type: ignore[union-attr]
+            with pytest.raises(Unavailable, match="no connection to the broker"):
+                await bus._connection.send("inbox.nobody", b"lost")
+
+    uvloop.run(write())

@@ -72,6 +72,12 @@ class _Client(Client):
         except Exception as e:  # noqa: BLE001  the library's own way with what a callback raises: the next message is read
             await self._error_cb(e)
 
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        try:
+            return await super()._flush_pending(force_flush)
+        except RuntimeError as e:  # uvloop's word for what is written to a socket that is closed
+            raise ConnectionResetError(str(e)) from e
+
     def _setup_nkeys_seed_connect(self) -> None:
         """Signs with what the file holds then, at each connection."""
         from .keys import public_key, read_seed, signature  # noqa: PLC0415  only where the broker is closed
@@ -260,7 +266,7 @@ class Connection:
                     await self._client.drain()
                 else:
                     await self._client.close()
-        except (TimeoutError, nats.errors.Error, OSError) as e:
+        except (TimeoutError, nats.errors.Error, OSError, RuntimeError) as e:  # RuntimeError: as in `_Client._flush_pending`
             log.debug("closing the bus: %s", describe(e))
         finally:
             if (transport := self._client._transport) is not None:
