@@ -1,7 +1,7 @@
 """Guarantees on a running platform: lent to those who can be made to leave, taken back, and nobody leaves for a pod that is not there any more.
 
 kept     guaranteed 2 of the node's 8 cards
-open     no amounts
+open     no amounts, and no cool-down
 stern    gives nothing back
 listed   deserves 2; nobody takes from its classes
 owner    deserves 4
@@ -38,7 +38,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with up(tmp_path_factory.mktemp("guarantees") / "state") as running:
         asyncio.run(_node(running))
         for words in (
-            ("open",),
+            ("open", "--cool-down", "0s"),  # its pods are taken from twice, those of one name
             ("stern", "--no-reclaimable"),
             ("listed", "--deserved", f"{GPU}=2", "--non-preemptible-classes", "*"),
             ("owner", "--deserved", f"{GPU}=4"),
