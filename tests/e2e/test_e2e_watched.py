@@ -99,7 +99,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         words = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}", "--storage.tsdb.retention.time=7d")
         start("prometheus", prometheus, *words, f"--web.listen-address=127.0.0.1:{web}")
         asyncio.run(submit(platform.state / "kubeconfig"))
-        yield Watched(platform, f"http://127.0.0.1:{web}", log)
+        found = Watched(platform, f"http://127.0.0.1:{web}", log)
+        until(lambda: _up(found), timeout_s=SEEN_S, what="Prometheus answers")
+        yield found
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -150,7 +152,7 @@ def test_every_rule_is_evaluated_and_nothing_fires_on_a_platform_that_is_well(wa
     assert {rule["name"] for rule in rules()} == wanted
     assert [(rule["name"], rule["lastError"]) for rule in rules() if rule["health"] != "ok"] == []
     assert [rule["name"] for rule in rules() if rule.get("state") == "firing"] == []
-    assert watched.query("hbox:processes"), "recording rules record"
+    until(lambda: watched.query("hbox:processes"), timeout_s=SEEN_S, what="recording rules record")
 
 
 def test_every_panel_of_the_dashboards_is_answered(watched: Watched) -> None:

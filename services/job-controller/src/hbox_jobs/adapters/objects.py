@@ -322,7 +322,7 @@ def _resource_claims(spec: kube.PodSpec) -> str:
         return ""
     return (
         f"spec.resourceClaims: {spec.resource_claims[0].name}: HBox does not allocate ResourceClaims (dynamic resource allocation): "
-        "ask for devices by resources, as nvidia.com/gpu, or leave the pod to another scheduler by its schedulerName"
+        "ask for devices by resources of its containers, or leave the pod to another scheduler by its schedulerName"
     )
 
 
