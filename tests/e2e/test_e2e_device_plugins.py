@@ -9,6 +9,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -136,6 +137,10 @@ async def test_whole_cards_and_slices_of_one_pod_each_come_as_chosen(client: Kub
     assert handed_over(await ended(client, "whole-", 3)) == []
 
 
+def _another(platform: Up, killed: int) -> bool:
+    return platform.pids()["binder"] != killed
+
+
 async def test_binder_killed_in_the_middle_loses_nothing(platform: Up, client: KubeClient) -> None:
     await clear(client, "whole-")
     await create(client, *(a_pod(f"killed-{i}", SLICE) for i in range(100)))
@@ -146,7 +151,9 @@ async def test_binder_killed_in_the_middle_loses_nothing(platform: Up, client: K
             return sum(bool(p["spec"].get("nodeName")) for p in items if p["metadata"]["name"].startswith("killed-")) >= seen
 
         await waiting.until(so_many, f"{seen} bound", timeout_s=60)
-        os.kill(platform.pids()["binder"], signal.SIGKILL)
+        killed = platform.pids()["binder"]
+        os.kill(killed, signal.SIGKILL)
+        await waiting.until(partial(_another, platform, killed), "another binder", timeout_s=60)
     assert handed_over(await ended(client, "killed-", 100, 120)) == []
     await no_locks(client)
 
