@@ -131,7 +131,7 @@ class Jobs:
             self._strangers.setdefault(new.key, {})[new.uid] = None
             self._mark(new.key, now, urgent=False)
         if record is None or record.admitted or new.node:
-            self._introduce(new, old, record)
+            self._add_neighbour(new, old, record)
         if new.volumes and old is None:
             self._use_volumes(new)
         if new.node and (old is None or old.evidence != new.evidence):
@@ -141,7 +141,7 @@ class Jobs:
         if record is not None:
             self._mark_for(record, old, new, now)
 
-    def _introduce(self, new: PodView, old: PodView | None, record: Record | None) -> None:
+    def _add_neighbour(self, new: PodView, old: PodView | None, record: Record | None) -> None:
         """What others have to know of a pod that has, or may get, a place. Nobody is told of the rest: what a held back pod wants of others would be worked
         out, sent and kept for nothing."""
         if old is not None and not self.neighbours.knows(new.uid):
@@ -180,10 +180,10 @@ class Jobs:
         if old is None or old.status == new.status:
             record.unpublishable = ""
         if new.annotations or (old is not None and old.annotations != new.annotations):
-            for pod in self._introduced(record.pods.values()):
+            for pod in self._neighbours_among(record.pods.values()):
                 self.neighbours.note(pod, new.annotations, None)
         if new.particular or (old is not None and old.particular):
-            for pod in self._introduced(record.pods.values()):
+            for pod in self._neighbours_among(record.pods.values()):
                 self.neighbours.play(pod, gang_part(new, pod))
         if old is None or replace(old, status=new.status) != new:
             self._mark(record.key, now, urgent=True)
@@ -208,11 +208,11 @@ class Jobs:
             self._guard(namespace)
 
     def _guard(self, namespace: str) -> None:
-        for pod in self._introduced(self._pods.values()):
+        for pod in self._neighbours_among(self._pods.values()):
             if pod.ours and pod.namespace == namespace:
                 self.neighbours.guard(pod, self.budgets.of(namespace, pod.labels))
 
-    def _introduced(self, pods: Iterable[PodView]) -> Iterator[PodView]:
+    def _neighbours_among(self, pods: Iterable[PodView]) -> Iterator[PodView]:
         return (pod for pod in pods if self.neighbours.knows(pod.uid))
 
     def priority_class(self, name: str, value: int | None, now: float, *, never: bool = False) -> None:
@@ -552,7 +552,7 @@ class Jobs:
             record.admitted = not record.held
             for pod in record.pods.values() if record.admitted else ():
                 if not self.neighbours.knows(pod.uid):
-                    self._introduce(pod, None, record)
+                    self._add_neighbour(pod, None, record)
         if record.held:
             self.admission.gone(new.id, lambda: self._next_revision(wall))
         else:

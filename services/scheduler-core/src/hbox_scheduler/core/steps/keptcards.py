@@ -33,6 +33,7 @@ def move_off_taken(
         if not any(s.index == columns.card_index[row, position] for one in places for s in one.slices)
         and columns.card_index[row, position] not in taken
     ]
+    free.sort(key=lambda position: bool(columns.card_pods[row, position]))  # idle ones before those that others leave
     for place in places:
         if (moved := _moved(columns, row, place, taken, free)) is not None:
             bookings.put(moved)
