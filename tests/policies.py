@@ -15,16 +15,8 @@ tiers:
   - {name: binpack, arguments: {binpack.resources: nvidia.com/gpu, binpack.resources.nvidia.com/gpu: 10}}
 """
 
-
-def one_by_one() -> Conf:
-    """HBox's own policy, and a plugin for whom pods of one shape are not alike: each is placed by itself, and tried again by and by."""
-    return parse_conf(DEFAULT_CONF + "  - name: usage\n", plugins=list(PLUGINS))
-
-
-def volcano() -> Conf:
-    """What Volcano installs."""
-    return parse_conf(
-        """
+#: What Volcano installs.
+VOLCANO = """\
 actions: "enqueue, allocate, backfill"
 tiers:
 - plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: conformance}]
@@ -35,6 +27,13 @@ tiers:
   - {name: proportion}
   - {name: nodeorder}
   - {name: binpack}
-""",
-        plugins=list(PLUGINS),
-    )
+"""
+
+
+def one_by_one() -> Conf:
+    """HBox's own policy, and a plugin for whom pods of one shape are not alike: each is placed by itself, and tried again by and by."""
+    return parse_conf(DEFAULT_CONF + "  - name: usage\n", plugins=list(PLUGINS))
+
+
+def volcano() -> Conf:
+    return parse_conf(VOLCANO, plugins=list(PLUGINS))

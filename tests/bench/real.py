@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,12 +150,16 @@ def _kube_scheduler(plane: ControlPlane, folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def hbox(plane: ControlPlane, state: Path) -> Iterator[Callable[[], dict[str, int]]]:
-    """Gives its processes by name, as they are now."""
+def hbox(plane: ControlPlane, state: Path, settings: Mapping[str, str] | None = None) -> Iterator[Callable[[], dict[str, int]]]:
+    """Gives its processes by name, as they are now; `settings` are environment variables."""
     errors = state.with_suffix(".err")
     with errors.open("wb") as err:
         up = subprocess.Popen(
-            [HBOX, "up", "--kubeconfig", plane.kubeconfig, "--state", state], stdout=subprocess.PIPE, stderr=err, text=True
+            [HBOX, "up", "--kubeconfig", plane.kubeconfig, "--state", state],
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+            env={**os.environ, **(settings or {})},
         )
     try:
         assert up.stdout is not None
