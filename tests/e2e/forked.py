@@ -6,18 +6,32 @@ Each run is a process as a user's: arguments, environment, files, exit status. P
 Nothing is imported here that registers metrics or reads settings: of services the cores alone.
 """
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 # This module is the first that the process imports which is forked: threads of a library would make that unsafe.
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def _core(package: str) -> list[str]:
+    """The modules of a service's core, none of which registers or reads anything."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent
+    return [
+        ".".join((package, *path.relative_to(folder).with_suffix("").parts)) for path in sorted(folder.glob("core/**/[!_]*.py"))
+    ]
+
 
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(
@@ -38,9 +52,11 @@ _FORKS.set_forkserver_preload(
         "hbox_common.store",
         "hbox_sandbox.api",
         "hbox_sandbox.kubelet",
-        *(f"hbox_{name}.core" for name in ("agent", "binder", "health", "jobs", "ledger", "topology")),
-        "hbox_scheduler.core.policy.registry",
-        "hbox_scheduler.core.scheduler",
+        *(
+            module
+            for name in ("agent", "binder", "health", "jobs", "ledger", "scheduler", "topology")
+            for module in _core(f"hbox_{name}")
+        ),
     ]
 )
 
@@ -48,6 +64,7 @@ _FORKS.set_forkserver_preload(
 def _run(words: tuple[str, ...], env: Mapping[str, str], out: str, err: str) -> None:
     for path, fd in ((out, 1), (err, 2)):
         os.dup2(os.open(path, os.O_WRONLY), fd)
+    gc.freeze()  # what is here already stays: walking it would copy its pages
     os.environ.clear()
     os.environ.update(env)
     sys.argv = ["hbox", *words]

@@ -1,5 +1,6 @@
 import json
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,23 @@ async def test_a_server_that_is_not_there_is_unavailable_and_nothing_was_done(ku
                 await client.request("POST", POD, body={})
     assert not gone.value.outcome_unknown
     assert url in str(gone.value)
+
+
+async def test_plain_http_needs_no_certificates_of_the_machine(
+    api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading them costs as much as all else of a connection."""
+
+    def read(*_: Any) -> None:
+        raise AssertionError("they are read")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", read)
+    api.reply("GET", POD, 200, {})
+    async with KubeClient.connect(kubeconfig(api.url), user_agent="t") as client:
+        assert await client.json("GET", POD) == {}
+    with pytest.raises(InvalidRequest, match="they are read"):
+        async with KubeClient.connect(kubeconfig("https://127.0.0.1:1"), user_agent="t"):
+            pass
 
 
 async def test_a_write_without_an_answer_is_of_unknown_outcome_and_a_read_is_not(api: Any, client: KubeClient) -> None:

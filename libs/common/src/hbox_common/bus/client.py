@@ -194,7 +194,7 @@ class Bus:
         listed = self._directory.enter(
             subject.rsplit(".", 1)[1],
             subject,
-            {"about": (request.__doc__ or "").strip().split("\n")[0], "format": "msgpack, in pages"},
+            lambda: {"about": (request.__doc__ or "").strip().split("\n")[0], "format": "msgpack, in pages"},
         )
         await rpc.Server(self._connection, request, answer, listed).run()
 

@@ -45,8 +45,11 @@ async def find_access(kubeconfig: str | None) -> Access:
             await config.load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=_existing(kubeconfig), client_configuration=settings, persist_config=False
             )
-        # The API client reads certificates at once: a broken file shows here and not at the first request.
-        library = client.ApiClient(settings)
+        base = str(settings.host).rstrip("/")
+        secure, known = base.startswith("https:"), bool(settings.api_key or settings.refresh_api_key_hook)
+        # The API client reads certificates at once: a broken file shows here and not at the first request. Without any named it reads all of the
+        # machine's authorities, 24 ms, which nobody needs who is to be asked in plain HTTP.
+        library = client.ApiClient(settings) if secure or known else None
         token_file = None if kubeconfig is None else token_file_of(kubeconfig)
     except HBoxError:
         raise
@@ -61,15 +64,14 @@ async def find_access(kubeconfig: str | None) -> Access:
             f"kubeconfig {kubeconfig}: {said}", hint=f"`kubectl --kubeconfig {kubeconfig} version` should work"
         ) from e
 
-    base = str(settings.host).rstrip("/")
     if not _is_address(base):
         raise InvalidRequest(f"kubeconfig {kubeconfig}: {base!r} is no address", hint="`server` looks like https://host:6443")
     return Access(
         base=base,
-        tls=library.rest_client.ssl_context if base.startswith("https:") else None,
+        tls=library.rest_client.ssl_context if library is not None and secure else None,
         server_name=settings.tls_server_name or None,
         proxy=settings.proxy or _proxy_from_environment(base),
-        authorize=_authorizer(library, settings) if token_file is None else token_file.authorize,
+        authorize=token_file.authorize if token_file is not None else _authorizer(library) if known else None,
     )
 
 
@@ -106,10 +108,7 @@ def _proxy_from_environment(base: str) -> str | None:
     return getproxies().get(url.scheme)
 
 
-def _authorizer(library: Any, settings: Any) -> Authorize | None:
-    if not settings.api_key and settings.refresh_api_key_hook is None:
-        return None
-
+def _authorizer(library: Any) -> Authorize:
     async def authorize(headers: dict[str, str]) -> None:
         try:
             await library.update_params_for_auth(headers, [], ["BearerToken"], "", "", None)

@@ -11,6 +11,7 @@ first, so that the recorder and the scheduler see the same.
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from struct import Struct
 from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 
@@ -116,7 +117,9 @@ class _Input:
     result: TypeAdapter[Any] | None
 
 
+@cache
 def _input(name: str) -> _Input:
+    """Made at the first call that is written or read: all of them take longer than all else that scheduler-core imports of its own."""
     hints = get_type_hints(getattr(Scheduler, name))
     result = Decided if name == "cycle" else hints.pop("return")
     hints.pop("return", None)
@@ -130,9 +133,6 @@ def _input(name: str) -> _Input:
         elif hint is not Conf:
             adapters[parameter] = TypeAdapter(hint)
     return _Input(tuple(hints), adapters, frozenset(collected), None if result is type(None) else TypeAdapter(result))
-
-
-_INPUTS = {name: _input(name) for name in INPUTS}
 
 
 class Encoder:
@@ -153,7 +153,7 @@ class Encoder:
         )
 
     def call(self, call: Call) -> bytes:
-        how = _INPUTS[call.name]
+        how = _input(call.name)
         arguments = {
             name: _conf_out(value) if isinstance(value, Conf) else how.adapters[name].dump_python(value)
             for name, value in call.arguments.items()
@@ -168,7 +168,7 @@ class Encoder:
 
 def collected(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call by name, each such that it can be read twice."""
-    how = _INPUTS[name]
+    how = _input(name)
     arguments = dict(zip(how.names, args, strict=False)) | dict(kwargs)
     for parameter in how.collected & arguments.keys():
         arguments[parameter] = tuple(arguments[parameter])
@@ -240,9 +240,9 @@ class Reader:
                 raise self._wrong(f"an entry cannot be read ({type(e).__name__}: {sanitized(str(e), 200)})") from e
 
     def _call(self, name: str, raw: Mapping[str, Any], result: Any, asked: Sequence[Sequence[Any]], error: str) -> Call:
-        how = _INPUTS.get(name)
-        if how is None:
+        if name not in INPUTS:
             raise ValueError(f"unknown input {name}")
+        how = _input(name)
         arguments = {
             key: how.adapters[key].validate_python(value, by_alias=True, by_name=True)
             if key in how.adapters
