@@ -60,6 +60,7 @@ class Load:
     rate: float  #: pods per second
     nodes: int
     limit: float = ROOMY
+    name: str = ""  #: before the name of each pod and gang of the stream
     submitted: int = 0
     deleted: int = 0
     running: asyncio.Event = field(default_factory=asyncio.Event)
@@ -141,12 +142,12 @@ class Load:
         while True:
             number += 1
             if self.rng.random() < GANG_SHARE:
-                gang = f"gang-{number}"
+                gang = f"{self.name}gang-{number}"
                 size = self.rng.choice((4, 8, 16))
                 yield [replace(_SHAPES[2], name=f"{gang}-{i}", gang=gang) for i in range(size)]
             else:
                 (shape,) = self.rng.choices(_SHAPES, _WEIGHTS)
-                yield [replace(shape, name=f"pod-{number}")]
+                yield [replace(shape, name=f"{self.name}pod-{number}")]
 
     async def _submit(self, unit: list[TracePod]) -> None:
         gang = unit[0].gang
