@@ -13,7 +13,7 @@ from typing import Any
 
 from hbox_common.kube import PODS, KubeClient
 
-from . import forked
+from .. import forked
 
 HBOX = [sys.executable, "-m", "hbox_cli"]
 #: How much longer everything may take where other tests, each with a platform, share the cores. No figure of ours is a bar: `make bench` has those.

@@ -1,8 +1,8 @@
 """What was changed behind the ledger's back is found by replaying its database, and named."""
 
 import json
+import os
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -13,6 +13,7 @@ from hbox_common.model import NodeName, PodPhase, PodUid
 from hbox_ledger.adapters.proof import Proof, prove
 from hbox_ledger.core.chain import GENESIS, Mark, Record, chained
 
+from ... import forked
 from .conftest import Kit
 
 TRIGGERS = ("no_update", "no_delete", "no_replace", "append_only", "no_truncate")
@@ -175,8 +176,7 @@ async def test_the_command_prints_the_head_and_names_the_broken_record_with_stat
     proof = await history(kit, database_url)
 
     def hbox(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "hbox_cli", "audit", "--ledger", "--database", database_url, *words]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        return forked.run("audit", "--ledger", "--database", database_url, *words, timeout_s=60, env=os.environ)
 
     good = hbox()
     assert (good.returncode, good.stdout.splitlines()[1]) == (0, f"head: {proof.head}")

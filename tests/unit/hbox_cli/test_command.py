@@ -1,6 +1,7 @@
 """The command as a user meets it: help, statuses, three-line errors, one place for global options."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,11 @@ from hbox_cli.exits import Exit, leaf, status_of, tell
 from hbox_cli.output import Column, Form, Output, duration
 from hbox_common.errors import Bug, Conflict, InvalidRequest, NotFound, Unavailable
 
+from ... import forked
+
 
 def hbox(*words: str, state: Path | None = None) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "hbox_cli", *([] if state is None else ["--state", str(state)]), *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return forked.run(*([] if state is None else ["--state", str(state)]), *words, timeout_s=60, env=os.environ)
 
 
 def test_help_names_all_commands_and_statuses() -> None:

@@ -14,6 +14,8 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.telemetry.logs import JsonFormatter, TextFormatter
 from hbox_common.visible import visible, visible_lines
 
+from .test_command import hbox
+
 HOSTILE = "a\x1b[2Jb\x9b1mc\u202egnp\u2066d\x7fe\u2028f\rg\nfault: h"
 UNSEEN = "\x1b\x9b\u202e\u2066\x7f\u2028\r"
 
@@ -96,10 +98,8 @@ def test_a_saved_cluster_with_hostile_names_is_shown_safely(tmp_path: Path) -> N
         "spec": {"schedulerName": "hbox", "containers": []},
     }
     file.write_text(json.dumps(pod))
-    done = subprocess.run(
-        [sys.executable, "-m", "hbox_cli", "simulate", "cycle", str(file)], capture_output=True, check=False, timeout=60
-    )
-    text = (done.stdout + done.stderr).decode()
+    done = hbox("simulate", "cycle", str(file))
+    text = done.stdout + done.stderr
     assert "\\u001b[2Jb" in text
     assert not set(text) & set(UNSEEN)
     assert "\nfault: h" not in text

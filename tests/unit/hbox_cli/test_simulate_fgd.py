@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ from hbox_cli.simulate.openb import NODES, PODS_PREFIX, Arrivals, arrivals_of, f
 from hbox_cli.simulate.sweep import Journal
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_sandbox.trace import Trace, TraceNode, TracePod
+
+from .test_command import hbox
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "traces"
 
@@ -92,7 +93,7 @@ def test_a_folder_without_traces_is_told_with_what_to_do(tmp_path: Path) -> None
 
 def test_the_command_prints_json_that_names_the_traces(folder: Path) -> None:
     words = ["simulate", "fgd", "--data", str(folder), "--seeds", "2", "--jobs", "2", "-o", "json"]
-    done = subprocess.run([sys.executable, "-m", "hbox_cli", *words], capture_output=True, text=True, timeout=110, check=False)
+    done = hbox(*words)
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["kind"] == "FgdReport"
@@ -114,8 +115,7 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(folder: Path, tmp_path: P
     words = ["simulate", "sweep", "--data", str(folder), "--seeds", "2", "--jobs", "1", "--out", str(out), "-o", "json"]
 
     def sweep(policies: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "hbox_cli", *words, "--policies", policies]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=110, check=False)
+        return hbox(*words, "--policies", policies)
 
     assert sweep("binpack").returncode == 0
     runs = out / "runs.ndjson"

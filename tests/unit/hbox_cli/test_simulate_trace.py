@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +11,8 @@ from hbox_cli.simulate.jobtrace import read, trace_of, training_week
 from hbox_cli.simulate.picture import picture
 from hbox_cli.simulate.trace import Setting, curves, figures, run
 from hbox_common.errors import InvalidRequest, NotFound
+
+from .test_command import hbox
 
 HEAD = "job_id,submit_s,duration_s,num_gpus,vc"
 
@@ -85,8 +85,7 @@ def test_the_command_compares_two_policies(tmp_path: Path) -> None:
     trace = written(tmp_path / "t.csv", "long,0,36000,16,x", "short,18000,600,16,x")
     words = ["simulate", "trace", str(trace), "--nodes", "2", "--compare", "backfill", "least-served", "-o", "json"]
     picture_file = tmp_path / "deep" / "p.svg"
-    argv = [sys.executable, "-m", "hbox_cli", *words, "--plot", str(picture_file)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=110, check=False)
+    done = hbox(*words, "--plot", str(picture_file))
     assert done.returncode == 0, done.stderr
     policies = json.loads(done.stdout)["policies"]
     assert policies["backfill"]["classes"][">8"]["queueing_s"]["max"] == 18_000

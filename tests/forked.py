@@ -50,6 +50,8 @@ _FORKS.set_forkserver_preload(
         "hbox_common.runtime",
         "hbox_common.telemetry",
         "hbox_common.store",
+        "hbox_common.store.upgrade",
+        "sqlalchemy.dialects.sqlite.pysqlite",
         "hbox_sandbox.api",
         "hbox_sandbox.kubelet",
         *(
