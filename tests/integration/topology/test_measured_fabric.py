@@ -1,6 +1,9 @@
 """A UFM's fabric through the collector: what is said of it, and what stays while UFM is ill."""
 
 import asyncio
+import os
+import re
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -11,7 +14,7 @@ import pytest
 
 from hbox_cli.platform.crds import HYPER_NODE
 from hbox_common.bus import Bus, EmbeddedServer
-from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen, NodeNumaChanged
+from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen, NodeNumaChanged, NodeStateChanged
 from hbox_common.kube import HYPERNODES, apply, wait_established
 from hbox_common.model import HyperNode, NodeName, NodeNuma, NodeNvml, NvmlCard
 from hbox_sandbox.fabric import FabricPlan, UfmServer, ibnetdiscover_text
@@ -91,6 +94,83 @@ async def test_while_ufm_is_down_the_last_graph_stays_and_ages(bus: Bus, setting
             before = last(seen).seen_at
             await until(partial(young, seen, before))
         assert len(fabric) == 1
+
+
+HOSTILE: tuple[dict[str, Any], ...] = (
+    *({"endless": what} for what in ("rows", "nothing", "blanks", "row", "bomb", "headers")),
+    {"redirects_to": "http://127.0.0.1:1/steal"},
+    {"status": 429, "retry_after": "31536000"},
+    {"pages_said": 10**9},
+    {"pages_said": "all"},
+)
+
+
+async def test_a_hostile_ufm_changes_nothing_holds_nothing_up_and_learns_nothing(
+    bus: Bus, settings: Any, ufm: UfmServer, kube: Kube, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = settings.fabrics_file.read_text().replace("pollSeconds: 0.1", "pollSeconds: 0.1, mostMiB: 16")
+    settings.fabrics_file.write_text(text)
+    async with (
+        listening(bus, FabricChanged) as fabric,
+        listening(bus, FabricSeen) as seen,
+        listening(bus, NodeStateChanged) as states,
+        running(run, settings),
+    ):
+        await until(lambda: sizes(fabric) == WHOLE)
+        for number, faults in enumerate(HOSTILE):
+            ufm.fail(**faults)
+            await kube.node(f"spare{number}")
+            await until(lambda: seen and last(seen).held)
+            await until(lambda name=f"spare{number}": any(one.node.name == name for one in all_of(states)))  # type: ignore[misc]
+            ufm.fail()
+            await until(partial(young, seen, last(seen).seen_at))
+        assert len(fabric) == 1
+    assert ufm.token not in caplog.text + repr(seen)
+
+
+async def test_of_two_managers_that_see_different_fabrics_the_first_is_believed_until_the_other_insists(
+    bus: Bus, settings: Any, ufm: UfmServer
+) -> None:
+    one = ufm.snapshot
+    gone = ("n3", "mlx5_4")
+    other = replace(one, hosts=tuple(link for link in one.hosts if (link.host, link.hca) != gone))
+
+    async def read_again() -> None:
+        asked = ufm.asked["/app/versioning"]
+        await until(lambda: ufm.asked["/app/versioning"] >= asked + 4)
+
+    async with listening(bus, FabricGapsFound) as gaps, listening(bus, FabricSeen) as seen, running(run, settings):
+        await until(lambda: len(gaps) == 1)
+        for turn in range(12):
+            ufm.snapshot = other if turn % 2 == 0 else one
+            await read_again()
+        told = len(gaps)
+        assert told < 6
+        ufm.snapshot = other
+        await until(lambda: seen and last(seen).held == "" and last(gaps).gaps)
+        assert len(gaps) <= told + 1
+
+
+async def test_a_file_from_the_future_is_seen_now(bus: Bus, settings: Any, tmp_path: Path) -> None:
+    (tmp_path / "fabric.txt").write_text(ibnetdiscover_text(PLAN.snapshot()))
+    os.utime(tmp_path / "fabric.txt", (4e9, 4e9))
+    settings.fabrics_file.write_text(f"fabrics: [{{name: ib, ibnetdiscover: {tmp_path}/fabric.txt, ages: true}}]")
+    async with listening(bus, FabricSeen) as seen, running(run, settings):
+        await until(lambda: seen and last(seen).seen_at > 0)
+        assert last(seen).seen_at <= time.time()
+        assert last(seen).version <= time.time() * 1000
+
+
+async def test_names_that_would_rule_a_terminal_are_names_of_no_domain(bus: Bus, settings: Any, ufm: UfmServer) -> None:
+    evil = "\x1b[2J\u202e<script>alert(1)</script>\r\n{}"
+    named = {guid: replace(one, name=evil + one.name) for guid, one in ufm.snapshot.switches.items()}
+    links = tuple(replace(link, hca=evil[:9]) if link.host == "n3" else link for link in ufm.snapshot.hosts)
+    ufm.snapshot = replace(ufm.snapshot, switches=named, hosts=links[1:])
+    async with listening(bus, FabricChanged) as fabric, listening(bus, FabricGapsFound) as gaps, running(run, settings):
+        await until(lambda: fabric and sum(sizes(fabric).values()) == 12)
+        assert all(re.fullmatch("[a-z0-9]([a-z0-9-]*[a-z0-9])?", one.name) for one in last(fabric).hypernodes)
+        await until(lambda: gaps and last(gaps).gaps)
+        assert all(len(gap.message) <= 512 for gap in last(gaps).gaps)
 
 
 async def test_a_ufm_that_lists_half_is_believed_only_when_it_insists(bus: Bus, settings: Any, ufm: UfmServer) -> None:

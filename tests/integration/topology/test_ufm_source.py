@@ -1,5 +1,6 @@
 """UFM over HTTP, as it is on good days and on bad ones."""
 
+import resource
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_sandbox.fabric import FabricPlan, UfmServer
@@ -135,6 +137,15 @@ async def test_a_session_that_ended_is_begun_anew(ufm: UfmServer, secrets: Path)
         ({"cut": True, "pages": False}, "ends in the middle"),
         ({"half_paged": True}, "says 256 rows and has 250"),
         ({"empty": True}, "is empty"),
+        ({"repeats": True}, "page 2 of /resources/ports says what another page says"),
+        ({"pages_said": 10**9}, "how many pages /resources/systems has cannot be read"),
+        ({"pages_said": "many"}, "cannot be read"),
+        ({"pages_said": 1}, "says 256 rows and has 50"),
+        ({"pages_said": 9}, "is empty"),
+        ({"status": 429, "retry_after": "31536000"}, "answers 429"),
+        ({"status": 503, "retry_after": "31536000"}, "answers 503"),
+        ({"status": 304}, "sends us elsewhere"),
+        ({"endless": "headers"}, "400|Got more than|too large|too many"),
         ({"redirects_to": "http://127.0.0.1:1/steal"}, "sends us elsewhere"),
     ],
 )
@@ -148,9 +159,6 @@ async def test_time_and_size_are_bounded(ufm: UfmServer, secrets: Path) -> None:
     ufm.fail(slow_s=3.0)
     with pytest.raises(Unavailable, match="within 1 s"):
         await source(ufm, secrets, timeout_s=1.0).read()
-    ufm.fail(endless=True)
-    with pytest.raises(Unavailable, match="more than 4 MiB"):
-        await source(ufm, secrets, most_mib=4).read()
 
 
 async def test_rows_with_anything_in_them_are_left_out_one_by_one(ufm: UfmServer, secrets: Path) -> None:
@@ -217,3 +225,83 @@ async def test_only_the_given_authority_is_trusted_and_a_certificate_of_ours_is_
         assert "/app/versioning" in ufm.asked
     with pytest.raises(InvalidRequest, match=r"certificates of .*missing.pem cannot be used"):
         await source(ufm, tmp_path, ca=made / "missing.pem").read()
+
+
+@pytest.mark.parametrize(
+    ("endless", "told"),
+    [
+        ("rows", "more than 4 MiB"),
+        ("nothing", "more than 1000 rows|more than 4 MiB"),
+        ("blanks", "more than 4 MiB"),
+        ("bomb", "more than 4 MiB"),
+        ("row", "a value of more than|more than 4 MiB"),
+        ("drip", "within 1 s"),
+    ],
+)
+async def test_no_answer_costs_more_than_its_bounds(
+    ufm: UfmServer, secrets: Path, monkeypatch: pytest.MonkeyPatch, endless: str, told: str
+) -> None:
+    """`nothing`: three characters make a row each."""
+    monkeypatch.setattr("hbox_topology.adapters.ufm.MAX_LINKS", 1000)
+    ufm.fail(endless=endless)
+    one = source(ufm, secrets, most_mib=4, timeout_s=1.0 if endless == "drip" else 30.0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises((Unavailable, InvalidRequest), match=told):
+        await one.read()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150 << 10
+    ufm.fail()
+    assert (await one.read()).snapshot is not None
+    await one.close()
+
+
+async def test_a_login_that_ends_between_two_pages_is_made_anew_and_nothing_is_missed(ufm: UfmServer, secrets: Path) -> None:
+    ufm.fail(denies_page=3)
+    assert set((await snapshot_of(source(ufm, secrets, Auth.SESSION, page=50))).hosts) == set(ufm.snapshot.hosts)
+
+
+async def test_how_many_pages_there_are_may_be_text(ufm: UfmServer, secrets: Path) -> None:
+    ufm.fail(pages_said="2")
+    found = await snapshot_of(source(ufm, secrets, page=128))
+    assert set(found.hosts) == set(ufm.snapshot.hosts)
+
+
+async def test_counters_and_events_that_begin_anew_are_news(ufm: UfmServer, secrets: Path) -> None:
+    for _ in range(5):
+        ufm.tell(602, "old")
+    one = source(ufm, secrets)
+    await one.read()
+    ufm.move(-500)
+    ufm.events.clear()
+    assert (await one.read()).snapshot is not None
+    ufm.tell(602, "new")
+    assert (await one.read()).failovers == 1
+    await one.close()
+
+
+async def test_credentials_go_to_nobody_else_at_a_redirect(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        heard.append(str(request.headers))
+        return web.Response(text="[]")
+
+    stranger = web.Application()
+    stranger.router.add_route("*", "/{path:.*}", elsewhere)
+    runner = web.AppRunner(stranger, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    there = f"http://127.0.0.1:{runner.addresses[0][1]}/take"
+    try:
+        async with UfmServer(FabricPlan().snapshot()) as ufm:
+            for name, text in (("token", ufm.token), ("username", ufm.user), ("password", ufm.password)):
+                (tmp_path / name).write_text(text)
+            for auth in (Auth.TOKEN, Auth.BASIC, Auth.SESSION):
+                one = source(ufm, tmp_path, auth)
+                await one.read()
+                ufm.fail(redirects_to=there)
+                with pytest.raises(Unavailable, match="sends us elsewhere"):
+                    await one.read()
+                ufm.fail()
+    finally:
+        await runner.cleanup()
+    assert not heard

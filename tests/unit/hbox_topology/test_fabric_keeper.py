@@ -109,3 +109,18 @@ def test_differences_are_told_from_the_largest_to_the_smallest() -> None:
         "+node-0008 has no link on rail 1 (mlx5_0)",
     ]
     assert diff(before, before) == []
+
+
+def test_a_graph_that_comes_and_goes_is_believed_when_two_more_readings_say_so() -> None:
+    keeper, known = keeping(), (graph(hosts=19), graph())
+    news = [keeper.offer(known[turn % 2], 101.0 + turn) for turn in range(20)]
+    assert news == [True] * 3 + [False] * 17
+    assert (keeper.graph and keeper.graph.hosts, keeper.seen_at) == (19, 119.0)
+    assert "now one thing and now another" in keeper.held
+    assert [keeper.offer(known[1], 121.0 + turn) for turn in range(2)] == [False, True]
+    assert keeper.offer(graph(hosts=18), 130.0)
+
+
+def test_what_came_and_went_long_ago_is_forgotten() -> None:
+    keeper, known = keeping(), (graph(hosts=19), graph())
+    assert all(keeper.offer(known[turn % 2], 101.0 + 400 * turn) for turn in range(20))

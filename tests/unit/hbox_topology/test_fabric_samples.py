@@ -124,7 +124,7 @@ def test_groups_of_dragonfly_and_a_leaf_without_hosts() -> None:
 @with_samples
 def test_switches_that_lldp_tells_of() -> None:
     names = sorted(path.stem for path in (SAMPLES / "lldp").glob("*.json"))
-    snapshot = snapshot_of({name: json.loads(text(f"lldp/{name}.json")) for name in names})
+    snapshot = snapshot_of((name, json.loads(text(f"lldp/{name}.json"))) for name in names)
     assert len([link for link in snapshot.hosts if link.host == "synth_rail_optimised_8nic_sonic"]) == 8
     assert {link.host for link in snapshot.hosts} >= {"real_bjg45", "synth_rail_optimised_8nic_sonic"}
     assert not [link for link in snapshot.hosts if link.host == "real_empty"]
@@ -160,7 +160,7 @@ _lldp = st.recursive(
 @pytest.mark.hypothesis
 @given(st.dictionaries(st.text(max_size=8), st.fixed_dictionaries({"lldp": _lldp}) | _lldp, max_size=3))
 def test_anything_that_lldp_says_is_read_or_told(machines: dict[str, Any]) -> None:
-    build(snapshot_of(machines))
+    build(snapshot_of(machines.items()))
 
 
 _ROW = {

@@ -10,7 +10,9 @@ import asyncio
 import base64
 import json
 import ssl
+import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -40,7 +42,12 @@ class Faults:
     empty: bool = False  #: no rows at all
     moves: bool = False  #: counters move at every question
     garbage: bool = False  #: rows with wrong types, and text that is no GUID
-    endless: bool = False  #: a body without end
+    endless: str = ""  #: a body of ports without end: rows, nothing ({}), blanks, row (one), bomb (blanks, compressed), drip (a byte at a time), headers
+    pages_said: Any = None  #: how many pages there are, as it says
+    repeats: bool = False  #: every page is the first
+    denies_page: int = 0  #: 401 for this page of ports, the first time
+    status: int = 0  #: of every answer
+    retry_after: str = ""  #: beside it
 
 
 @dataclass(eq=False)
@@ -74,9 +81,9 @@ class UfmServer:
         self.snapshot_ = snapshot
         self.move()
 
-    def move(self) -> None:
+    def move(self, by: int = 1) -> None:
         """Counters move."""
-        self._counter += 1
+        self._counter += by
         self._pages.clear()
 
     def fail(self, **faults: Any) -> None:
@@ -142,6 +149,8 @@ class UfmServer:
             await asyncio.sleep(faults.slow_s)
         if faults.redirects_to:
             raise web.HTTPFound(faults.redirects_to)
+        if faults.status:
+            return web.Response(status=faults.status, headers={"Retry-After": faults.retry_after})
         if faults.down:
             return web.Response(status=503, text="<html>503 Service Unavailable</html>", content_type="text/html")
         if faults.logged_out:
@@ -149,7 +158,11 @@ class UfmServer:
         if not self._known(request):
             return web.Response(status=401, text="<html>401 Unauthorized</html>", content_type="text/html")
         if faults.endless and path == "/resources/ports":
-            return await self._endless(request)
+            return await self._endless(request, faults.endless)
+        if path == "/resources/ports" and request.query.get("page_number") == str(faults.denies_page):
+            self.faults = replace(faults, denies_page=0)
+            self.log_out()
+            return web.Response(status=401)
         match path:
             case "/app/versioning" if faults.versioning:
                 self._counter += faults.moves
@@ -175,13 +188,13 @@ class UfmServer:
             return self._text(path, f"[{','.join(made)}]")
         page, size = int(query["page_number"]), int(query["rpp"])
         pages = -(-len(made) // size)
-        part = made[(page - 1) * size : page * size]
+        part = made[:size] if self.faults.repeats else made[(page - 1) * size : page * size]
         if self.faults.half_paged and page == pages and path == "/resources/ports":
             part = []
         beside = {
             "total_resources": len(made),
             "filtered_resources": len(made),
-            "num_of_pages": pages,
+            "num_of_pages": pages if self.faults.pages_said is None else self.faults.pages_said,
             "first_index": 1,
             "last_index": len(part),
         }
@@ -203,13 +216,30 @@ class UfmServer:
         for number, row in enumerate(rows.systems(snapshot) if path.endswith("systems") else rows.ports(snapshot)):
             yield _bent(row, number) if self.faults.garbage else row
 
-    async def _endless(self, request: web.Request) -> web.StreamResponse:
+    async def _endless(self, request: web.Request, what: str) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await response.prepare(request)
-        await response.write(b"[")
+        if what == "headers":
+            response.headers.update({f"X-{number}": "x" * 4000 for number in range(1000)})
         row = json.dumps(next(rows.ports(self.snapshot_))).encode() + b","
-        while True:
-            await response.write(row * 500)
+        part = {"rows": row, "nothing": b"{},", "row": b"x"}.get(what, b" ")
+        begin, more = b'[{"guid": "' if what == "row" else b"[", part * (65_536 // len(part))
+        if what == "bomb":
+            response.headers["Content-Encoding"] = "gzip"
+            bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
+            begin, more = (
+                bomb.compress(begin) + bomb.flush(zlib.Z_FULL_FLUSH),
+                bomb.compress(b" " * (32 << 20)) + bomb.flush(zlib.Z_FULL_FLUSH),
+            )
+        await response.prepare(request)
+        await response.write(begin)
+        with suppress(ConnectionError):  # until the other side has enough
+            while True:
+                if what == "drip":
+                    await response.write(b" ")
+                    await asyncio.sleep(0.01)
+                else:
+                    await response.write(more)
+        return response
 
 
 def _bent(row: dict[str, Any], number: int) -> Any:

@@ -1,10 +1,13 @@
 """Rows of a JSON list while it comes in: what is in memory is one row and a chunk, however long the list.
 
-Two shapes are read: a bare list, and an object with the list under `data` and a few numbers beside (UFM's pages).
+Two shapes are read: a bare list, and an object with the list under `data` and a few numbers beside (UFM's pages). Between chunks others have their turn, so
+that no answer, whatever is in it, holds the service up.
 """
 
+import asyncio
 import codecs
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,15 +16,15 @@ from hbox_common.errors import Unavailable
 
 #: A row, or a value beside the list, is no longer than this.
 MAX_VALUE = 1 << 20
-_BLANK = " \t\r\n"
+_BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODE = json.JSONDecoder()
 
 
 @dataclass(slots=True)
 class Rows:
-    """What was beside the list: `wrapped` says whether there was an object around it."""
+    """What was beside the list, as far as it is a number or a short word: `wrapped` says whether there was an object around it."""
 
-    beside: dict[str, Any] = field(default_factory=dict)
+    beside: dict[str, int | str] = field(default_factory=dict)
     wrapped: bool = False
     listed: bool = False  #: there was a list at all
     count: int = 0
@@ -33,6 +36,7 @@ async def read_rows(chunks: AsyncIterator[bytes], take: Callable[[Mapping[str, A
     utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
     async for chunk in chunks:
         reading.feed(utf8.decode(chunk))
+        await asyncio.sleep(0)
     reading.feed(utf8.decode(b"", final=True))
     return reading.end()
 
@@ -62,11 +66,10 @@ class _Reading:
 
     def _skip(self) -> bool:
         """Blanks. Returns whether there is anything behind them."""
-        text, at, end = self._text, self._at, len(self._text)
-        while at < end and text[at] in _BLANK:
-            at += 1
-        self._at = at
-        return at < end
+        found = _BLANKS.match(self._text, self._at)
+        assert found is not None
+        self._at = found.end()
+        return self._at < len(self._text)
 
     def _start(self) -> bool:
         match self._text[self._at]:
@@ -127,7 +130,7 @@ class _Reading:
         value, known = self._value()
         if not known:
             return False
-        if len(self.rows.beside) < 64:
+        if len(self.rows.beside) < 64 and isinstance(value, int | str) and len(self._key) + len(str(value)) < 256:
             self.rows.beside[self._key] = value
         self._state = self._next
         return True

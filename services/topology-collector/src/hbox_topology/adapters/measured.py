@@ -37,6 +37,8 @@ RETRY_S, RETRY_MAX_S = 1.0, 60.0
 #: Of changes that one line each is logged for.
 LOGGED_CHANGES = 20
 GAPS_SAID = 5000
+#: Characters of one of them, as names allow that are as long as a source may write them.
+MAX_SAID = 512
 
 
 def source_of(spec: FabricSpec) -> Source:
@@ -121,7 +123,8 @@ class MeasuredFabric:
 
     async def _read(self) -> None:
         reading = await self._source.read()
-        keeper, at = self.keeper, wall_s() if reading.at is None else reading.at
+        keeper, now = self.keeper, wall_s()
+        at = now if reading.at is None else min(reading.at, now)  # a file's time is its writer's: none is younger than now
         keeper.told(now=at, failovers=reading.failovers, downs=reading.downs)
         if reading.snapshot is None:
             keeper.confirm(at)
@@ -186,7 +189,8 @@ class MeasuredFabric:
 
     def _gaps(self, graph: Graph, version: int, labels: Mapping[str, Mapping[str, str]]) -> FabricGapsFound:
         gaps = tuple(
-            FabricGap(str(one.kind), str(one), one.host, one.unit, one.switch, one.rails) for one in graph.findings[:GAPS_SAID]
+            FabricGap(str(one.kind), str(one)[:MAX_SAID], one.host, one.unit, one.switch, one.rails)
+            for one in graph.findings[:GAPS_SAID]
         )
         nodes = {host_of(node): NodeName(node) for node in labels}
         degraded = {nodes[host]: rails for host, rails in graph.degraded.items() if host in nodes}

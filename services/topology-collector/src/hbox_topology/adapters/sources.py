@@ -1,13 +1,17 @@
 """Where graphs come from: one small interface, and the sources that are files."""
 
 import asyncio
+import errno
 import gzip
 import io
 import json
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from hbox_common.errors import InvalidRequest, Unavailable
 
@@ -71,8 +75,8 @@ class IbnetdiscoverSource:
             seen = (status.st_mtime_ns, status.st_size)
             if seen == self._seen:
                 return Reading(None, at=status.st_mtime)
-            with gzip.open(self._path) if self._path.suffix == ".gz" else self._path.open("rb") as file:
-                content = file.read(MAX_TEXT + 1)
+            with _regular(self._path) as file:
+                content = (gzip.GzipFile(fileobj=file) if self._path.suffix == ".gz" else file).read(MAX_TEXT + 1)
         except (OSError, EOFError) as e:
             raise Unavailable(f"{self._path}: {getattr(e, 'strerror', None) or e}") from e
         if len(content) > MAX_TEXT:
@@ -106,15 +110,15 @@ class LldpSource:
 
     def _read(self) -> Reading:
         try:
-            files = sorted(self._path.glob("*.json"))[:MAX_MACHINES]
+            files = sorted(islice(self._path.glob("*.json"), MAX_MACHINES))
             seen = {path.name: path.stat().st_mtime_ns for path in files}
             if seen == self._seen:
                 return Reading(None)
-            machines = {path.stem: _document(path) for path in files}
+            snapshot = snapshot_of((path.stem, _document(path)) for path in files)
         except OSError as e:
             raise Unavailable(f"{self._path}: {e.strerror or e}") from e
         self._seen = seen
-        return Reading(snapshot_of(machines))
+        return Reading(snapshot)
 
     def forget(self) -> None:
         self._seen = None
@@ -123,9 +127,18 @@ class LldpSource:
         pass
 
 
+def _regular(path: Path) -> BinaryIO:
+    """The file, opened. A pipe in its place, which would keep us waiting for ever, raises OSError."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "is no file", str(path))
+    return file
+
+
 def _document(path: Path) -> Any:
     """None where it is no JSON: the machine is left out, and told."""
-    with path.open("rb") as file:
+    with _regular(path) as file:
         content = file.read(MAX_MACHINE + 1)
     try:
         return json.loads(content) if len(content) <= MAX_MACHINE else None

@@ -22,14 +22,14 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
 from ..core.fabric.snapshot import MAX_LINKS, Snapshot
-from ..core.fabric.ufm import EventKind, UfmReading, event_of, port_row, system_row, versions_of
+from ..core.fabric.ufm import EventKind, UfmReading, event_of, integer, port_row, system_row, versions_of
 from .fabricsfile import Auth, UfmSpec
 from .jsonrows import Rows, read_rows
 from .sources import Reading
 
 #: Bases by login.
 _BASES = {Auth.BASIC: "/ufmRest", Auth.CERTIFICATE: "/ufmRestV2", Auth.SESSION: "/ufmRestV2", Auth.TOKEN: "/ufmRestV3"}
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
 _MAX_SECRET = 16_384
 #: Of small answers.
 _SMALL = 8 << 20
@@ -57,6 +57,7 @@ class UfmSource:
         self._versions: tuple[int, ...] | None = None
         self._read_at = -float("inf")
         self._last_event = -1
+        self._cookies: dict[str, str] = {}
         self._kept: dict[str, _Page] = {}  #: by address, as read last
         self.rows_parsed = 0  #: so far
         self.poll_s = spec.poll_s
@@ -108,18 +109,18 @@ class UfmSource:
 
     async def _events(self) -> tuple[int, int]:
         """Failovers, and links, nodes and switches that went down, since the last call. The first call counts none: all of them are old."""
-        newest, found = self._last_event, {EventKind.FAILOVER: 0, EventKind.DOWN: 0}
+        newest, found = 0, {EventKind.FAILOVER: 0, EventKind.DOWN: 0}
 
         def take(row: Mapping[str, Any]) -> None:
             nonlocal newest
             event = event_of(row)
-            if event is not None and event.number > self._last_event:
+            if event is not None:
                 newest = max(newest, event.number)
-                found[event.kind] += 1
+                found[event.kind] += event.number > self._last_event
 
         if await self._rows("/app/events", take, most=_SMALL * 4) is None:
             return 0, 0
-        first, self._last_event = self._last_event < 0, max(newest, 0)
+        first, self._last_event = self._last_event < 0, newest  # which is less than it was where they are numbered anew
         return (0, 0) if first else (found[EventKind.FAILOVER], found[EventKind.DOWN])
 
     async def _snapshot(self) -> Snapshot:
@@ -130,29 +131,42 @@ class UfmSource:
             raise Unavailable(f"UFM {self._spec.host}: {systems} is empty, or not there")
         if not await self._pages(ports, port_row, reading.port, kept):
             raise Unavailable(f"UFM {self._spec.host}: {ports} is empty, or not there")
-        return reading.snapshot()
+        return await asyncio.to_thread(reading.snapshot)
 
     async def _pages(
         self, path: str, parse: Callable[[Mapping[str, Any]], _R], take: Callable[[_R], None], kept: Mapping[str, "_Page"]
     ) -> int:
         """All rows of a collection, parsed; returns how many there were. A server that knows no pages says all of them at once. `kept`: pages as they were read
         last, by address."""
-        total, bytes_left = 0, self._spec.most_mib << 20
-        for page in range(1, _MAX_PAGES):
+        total, bytes_left, said = 0, self._spec.most_mib << 20, set[bytes]()
+
+        def take_all(rows: Sequence[_R]) -> None:
+            for row in rows:
+                take(row)
+
+        for page in range(1, _MAX_PAGES + 1):
             address = f"{path}?page_number={page}&rpp={self._spec.page}"
             answer = await self._page(address, parse, most=bytes_left, before=kept.get(address))
             if answer is None:
                 break
             rows, bytes_left = answer.rows, bytes_left - answer.size
-            for row in answer.parsed:
-                take(row)
+            if answer.digest in said:
+                raise Unavailable(f"UFM {self._spec.host}: page {page} of {path} says what another page says")
+            said.add(answer.digest)
             total += rows.count
+            if total > MAX_LINKS:
+                raise InvalidRequest(f"UFM {self._spec.host}: {path} has more than {MAX_LINKS} rows")
+            await asyncio.to_thread(take_all, answer.parsed)
             if not rows.wrapped:
                 break
-            pages, resources = rows.beside.get("num_of_pages"), rows.beside.get("filtered_resources")
-            last = not isinstance(pages, int) or page >= pages
-            if last:
-                if isinstance(resources, int) and resources != total:
+            pages, resources = (
+                integer(rows.beside.get("num_of_pages", 1)),
+                integer(rows.beside.get("filtered_resources", total)),
+            )
+            if not 0 <= pages <= _MAX_PAGES or resources < 0:
+                raise Unavailable(f"UFM {self._spec.host}: how many pages {path} has cannot be read")
+            if page >= pages:
+                if resources != total:
                     raise Unavailable(f"UFM {self._spec.host}: {path} says {resources} rows and has {total}")
                 break
             if not rows.count:
@@ -228,7 +242,7 @@ class UfmSource:
                 await self._log_in()
             assert self._session is not None
             url = f"{self._spec.url}{_BASES[self._spec.auth]}{path}"
-            response = await self._session.get(url, headers=self._headers(), allow_redirects=False)
+            response = await self._session.get(url, headers=self._headers(), cookies=self._cookies, allow_redirects=False)
             if response.status == 404:
                 response.release()
                 return None
@@ -269,11 +283,10 @@ class UfmSource:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=await asyncio.to_thread(self._context), limit=2),
             timeout=aiohttp.ClientTimeout(total=None, connect=10.0, sock_read=min(30.0, spec.timeout_s)),
-            cookie_jar=aiohttp.CookieJar(
-                unsafe=True
-            ),  # of addresses too, which UFMs are often called by; only one host is asked
+            cookie_jar=aiohttp.DummyCookieJar(),  # those of the login are all that we send, and they are bounded by its one answer
             trust_env=False,
         )
+        self._cookies = {}
         self._secret = await asyncio.to_thread(self._credentials)
         if spec.auth is Auth.SESSION:
             form = {"httpd_username": self._secret["username"], "httpd_password": self._secret["password"]}
@@ -284,6 +297,7 @@ class UfmSource:
                         + ("" if response.cookies else " without a cookie"),
                         hint=f"are the credentials in {spec.credentials} right?",
                     )
+                self._cookies = {name: morsel.value for name, morsel in response.cookies.items()}
         self._logged_in = self._fresh = True
 
     def _headers(self) -> dict[str, str]:
@@ -354,15 +368,21 @@ async def _behind(held: Sequence[bytes], rest: AsyncIterator[bytes]) -> AsyncIte
 
 
 class _Bounded:
-    """A body in chunks, of no more than so many bytes."""
+    """A body in chunks, of no more than so many bytes; those that come one by one are gathered, since each chunk has the row that it cuts read anew."""
 
     def __init__(self, response: aiohttp.ClientResponse, most: int, host: str) -> None:
         self._response, self._most, self._host = response, most, host
         self.size = 0
 
     async def read(self) -> AsyncIterator[bytes]:
+        gathered = bytearray()
         async for chunk in self._response.content.iter_chunked(_CHUNK):
             self.size += len(chunk)
             if self.size > self._most:
                 raise Unavailable(f"UFM {self._host} says more than {self._most >> 20} MiB")
-            yield chunk
+            gathered += chunk
+            if len(gathered) >= _CHUNK:
+                yield bytes(gathered)
+                gathered.clear()
+        if gathered:
+            yield bytes(gathered)

@@ -22,10 +22,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeVar
 
+from hbox_common.errors import InvalidRequest
+
 from .graph import Finding, Graph, Kind, Pod, Port, Role, Root, Unit
 from .snapshot import SPEEDS, HostLink, Snapshot, Switch, Trunk, natural
 
 SIMILAR = 0.7
+#: Pairs of leaves that have a machine in common: a fabric of 10,000 cards has some 10,000, with a tenth of its cables swapped 60,000.
+MAX_PAIRS = 500_000
+#: Kinds of machines, by the names of their cards.
+MAX_MODELS = 64
 #: Leaves of one host that are compared with each other; more links than this has no machine.
 MAX_LEAVES_OF_A_HOST = 64
 
@@ -53,6 +59,8 @@ def build(
     snapshot: Snapshot, *, former: Graph | None = None, inventory: Mapping[str, Owner] | None = None, other_hcas: str = ""
 ) -> Graph:
     """The tree of a snapshot.
+
+    Raises InvalidRequest for one that no fabric has, and that would take hours.
 
     former: the tree before, for names and for hosts that lost most of their links. inventory: owners of cards by GUID, which win over descriptions.
     other_hcas: regular expression of cards that are not for compute, where the operator knows; else votes decide.
@@ -116,8 +124,11 @@ def _units(links: Sequence[HostLink], former: Graph | None) -> list[_Group]:
     members: dict[str, list[str]] = defaultdict(list)
     for host, name in group_of.items():
         members[name].append(host)
+    leaves_of: dict[str, list[str]] = defaultdict(list)
+    for leaf in sorted(hosts):
+        leaves_of[part[leaf]].append(leaf)
     groups = {
-        name: _Group(sorted(leaf for leaf in hosts if part[leaf] == name), sorted(of, key=natural))
+        name: _Group(leaves_of[name], sorted(of, key=natural))
         for name, of in members.items()
         if any(host in main.hosts for host in of)
     }
@@ -145,6 +156,10 @@ def _alike(members: Mapping[str, set[str]], of: Mapping[str, Iterable[str]]) -> 
     shared: Counter[tuple[str, str]] = Counter()
     for keys in of.values():
         shared.update(combinations(sorted(keys)[:MAX_LEAVES_OF_A_HOST], 2))
+        if len(shared) > MAX_PAIRS:
+            raise InvalidRequest(
+                f"more than {MAX_PAIRS} pairs of switches have a machine in common", hint="no fabric is cabled like this"
+            )
     joined = _Joined(members)
     for (a, b), count in shared.items():
         if count >= SIMILAR * (len(members[a]) + len(members[b]) - count):
@@ -350,10 +365,11 @@ class _Wiring:
     def _align(self) -> None:
         """A unit without some leaf has the rail numbers of those that have all: the others' cards say which is missing."""
         whole = Counter(tuple(rails.hcas) for rails in self._rails.values() if rails.optimised)
+        usual = whole.most_common(MAX_MODELS)
         for rails in self._rails.values():
             if not rails.optimised:
                 continue
-            wider = [hcas for hcas in whole if len(hcas) > len(rails.hcas) and _contains(hcas, rails.hcas)]
+            wider = [hcas for hcas, _ in usual if len(hcas) > len(rails.hcas) and _contains(hcas, rails.hcas)]
             if wider:
                 best = max(wider, key=lambda hcas: (whole[hcas], hcas))
                 number = {hca: rail for rail, hca in enumerate(best, 1)}
@@ -567,12 +583,16 @@ def _pods(snapshot: Snapshot, units: Sequence[Unit], former: Graph | None) -> tu
         for chassis, count in links[unit.name].items():
             votes[part_of[chassis]] += count
         members[_most(votes) if votes else ("" if not snapshot.trunks else unit.name)].append(unit.name)
+    spines_of: dict[str, list[str]] = defaultdict(list)
+    for chassis, key in part_of.items():
+        spines_of[key] += chips[chassis]
     found = []
     for key, names in members.items():
-        spines = sorted(chip for chassis, of in part_of.items() if of == key for chip in chips[chassis])
+        spines = sorted(spines_of.get(key, ()))
         found.append((spines, sorted(names, key=natural)))
     before = {pod.name: pod.spines for pod in former.pods} if former is not None else {}
-    guids = [spines or [leaf for unit in units if unit.name in names for leaf in unit.leaves] for spines, names in found]
+    leaves = {unit.name: unit.leaves for unit in units}
+    guids = [spines or [leaf for name in names for leaf in leaves[name]] for spines, names in found]
     titles = names_of(guids, snapshot.switches, before, "pod")
     taken = {unit.name for unit in units}
     pods = []

@@ -18,6 +18,7 @@ from .snapshot import (
     MAX_LINKS,
     MAX_SWITCHES,
     HostLink,
+    NoGuid,
     Snapshot,
     Switch,
     Trunk,
@@ -45,7 +46,10 @@ def parse_ibnetdiscover(lines: Iterable[str]) -> Snapshot:
     """Raises InvalidRequest where the text names no switch, or more than any fabric has. A line that cannot be read is left out, and told."""
     reading = _Reading()
     for number, line in enumerate(lines, 1):
-        reading.line(number, line)
+        try:
+            reading.line(number, line)
+        except NoGuid:
+            reading.problem(number, "has a GUID of zeros")
     if not reading.switches:
         raise InvalidRequest(
             "no line names a switch", hint='this reads the text of `ibnetdiscover`, with lines like: Switch 41 "S-..." # "..."'
@@ -70,7 +74,7 @@ class _Reading:
         elif line.startswith("#"):
             return
         elif len(line) > MAX_LINE:
-            self._problem(number, f"has {len(line)} characters")
+            self.problem(number, f"has {len(line)} characters")
         elif line[0] == "[":
             self._link(number, line)
         elif line.startswith("sysimgguid"):
@@ -83,7 +87,7 @@ class _Reading:
         found = _BLOCK.match(line)
         if found is None:
             self._block = None
-            return self._problem(number, "is no block of a switch or card")
+            return self.problem(number, "is no block of a switch or card")
         kind, guid, description = found[1], guid_of(found[4]), found[5]
         self._block = kind, guid, description
         if kind == "Switch":
@@ -100,10 +104,10 @@ class _Reading:
 
     def _link(self, number: int, line: str) -> None:
         if self._block is None:
-            return self._problem(number, "is a port of no block")
+            return self.problem(number, "is a port of no block")
         found = _LINK.match(line)
         if found is None:
-            return self._problem(number, "is no port")
+            return self.problem(number, "is no port")
         kind, guid, description = self._block
         port, peer_kind, peer, peer_port = int(found[1]), found[3], guid_of(found[4]), int(found[5])
         comment = found[7] or ""
@@ -135,7 +139,7 @@ class _Reading:
         if known is None or (host and not known.host):
             self.hosts[card, port] = HostLink(card, port, host, hca, at[0], at[1], tail[1], tail[0])
 
-    def _problem(self, number: int, what: str) -> None:
+    def problem(self, number: int, what: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(f"line {number} {what}")
 

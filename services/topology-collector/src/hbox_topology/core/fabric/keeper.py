@@ -1,7 +1,8 @@
 """Which graph is believed: the last good one, until another is.
 
 A source answers in halves while its manager moves, or not at all. A graph that lost a tenth of its hosts, or a whole tier, is held back until two further
-readings say the same, or the source tells of as many that went down. After a failover nothing that changes the graph is believed for a while. Whatever is held
+readings say the same, or the source tells of as many that went down. So is one that comes and goes: two managers behind one address that see different
+fabrics, or a cable that is loose. After a failover nothing that changes the graph is believed for a while. Whatever is held
 back, the last good graph stays, and its age says since when nobody confirmed it.
 """
 
@@ -14,6 +15,8 @@ from .graph import Graph
 SHRINK = 0.10
 #: Readings beside the first that have to agree before a smaller graph is believed.
 FURTHER = 2
+#: A graph that was believed before, and was left for another, so often within so long: further readings have to agree with it too.
+RETURNS, RETURNS_S = 2, 600.0
 
 
 @dataclass(slots=True)
@@ -27,6 +30,8 @@ class Keeper:
     _pending: frozenset[str] = field(default=frozenset())
     _agreed: int = 0
     _downs: int = 0  #: that the source told of since the last good reading
+    _left: int = 0  #: hash of the shape that was believed before this one
+    _returned: list[float] = field(default_factory=list)  #: when the source went back to that
 
     def told(self, *, now: float, failovers: int = 0, downs: int = 0) -> None:
         """Events of the source since the last call."""
@@ -46,6 +51,10 @@ class Keeper:
             return False
         self._pending, self._agreed, self._downs = frozenset(), 0, 0
         changed = self.graph is None or shape_of(graph) != shape_of(self.graph)
+        if changed and self.graph is not None:
+            if self._is_return(graph):
+                self._returned.append(now)
+            self._left = hash(shape_of(self.graph))
         self.graph, self.seen_at = graph, now
         if changed:
             self.version = max(self.version + 1, int(now * 1000))
@@ -59,19 +68,31 @@ class Keeper:
             return ""
         if now < self._quiet_until and shape_of(graph) != shape_of(before):
             return f"the fabric's manager moved; changes are believed in {self._quiet_until - now:.0f} s"
+        self._returned = [at for at in self._returned if now - RETURNS_S < at <= now]
+        if len(self._returned) >= RETURNS and self._is_return(graph):
+            left = self._further(frozenset({str(self._left)}))
+            return f"it says now one thing and now another; believed when {left} more readings say the same" if left else ""
         lost = _hosts(before) - _hosts(graph)
         if len(lost) <= max(1, SHRINK * before.hosts) and graph.tiers >= before.tiers:
             return ""
         if lost and self._downs >= len(lost):
             return ""
-        hosts = _hosts(graph)
-        near = len(hosts ^ self._pending) <= 0.02 * max(len(hosts), 1)
-        self._agreed = self._agreed + 1 if near and self._agreed else 1
-        self._pending = hosts
-        if self._agreed > FURTHER:
+        left = self._further(_hosts(graph))
+        if not left:
             return ""
         what = f"{len(lost)} of {before.hosts} machines" if lost else "a whole tier"
-        return f"it lost {what} at once; believed when {FURTHER + 1 - self._agreed} more readings say so"
+        return f"it lost {what} at once; believed when {left} more readings say so"
+
+    def _further(self, said: frozenset[str]) -> int:
+        """How many readings more have to say nearly the same."""
+        near = len(said ^ self._pending) <= 0.02 * max(len(said), 1)
+        self._agreed = self._agreed + 1 if near and self._agreed else 1
+        self._pending = said
+        return FURTHER + 1 - self._agreed
+
+    def _is_return(self, graph: Graph) -> bool:
+        shape = shape_of(graph)
+        return hash(shape) == self._left and self.graph is not None and shape != shape_of(self.graph)
 
 
 def _hosts(graph: Graph) -> frozenset[str]:

@@ -5,12 +5,13 @@ share a bond are a pair by themselves: they have the same machines.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
 
-from .snapshot import MAX_NAME, HostLink, Snapshot, Switch, host_of
+from .snapshot import MAX_LINKS, MAX_NAME, MAX_SWITCHES, HostLink, Snapshot, Switch, host_of
 
 MAX_INTERFACES = 256
 _MAC = re.compile(r"[0-9a-f]{2}([:-]?[0-9a-f]{2}){5}\Z")
@@ -24,22 +25,25 @@ def neighbours_of(host: str, document: Any) -> tuple[list[Switch], list[HostLink
     entries = found if isinstance(found, list) else [found]
     switches: dict[str, Switch] = {}
     links = []
-    for entry in entries[:MAX_INTERFACES]:
-        for name, seen in entry.items() if isinstance(entry, Mapping) else ():
-            switch = _switch(seen)
-            if switch is not None:
-                switches[switch.guid] = switch
-                own = f"{host_of(host)}/{name}"[:MAX_NAME]
-                links.append(HostLink(own, 1, host_of(host), str(name)[:MAX_NAME], switch.guid, _number(seen)))
+    interfaces = ((name, seen) for entry in entries if isinstance(entry, Mapping) for name, seen in entry.items())
+    for name, seen in islice(interfaces, MAX_INTERFACES):
+        switch = _switch(seen)
+        if switch is not None:
+            switches[switch.guid] = switch
+            own = f"{host_of(host)}/{name}"[:MAX_NAME]
+            links.append(HostLink(own, 1, host_of(host), str(name)[:MAX_NAME], switch.guid, _number(seen)))
     return list(switches.values()), links
 
 
-def snapshot_of(machines: Mapping[str, Any]) -> Snapshot:
-    """What all machines see, by their names. A machine whose document cannot be read is left out, and told."""
+def snapshot_of(machines: Iterable[tuple[str, Any]]) -> Snapshot:
+    """What all machines see: their names, and the document of each. A machine whose document cannot be read is left out, and told.
+
+    Raises InvalidRequest at more than any fabric has.
+    """
     switches: dict[str, Switch] = {}
     links: list[HostLink] = []
     problems = []
-    for host, document in machines.items():
+    for host, document in machines:
         try:
             seen, own = neighbours_of(host, document)
         except InvalidRequest as e:
@@ -48,6 +52,8 @@ def snapshot_of(machines: Mapping[str, Any]) -> Snapshot:
         for switch in seen:
             switches.setdefault(switch.guid, switch)
         links += own
+        if len(links) > MAX_LINKS or len(switches) > MAX_SWITCHES:
+            raise InvalidRequest(f"LLDP of {host}: with those before more than {MAX_LINKS} links, or {MAX_SWITCHES} switches")
     return Snapshot(switches, tuple(links), problems=tuple(problems[:20]))
 
 

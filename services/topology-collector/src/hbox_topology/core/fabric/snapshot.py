@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 
-#: More than the largest fabrics have; a source that says more is wrong, or hostile.
-MAX_SWITCHES, MAX_LINKS = 100_000, 2_000_000
+#: Ten times what a fabric of 10,000 cards has; a source that says more is wrong, or hostile, and more would be too much for the memory of the service.
+MAX_SWITCHES, MAX_LINKS = 50_000, 600_000
 MAX_NAME = 256
 
 _HEX = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})\Z")
@@ -65,11 +65,15 @@ class Snapshot:
     problems: tuple[str, ...] = field(default=())  #: what could not be read, and is left out
 
 
+class NoGuid(InvalidRequest):
+    """A text that is no GUID."""
+
+
 def guid_of(text: str) -> str:
-    """16 lower-case hex digits. Sources pad, prefix and capitalise them as they like. Raises InvalidRequest."""
+    """16 lower-case hex digits. Sources pad, prefix and capitalise them as they like; what has none says zeros. Raises NoGuid."""
     found = _HEX.match(text.strip())
-    if found is None:
-        raise InvalidRequest(f"{text[:40]!r} is no GUID", hint="a GUID is up to 16 hex digits")
+    if found is None or not found[1].strip("0"):
+        raise NoGuid(f"{text[:40]!r} is no GUID", hint="a GUID is up to 16 hex digits, not all of them 0")
     return found[1].lower().zfill(16)
 
 

@@ -16,6 +16,7 @@ from .snapshot import (
     MAX_NAME,
     MAX_SWITCHES,
     HostLink,
+    NoGuid,
     Snapshot,
     Switch,
     Trunk,
@@ -52,15 +53,15 @@ class UfmEvent:
 
 def event_of(row: Mapping[str, Any]) -> UfmEvent | None:
     """None for all that say nothing of the fabric's shape. Since 6.17 the id of an event is `event_type`, before it was `type`."""
-    number = _integer(row.get("id"))
-    which = _integer(row.get("event_type"))
-    kind = _EVENTS.get(_integer(row.get("type")) if which < 0 else which)
+    number = integer(row.get("id"))
+    which = integer(row.get("event_type"))
+    kind = _EVENTS.get(integer(row.get("type")) if which < 0 else which)
     return None if kind is None or number < 0 else UfmEvent(number, kind)
 
 
 def versions_of(document: Mapping[str, Any]) -> tuple[int, ...] | None:
     """Counters of what the graph is made of; None where it says none of them."""
-    found = tuple(_integer(document.get(name)) for name in VERSIONS)
+    found = tuple(integer(document.get(name)) for name in VERSIONS)
     return found if max(found) >= 0 else None
 
 
@@ -107,7 +108,7 @@ def system_row(row: Mapping[str, Any]) -> SystemRow | Unreadable:
 
 def port_row(row: Mapping[str, Any]) -> PortRow | Unreadable:
     guid = _guid(row, "guid") or _named_port(row.get("name"))[0]
-    number = _integer(row.get("number"))
+    number = integer(row.get("number"))
     if not guid or number < 0:
         return Unreadable("port", str(row.get("name"))[:60])
     peer, peer_port = _peer(row)
@@ -221,15 +222,20 @@ def _text(row: Mapping[str, Any], key: str) -> str:
 def _guid(row: Mapping[str, Any], *keys: str) -> str:
     for key in keys:
         found = row.get(key)
-        if isinstance(found, str):
-            try:
-                return guid_of(found)
-            except InvalidRequest:
-                continue
+        if isinstance(found, str) and (guid := _read_guid(found)):
+            return guid
     return ""
 
 
-def _integer(found: Any) -> int:
+def _read_guid(text: str) -> str:
+    """Empty where it is none. Zeros are what a card says that has none."""
+    try:
+        return guid_of(text)
+    except NoGuid:
+        return ""
+
+
+def integer(found: Any) -> int:
     """-1 where it is none."""
     if isinstance(found, bool):
         return -1
@@ -242,11 +248,9 @@ def _named_port(name: Any) -> tuple[str, int]:
     """Of `fc6a1c0300600000_1`."""
     if not isinstance(name, str):
         return "", 0
-    guid, _, number = name.rpartition("_")
-    try:
-        return guid_of(guid), max(_integer(number), 0)
-    except InvalidRequest:
-        return "", 0
+    text, _, number = name.rpartition("_")
+    guid = _read_guid(text)
+    return (guid, max(integer(number), 0)) if guid else ("", 0)
 
 
 def _peer(row: Mapping[str, Any]) -> tuple[str, int]:
