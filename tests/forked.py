@@ -1,7 +1,7 @@
 """The `hbox` command without its imports: forked from a process that has them, as often as a test asks.
 
 Each run is a process as a user's: arguments, environment, files, exit status. Python's start and its imports, a second of a processor, are paid once; of
-`hbox up`, whose own processes are its forks, those of all. What a user's own start looks like is what `platform_world.hbox` and `Up(anew=True)` are for.
+`hbox up`, whose own processes are its forks, those of all. What a user's own start looks like is what `Up(anew=True)` and `platform_world.HBOX` are for.
 
 Nothing is imported here that registers metrics or reads settings: of services the cores alone.
 """

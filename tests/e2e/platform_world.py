@@ -34,10 +34,16 @@ def until(condition: Callable[[], Any], *, timeout_s: float, what: str) -> Any:
 
 
 def hbox(*words: str, timeout_s: float = 60, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """The command as a user starts it. What only asks, and often, is `Up.hbox`."""
+    """The command in a process whose imports are done; with what only a new process heeds in `env`, it is started as a user starts it."""
+    if not _heeded_anew(env):
+        return forked.run(*words, timeout_s=timeout_s * SLOWER, env=os.environ | (env or {}))
     return subprocess.run(
         [*HBOX, *words], capture_output=True, text=True, timeout=timeout_s * SLOWER, check=False, env=os.environ | (env or {})
     )
+
+
+def _heeded_anew(env: Mapping[str, str] | None) -> bool:
+    return any(name.startswith(("LD_", "PYTHON")) for name in env or {})
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -65,7 +71,7 @@ class Up:
         self.state = state
         self.out, self.err = state.with_suffix(".out"), state.with_suffix(".err")
         words = ("up", "--state", str(state), *([] if "--levels" in words else ["--no-levels"]), *words)
-        anew |= not {"--api", "--kubeconfig"}.isdisjoint(words) or any(name.startswith(("LD_", "PYTHON")) for name in env or {})
+        anew |= not {"--api", "--kubeconfig"}.isdisjoint(words) or _heeded_anew(env)
         environment = os.environ | dict(env or {})
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process: subprocess.Popen[bytes] | forked.Started = (

@@ -5,8 +5,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -40,10 +38,9 @@ from hbox_common.model import Claim, Epoch, Generation, Index, JobId, PlanId, Po
 
 from ..broker import admin_bus, client_of
 from ..waiting import until
+from .platform_world import hbox, up
 
 pytestmark = pytest.mark.e2e
-
-HBOX = Path(sys.executable).with_name("hbox")
 
 #: Everything that some service reads; the events for integrators, what is only for the command, and the dead letters themselves are read by people.
 READ = [
@@ -54,26 +51,14 @@ READ = [
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A running platform with some bound work on it: its state folder."""
-    state = tmp_path_factory.mktemp("hostile")
-    with (state / "up.err").open("w") as errors:
-        up = subprocess.Popen([HBOX, "up", "--state", state], stdout=subprocess.PIPE, stderr=errors, text=True)
-    try:
-        assert up.stdout is not None
-        assert any(line.startswith("ready") for line in up.stdout), (state / "up.err").read_text()
-        replay(state)
-        yield state
-    finally:
-        up.send_signal(signal.SIGTERM)
-        up.wait(30)
-        assert up.stdout is not None
-        up.stdout.close()
+    with up(tmp_path_factory.mktemp("hostile") / "state", "--levels") as running:
+        replay(running.state)
+        yield running.state
 
 
 def replay(state: Path, limit: int = 60) -> dict[str, Any]:
     """Some more work through the platform; its report, whose audit is clean or the command fails."""
-    run = subprocess.run(
-        [HBOX, "replay", "--state", state, "--limit", str(limit)], capture_output=True, text=True, timeout=120, check=False
-    )
+    run = hbox("replay", "--state", str(state), "--limit", str(limit), timeout_s=120)
     assert run.returncode == 0, run.stdout + run.stderr
     report: dict[str, Any] = json.loads((state / "report.json").read_text())
     return report
@@ -91,13 +76,13 @@ def pids(state: Path) -> dict[str, int]:
     return found
 
 
-async def dead(js: JetStreamContext) -> list[dict[str, Any]]:
-    """All dead letters so far."""
+async def dead(js: JetStreamContext, letters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All dead letters so far: `letters`, to which it adds those that came since."""
     info = await js.stream_info(Stream.DEAD)
-    return [
-        msgpack.unpackb((await js.get_msg(Stream.DEAD, seq)).data or b"")
-        for seq in range(info.state.first_seq or 1, info.state.last_seq + 1)
-    ]
+    for seq in range((info.state.first_seq or 1) + len(letters), info.state.last_seq + 1):
+        message = await js.get_msg(Stream.DEAD, seq)
+        letters.append(msgpack.unpackb(message.data or b""))
+    return letters
 
 
 def subject_of(event: type[Event]) -> str:
@@ -133,6 +118,7 @@ async def test_malformed_and_oversized_messages_end_as_dead_letters_and_nobody_d
 ) -> None:
     before = pids(platform)
     sent: dict[str, str] = {}
+    letters: list[dict[str, Any]] = []
     for event in READ:
         bodies = {
             "no msgpack": b"\xc1\xc1\xc1",
@@ -150,19 +136,19 @@ async def test_malformed_and_oversized_messages_end_as_dead_letters_and_nobody_d
             if event.about.stream is Stream.STATE:
 
                 async def buried(message_id: str = message_id) -> bool:
-                    return any(letter["message_id"] == message_id for letter in await dead(jetstream))
+                    return any(letter["message_id"] == message_id for letter in await dead(jetstream, letters))
 
                 await until(buried, f"a dead letter for {message_id}", timeout_s=30)
 
     async def all_buried() -> bool:
-        return set(sent) <= {letter["message_id"] for letter in await dead(jetstream)}
+        return set(sent) <= {letter["message_id"] for letter in await dead(jetstream, letters)}
 
     try:
         await until(all_buried, "a dead letter for every message that nobody can read", timeout_s=30)
     finally:
-        missing = set(sent) - {letter["message_id"] for letter in await dead(jetstream)}
+        missing = set(sent) - {letter["message_id"] for letter in await dead(jetstream, letters)}
         assert not missing
-    letters = [letter for letter in await dead(jetstream) if letter["message_id"] in sent]
+    letters = [letter for letter in await dead(jetstream, letters) if letter["message_id"] in sent]
     assert all(letter["reason"] for letter in letters)
     assert all("bytes" in letter["reason"] for letter in letters if sent[letter["message_id"]] == "oversized")
     twice = [key for key, n in Counter((letter["consumer"], letter["message_id"]) for letter in letters).items() if n > 1]
