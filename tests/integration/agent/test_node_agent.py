@@ -14,7 +14,7 @@ from hbox_agent.app import run
 from hbox_agent.settings import AgentSettings
 from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import NodeDevicesChanged
+from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
 from hbox_common.kubelet import (
     ALLOCATABLE,
     LIST,
@@ -27,7 +27,7 @@ from hbox_common.kubelet import (
     encode_list,
     listening,
 )
-from hbox_common.model import NodeDevices
+from hbox_common.model import NodeDevices, NodeName, NodeNuma
 from hbox_common.runtime import Health
 
 from ...waiting import until
@@ -131,6 +131,26 @@ async def test_a_restart_says_nothing_again_and_a_broker_that_lost_it_hears_it(w
             shutil.rmtree(world.nats.store)
             await world.nats.start()
             await world.hears("train-0")
+
+
+async def test_a_node_that_is_made_again_while_its_agent_runs_is_told_of_again(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_agent.app.READ_BACK_S", 0.3)
+    world.give("train-0", "g0")
+
+    async def numa() -> bool:
+        found = [one.event for one in await world.bus.last(NodeNumaChanged, [("n1",)])]
+        return any(isinstance(e, NodeNumaChanged) and not e.numa.gone for e in found)
+
+    async with world.kubelet(), world.agent():
+        await world.hears("train-0")
+        await until(numa)
+        # As topology-collector does when the node object is deleted.
+        await world.bus.publish(NodeDevicesChanged(devices=NodeDevices(NodeName("n1"), 1.0, gone=True)), "n1")
+        await world.bus.publish(NodeNumaChanged(numa=NodeNuma(NodeName("n1"), 1.0, gone=True)), "n1")
+        await world.hears("train-0")
+        await until(numa)
 
 
 async def test_a_kubelet_that_is_gone_is_told_with_its_last_words(world: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """node-agent, wired: one kubelet's answers in, what it gave to whom out.
 
-It keeps nothing: what the stream has last of its node is read back at the start and after each connection to the broker, and what differs is said. Killed at
-any moment, it says again what differs.
+It keeps nothing: what the stream has last of its node is read back at the start, after each connection to the broker and now and then, and what differs is
+said: a node that is deleted is closed there, and may be made again while its agent runs on. Killed at any moment, it says again what differs.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
 STARTING_S = 0.05
+#: What the stream has last is read back so often.
+READ_BACK_S = 60.0
 #: For the broker to answer what it has last.
 LAST_S = 5.0
 
@@ -110,6 +112,7 @@ class NodeWatch:
         self._managers: Stamp = ()
         self._asked_at = -settings.resync_s
         self._connection = 0
+        self._read_back_at = 0.0
 
     async def run(self) -> NoReturn:
         """Two loops: NVML may take minutes, or never come back, and nothing waits for it. Of an emulated node's cards it knows nothing."""
@@ -171,9 +174,12 @@ class NodeWatch:
         if not self._bus.connected:
             return
         connection = self._bus.connections
-        if self._connection != connection:  # a broker that was away may have lost what it had
-            self.telling.said = await self._stored()
-            self._numa_said = ()
+        lost = self._connection != connection  # a broker that was away may have lost what it had
+        if lost or monotonic_s() - self._read_back_at >= READ_BACK_S:
+            said = self.telling.said = await self._stored()
+            self._read_back_at = monotonic_s()
+            if lost or said is None or said.gone:
+                self._numa_said = ()
         due = self.telling.due(now=wall_s())
         try:
             if due is not None:
