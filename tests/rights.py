@@ -61,6 +61,7 @@ _RIGHTS = {
         *            topology.volcano.sh    hypernodes              *               list watch
         *            topology.node.k8s.io   noderesourcetopologies  *               list watch
         *            nodeinfo.volcano.sh    numatopologies          *               list watch
+        default      core                   events                  *               get create patch
         """,
 }
 

@@ -1,3 +1,4 @@
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from hbox_cli.platform.crds import HYPER_NODE
 from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import FabricChanged, NodeStateChanged
-from hbox_common.kube import HYPERNODES, apply, wait_established
+from hbox_common.kube import EVENTS, HYPERNODES, MERGE_PATCH, apply, wait_established
 from hbox_topology.adapters.poolsfile import pools_file
 from hbox_topology.app import run
 from hbox_topology.settings import TopologySettings
@@ -129,14 +130,14 @@ def known(heard: Any) -> Any:
     return [event.hypernodes for event in heard]
 
 
+def hypernode(name: str, *patterns: str) -> dict[str, Any]:
+    members = [{"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}} for pattern in patterns]
+    meta = {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}}
+    return {**meta, "spec": {"tier": 1, "members": members}}
+
+
 async def test_one_hypernodes_pattern_keeps_no_node_and_no_other_hypernode_waiting(kube: Kube, bus: Bus, settings: Any) -> None:
     """`^([a-z0-9.-]+)+X$` on one node of a long name took Python's engine years, and the interpreter with it."""
-
-    def hypernode(name: str, pattern: str) -> dict[str, Any]:
-        members = [{"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}}]
-        meta = {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}}
-        return {**meta, "spec": {"tier": 1, "members": members}}
-
     await apply(kube.client, HYPER_NODE, field_manager="test")
     await wait_established(kube.client, f"hypernodes.{HYPERNODES.group}")
     async with (
@@ -151,3 +152,34 @@ async def test_one_hypernodes_pattern_keeps_no_node_and_no_other_hypernode_waiti
         await until(lambda: len(latest(heard)) == 1)
         found = await until(lambda: next((f for f in known(fabric) if any(one.nodes for one in f)), None))
         assert {one.name: len(one.nodes) for one in found} == {"poison": 0, "rack": 1, "wrong": 0}
+
+
+async def test_whoever_wrote_a_hypernode_is_told_what_of_it_counts_for_nothing(kube: Kube, bus: Bus, settings: Any) -> None:
+    """However often it changes: an Event a second at most, one object for each HyperNode."""
+    await apply(kube.client, HYPER_NODE, field_manager="test")
+    await wait_established(kube.client, f"hypernodes.{HYPERNODES.group}")
+
+    async def events() -> dict[str, Any]:
+        items = (await kube.client.json("GET", EVENTS.path("default")))["items"]
+        return {one["involvedObject"]["name"]: one for one in items if one["reason"] == "HyperNodeProblem"}
+
+    async with running(run, settings), listening(bus, FabricChanged) as fabric:
+        await kube.client.json("POST", HYPERNODES.path(), body=hypernode("right", "^n"))
+        await kube.client.json("POST", HYPERNODES.path(), body=hypernode("wrong", "(?=n)", "^n", "(" + chr(0x1B) + "[2J"))
+        await until(lambda: fabric and len(known(fabric)[-1]) == 2)
+        said = (await until(events, "an Event"))["wrong"]
+        assert (said["type"], said["involvedObject"]["kind"]) == ("Warning", "HyperNode")
+        assert said["message"].startswith("spec.members[0].selector.regexMatch.pattern")
+        assert "; spec.members[2].selector.regexMatch.pattern" in said["message"]
+        assert said["message"].isprintable()
+        for number in range(30):
+            body = hypernode("wrong", f"[{number}")
+            await kube.client.json("PATCH", HYPERNODES.path(name="wrong"), body=body, content_type=MERGE_PATCH)
+            await asyncio.sleep(0.1)
+
+        async def told_last() -> bool:
+            return "missing ]: [29" in (await events())["wrong"]["message"]
+
+        await until(told_last)
+        assert (await events()).keys() == {"wrong"}
+        assert (await events())["wrong"]["count"] < 10
