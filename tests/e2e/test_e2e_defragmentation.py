@@ -1,7 +1,7 @@
 """Moves have to pay, through all services: who moves for whom, that nobody does where it costs more, and what happens when processes die in the
 middle (ADR 41). The same stories in `hbox simulate cycle` are in tests/unit/hbox_cli/test_simulate_defragmentation.py.
 
-Drawing: three nodes of 8 cards, two singles on each; `wide` is a gang of two pods with 8 cards each."""
+Drawing: three nodes of 8 cards, two singles on each; `wide` is a gang of two pods with 8 cards each. All are on level medium, which nobody preempts."""
 
 import json
 import os
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.e2e
 
 SPACE = "default"
 POLICY = (
-    MOVING
+    MOVING.replace("{name: gang}", "{name: gang}\n  - {name: levels}")
     + """\
 configurations:
 - name: consolidate
@@ -55,6 +55,7 @@ async def spread(client: KubeClient, *, nodes: int = 3, annotations: dict[str, s
         singles = [pod(f"s{number}{single}") for single in range(2)]
         for one in singles:
             one["metadata"]["annotations"] |= annotations or {}
+            one["spec"]["priorityClassName"] = "medium"
             one["metadata"]["labels"] = {"app": one["metadata"]["name"]}
         await post(client, *singles, pod(f"filler{number}", cards=6))
         await run_there(client, f"s{number}0", f"s{number}1", f"filler{number}")
@@ -73,7 +74,10 @@ async def gang(client: KubeClient, *, pods: int = 2) -> None:
     await client.json(
         "POST", PODGROUPS.path(SPACE), body={"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **body}
     )
-    await post(client, *(pod(f"wide-{number}", "wide", cards=8) for number in range(pods)))
+    members = [pod(f"wide-{number}", "wide", cards=8) for number in range(pods)]
+    for one in members:
+        one["spec"]["priorityClassName"] = "medium"
+    await post(client, *members)
 
 
 async def gone(client: KubeClient, names: Iterable[str], *, count: int) -> list[str]:

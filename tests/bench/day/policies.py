@@ -1,9 +1,11 @@
-"""The policies of a day: HBox's own, with its levels and without; what Volcano installs; KAI-Scheduler's rules in the words of volcano-scheduler.conf."""
+"""The policies of a day: HBox's own, as it is, with moves that pay, and without its levels; what Volcano installs; KAI-Scheduler's rules in the words of
+volcano-scheduler.conf."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
+from hbox_common.model.consolidation import Mode
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
@@ -43,6 +45,7 @@ def policies() -> dict[str, Row]:
     kai = parse_conf(KAI, plugins=list(PLUGINS))
     return {
         "HBox": Row(own),
+        "HBox, moves on": Row(default_conf(defragmentation=Mode.ON)),
         "HBox, no levels": Row(replace(own, tiers=tiers)),
         "Volcano": Row(volcano()),
         "KAI's rules": Row(kai, OVER_QUOTA),

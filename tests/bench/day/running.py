@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -221,9 +221,17 @@ def lived(day: Day, *, hours: float = 24.0) -> Lived:
             outcome = asyncio.run(_drive(state, day, until_s))
         finally:
             run_faster(1.0, 0.0)
+        _save(outcome)
         told, cpu = asyncio.run(_receipts(state)), {name: cpu_s(pid) for name, pid in _pids(state).items()}
         faults = _said(state, "audit")["faults"]
     return Lived(outcome, sum(len(one.pods) for one in told), len(faults), cpu)
+
+
+def _save(outcome: Outcome) -> None:
+    """What was seen from outside, in a file of its own: what the platform is asked afterwards may fail."""
+    with tempfile.NamedTemporaryFile("w", prefix="hbox-day-", suffix=".json", delete=False) as file:
+        json.dump(asdict(outcome), file)
+    print(f"what became of the day's jobs is in {file.name}", flush=True)
 
 
 async def _receipts(state: Path) -> list[EvictionReceipt]:

@@ -85,6 +85,25 @@ def test_without_arguments_they_are_high_medium_and_low_once_there_are_such_clas
     assert evictions({"high": 30, "low": -10}) == (["holder-0"] if by_priority else [])
 
 
+@pytest.mark.parametrize(
+    ("claimant", "holder", "moved"),
+    [
+        ("medium", "medium", True),
+        ("medium", "low", True),
+        ("low", "low", True),
+        ("high", "medium", True),
+        ("high", "high", False),
+        ("medium", "high", False),
+    ],
+)
+def test_who_gives_no_place_up_is_moved_whatever_it_may_be_preempted_for(claimant: str, holder: str, *, moved: bool) -> None:
+    world = SmallWorld(2, cards=2, classes=THREE)
+    for node in (0, 1):
+        world.gang(f"h{node}", on=[node], priority=THREE[holder], priority_class=holder, age_s=60 + node)
+    world.gang("wide", cards=2, priority=THREE[claimant], priority_class=claimant)
+    assert len(evicted(world.decide(STANDARD.format(action="consolidate")))) == moved
+
+
 @pytest.mark.parametrize("holder", ["", "high", "medium", "low"])
 def test_a_share_is_taken_back_from_every_level(holder: str) -> None:
     """And from jobs without a class."""

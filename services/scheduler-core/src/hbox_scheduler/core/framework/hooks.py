@@ -306,6 +306,10 @@ class Preemptable(Plugin):
     @abstractmethod
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None: ...
 
+    def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:
+        """Of those that would get other places, whom it does not guard."""
+        return self.preemptable(preemptor, candidates)
+
 
 class Reclaimable(Plugin):
     @abstractmethod

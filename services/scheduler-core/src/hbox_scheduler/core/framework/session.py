@@ -719,7 +719,7 @@ class Session:
         """Of candidates those that no guard protects from leaving, if they get other places: their gangs are not broken then."""
         left = [member for member in candidates if member.movable and not member.task.offline]  # that goes, and needs no place
         for plugin in self._all(Preemptable):
-            if left and plugin.guards and plugin.name != "gang" and (answer := plugin.preemptable(preemptor, left)) is not None:
+            if left and plugin.guards and (answer := plugin.movable(preemptor, left)) is not None:
                 left = answer
         return left
 

@@ -102,6 +102,9 @@ class GangPlugin(
             or not _sub_gangs_hold(gang, waiting=True)
         )
 
+    def movable(self, preemptor: Member, candidates: Sequence[Member]) -> None:  # the hook's signature
+        """Nobody is guarded: a gang whose members move is not broken for good."""
+
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         """Members of which their gang has more than it needs, each one named counting; or all that a gang has: it goes whole, but is never left in
         pieces. (Volcano's gang does not go at all, so that one at its minimum keeps its place for ever.)"""

@@ -93,6 +93,17 @@ class LevelsPlugin(Preemptable, Reclaimable, Evictable):
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:
         return self._given(preemptor.gang, candidates)
 
+    def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:  # noqa: ARG002  # the hook's signature
+        """Who moves gives no place up: a level that takes no part in preemption is moved too, one that preempts and gives nothing is not (ADR 80)."""
+        if not self._on:
+            return None
+        levels = [self._level(member.gang) if self._free(member.gang) else None for member in candidates]
+        return [
+            member
+            for member, level in zip(candidates, levels, strict=True)
+            if level is None or level.preemptable or not level.preempts
+        ]
+
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:
         """The preemptor's own level plays no part."""
         return self._given_back(preemptor.gang, candidates)
