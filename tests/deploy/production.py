@@ -66,7 +66,11 @@ def _secret(name: str, files: dict[str, Path]) -> dict[str, Any]:
 
 def _database(image: str) -> tuple[dict[str, Any], ...]:
     env = {"POSTGRES_USER": "hbox", "POSTGRES_DB": "hbox", "POSTGRES_PASSWORD": "hbox"}
-    probe = {"exec": {"command": ["pg_isready", "--username=hbox", "--dbname=hbox", "--host=127.0.0.1"]}, "periodSeconds": 2}
+    probe = {
+        "exec": {"command": ["pg_isready", "--username=hbox", "--dbname=hbox", "--host=127.0.0.1"]},
+        "periodSeconds": 2,
+        "timeoutSeconds": 10,
+    }
     container = {
         "name": "postgres",
         "image": image,

@@ -19,8 +19,15 @@ LEASE_S = 2
 #: Appends "<instance>" to a file while it leads: what a service's effects would be.
 SERVICE = """
 import asyncio, os, pathlib
-from hbox_common.runtime import Settings, Health, led, main
+from hbox_common.runtime import Settings, Health, led, main, turn
 async def run(settings, health):
+    try:
+        await asyncio.sleep(float(os.environ["CONNECTS_S"]))
+        await turn()
+        await act(settings, health)
+    finally:
+        await asyncio.sleep(float(os.environ["DRAINS_S"]))
+async def act(settings, health):
     health.condition("work").ok()
     while True:
         with open(os.environ["ACTS"], "a") as file:
@@ -50,7 +57,7 @@ class Pair:
         self._kubeconfig, self._acts = kubeconfig, acts
         self.processes: dict[str, asyncio.subprocess.Process] = {}
 
-    async def start(self, name: str) -> None:
+    async def start(self, name: str, *, connects_s: float = 0.01, drains_s: float = 0.0) -> None:
         env = {
             **os.environ,
             "HBOX_KUBECONFIG": str(self._kubeconfig),
@@ -58,6 +65,8 @@ class Pair:
             "HBOX_LEASE_DURATION_S": str(LEASE_S),
             "HBOX_INSTANCE": name,
             "ACTS": str(self._acts),
+            "CONNECTS_S": str(connects_s),
+            "DRAINS_S": str(drains_s),
         }
         self.processes[name] = await asyncio.create_subprocess_exec(
             sys.executable, "-c", SERVICE, env=env, stderr=asyncio.subprocess.PIPE
@@ -104,6 +113,37 @@ async def test_a_leader_that_stops_hands_over_at_once(pair: Pair) -> None:
     stopped = monotonic_s()
     await pair.until(lambda: "b" in pair.acts(), LEASE_S + 3)
     assert monotonic_s() - stopped < LEASE_S, "a lease that was released need not run out"
+
+
+async def test_a_leader_that_does_not_drain_hands_over_all_the_same(kubeconfig: Path, tmp_path: Path) -> None:
+    """What it waits for may be away for as long as an upgrade takes; its lease would have to run out."""
+    pair = Pair(kubeconfig, tmp_path / "acts")
+    try:
+        await pair.start("a", drains_s=60.0)
+        await pair.until(lambda: bool(pair.acts()), 20)
+        await pair.start("b")
+        assert pair.processes["b"].stderr is not None
+        await pair.processes["b"].stderr.readline()
+        pair.processes["a"].terminate()
+        asked = monotonic_s()
+        await pair.until(lambda: "b" in pair.acts(), 8)
+        assert pair.processes["a"].returncode is None, "it still drains"
+        print(f"handed over after {monotonic_s() - asked:.2f} s")
+    finally:
+        await pair.stop()
+
+
+async def test_who_cannot_connect_does_not_lead(kubeconfig: Path, tmp_path: Path) -> None:
+    pair = Pair(kubeconfig, tmp_path / "acts")
+    try:
+        await pair.start("a", connects_s=60.0)
+        assert pair.processes["a"].stderr is not None
+        assert json.loads(await pair.processes["a"].stderr.readline())["message"] == "binder started"
+        await pair.start("b", connects_s=2.0)
+        await pair.until(lambda: bool(pair.acts()), 20)
+        assert set(pair.acts()) == {"b"}
+    finally:
+        await pair.stop()
 
 
 async def test_a_paused_leader_ends_itself_when_it_wakes(pair: Pair) -> None:

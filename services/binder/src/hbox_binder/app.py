@@ -19,7 +19,7 @@ from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.errors import HBoxError
 from hbox_common.events import BindDecided, EvictDecided, NodeDecided, NodeStateChanged, PodsAsked
 from hbox_common.kube import KubeClient
-from hbox_common.runtime import Condition, Health, connected
+from hbox_common.runtime import Condition, Health, connected, turn
 
 from .adapters.epochs import Epochs, asking
 from .adapters.nodes import NodeWorker
@@ -53,6 +53,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
         ) as client,
         connected(settings) as bus,
     ):
+        await turn()
         epochs = Epochs(asking(bus, settings.instance))
         on_kube = health.condition("kube")
         cards = NodeCards()

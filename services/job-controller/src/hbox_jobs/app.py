@@ -41,7 +41,7 @@ from hbox_common.kube import (
 from hbox_common.model import JobId, PodUid, scheduler_names
 from hbox_common.model.shards import Shards, shard_of
 from hbox_common.pacing import TokenBucket
-from hbox_common.runtime import Condition, Health, LongLived, connected
+from hbox_common.runtime import Condition, Health, LongLived, connected, turn
 
 from . import metrics
 from .adapters.announcer import Announcer, last_revision, pages
@@ -85,12 +85,11 @@ _NOT_BOUND = frozenset({BindOutcome.CONFLICT, BindOutcome.REJECTED, BindOutcome.
 
 async def run(settings: JobControllerSettings, health: Health) -> None:
     """The service, until cancelled."""
-    for name in CONDITIONS:
-        health.condition(name)  # not good yet: connecting may take a while
     async with (
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-job-controller") as client,
         connected(settings) as bus,
     ):
+        await turn()
         await JobController(settings, health, client, bus).run()
 
 

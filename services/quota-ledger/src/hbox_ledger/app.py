@@ -36,7 +36,7 @@ from hbox_common.events import (
 )
 from hbox_common.kube import OLD_S, KubeClient
 from hbox_common.model.shards import ONE_SHARD, shard_of
-from hbox_common.runtime import Condition, Health, connected
+from hbox_common.runtime import Condition, Health, WatchedFile, connected, turn
 from hbox_common.store import Store
 
 from . import metrics
@@ -92,6 +92,14 @@ async def run(settings: LedgerSettings, health: Health) -> None:
     policy = (
         policy_file(settings.scheduler_conf) if settings.shares == "policy" and settings.scheduler_conf is not None else None
     )
+    async with KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube, connected(settings) as bus:
+        await turn()
+        await _serve(settings, health, policy, kube, bus)
+
+
+async def _serve(
+    settings: LedgerSettings, health: Health, policy: WatchedFile[bool] | None, kube: KubeClient, bus: Bus
+) -> None:
     conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books", "pods", "evictions")))
     async with (
         Store.open(
@@ -99,9 +107,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
             metadata=tables.metadata,
             versions=tables.VERSIONS,
             exclusive=not settings.leader_election,  # a leader that hangs would keep its standby out; transactions are fenced by epoch and index
-        ) as store,
-        KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube,
-        connected(settings) as bus,
+        ) as store
     ):
         relay = Relay(store, bus)
         position = await store.read(load.position)

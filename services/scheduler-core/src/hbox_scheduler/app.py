@@ -13,7 +13,7 @@ from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Plan, PolicyFollowed, RunTimesLearned
 from hbox_common.model.shards import ONE_SHARD, scheduler_id
-from hbox_common.runtime import Health, connected, term
+from hbox_common.runtime import Health, connected, term, turn
 from hbox_common.telemetry import record, recording
 
 from . import metrics
@@ -52,6 +52,7 @@ EMPTY_CYCLE_S = 0.001
 async def run(settings: SchedulerSettings, health: Health) -> None:
     """The service, until cancelled."""
     async with connected(settings) as bus:
+        await turn()
         await SchedulerService(settings, health, bus).run()
 
 

@@ -2,7 +2,7 @@
 
 from .bus import connected
 from .health import Condition, Health, HealthServer
-from .leading import led, term
+from .leading import led, term, turn
 from .run import LongLived, collect_seldom, main
 from .settings import Settings, load
 from .watchedfile import WatchedFile
@@ -20,4 +20,5 @@ __all__ = [
     "load",
     "main",
     "term",
+    "turn",
 ]

@@ -1,13 +1,15 @@
 """Leader and standby: of several processes of a service one acts, the others wait for its lease.
 
-A standby is ready (it serves its purpose) and does nothing. A leader that loses its lease ends its process: whatever it had in memory may be
-old, and its keeper starts it again, as a standby. That it noticed too late, as after a long pause, must be harmless all the same: every
-effect is fenced where it lands (the ledger's epoch in its database row, uid and resourceVersion at the API server, ids in inboxes).
+A standby has its connections, is ready (it serves its purpose), and does nothing: it waits for its `turn`. A leader that loses its lease ends
+its process: whatever it had in memory may be old, and its keeper starts it again, as a standby. That it noticed too late, as after a long
+pause, must be harmless all the same: every effect is fenced where it lands (the ledger's epoch in its database row, uid and resourceVersion at
+the API server, ids in inboxes). So a leader that is asked to end, and does not drain soon, lets go of its lease before it has.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TypeVar
 
 from hbox_common.errors import Unavailable
@@ -18,12 +20,31 @@ from .settings import Settings
 
 S = TypeVar("S", bound=Settings)
 
+#: For what a leader drains in, unless somebody that it talks to is away too; whoever stands by waits no longer.
+HAND_OVER_S = 1.0
+
 _TERM: ContextVar[int] = ContextVar("term", default=0)
 
 
 def term() -> int:
     """Of the lease under which this process acts: the higher, the later; 0 = it was not elected."""
     return _TERM.get()
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    connected: asyncio.Event  #: this process is able to begin at once
+    token: asyncio.Future[int]
+
+
+_TURN: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+
+
+async def turn() -> None:
+    """Return when this process is the one to act. For `run` of a service that is `led`: what comes before it, a standby does too."""
+    if (mine := _TURN.get()) is not None:
+        mine.connected.set()
+        _TERM.set(await asyncio.shield(mine.token))
 
 
 #: `component`, not `service`: the Prometheus operator's ServiceMonitors put a label of that name on everything.
@@ -33,7 +54,8 @@ LEADING = gauge("leading", "1 while this process acts for its service, 0 while i
 def led(
     service: str, run: Callable[[S, Health], Awaitable[None]], *, lease: Callable[[S], str] | None = None
 ) -> Callable[[S, Health], Awaitable[None]]:
-    """`run`, but where the setting `leader_election` is on only while this process holds the lease `service`, or what `lease` says.
+    """`run`, which awaits `turn`, but where the setting `leader_election` is on goes on behind it only while this process holds the lease `service`, or what
+    `lease` says.
 
     The returned coroutine raises Unavailable when the lease is lost, and InvalidRequest when the API refuses it.
     """
@@ -44,29 +66,42 @@ def led(
         if not settings.leader_election:
             leading.set(1)
             return await run(settings, health)
-        from hbox_common.kube import KubeClient, Lease  # noqa: PLC0415  most processes of a small installation never need it
-
         condition = health.condition("leader")
-        condition.ok("standing by")
+        condition.bad("connecting")
         leading.set(0)
-        async with KubeClient.connect(settings.kubeconfig, user_agent=f"hbox-{service}") as client:
-            held = Lease(client, settings.lease_namespace, name, settings.instance, settings.lease_duration_s)
-            async with held.hold() as grant:
-                condition.ok(f"leading, token {grant.token}")
-                leading.set(1)
-                _TERM.set(grant.token)
-                work = asyncio.ensure_future(run(settings, health))
-                lost = asyncio.ensure_future(grant.lost.wait())
-                try:
-                    await asyncio.wait([work, lost], return_when=asyncio.FIRST_COMPLETED)
-                    if not work.done():
-                        raise Unavailable(
-                            f"the lease {settings.lease_namespace}/{name} was lost", hint="another process leads now"
-                        )
-                    await work
-                finally:
-                    work.cancel()
-                    lost.cancel()
-                    await asyncio.gather(work, lost, return_exceptions=True)
+        mine = _Turn(asyncio.Event(), asyncio.get_running_loop().create_future())
+        _TURN.set(mine)
+        work = asyncio.ensure_future(run(settings, health))
+
+        def begin(token: int) -> None:
+            condition.ok(f"leading, token {token}")
+            leading.set(1)
+            mine.token.set_result(token)
+
+        async def lead() -> None:
+            from hbox_common.kube import KubeClient, Lease  # noqa: PLC0415  most processes of a small installation never need it
+
+            async with KubeClient.connect(settings.kubeconfig, user_agent=f"hbox-{service}") as client:
+                await mine.connected.wait()
+                condition.ok("standing by")
+                held = Lease(client, settings.lease_namespace, name, settings.instance, settings.lease_duration_s)
+                async with held.hold() as grant:
+                    begin(grant.token)
+                    try:
+                        await grant.lost.wait()
+                    except asyncio.CancelledError:
+                        work.cancel()
+                        await asyncio.wait([work], timeout=HAND_OVER_S)
+                        raise
+                    raise Unavailable(f"the lease {settings.lease_namespace}/{name} was lost", hint="another process leads now")
+
+        leads = asyncio.ensure_future(lead())
+        try:
+            await asyncio.wait([work, leads], return_when=asyncio.FIRST_COMPLETED)
+            await (work if work.done() else leads)
+        finally:
+            leads.cancel()
+            work.cancel()
+            await asyncio.gather(work, leads, return_exceptions=True)
 
     return run_as_leader
