@@ -5,6 +5,7 @@ import gc
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -92,109 +93,116 @@ async def run(settings: LedgerSettings, health: Health) -> None:
     policy = (
         policy_file(settings.scheduler_conf) if settings.shares == "policy" and settings.scheduler_conf is not None else None
     )
-    async with KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube, connected(settings) as bus:
+    async with AsyncExitStack() as stack:
+        if not settings.leader_election:  # what is wrong with its address is told even while there is no broker
+            store = await stack.enter_async_context(_store(settings))
+        kube = await stack.enter_async_context(KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger"))
+        bus = await stack.enter_async_context(connected(settings))
         await turn()
-        await _serve(settings, health, policy, kube, bus)
+        if settings.leader_election:  # whoever opens it ends the sessions of others
+            store = await stack.enter_async_context(_store(settings))
+        await _serve(settings, health, policy, store, kube, bus)
 
 
-async def _serve(
-    settings: LedgerSettings, health: Health, policy: WatchedFile[bool] | None, kube: KubeClient, bus: Bus
+def _store(settings: LedgerSettings) -> AbstractAsyncContextManager[Store]:
+    return Store.open(
+        settings.database_url,
+        metadata=tables.metadata,
+        versions=tables.VERSIONS,
+        exclusive=not settings.leader_election,  # a leader that hangs would keep its standby out; transactions are fenced by epoch and index
+    )
+
+
+async def _serve(  # noqa: PLR0917  all that `run` has opened
+    settings: LedgerSettings, health: Health, policy: WatchedFile[bool] | None, store: Store, kube: KubeClient, bus: Bus
 ) -> None:
     conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books", "pods", "evictions")))
-    async with (
-        Store.open(
-            settings.database_url,
-            metadata=tables.metadata,
-            versions=tables.VERSIONS,
-            exclusive=not settings.leader_election,  # a leader that hangs would keep its standby out; transactions are fenced by epoch and index
-        ) as store
-    ):
-        relay = Relay(store, bus)
-        position = await store.read(load.position)
-        conditions.database.ok()
-        decay = Decay(settings.usage_half_life_h, settings.usage_window_h)
-        history = await _read_streams(bus, position, conditions.bus)
-        ledger = await Ledger.begin(
-            store,
-            relay,
-            clock=wall_s,
-            history=history,
-            decay=decay,
-            evictions_most=settings.evictions_most,
-            notice_s=settings.notice_s,
-            clock_rate=settings.time_scale,
-            by_weight=policy.value if policy is not None else BY_WEIGHT[settings.shares],
-        )
-        conditions.state.bad("waiting for nodes, queues and pods")
-        statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
-        quotas = QuotaPublisher(bus)
-        rules = Rules(kube, ledger, statuses, quotas, bound=settings.queues == "bound")
-        shell = Shell(settings, ledger, bus, rules, statuses)
-        views = Views(ledger, store)
-        answers = Answers(ledger, views, bus, statuses)
-        health.pages["cards"] = partial(cards_page, lambda: ledger.state)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(relay.run())
-                tasks.create_task(rules.run(conditions.queues))
-                tasks.create_task(
-                    bus.follow(
-                        [NodeStateChanged, HealthVerdict, PodGroupsCounted, NodeDevicesChanged, FabricChanged],
-                        shell.on_state,
-                        start=Start.LAST_PER_SUBJECT,
-                        on_ready=shell.state_read.set,
-                    )
+    relay = Relay(store, bus)
+    position = await store.read(load.position)
+    conditions.database.ok()
+    decay = Decay(settings.usage_half_life_h, settings.usage_window_h)
+    history = await _read_streams(bus, position, conditions.bus)
+    ledger = await Ledger.begin(
+        store,
+        relay,
+        clock=wall_s,
+        history=history,
+        decay=decay,
+        evictions_most=settings.evictions_most,
+        notice_s=settings.notice_s,
+        clock_rate=settings.time_scale,
+        by_weight=policy.value if policy is not None else BY_WEIGHT[settings.shares],
+    )
+    conditions.state.bad("waiting for nodes, queues and pods")
+    statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
+    quotas = QuotaPublisher(bus)
+    rules = Rules(kube, ledger, statuses, quotas, bound=settings.queues == "bound")
+    shell = Shell(settings, ledger, bus, rules, statuses)
+    views = Views(ledger, store)
+    answers = Answers(ledger, views, bus, statuses)
+    health.pages["cards"] = partial(cards_page, lambda: ledger.state)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(relay.run())
+            tasks.create_task(rules.run(conditions.queues))
+            tasks.create_task(
+                bus.follow(
+                    [NodeStateChanged, HealthVerdict, PodGroupsCounted, NodeDevicesChanged, FabricChanged],
+                    shell.on_state,
+                    start=Start.LAST_PER_SUBJECT,
+                    on_ready=shell.state_read.set,
                 )
-                tasks.create_task(
-                    bus.follow(
-                        [JobTermsPending if settings.shares == "deserved" else JobDemandPending, JobsWithdrawn],
-                        shell.on_jobs,
-                        on_ready=shell.jobs_followed.set,
-                        on_gap=shell.jobs_missed,
-                        writers_only=True,
-                    )
+            )
+            tasks.create_task(
+                bus.follow(
+                    [JobTermsPending if settings.shares == "deserved" else JobDemandPending, JobsWithdrawn],
+                    shell.on_jobs,
+                    on_ready=shell.jobs_followed.set,
+                    on_gap=shell.jobs_missed,
+                    writers_only=True,
                 )
-                if policy is not None:
-                    tasks.create_task(policy.watch(shell.on_policy))
-                tasks.create_task(shell.late.run())
-                tasks.create_task(bus.consume("quota-ledger-plans", [PlansProposed], shell.on_plans))
-                tasks.create_task(
-                    bus.consume(
-                        "quota-ledger-outcomes",
-                        [OutcomesObserved],
-                        shell.on_outcomes,
-                        window_s=EVIDENCE_S,
-                        from_last_s=RESENT_S,
-                    )
+            )
+            if policy is not None:
+                tasks.create_task(policy.watch(shell.on_policy))
+            tasks.create_task(shell.late.run())
+            tasks.create_task(bus.consume("quota-ledger-plans", [PlansProposed], shell.on_plans))
+            tasks.create_task(
+                bus.consume(
+                    "quota-ledger-outcomes",
+                    [OutcomesObserved],
+                    shell.on_outcomes,
+                    window_s=EVIDENCE_S,
+                    from_last_s=RESENT_S,
                 )
-                tasks.create_task(
-                    bus.consume(
-                        "quota-ledger-pods",
-                        [PodsObserved],
-                        shell.on_pods,
-                        window_s=EVIDENCE_S,
-                        writers_only=True,
-                        on_missed=shell.pods_missed,
-                    )
+            )
+            tasks.create_task(
+                bus.consume(
+                    "quota-ledger-pods",
+                    [PodsObserved],
+                    shell.on_pods,
+                    window_s=EVIDENCE_S,
+                    writers_only=True,
+                    on_missed=shell.pods_missed,
                 )
-                tasks.create_task(bus.serve(ClaimsAsked, answers.claims))
-                tasks.create_task(bus.serve(EpochAsked, answers.epoch))
-                tasks.create_task(bus.serve(UsageAsked, answers.usage))
-                about = "The bank: queues, claims, usage"
-                tasks.create_task(bus.offer(Api(views).endpoints(), version=version("hbox-ledger"), about=about))
-                tasks.create_task(shell.reconcile(conditions.state))
-                tasks.create_task(shell.read_suspects())
-                tasks.create_task(shell.look(conditions.pods))
-                tasks.create_task(answers.publish_queues())
-                tasks.create_task(answers.publish_quotas())
-                tasks.create_task(quotas.run(rules.read))
-                tasks.create_task(statuses.run())
-                tasks.create_task(shell.tick(conditions))
-                tasks.create_task(shell.meter())
-                tasks.create_task(shell.forget())
-                tasks.create_task(shell.stop_when_taken_over())
-        finally:
-            await relay.flush()
+            )
+            tasks.create_task(bus.serve(ClaimsAsked, answers.claims))
+            tasks.create_task(bus.serve(EpochAsked, answers.epoch))
+            tasks.create_task(bus.serve(UsageAsked, answers.usage))
+            about = "The bank: queues, claims, usage"
+            tasks.create_task(bus.offer(Api(views).endpoints(), version=version("hbox-ledger"), about=about))
+            tasks.create_task(shell.reconcile(conditions.state))
+            tasks.create_task(shell.read_suspects())
+            tasks.create_task(shell.look(conditions.pods))
+            tasks.create_task(answers.publish_queues())
+            tasks.create_task(answers.publish_quotas())
+            tasks.create_task(quotas.run(rules.read))
+            tasks.create_task(statuses.run())
+            tasks.create_task(shell.tick(conditions))
+            tasks.create_task(shell.meter())
+            tasks.create_task(shell.forget())
+            tasks.create_task(shell.stop_when_taken_over())
+    finally:
+        await relay.flush()
 
 
 @dataclass(frozen=True, slots=True)
