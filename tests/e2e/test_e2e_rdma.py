@@ -45,7 +45,12 @@ async def _fill(running: Up) -> None:
     for part in ("capacity", "allocatable"):
         strict["status"][part] = {**strict["status"][part], "rdma/hca": "8"}
     async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
-        for body in (registered("whole"), registered("broken", down=["mlx5_3"]), strict, registered("far", box="l20")):
+        for body in (
+            registered("whole"),
+            registered("broken", down=["mlx5_3"]),
+            strict,
+            registered("far", box="l20", acs=True),
+        ):
             await client.json("POST", NODES.path(), body=body)
     for name in ("whole", "broken"):
         until(lambda name=name: nearest(running, name).get(0), timeout_s=60, what=f"the adapters of {name}")  # type: ignore[misc]
@@ -92,6 +97,16 @@ def test_the_nearest_adapters_of_each_card_are_shown(platform: Up) -> None:
     assert "each of 8 cards has an RDMA adapter below its own host bridge" in platform.hbox("check", "node", "whole").stdout
     assert "no port of mlx5_3 is active" in platform.hbox("check", "node", "broken").stdout
     assert "have no adapter below their own host bridge" in platform.hbox("check", "node", "far").stdout
+
+
+def test_bridges_that_redirect_are_told(platform: Up) -> None:
+    assert "no redirect at 32 bridges between cards and adapters" in platform.hbox("check", "node", "whole").stdout
+    found = platform.hbox("check", "node", "far")
+    assert (found.returncode, "redirects at 8 of 8 bridges" in found.stdout) == (0, True)
+    assert (
+        "ACS redirect on at bridges between cards and adapters: 0000:12:00.0"
+        in platform.hbox("node", "show", "far", "--numa").stdout
+    )
 
 
 async def test_two_jobs_of_four_cards_get_cards_beside_their_own_adapters(platform: Up) -> None:

@@ -127,6 +127,7 @@ from hbox_common.model import (
     NodeZones,
     NumaZone,
     NvmlCard,
+    PciBridge,
     PciDevice,
     PciKind,
     PlanId,
@@ -144,6 +145,7 @@ from hbox_common.model import (
     QueueName,
     QueuePhase,
     RanFor,
+    Redirect,
     RefusalReason,
     ResourceQuota,
     SchedulerId,
@@ -289,7 +291,7 @@ _nvml = NodeNvml(
 _numa = NodeNuma(
     _NODE, 1_700_000_000.5, (NumaZone(0, "0-47", 2**20, (10, 21)), NumaZone(1, "48-95", 2**20, (21, 10))), 2, 2,
     (PciDevice("0000:18:00.0", PciKind.CARD, 0, "", "0x10de"), PciDevice("", PciKind.HCA, 1, "mlx5_0", "", "pci0000:15/0000:1a:00.0", True)),
-    _rules, "static", "Static", 40, True, ("sockets: none",), True, _nvml,
+    _rules, "static", "Static", 40, True, ("sockets: none",), True, _nvml, (PciBridge("0000:1a:00.0", Redirect.ON),), True,
 )  # fmt: skip
 
 _given = PodZones("team", "train-0", "pod-uid", ({"cpu": 16}, {}), (MemoryBlock("memory", 2**37, (0, 1)),))

@@ -45,7 +45,7 @@ def put(root: Path, box: str, **more: object) -> None:
     for name, text in files.items():
         path = root / name.removeprefix("host/")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+        path.write_bytes(text if isinstance(text, bytes) else f"{text}\n".encode())
     for name, leads in links.items():
         path = root / name.removeprefix("host/")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from hbox_common.model import KubeletRules, NodeDevices, NodeNuma, PciKind
+from hbox_common.model import KubeletRules, NodeDevices, NodeNuma, PciKind, Redirect
 from hbox_common.model.cardadapters import adapters_of, nearest_by_address
 from hbox_common.model.devices.adapters import path_kind
+from hbox_common.model.nodenuma import bridges_between
 from hbox_common.model.numa import MAX_NODES
 from hbox_common.smitopo import SmiTopology
 
@@ -21,6 +22,7 @@ def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
     found += _rules(numa, numa.rules) if numa.rules is not None else []
     found += _machine(numa)
     found += _adapters(numa)
+    found += _acs(numa)
     found += nvml_findings(numa, numa.nvml, devices) if numa.nvml is not None else []
     if devices is not None and devices.problem:
         found.append(NodeFinding("podresources", Level.FAULT, devices.problem, "does the kubelet run?"))
@@ -105,6 +107,39 @@ def _adapters(numa: NodeNuma) -> Iterator[NodeFinding]:
         )  # fmt: skip
     elif near:
         yield NodeFinding("adapters", Level.OK, f"each of {len(cards)} cards has an RDMA adapter below its own host bridge")
+
+
+def _acs(numa: NodeNuma) -> Iterator[NodeFinding]:
+    """Bridges that redirect what cards and adapters send each other (NCCL's troubleshooting, PCI Access Control Services)."""
+    between = bridges_between(numa.devices)
+    by_state = {
+        state: [one.address for one in numa.bridges if one.address in between and one.redirect is state] for state in Redirect
+    }
+    on, unread = by_state[Redirect.ON], by_state[Redirect.UNREAD]
+    told = f"{len(between)} bridges between cards and adapters"
+    if on and numa.guest:
+        yield NodeFinding(
+            "acs", Level.WARNING, f"redirects at {len(on)} of {told}, as guests need it: {_some(on)}",
+            "leave it on; on the machine, let the adapters translate addresses themselves: mlxconfig -d ADAPTER set ATS_ENABLED=true",
+        )  # fmt: skip
+    elif on:
+        yield NodeFinding(
+            "acs", Level.WARNING, f"redirects at {len(on)} of {told}, so that transfers go by the root complex: {_some(on)}",
+            "unless guests use the cards, off in the firmware; or, as root and at each boot, which turns it on again, for each: "
+            f"setpci -s {on[0]} ECAP_ACS+0x6.w=0000",
+        )  # fmt: skip
+    if unread:
+        yield NodeFinding(
+            "acs", Level.WARNING, f"cannot be read at {len(unread)} of {told}: {_some(unread)}",
+            "the agent has no CAP_SYS_ADMIN; as root on the node, of each, 0000 is well: "
+            f"setpci -s {unread[0]} ECAP_ACS+0x6.w",
+        )  # fmt: skip
+    if between and not on and not unread:
+        yield NodeFinding("acs", Level.OK, f"no redirect at {told}")
+
+
+def _some(addresses: list[str]) -> str:
+    return ", ".join(addresses[:8]) + (f" and {len(addresses) - 8} more" if len(addresses) > 8 else "")
 
 
 def _zones(numa: NodeNuma) -> Iterator[NodeFinding]:
@@ -198,7 +233,7 @@ def _machine(numa: NodeNuma) -> Iterator[NodeFinding]:
     if numa.iommu_groups:
         yield NodeFinding(
             "iommu", Level.WARNING, f"{numa.iommu_groups} groups: transfers between cards may go by the root complex",
-            "iommu=pt, or off, and ACS off on the switches above the cards, where no guest needs them",
+            "iommu=pt, or off, where no guest needs them",
         )  # fmt: skip
     elif numa.zones:
         yield NodeFinding("iommu", Level.OK, "off")

@@ -9,6 +9,7 @@ from hbox_common.model.cardadapters import addresses_of, nearest_by_address
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
+from hbox_common.model.nodenuma import bridges_between
 
 from .cardview import allocation_of, card_items, free_percent, kind_of, link_items
 
@@ -94,7 +95,7 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
                 "pods": sorted(_pods_on(said, zone.id)),
             }
         )
-    rules = numa.rules
+    rules, between = numa.rules, bridges_between(numa.devices)
     told = {
         "cpuManager": rules.cpu_manager or "none",
         "memoryManager": rules.memory_manager or "None",
@@ -108,6 +109,8 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
         "kubelet": told,
         "adapters": adapter_items(node, numa),
         "adaptersDown": [one.name for one in numa.devices if one.kind is PciKind.HCA and one.down],
+        "bridges": [{"name": one.address, "acs": str(one.redirect)} for one in numa.bridges if one.address in between],
+        "guest": numa.guest,
         "unplaced": [d.address or d.name for d in numa.devices if d.numa < 0],
         "problems": list(numa.problems),
         "nvml": None if numa.nvml is None else nvml_item(numa.nvml),

@@ -1,6 +1,7 @@
 """`hbox node show NODE`."""
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import click
@@ -144,6 +145,8 @@ def _put_numa(ctx: Context, item: Item) -> None:
         ctx.output.rows("CardAdapters", found["adapters"], ADAPTERS)
     if found["adaptersDown"]:
         put(f"adapters without an active port: {' '.join(found['adaptersDown'])}")
+    for state, own in groupby(sorted(found["bridges"], key=lambda one: str(one["acs"])), key=lambda one: one["acs"]):
+        put(f"ACS redirect {state} at bridges between cards and adapters: {' '.join(one['name'] for one in own)}")
     nvml = found["nvml"]
     if nvml is not None:
         put(f"NVML: {nvml['problem'] or 'driver ' + nvml['driver']}")

@@ -56,7 +56,7 @@ from .job import (
 from .lending import Held, Lending
 from .node import LONGEST_REST_S, NodeRest, NodeState, NodeUsage, Taint, TaintEffect, Verdict, rest_s, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, ZoneMemory
-from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciDevice, PciKind
+from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciBridge, PciDevice, PciKind, Redirect
 from .nodenvml import MigInstance, NodeNvml, NvmlCard
 from .nodezones import MemoryBlock, NodeZones, PodZones, ZoneAmounts
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
@@ -160,6 +160,7 @@ __all__ = [
     "NodeZones",
     "NumaZone",
     "NvmlCard",
+    "PciBridge",
     "PciDevice",
     "PciKind",
     "PlanId",
@@ -180,6 +181,7 @@ __all__ = [
     "QueuePhase",
     "QueueTree",
     "RanFor",
+    "Redirect",
     "Refusal",
     "RefusalReason",
     "ResourceQuota",

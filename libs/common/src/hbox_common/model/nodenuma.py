@@ -1,7 +1,9 @@
 """How a node is made: its NUMA nodes, what hangs on them, and by which rules its kubelet gives them out. As node-agent reads it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import combinations
 
 from .ids import NodeName
 from .nodenvml import NodeNvml
@@ -39,6 +41,21 @@ class PciDevice:
     down: bool = False  #: an adapter of which no port is active
 
 
+class Redirect(StrEnum):
+    """Whether a bridge turns transfers between devices below it to the root complex (PCI ACS)."""
+
+    ON = "on"
+    OFF = "off"
+    NONE = "none"  #: it cannot
+    UNREAD = "unread"  #: its configuration cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class PciBridge:
+    address: str
+    redirect: Redirect = Redirect.UNREAD
+
+
 @dataclass(frozen=True, slots=True)
 class KubeletRules:
     """As its configuration says; "": it does not say, so that Kubernetes' own default holds."""
@@ -68,9 +85,38 @@ class NodeNuma:
     problems: tuple[str, ...] = ()  #: what cannot be read, in words
     gone: bool = False
     nvml: NodeNvml | None = None  #: None: it is not asked
+    bridges: tuple[PciBridge, ...] = ()  #: above cards and adapters
+    guest: bool = False  #: of a hypervisor
 
     @property
     def said(self) -> tuple[object, ...]:
         """All but the time."""
-        machine = self.zones, self.sockets, self.threads_per_core, self.devices, self.iommu_groups, self.lxcfs
+        machine = (
+            self.zones,
+            self.sockets,
+            self.threads_per_core,
+            self.devices,
+            self.bridges,
+            self.iommu_groups,
+            self.lxcfs,
+            self.guest,
+        )
         return machine, self.rules, self.cpu_state, self.memory_state, self.problems, self.gone, self.nvml
+
+
+def bridges_between(devices: Iterable[PciDevice]) -> frozenset[str]:
+    """Addresses of the bridges by which cards reach each other, and adapters, below a bridge that they share: where they meet in the root complex alone
+    there is nothing that ACS could redirect."""
+    cards, paths = set[str](), set[str]()
+    for one in devices:
+        if one.path and one.kind in (PciKind.CARD, PciKind.HCA):
+            paths.add(one.path)
+            if one.kind is PciKind.CARD:
+                cards.add(one.path)
+    found: set[str] = set()
+    for here, there in combinations(sorted(paths), 2):
+        a, b = here.split("/"), there.split("/")
+        meet = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        if meet > 1 and (here in cards or there in cards):
+            found.update(a[meet:-1], b[meet:-1])
+    return frozenset(found)

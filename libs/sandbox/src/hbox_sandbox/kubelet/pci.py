@@ -57,10 +57,11 @@ def _zone(socket: int, places: Sequence[int]) -> int:
 
 
 def tree_of(
-    box: str, places: Sequence[int], *, down: Collection[str] = (), amd: bool = False
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Files, and links with what they lead to, below the kubelet's folder. places: the NUMA node of each card; down: adapters whose port is not active."""
-    tree, files, links = TREES[box], dict[str, str](), dict[str, str]()
+    box: str, places: Sequence[int], *, down: Collection[str] = (), amd: bool = False, acs: bool = False
+) -> tuple[dict[str, str | bytes], dict[str, str]]:
+    """Files, and links with what they lead to, below the kubelet's folder. places: the NUMA node of each card; down: adapters whose port is not active; acs:
+    switches redirect what goes between the devices below them."""
+    tree, files, links = TREES[box], dict[str, str | bytes](), dict[str, str]()
     at: list[tuple[str, int, str]] = []  # path, NUMA node, name of an adapter or ""
     for number, (cards, names) in enumerate(tree.switches):
         bus = 16 * (number + 1)
@@ -84,9 +85,25 @@ def tree_of(
         files[f"{folder}/class"] = "0x020700" if name else "0x120000" if amd else "0x030200"
         files[f"{folder}/vendor"] = "0x15b3" if name else "0x1002" if amd else "0x10de"
         files[f"{folder}/numa_node"] = str(zone)
+        root, *bridges, _ = path.split("/")
+        for depth, bridge in enumerate(bridges, 1):
+            above = "/".join((root, *bridges[:depth]))
+            files[f"{_SYS}/devices/{above}/class"] = "0x060400"
+            files[f"{_SYS}/devices/{above}/config"] = _config(acs=acs, downstream=depth % 2 == 1)
+            links[f"{_SYS}/bus/pci/devices/{bridge}"] = f"../../../devices/{above}"
         links[f"{_SYS}/bus/pci/devices/{address}"] = f"../../../devices/{path}"
         if name:
             files[f"{folder}/infiniband/{name}/ports/1/state"] = "1: DOWN" if name in down else "4: ACTIVE"
             links[f"{folder}/infiniband/{name}/device"] = f"../../../{address}"
             links[f"{_SYS}/class/infiniband/{name}"] = f"../../devices/{path}/infiniband/{name}"
     return files, links
+
+
+def _config(*, acs: bool, downstream: bool) -> bytes:
+    """Of a PCI Express bridge: error reporting, and of a port that leads down ACS, as lspci -xxxx shows them. Redirect of requests and completions, upstream
+    forwarding and source validation are what Linux turns on."""
+    found = bytearray(4096)
+    found[0x100:0x104] = (0x0001 | 2 << 16 | (0x148 if downstream else 0) << 20).to_bytes(4, "little")
+    if downstream:
+        found[0x148:0x150] = (0x000D | 1 << 16 | 0x005F << 32 | (0x001D if acs else 0) << 48).to_bytes(8, "little")
+    return bytes(found)

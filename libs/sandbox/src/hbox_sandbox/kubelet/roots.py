@@ -77,7 +77,7 @@ class NodeKubelet:
             self.devices |= {
                 resource: {id_: (zone,) for id_, zone in ids.items()} for resource, ids in topology.devices.items()
             }
-        self.files = _host(manifest) if topology is None else dict(files_of(topology))
+        self.files: dict[str, str | bytes] = dict(_host(manifest)) if topology is None else dict(files_of(topology))
         self.links = {} if topology is None else links_of(topology)
         self.pods: dict[str, Pod] = {}
         self.waiting: dict[str, Version] = {}
@@ -268,7 +268,7 @@ class KubeletRoots:
         for name, text in node.files.items():
             path = self._folder / node.node / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
         for name, leads in node.links.items():
             path = self._folder / node.node / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,8 @@
 
 Boxes (zones, and where the cards are): `a100`, `a800`, `h20`, `h100`, `h200`, `h800`, `l20` and `mi300x` 2 zones of 4 cards, `mi250x` and `b300` 4 zones of 2,
 `nps4` 8 zones with cards on 3, 3, 1, 1, 7, 7, 5, 5 and none on the others, `snc` 4 zones of 3, 1, 3 and 1. `reserved`: CPUs of zone 0 that containers
-never have. `down`: RDMA adapters without an active port (`pci` says which there are); those beside the cards are the devices of an allocatable resource
+never have. `acs`: true, PCI bridges redirect.
+`down`: RDMA adapters without an active port (`pci` says which there are); those beside the cards are the devices of an allocatable resource
 `rdma/...`. `memoryManager`: "Static", which divides the node's memory evenly, less `hugepages`, a quantity of hugepages-2Mi on each zone;
 `reservedMemory`: a quantity of zone 0 that containers never have.
 
@@ -80,6 +81,7 @@ class NodeTopology:
         self.box = str(numa.get("box", "h100"))
         self.count, self.places = BOXES[self.box]
         places = self.places
+        self.acs = bool(numa.get("acs"))
         self.down = frozenset(map(str, numa.get("down") or ()))
         each = cpus // self.count
         self.zones = [tuple(range(zone * each, (zone + 1) * each)) for zone in range(self.count)]
@@ -313,7 +315,7 @@ def topology_of(name: str, manifest: Json) -> NodeTopology | None:
         return None
 
 
-def files_of(node: NodeTopology) -> Iterator[tuple[str, str]]:
+def files_of(node: NodeTopology) -> Iterator[tuple[str, str | bytes]]:
     """Below the kubelet's folder: its configuration, the CPU manager's state, and in `host` what /sys says of the zones."""
     manager = "static" if node.static else "none"
     rules: dict[str, object] = {
@@ -325,7 +327,7 @@ def files_of(node: NodeTopology) -> Iterator[tuple[str, str]]:
         rules["memoryManagerPolicy"] = "Static"
     yield "config.yaml", json.dumps({"kind": "KubeletConfiguration", **rules})
     yield "cpu_manager_state", json.dumps({"policyName": manager, "defaultCpuSet": "", "checksum": 0})
-    yield from tree_of(node.box, node.places, down=node.down, amd=node.box.startswith("mi"))[0].items()
+    yield from tree_of(node.box, node.places, down=node.down, amd=node.box.startswith("mi"), acs=node.acs)[0].items()
     sys = "host/sys/devices/system"
     yield f"{sys}/node/online", f"0-{node.count - 1}"
     for zone, cpus in enumerate(node.zones):

@@ -1,16 +1,20 @@
 """What there is to read of the node itself, below its root."""
 
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from hbox_common.model import NodeName
 from hbox_common.model.nodenuma import NodeNuma
 
-from ..core.machine import CPUS, HCAS, MOUNTS, NODES, PCI, machine
+from ..core.acs import CONFIG_BYTES
+from ..core.machine import CPU_INFO, CPUS, HCAS, MOUNTS, NODES, PCI, bridge_addresses, machine
 
 #: Files of /sys have a page, a configuration some kilobytes, a state some hundred.
 _MOST_BYTES = 2**20
 _MOST_FILES = 20_000
+_MOST_BRIDGES = 1024
 
 
 def read_machine(node: NodeName, *, host: Path, kubelet: Path, config: Path | None, at: float) -> NodeNuma:
@@ -24,10 +28,12 @@ def read_machine(node: NodeName, *, host: Path, kubelet: Path, config: Path | No
     for path in _links(host):
         if len(links) < _MOST_FILES and (leads := _leads(path)):
             links["/" + str(path.relative_to(host))] = leads
+    bridges = bridge_addresses(files)[:_MOST_BRIDGES]
     return machine(
         node,
         files,
         links=links,
+        configs={at: _bytes(host / PCI.lstrip("/") / at / "config", CONFIG_BYTES) or b"" for at in bridges},
         config=_text(config or kubelet / "config.yaml"),
         cpu_state=_text(kubelet / "cpu_manager_state") or "",
         memory_state=_text(kubelet / "memory_manager_state") or "",
@@ -44,6 +50,7 @@ def _paths(host: Path) -> Iterator[Path]:
         for pattern in patterns:
             yield from sorted((host / folder.lstrip("/")).glob(pattern))
     yield host / MOUNTS.lstrip("/")
+    yield host / CPU_INFO.lstrip("/")
 
 
 def _links(host: Path) -> Iterator[Path]:
@@ -66,9 +73,15 @@ def _leads(path: Path) -> str:
 
 
 def _text(path: Path) -> str | None:
+    found = _bytes(path, _MOST_BYTES)
+    return None if found is None else found.decode(errors="replace")
+
+
+def _bytes(path: Path, most: int) -> bytes | None:
+    """None: it cannot be read, or is no file: a pipe would be waited for."""
     try:
-        with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode(errors="replace")
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read(most) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError:
         return None
 

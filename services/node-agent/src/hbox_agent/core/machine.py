@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from hbox_common.errors import InvalidRequest
@@ -17,10 +17,13 @@ from hbox_common.model.nodenuma import (
     KubeletRules,
     NodeNuma,
     NumaZone,
+    PciBridge,
     PciDevice,
     PciKind,
 )
 from hbox_common.yamltext import content_of
+
+from .acs import redirect_of
 
 T = TypeVar("T")
 
@@ -29,9 +32,11 @@ CPUS = "/sys/devices/system/cpu"
 PCI = "/sys/bus/pci/devices"
 HCAS = "/sys/class/infiniband"
 MOUNTS = "/proc/mounts"
+CPU_INFO = "/proc/cpuinfo"
 
 #: PCI base classes and subclasses: display and 3D controllers, processing accelerators; Ethernet; InfiniBand.
 _CARDS, _ETHERNET, _INFINIBAND = ("0x03", "0x12"), "0x0200", "0x0207"
+_BRIDGE = "0x0604"
 #: Baseboards' own display controllers are no cards: ASPEED, Matrox.
 _NO_CARDS = frozenset({"0x1a03", "0x102b"})
 
@@ -40,6 +45,8 @@ _PCI_PATH = re.compile(rf"{PCI}/([0-9a-f]{{4,8}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0
 #: An adapter is there by any file of its folder: one that goes while it is read, or in a guest, lacks some.
 _HCA_PATH = re.compile(rf"{HCAS}/([^/]{{1,64}})(?:/.*)?")
 _HCA_PORT = re.compile(rf"{HCAS}/([^/]{{1,64}})/ports/\d{{1,3}}/state")
+#: The flag by which a hypervisor tells a guest of itself.
+_HYPERVISOR = re.compile(r"^flags\s*:.*\bhypervisor\b", re.MULTILINE)
 _MAX_OPTIONS = 32
 
 
@@ -49,12 +56,14 @@ def machine(
     *,
     config: str | None,
     links: Mapping[str, str] | None = None,
+    configs: Mapping[str, bytes] | None = None,
     cpu_state: str = "",
     memory_state: str = "",
     iommu_groups: int = 0,
     at: float,
 ) -> NodeNuma:
-    """files, links (what they lead to): by their paths on the node. config: the kubelet's configuration, None where there is none to read; the states: of its
+    """files, links (what they lead to): by their paths on the node. configs: configuration spaces of PCI bridges by address.
+    config: the kubelet's configuration, None where there is none to read; the states: of its
     CPU and memory managers. Never raises."""
     problems: list[str] = []
     links = links or {}
@@ -69,6 +78,7 @@ def machine(
 
     if config is None:
         problems.append("the kubelet's configuration is not to be found")
+    devices = _bounded(tried("PCI devices", lambda: _devices(files, links), []), problems)
     rules = None if config is None else tried("the kubelet's configuration", lambda: _rules(config), None)
     return NodeNuma(
         node=node,
@@ -76,13 +86,15 @@ def machine(
         zones=tried("NUMA nodes", lambda: _zones(files), ()),
         sockets=tried("sockets", lambda: _sockets(files), 0),
         threads_per_core=tried("threads", lambda: _threads(files), 0),
-        devices=_bounded(tried("PCI devices", lambda: _devices(files, links), []), problems),
+        devices=devices,
         rules=rules,
         cpu_state=tried("cpu_manager_state", lambda: _policy(cpu_state), ""),
         memory_state=tried("memory_manager_state", lambda: _policy(memory_state), ""),
         iommu_groups=iommu_groups,
         lxcfs=any(line.split(" ")[0] == "lxcfs" for line in files.get(MOUNTS, "").splitlines()),
         problems=tuple(problems),
+        bridges=_bridges(devices, configs or {}),
+        guest=_HYPERVISOR.search(files.get(CPU_INFO, "")) is not None,
     )
 
 
@@ -162,6 +174,18 @@ def _bounded(devices: list[PciDevice], problems: list[str]) -> tuple[PciDevice, 
     if len(devices) > MAX_DEVICES and len(problems) < MAX_PROBLEMS:
         problems.append(f"PCI devices: {len(devices)} of them, of which {MAX_DEVICES} are told, cards and RDMA adapters first")
     return tuple(devices[:MAX_DEVICES])
+
+
+def bridge_addresses(files: Mapping[str, str]) -> list[str]:
+    """Of PCI bridges, whose configuration is to be read."""
+    found = ((_PCI_PATH.fullmatch(path), text) for path, text in files.items() if text.startswith(_BRIDGE))
+    return [match[1] for match, _ in found if match is not None]
+
+
+def _bridges(devices: Iterable[PciDevice], configs: Mapping[str, bytes]) -> tuple[PciBridge, ...]:
+    """Those above cards and adapters."""
+    above = {at for one in devices if one.kind is not PciKind.NIC for at in one.path.split("/")[1:-1]}
+    return tuple(PciBridge(at, redirect_of(configs.get(at, b""))) for at in sorted(above)[:MAX_DEVICES])
 
 
 def _kind(class_: str, vendor: str) -> PciKind | None:
