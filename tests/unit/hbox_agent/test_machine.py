@@ -1,6 +1,7 @@
 """How a node is made, of /sys and of the kubelet's files."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,18 @@ def test_the_check_names_what_keeps_cores_from_cards() -> None:
     good = told(read(config=CONFIG.replace("restricted", "best-effort")))
     assert (good["cpu manager"], good["topology manager"]) == ((Level.OK, "static"), (Level.OK, "best-effort"))
     assert told(read(config=""))["cpu manager"][0] is Level.WARNING
+
+
+def test_an_option_that_the_mirror_does_not_have_is_named() -> None:
+    numa = read(config=CONFIG.replace('full-pcpus-only: "true"', 'full-pcpus-only: "true", align-by-socket: "true"'))
+    assert [one.message for one in findings(numa, None) if "align-by-socket" in one.message]
+    assert not [one for one in findings(read(), None) if "align-by-socket" in one.message]
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.yaml")
+    found = read_machine(N, host=tmp_path, kubelet=tmp_path, config=None, at=1.0)
+    assert "the kubelet's configuration is not to be found" in found.problems
 
 
 def sample(name: str) -> dict[str, str]:

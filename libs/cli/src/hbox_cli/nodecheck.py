@@ -198,6 +198,11 @@ def _rules(numa: NodeNuma, rules: KubeletRules) -> Iterator[NodeFinding]:
         )
     else:
         yield NodeFinding("cpu manager", Level.OK, "static")
+    if rules.cpu_manager == "static" and rules.cpu_options.get("align-by-socket") == "true":
+        yield NodeFinding(
+            "cpu manager", Level.WARNING, "align-by-socket: the kubelet prefers CPUs by socket, which HBox does not foresee",
+            "leave the option out, or use a topology manager that refuses nobody: best-effort",
+        )  # fmt: skip
     if rules.cpu_manager == "static" and not rules.reserved_cpus:
         yield NodeFinding(
             "reserved cpus",

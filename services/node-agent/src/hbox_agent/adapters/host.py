@@ -33,7 +33,7 @@ def read_machine(node: NodeName, *, host: Path, kubelet: Path, config: Path | No
         node,
         files,
         links=links,
-        configs={at: _bytes(host / PCI.lstrip("/") / at / "config", CONFIG_BYTES) or b"" for at in bridges},
+        configs={at: bytes_of(host / PCI.lstrip("/") / at / "config", CONFIG_BYTES) or b"" for at in bridges},
         config=_text(config or kubelet / "config.yaml"),
         cpu_state=_text(kubelet / "cpu_manager_state") or "",
         memory_state=_text(kubelet / "memory_manager_state") or "",
@@ -73,11 +73,11 @@ def _leads(path: Path) -> str:
 
 
 def _text(path: Path) -> str | None:
-    found = _bytes(path, _MOST_BYTES)
+    found = bytes_of(path, _MOST_BYTES)
     return None if found is None else found.decode(errors="replace")
 
 
-def _bytes(path: Path, most: int) -> bytes | None:
+def bytes_of(path: Path, most: int) -> bytes | None:
     """None: it cannot be read, or is no file: a pipe would be waited for."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

@@ -21,6 +21,7 @@ from hbox_common.model import NodeDevices, NodeName
 from .. import metrics
 from ..core import holders, node_devices
 from ..core.facts import CHECKPOINT_BYTES, zone_memory
+from .host import bytes_of
 
 SOCKET = Path("pod-resources/kubelet.sock")
 DEVICES = Path("device-plugins/kubelet_internal_checkpoint")
@@ -76,7 +77,5 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 def _read(path: Path) -> bytes:
     """Nothing where there is no such file, or one of a size that no kubelet writes: the uids of pods are not known then."""
-    try:
-        return path.read_bytes() if path.stat().st_size <= CHECKPOINT_BYTES else b""
-    except OSError:
-        return b""
+    found = bytes_of(path, CHECKPOINT_BYTES + 1) or b""
+    return found if len(found) <= CHECKPOINT_BYTES else b""
