@@ -34,6 +34,7 @@ ASKED_FOR = (
     "flood",
     "vgpu",
     "shards",
+    "wishes",
 )  #: take minutes, and the first programs that are not everywhere
 
 

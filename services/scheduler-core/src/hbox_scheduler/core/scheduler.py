@@ -571,10 +571,12 @@ class Scheduler:
                 self._queue.recheck_classes(self.class_quotas.put(self._class_quotas_pending[1]))
                 self._class_quotas_pending = None
             self._reservations.run(now, wall)
-            self._placer.activate_waiting(self.index, now)
             self._queue.reroute(changed)
             self._queue.requota(self._quotas_changed)
             quotas_freed, self._quotas_changed, self.bookings.namespaces_freed = self.bookings.namespaces_freed, set(), set()
+            if freed or changed or quotas_freed:
+                self._placer.invalidate()
+            self._placer.activate_waiting(self.index, now)
             self._queue.activate_unschedulable(freed, changed, quotas_freed)
             out.admitted, out.repeated = self.admission.run(now)
             self._plan(out, now)
@@ -609,10 +611,10 @@ class Scheduler:
 
     def _plan(self, out: Proposals, now: float) -> None:
         """Sessions, one after the other, until nobody waits for a turn, or enough is done for one cycle."""
-        placed = failed = 0
-        most = self._placer.most_failures or self.limits.session_jobs
+        placed = failures = 0
+        most = self.limits.session_failures if self._sessions.by_shape else self.limits.session_jobs
         while self._flights.placements < self.limits.outstanding:
-            if placed >= self.limits.placements or failed >= most:
+            if placed >= self.limits.placements or failures >= most:
                 out.more = self._queue.waits
                 return
             attempt = self._placer.place(self._preemptor.nominations, self.limits.placements - placed)
@@ -620,7 +622,7 @@ class Scheduler:
                 return
             out.plans += attempt.plans
             placed += attempt.placements
-            failed += len(attempt.failed)
+            failures += attempt.failures
             for plan in attempt.plans:
                 self._flights.open(plan, now)
             self._conclude(attempt, now)
@@ -639,7 +641,10 @@ class Scheduler:
             if entry.problem():
                 self._unschedulable.leave(entry, JobState.UNSCHEDULABLE)
             else:
-                self._unschedulable.add(entry)
+                if self._placer.retries(entry.job.id):
+                    self._unschedulable.leave(entry, JobState.UNSCHEDULABLE)
+                else:
+                    self._unschedulable.add(entry)
                 self._reservations.add(entry)
                 self._preemptor.add(entry, self._placer.represented(entry.job.id))
             if not self._groups.blocked_reason(entry.job.id):  # else admission says why

@@ -4,7 +4,7 @@ Every job is in one state (`jobs.JobState`). Every change that could matter move
 anything.
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from heapq import heapify, heappop, heappush
 
 from hbox_common.model import Index, Job, JobId, PlanId, PodGroupTask, Pools, QueueName
@@ -54,7 +54,8 @@ class SchedulingQueue:
         self._lent = False  #: whether a queue lent pools to others when routes were looked at last
         self._limits = limits
         self._withdrawn: dict[JobId, int] = {}  #: with the revision
-        self._active: dict[QueueName, list[Order]] = {}  #: heaps; what is not as its entry says any more does not count
+        #: heaps by queue and namespace; what is not as its entry says any more does not count
+        self._active: dict[tuple[QueueName, str], list[Order]] = {}
         self._awaiting: set[JobId] = set()
         self._delayed: list[tuple[float, JobId]] = []
 
@@ -224,56 +225,64 @@ class SchedulingQueue:
         for entry in self._unschedulable.activate(self.entries, freed, changed, quotas_freed):
             self._push(entry)
 
-    def take(self, most: int) -> tuple[list[Entry], set[QueueName]]:
+    def take(self, most: int, *, without: Collection[str] = ()) -> tuple[list[Entry], set[QueueName]]:
         """Active jobs for one session, with their pending pods brought up to date, and the queues of which more are active: whose turn it is, the session
-        finds out. Of each queue the first ones, as many as of any other while there are so many; `most` in all, or one of each queue.
+        finds out. Of each queue the first ones, as many as of any other while there are so many; `most` in all, or one of each queue. `without`: namespaces
+        whose jobs are passed over.
 
         The caller sets their states, or gives them back."""
-        names = [name for name in list(self._active) if self._first(name) is not None]
-        each = max(most // len(names), 1) if names else 0
-        taken = [entry for name in names for entry in self._pop(name, each)]
-        heads = [(order, name) for name in names if (order := self._first(name)) is not None]
+        lanes: dict[QueueName, list[Order]] = {}  # heaps: of each namespace's jobs in the queue the first one
+        for lane in list(self._active):
+            if lane[1] not in without and (order := self._first(lane)) is not None:
+                heappush(lanes.setdefault(lane[0], []), order)
+        each = max(most // len(lanes), 1) if lanes else 0
+        taken = [entry for name, firsts in lanes.items() for entry in self._pop(name, firsts, each)]
+        heads = [(firsts[0], name) for name, firsts in lanes.items() if firsts]
         heapify(heads)
         while heads and len(taken) < most:
             _, name = heappop(heads)
-            taken += self._pop(name, 1)
-            if (order := self._first(name)) is not None:
-                heappush(heads, (order, name))
+            taken += self._pop(name, lanes[name], 1)
+            if lanes[name]:
+                heappush(heads, (lanes[name][0], name))
         return taken, {name for _, name in heads}
 
-    def _pop(self, name: QueueName, most: int) -> Iterator[Entry]:
-        while most > 0 and (order := self._first(name)) is not None:
-            active, most = self._active[name], most - 1
+    def _pop(self, name: QueueName, firsts: list[Order], most: int) -> Iterator[Entry]:
+        while most > 0 and firsts:
+            order, most = heappop(firsts), most - 1
+            entry = self.entries[order[-1]]
+            lane = name, entry.job.namespace
+            active = self._active[lane]
             while active and active[0] == order:
                 heappop(active)  # it may have been activated more than once
-            entry = self.entries[order[-1]]
+            if (following := self._first(lane)) is not None:
+                heappush(firsts, following)
             entry.update_pending(self._bookings)
             self.recount(entry)
             yield entry
 
-    def _first(self, name: QueueName) -> Order | None:
-        """Of the queue's active jobs the one that comes first."""
-        active = self._active.get(name, [])
+    def _first(self, lane: tuple[QueueName, str]) -> Order | None:
+        """Of the active jobs of a queue and namespace the one that comes first."""
+        active = self._active.get(lane, [])
         while active:
             order = active[0]
             entry = self.entries.get(order[-1])
-            if entry is not None and entry.state is JobState.ACTIVE and entry.order == order and entry.job.queue == name:
+            if entry is not None and entry.state is JobState.ACTIVE and entry.order == order and entry.job.queue == lane[0]:
                 return order
             heappop(active)
-        self._active.pop(name, None)
+        self._active.pop(lane, None)
         return None
 
     @property
     def waits(self) -> bool:
         """Whether any job is active."""
-        return any(self._first(name) is not None for name in list(self._active))
+        return any(self._first(lane) is not None for lane in list(self._active))
 
     def give_back(self, entry: Entry) -> None:
         """The job was not tried: it keeps its place in the order."""
         self._push(entry)
 
     def _push(self, entry: Entry) -> None:
-        heappush(self._active.setdefault(entry.job.queue, []), entry.order)
+        heappush(self._active.setdefault((entry.job.queue, entry.job.namespace), []), entry.order)
 
     # Waiting for answers, for a newer view, for time.
 

@@ -4,8 +4,13 @@ Who finds no place waits in one of two ways. Where the policy goes by shape, and
 something that it waits for changed: room on nodes, what its queue has, rules (`queueing.unschedulable`). Other jobs are tried again when anybody came or went,
 at a pace that slows while that is in vain: those whose pods have constraints about other pods or about each other's places, and, under policies that judge by
 more, all of them. Of jobs that no rule tells apart the first represent the others (`queueing.equivalence`).
+
+What is tried in vain costs all who wait for the cycle, and whoever makes jobs decides how many there are. So a cycle ends after so many, the fewer the more
+each costs; a namespace of which many failed has turns when the others have had theirs; and of those that wait for any change a few are tried at a time, by
+turns of their namespaces (`queueing.retries`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -17,11 +22,19 @@ from ..placement.plans import verdict_of
 from ..queueing.backoff import Backoff
 from ..queueing.equivalence import EquivalenceClasses
 from ..queueing.jobs import Entry, JobState
+from ..queueing.retries import Retries
 from .context import SchedulerContext
 from .nominations import Nominations
 
-#: Jobs of the smallest session: as many as may fail in one.
-LEAST_JOBS = 64
+#: Jobs of a small session: as many as may fail in one, where each counts for one or where it counts for more.
+LEAST_JOBS, LEAST_COSTLY = 64, 16
+
+#: Of `Limits.session_failures`, what a job counts for that found no place: one by its shape alone, one with constraints about other pods, a gang whose places
+#: depend on each other, and one that wishes certain cards. By what one costs that is like no other, on 100 nodes: 0.1, 1, 5 and 50 ms.
+BY_SHAPE, BY_OTHERS, TOGETHER, BY_CARDS = 1, 4, 16, 64
+
+#: Jobs that wait for any change, of those that are tried again at a time.
+RETRIED = 16
 
 #: Pods that are gone are forgotten then: their end is told by their claims.
 NEIGHBOURS_KEPT = 100_000
@@ -35,6 +48,7 @@ class Attempt:
     proposed: list[Entry] = field(default_factory=list)
     settled: list[Entry] = field(default_factory=list)  #: nothing left to place
     failed: list[tuple[Entry, JobVerdict]] = field(default_factory=list)
+    failures: int = 0  #: these, by what they cost
 
     @property
     def placements(self) -> int:
@@ -53,7 +67,8 @@ class Placer:
         self._queues = context.queues
         self._queue = context.queue
         self._limits = context.limits
-        self._waiting: dict[JobId, None] = {}  #: those that are tried again when anything changed, and are in no class
+        self._waiting = Retries()  #: those that are tried again when anything changed, and are in no class
+        self._failures: Counter[str] = Counter()  #: by namespace, as in `_weight`, since all had turns
         self._leaving: Iterable[PodUid] = ()
         self._classes = EquivalenceClasses(
             context.plans.columns,
@@ -65,7 +80,8 @@ class Placer:
         )
         self._tried: set[JobId] = set()  #: in this cycle, without success
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
-        self._tried_at: tuple[Index, int] = (Index(0), 0)
+        self._mark: tuple[int, ...] = ()  #: the state as of this cycle's beginning
+        self._columns = context.plans.columns
         self._most_jobs = context.limits.session_jobs  #: of the next session
         self._changes = 0  #: count of changes so far
         self._refusals: dict[tuple[QueueName, bool], str] = {}  #: by the rules of queues, which do not change within a session
@@ -86,17 +102,21 @@ class Placer:
         self._changes += 1
 
     def remove(self, job: JobId) -> None:
-        self._waiting.pop(job, None)
+        self._waiting.remove(job)
         self._classes.remove(job)
 
     def revised(self, job: JobId) -> None:
         """The job has a new revision: its class is determined when it is tried next."""
         if self._classes.remove(job):
-            self._waiting[job] = None
+            self._waiting.add(job, self._queue.entries[job].job.namespace, None)
+
+    def retries(self, job: JobId) -> bool:
+        """Whether the job is tried again after any change, by turns: no hint activates it."""
+        return self._sessions.by_shape and job in self._waiting
 
     def next_at(self, index: Index) -> list[float]:
         """When `activate_waiting` or `changed_verdicts` has something next."""
-        looks = [self._backoff.next_at] if (self._waiting or self._classes) and self._changed_since(index) else []
+        looks = [self._backoff.next_at] if self._is_due(index) else []
         return looks + self._classes.next_at()
 
     def changed_verdicts(self, now: float) -> Iterator[JobVerdict]:
@@ -107,26 +127,25 @@ class Placer:
         """The jobs of its class, itself among them; none where it belongs to no class."""
         return self._classes.equals(job)
 
-    @property
-    def most_failures(self) -> int | None:
-        """Jobs without a place after which a cycle ends. None: those that wait count for the policy's plugins, and are all looked at."""
-        return self._limits.session_failures if self._sessions.by_shape else None
-
     def activate_waiting(self, index: Index, now: float) -> None:
-        """At the beginning of a cycle: jobs that wait for any change are activated when the state changed; under a policy by which time alone may change what
-        it says also when time has passed."""
+        """At the beginning of a cycle: some of the jobs that wait for any change are activated when the state changed since they were tried; under a policy by
+        which time alone may change what it says all of them, and also when time has passed."""
         self._tried.clear()
         self._classes.begin_cycle()
-        if not (self._waiting or self._classes) or not self._changed_since(index) or not self._backoff.due(now):
+        self._mark = self._state(index)
+        if not self._is_due(index) or not self._backoff.due(now):
             return
-        self._tried_at = (index, self._changes)
+        if self._sessions.by_shape:
+            self._activate(self._waiting.take(RETRIED, self._mark))
+            self._backoff.record(now, success=self._waiting.due(self._mark))
+            return
         self._backoff.record(now, success=False)
         self._activate_all()
 
     def place(self, nominations: Nominations, most: int) -> Attempt | None:
         """One session, for jobs of all queues; None: no job waits for its turn. `most`: pods after which it ends."""
         self._leaving = nominations
-        taken, outside = self._queue.take(self._most_jobs)
+        taken, outside = self._take()
         if not taken:
             return None
         if not self._sessions.by_shape and any(entry.pending for entry in taken):
@@ -146,7 +165,9 @@ class Placer:
                 represented,
                 outside=outside,
                 most=most,
-                most_failures=self.most_failures,
+                most_failures=self._limits.session_failures // max(map(self._weight, entries))
+                if self._sessions.by_shape
+                else None,
             )
             if entries
             else ()
@@ -161,19 +182,40 @@ class Placer:
                 case Untried(entry):
                     self._queue.give_back(entry)
                     untried += 1
+        for entry, _ in attempt.failed:
+            self._failures[entry.job.namespace] += (weight := self._weight(entry))
+            attempt.failures += weight
         self._adapt(len(taken), untried=untried, failed=len(attempt.failed))
         if attempt.plans:
             self._backoff.reset()
         return attempt
 
+    def _take(self) -> tuple[list[Entry], set[QueueName]]:
+        """Jobs of the next session: of namespaces of which many failed when nobody else is active."""
+        over = {name for name, failures in self._failures.items() if failures >= self._limits.session_failures // 2}
+        if self._sessions.by_shape and over:
+            taken, outside = self._queue.take(self._most_jobs, without=over)
+            if taken:
+                return taken, outside
+        self._failures.clear()
+        return self._queue.take(self._most_jobs)
+
+    def _weight(self, entry: Entry) -> int:
+        """What it counts for if it finds no place."""
+        if any(task.cards and task.cards.devices and task.cards.devices.wishes for task, _ in entry.pending):
+            return BY_CARDS
+        if entry.job.together:
+            return TOGETHER
+        return BY_OTHERS if self._has_pod_constraints(entry) else BY_SHAPE
+
     def _adapt(self, taken: int, *, untried: int, failed: int) -> None:
         """How many jobs the next session has. A session is made for all of its jobs, and for those that it did not come to the next one is made again: of a
-        flood that finds no place it comes to LEAST_JOBS, of gangs to as many as fill a cycle."""
+        flood that finds no place it comes to LEAST_JOBS at most, of gangs to as many as fill a cycle."""
         if not self._sessions.by_shape:
             return  # those that wait count for the policy's plugins, all of them
         if untried > taken // 2:
-            self._most_jobs = max(LEAST_JOBS, taken - untried)
-        elif taken >= self._most_jobs and untried == 0 and failed <= taken // 2:
+            self._most_jobs = max(LEAST_COSTLY, taken - untried)
+        elif taken >= self._most_jobs and untried == 0 and (failed <= taken // 2 or taken < LEAST_JOBS):
             self._most_jobs = min(self._limits.session_jobs, 2 * self._most_jobs)
 
     def _is_tried(self, attempt: Attempt, entry: Entry) -> bool:
@@ -209,14 +251,17 @@ class Placer:
         if self._waits_for_hints(entry, lacks_room=lacks_room):
             self.remove(entry.job.id)
         elif self._sessions.by_shape or not self._classes.add(entry, verdict):
-            self._waiting[entry.job.id] = None
+            self._waiting.add(entry.job.id, entry.job.namespace, self._mark)
             self._tried.add(entry.job.id)
 
     def _waits_for_hints(self, entry: Entry, *, lacks_room: bool) -> bool:
         """Whether what the job waits for is among what `queueing.unschedulable` watches."""
         if not self._sessions.by_shape or entry.job.together or not (lacks_room or self._sessions.shares_by_use):
             return False
-        return not self._neighbours or not any(
+        return not self._has_pod_constraints(entry)
+
+    def _has_pod_constraints(self, entry: Entry) -> bool:
+        return bool(self._neighbours) and any(
             (neighbour := self._neighbours.get(pod.uid)) is not None and neighbour.has_pod_constraints
             for _, pods in entry.pending
             for pod in pods
@@ -225,15 +270,26 @@ class Placer:
     def _activate_all(self) -> None:
         for representative in list(self._classes.representatives(self._leaving)):
             self._queue.activate(representative)
-        activated = [job for job in self._waiting if job not in self._tried]
+        activated = [job for job in self._waiting.all() if job not in self._tried]
         for job in activated:
-            del self._waiting[job]
+            self._waiting.remove(job)
+        self._activate(activated)
+
+    def _activate(self, jobs: Iterable[JobId]) -> None:
+        for job in jobs:
             entry = self._queue.entries.get(job)
             if entry is not None and entry.state is JobState.UNSCHEDULABLE:
                 self._queue.activate(entry)
 
-    def _changed_since(self, index: Index) -> bool:
-        return not self._sessions.by_shape or self._tried_at != (index, self._changes)
+    def _state(self, index: Index) -> tuple[int, ...]:
+        """What places depend on, by counts of its changes."""
+        return index, self._changes, self._columns.changes.end, self._columns.risen.end
+
+    def _is_due(self, index: Index) -> bool:
+        """Whether a job waits for any change, and there was one since it was tried."""
+        if self._sessions.by_shape:
+            return self._waiting.due(self._state(index))
+        return bool(self._waiting or self._classes)
 
     def _forget_gone(self) -> None:
         """Drop pods that neither have a booking nor wait for a place."""

@@ -1,0 +1,128 @@
+"""Jobs of one namespace that each cost much and find no place hold up nobody else's, and are all tried again in turn."""
+
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.model import (
+    DEFAULT_QUEUE,
+    Job,
+    Match,
+    MatchOperator,
+    Neighbour,
+    PodConstraints,
+    PodTerm,
+    PodUid,
+    Queue,
+    Selector,
+)
+from hbox_scheduler.core.placement.runner import SessionRunner
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+HOST = "kubernetes.io/hostname"
+MANY = 200
+
+
+def world() -> Simulation:
+    made = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(DEFAULT_QUEUE)], conf=default_conf())
+    made.put_nodes(node(f"n{i}", cpu=64, labels={HOST: f"n{i}"}) for i in range(4))
+    return made
+
+
+def near(simulation: Simulation, name: str, whom: str, *, namespace: str, created_at: float) -> Job:
+    """A job whose pod goes only where a pod with the label `app: whom` is."""
+    term = PodTerm(HOST, Selector((Match("app", MatchOperator.IN, (whom,)),)))
+    simulation.scheduler.on_neighbours([Neighbour(PodUid(f"{name}-0"), namespace, {}, PodConstraints(affinity=(term,)))])
+    return replace(job(name, created_at=created_at), namespace=namespace)
+
+
+def flood(simulation: Simulation) -> list[Job]:
+    return [near(simulation, f"flood-{i:03}", f"friend-{i}", namespace="flood", created_at=float(i)) for i in range(MANY)]
+
+
+def plain(name: str) -> Job:
+    return replace(job(name, created_at=10_000.0), namespace="other")
+
+
+def cycles(simulation: Simulation, until: str, most: int) -> int:
+    """How many cycles, all at this time, pass before this pod has its place."""
+    for count in range(1, most + 1):
+        simulation.step()
+        if PodUid(until) in simulation.claims:
+            return count
+    return most + 1
+
+
+def befriend(simulation: Simulation, whom: str, name: str, namespace: str) -> None:
+    simulation.scheduler.on_neighbours([Neighbour(PodUid(f"{name}-0"), namespace, {"app": whom})])
+    simulation.submit([replace(job(name, created_at=9_000.0), namespace=namespace)])
+    simulation.run()
+
+
+def test_newcomers_of_others_come_after_a_few_though_they_are_younger() -> None:
+    simulation = world()
+    simulation.submit(flood(simulation))
+    simulation.step()
+    simulation.submit([plain("one")])
+    assert cycles(simulation, "one-0", 5) == 1
+
+
+def test_newcomers_of_both_take_turns_while_a_backlog_is_there() -> None:
+    simulation = world()
+    simulation.submit([*flood(simulation), plain("one")])
+    assert cycles(simulation, "one-0", 5) <= 2
+
+
+def test_a_change_has_a_few_of_those_who_wait_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = world()
+    simulation.submit(flood(simulation))
+    simulation.run()
+    looked: list[int] = []
+    original = SessionRunner.place
+
+    def place(self: SessionRunner, entries: list[object], *more: object, **limits: object) -> object:
+        looked.append(len(entries))
+        return original(self, entries, *more, **limits)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SessionRunner, "place", place)
+    simulation.now += 10.0
+    simulation.submit([plain("one")])
+    simulation.run()
+    assert 1 <= sum(looked) <= 20
+    assert PodUid("one-0") in simulation.claims
+
+
+def test_each_is_tried_again_after_a_change() -> None:
+    simulation = world()
+    simulation.submit(flood(simulation))
+    simulation.run()
+    befriend(simulation, f"friend-{MANY - 1}", "friend", "flood")
+    for _ in range(20):
+        simulation.now += 0.25
+        simulation.run()
+    assert PodUid(f"flood-{MANY - 1:03}-0") in simulation.claims
+
+
+def test_another_namespace_has_a_turn_among_those_that_are_tried_again() -> None:
+    simulation = world()
+    simulation.submit([*flood(simulation), near(simulation, "lone", "server", namespace="other", created_at=8_000.0)])
+    simulation.run()
+    befriend(simulation, "server", "server", "other")
+    simulation.now += 2.5
+    simulation.run()
+    simulation.now += 0.25
+    simulation.run()
+    assert PodUid("lone-0") in simulation.claims
+
+
+def test_who_was_tried_since_the_last_change_waits_for_the_next() -> None:
+    simulation = world()
+    simulation.submit(flood(simulation))
+    simulation.run()
+    for _ in range(20):
+        simulation.now += 0.25
+        simulation.run()
+    wake_at = simulation.step().wake_at
+    assert wake_at is None or wake_at > simulation.now + 10.0
