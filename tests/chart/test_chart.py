@@ -201,8 +201,8 @@ def test_selectors_match_pods_and_what_is_named_is_there(name: str) -> None:
 
 @EVERY
 def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
-    #: Events about Queues, which have no namespace, stand in `default`.
-    elsewhere = {("Role", "hbox:quota-ledger"), ("RoleBinding", "hbox:quota-ledger")}
+    #: Events about Queues and HyperNodes, which have no namespace, stand in `default`.
+    elsewhere = {(kind, f"hbox:{who}") for kind in ("Role", "RoleBinding") for who in ("quota-ledger", "topology-collector")}
     for found in objects(name):
         where = found["metadata"].get("namespace")
         cluster_wide = found["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy", "MutatingWebhook"))

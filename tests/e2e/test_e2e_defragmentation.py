@@ -52,12 +52,12 @@ async def spread(client: KubeClient, *, nodes: int = 3, annotations: dict[str, s
     """Two singles on each node: fillers kept them apart, and are gone."""
     for number in range(nodes):
         await client.json("POST", NODES.path(), body=node(f"n{number}"))
-        singles = [pod(f"s{number}{single}") for single in range(2)]
-        for one in singles:
-            one["metadata"]["annotations"] |= annotations or {}
+        singles, filler = [pod(f"s{number}{single}") for single in range(2)], pod(f"filler{number}", cards=6)
+        for one in (*singles, filler):
             one["spec"]["priorityClassName"] = "medium"
+            one["metadata"]["annotations"] |= annotations or {}
             one["metadata"]["labels"] = {"app": one["metadata"]["name"]}
-        await post(client, *singles, pod(f"filler{number}", cards=6))
+        await post(client, *singles, filler)
         await run_there(client, f"s{number}0", f"s{number}1", f"filler{number}")
     for number in range(nodes):
         await client.json("DELETE", PODS.path(SPACE, f"filler{number}"))
@@ -137,7 +137,7 @@ async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_
     placed nobody. It and the ledger die when the singles have left: the places of both stay kept, and nobody moves twice."""
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(POLICY % "horizon: 1s")
-    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+    with up(tmp_path / "state", "--levels", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             await spread(client)
             await gang(client)
@@ -192,7 +192,7 @@ async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_
 async def test_nobody_moves_within_its_minimum_run_time_nor_under_a_budget_that_is_used_up(tmp_path: Path) -> None:
     """HBox's own policy, by setting. The singles' queue says that they run for 30 s at least; the gang could start at once if they moved. One of
     those on n0 is under a budget that allows no disruption: those on n1 move."""
-    with up(tmp_path / "state", env={"HBOX_DEFRAGMENTATION": "on"}) as running:
+    with up(tmp_path / "state", "--levels", env={"HBOX_DEFRAGMENTATION": "on"}) as running:
         queue(running, "create", "steady", "--deserved", "nvidia.com/gpu=8", "--min-run-time", "30s")
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             began = datetime.now(UTC)
@@ -247,7 +247,7 @@ async def test_slices_move_together_for_a_pod_that_needs_whole_cards(tmp_path: P
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(POLICY % "mode: preview")
     names = [f"s{n}{i}" for n in range(2) for i in range(2)]
-    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+    with up(tmp_path / "state", "--levels", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             for number in range(2):
                 await client.json("POST", NODES.path(), body=shared(f"n{number}"))
