@@ -72,12 +72,12 @@ def box(root: Path, name: str = "h100", *, acs: bool = False, cut: int = 4096, g
     return read_machine(NodeName("n1"), host=root / "host", kubelet=root, config=None, at=1.0)
 
 
-def told(numa: NodeNuma) -> list[tuple[Level, str, str]]:
+def acs_findings(numa: NodeNuma) -> list[tuple[Level, str, str]]:
     return [(one.level, one.message, one.fix) for one in findings(numa, None) if one.name == "acs"]
 
 
 def test_redirect_between_cards_and_adapters_is_named_with_what_turns_it_off(tmp_path: Path) -> None:
-    ((level, message, fix),) = told(box(tmp_path, "h800", acs=True))
+    ((level, message, fix),) = acs_findings(box(tmp_path, "h800", acs=True))
     assert level is Level.WARNING
     assert message.startswith(
         "redirects at 16 of 16 bridges between cards and adapters, so that transfers go by the root complex: 0000:12:00.0"
@@ -87,12 +87,12 @@ def test_redirect_between_cards_and_adapters_is_named_with_what_turns_it_off(tmp
 
 
 def test_in_a_guest_redirect_stays_on(tmp_path: Path) -> None:
-    ((level, _, fix),) = told(box(tmp_path, acs=True, guest=True))
+    ((level, _, fix),) = acs_findings(box(tmp_path, acs=True, guest=True))
     assert (level, "ATS_ENABLED" in fix, "setpci" in fix) == (Level.WARNING, True, False)
 
 
 def test_bridges_without_redirect_are_well(tmp_path: Path) -> None:
-    ((level, message, _),) = told(box(tmp_path, "h800"))
+    ((level, message, _),) = acs_findings(box(tmp_path, "h800"))
     assert (level, message) == (Level.OK, "no redirect at 16 bridges between cards and adapters")
 
 
@@ -100,7 +100,7 @@ def test_who_may_read_64_bytes_says_that_it_cannot_be_read(tmp_path: Path) -> No
     """Root without CAP_SYS_ADMIN, as in the chart's pod."""
     numa = box(tmp_path, acs=True, cut=64)
     assert {one.redirect for one in numa.bridges} == {Redirect.UNREAD}
-    ((level, message, fix),) = told(numa)
+    ((level, message, fix),) = acs_findings(numa)
     assert (level, message.startswith("cannot be read at "), "CAP_SYS_ADMIN" in fix) == (Level.WARNING, True, True)
 
 
@@ -108,11 +108,11 @@ def test_root_ports_of_devices_that_meet_nowhere_below_do_not_count(tmp_path: Pa
     numa = box(tmp_path, "l20")
     root_ports = [PciBridge(one.address, Redirect.ON) for one in numa.bridges if one.address.endswith("0:01.0")]
     others = [one for one in numa.bridges if not one.address.endswith("0:01.0")]
-    assert [level for level, _, _ in told(replace(numa, bridges=(*root_ports, *others)))] == [Level.OK]
+    assert [level for level, _, _ in acs_findings(replace(numa, bridges=(*root_ports, *others)))] == [Level.OK]
 
 
 @pytest.mark.parametrize("name", sorted(TREES))
 def test_every_box_has_bridges_that_say_it(name: str, tmp_path: Path) -> None:
     numa = box(tmp_path, name, acs=True)
     assert {one.redirect for one in numa.bridges} == {Redirect.ON, Redirect.NONE}
-    assert [level for level, _, _ in told(numa)] == [Level.WARNING]
+    assert [level for level, _, _ in acs_findings(numa)] == [Level.WARNING]

@@ -19,7 +19,9 @@ from hbox_common.model import (
 from hbox_scheduler.core.placement.runner import SessionRunner
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+from hbox_scheduler.core.steps.placer import BY_OTHERS, RETRIED
 
 HOST = "kubernetes.io/hostname"
 MANY = 200
@@ -61,6 +63,19 @@ def befriend(simulation: Simulation, whom: str, name: str, namespace: str) -> No
     simulation.run()
 
 
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs each session has from now on."""
+    looked: list[int] = []
+    original = SessionRunner.place
+
+    def place(self: SessionRunner, entries: list[object], *more: object, **limits: object) -> object:
+        looked.append(len(entries))
+        return original(self, entries, *more, **limits)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SessionRunner, "place", place)
+    return looked
+
+
 def test_newcomers_of_others_come_after_a_few_though_they_are_younger() -> None:
     simulation = world()
     simulation.submit(flood(simulation))
@@ -79,14 +94,7 @@ def test_a_change_has_a_few_of_those_who_wait_tried_again(monkeypatch: pytest.Mo
     simulation = world()
     simulation.submit(flood(simulation))
     simulation.run()
-    looked: list[int] = []
-    original = SessionRunner.place
-
-    def place(self: SessionRunner, entries: list[object], *more: object, **limits: object) -> object:
-        looked.append(len(entries))
-        return original(self, entries, *more, **limits)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(SessionRunner, "place", place)
+    looked = sessions(monkeypatch)
     simulation.now += 10.0
     simulation.submit([plain("one")])
     simulation.run()
@@ -115,6 +123,35 @@ def test_another_namespace_has_a_turn_among_those_that_are_tried_again() -> None
     simulation.now += 0.25
     simulation.run()
     assert PodUid("lone-0") in simulation.claims
+
+
+def test_jobs_of_more_namespaces_than_are_tried_at_a_time_all_have_their_turn() -> None:
+    simulation = world()
+    lone = [
+        near(simulation, f"lone-{i:02}", f"friend-{i}", namespace=f"space-{i % (2 * RETRIED)}", created_at=float(i))
+        for i in range(4 * RETRIED)
+    ]
+    simulation.submit(lone)
+    simulation.run()
+    last = lone[2 * RETRIED - 1]
+    befriend(simulation, f"friend-{2 * RETRIED - 1}", "friend", last.namespace)
+    for _ in range(2):
+        simulation.now += 0.25
+        simulation.run()
+    assert PodUid(f"{last.id}-0") in simulation.claims
+
+
+def test_a_failure_costs_what_its_own_job_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that wishes for certain pods does not end the session of others before as many failed as may."""
+    simulation = world()
+    large = [
+        replace(job(f"large-{i:02}", cpu_milli=64_001 + i, created_at=float(i)), namespace="other")
+        for i in range(Limits().session_failures // BY_OTHERS + 1)
+    ]
+    simulation.submit([*large, near(simulation, "lone", "nobody", namespace="flood", created_at=100.0)])
+    looked = sessions(monkeypatch)
+    simulation.step()
+    assert looked == [len(large) + 1]
 
 
 def test_who_was_tried_since_the_last_change_waits_for_the_next() -> None:

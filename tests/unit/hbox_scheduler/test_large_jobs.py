@@ -28,6 +28,7 @@ class Days:
     """Time that passes around a simulation: jobs end after their run times, and as many small ones as before are submitted."""
 
     queues: tuple[Queue, ...] = (Queue(QueueName("default")),)
+    limits: Limits | None = None
     walltime: str = ""  #: of small jobs
     runs_s: Callable[[int], float] = lambda number: 100.0 + 37.0 * (number % 11)
     small_queue: str = "default"
@@ -36,7 +37,7 @@ class Days:
     submitted: int = 0
 
     def __post_init__(self) -> None:
-        self.simulation = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf(), queues=self.queues)
+        self.simulation = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf(), limits=self.limits, queues=self.queues)
         self.simulation.wall_ahead = 1_000_000.0
         self.simulation.put_nodes([node(f"n{i}", cards=8) for i in range(4)])
 
@@ -179,6 +180,16 @@ def test_a_gang_that_asks_for_the_moon_reserves_nothing(queue: Queue, pods: int)
     days.gang(pods=pods)
     days.pass_time(600)
     assert not days.simulation.scheduler.reservations
+
+
+def test_many_gangs_of_one_namespace_that_can_never_start_leave_others_their_reservation() -> None:
+    days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("theirs"))), limits=Limits(session_jobs=2))
+    days.pass_time(600)
+    for number in range(4):
+        days.submit(replace(job(f"moon{number}", pods=5, cards=8, created_at=float(number), queue="theirs"), namespace="flood"))
+    days.gang()
+    days.pass_time(200)
+    assert [one.gang.strip() for one in days.simulation.scheduler.reservations] == ["big"]
 
 
 def test_a_queue_has_one_reservation_at_a_time() -> None:

@@ -33,7 +33,7 @@ def read_machine(node: NodeName, *, host: Path, kubelet: Path, config: Path | No
         node,
         files,
         links=links,
-        configs={at: bytes_of(host / PCI.lstrip("/") / at / "config", CONFIG_BYTES) or b"" for at in bridges},
+        configs={bridge: bytes_of(host / PCI.lstrip("/") / bridge / "config", CONFIG_BYTES) or b"" for bridge in bridges},
         config=_text(config or kubelet / "config.yaml"),
         cpu_state=_text(kubelet / "cpu_manager_state") or "",
         memory_state=_text(kubelet / "memory_manager_state") or "",

@@ -58,8 +58,8 @@ def run(session: "Session") -> None:
         if gang is None:  # it is the turn of one that is not in this session
             break
         if not serving.turn(waiting[gang]):
-            failures += 1
-            if failures == session.cluster.most_failures:
+            failures += session.cluster.failure_cost(gang)
+            if session.cluster.most_failures is not None and failures >= session.cluster.most_failures:
                 break
         elif waiting[gang].left:
             turns.put_back(gang)

@@ -1,6 +1,6 @@
 """What a session is opened on beside the nodes, which are in the columns."""
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.model import (
@@ -61,7 +61,10 @@ class Cluster:
     outside: Collection[QueueName] = ()  #: queues of which gangs wait that are not among `gangs`
     #: members that `allocate` gives places to, before it leaves the turns of others to the next session
     most: int | None = None
-    most_failures: int | None = None  #: gangs that find no place, after which it does so too
+    most_failures: int | None = (
+        None  #: gangs that find no place, after which it does so too: each counts for its `failure_cost`
+    )
+    failure_cost: Callable[[Gang], int] = lambda _: 1
     running: RunningGangs | None = None  #: gangs beside `gangs` that were seen by sessions before
     #: Cards asked for lately, by what is asked of each; None = by the gangs alone.
     demand: Mapping[CardRequest, float] | None = None

@@ -3,7 +3,7 @@
 The policy's actions run in them: the same code, and so the same outcomes, as `hbox simulate cycle`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -211,9 +211,10 @@ class SessionRunner:
         outside: Collection[QueueName],
         most: int,
         most_failures: int | None,
+        failure_cost: Callable[[Entry], int],
     ) -> list[Placed | Unplaced | Untried]:
         """Places that are free: for each job what it gets, or why it gets nothing. `represented`: for whom it stands (`Gang.represented`); `outside`, `most`,
-        `most_failures`: as in `Cluster`. What is given is on the columns."""
+        `most_failures`, `failure_cost`: as in `Cluster`. What is given is on the columns."""
         with self._sessions.open(
             self._placing,
             entries,
@@ -223,6 +224,7 @@ class SessionRunner:
             outside=outside,
             most=most,
             most_failures=most_failures,
+            failure_cost=failure_cost,
         ) as (
             session,
             gangs,

@@ -3,7 +3,7 @@
 What a session did to the columns is taken back when it closes, but the places that it gives: these are the scheduler's to book and to propose.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -110,6 +110,7 @@ class Sessions:
         outside: Collection[QueueName] = (),
         most: int | None = None,
         most_failures: int | None = None,
+        failure_cost: Callable[[Entry], int] = lambda _: 1,
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
         """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
         those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not.
@@ -165,6 +166,7 @@ class Sessions:
                     outside=outside,
                     most=most,
                     most_failures=most_failures,
+                    failure_cost=lambda gang: failure_cost(preemptors[gang]) if gang in preemptors else 1,
                     reservations=None if reserving else facts.reservations,
                     reserved_before=facts.reservations,
                     run_times=facts.run_times,

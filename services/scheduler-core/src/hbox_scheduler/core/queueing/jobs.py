@@ -94,6 +94,13 @@ class Entry:
         return is_offline(self.job.priority_class)
 
     @property
+    def wishes_certain_cards(self) -> bool:
+        """Whether notes of its pods say which cards they take, by ids or types."""
+        return any(
+            task.cards is not None and task.cards.devices is not None and task.cards.devices.wishes for task in self.tasks
+        )
+
+    @property
     def lone(self) -> Task | None:
         """The task of a job whose only pending pod may start by itself; else None."""
         if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1 and not self.blocked_reason:

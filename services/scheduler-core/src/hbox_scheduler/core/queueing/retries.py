@@ -4,16 +4,15 @@ ago.
 A job was tried as of a mark, which stands for the state then; it is due again once the state has another one.
 """
 
-from itertools import islice
+from collections import deque
 
 from hbox_common.model import JobId
 
 
 class Retries:
     def __init__(self) -> None:
-        self._marks: dict[
-            str, dict[JobId, object]
-        ] = {}  #: by namespace; of each the job that was tried longest ago comes first
+        #: By namespace, in the order of their turns; of each the job that was tried longest ago comes first.
+        self._marks: dict[str, dict[JobId, object]] = {}
         self._namespaces: dict[JobId, str] = {}
 
     def __bool__(self) -> bool:
@@ -37,23 +36,25 @@ class Retries:
 
     def due(self, mark: object) -> bool:
         """Whether a job was not tried as of `mark`."""
-        return any(next(iter(jobs.values())) != mark for jobs in self._marks.values())
+        return any(self._is_due(name, mark) for name in self._marks)
 
     def take(self, most: int, mark: object) -> list[JobId]:
-        """So many jobs that were not tried as of `mark`, as many of each namespace as there are turns; they are in no more."""
+        """So many jobs that were not tried as of `mark`, one of each namespace and then the next ones; they are in no more. A namespace that had a turn comes
+        last the next time."""
         found: list[JobId] = []
-        while len(found) < most and self._marks:
-            turns = list(self._marks)[: most - len(found)]
-            taken = [job for name in turns for job, tried in islice(self._marks[name].items(), 1) if tried != mark]
-            if not taken and len(turns) == len(self._marks):
-                break
-            for job in taken:
-                self.remove(job)
-            for name in turns:
-                if name in self._marks:
-                    self._marks[name] = self._marks.pop(name)
-            found += taken
+        turns = deque(name for name in self._marks if self._is_due(name, mark))
+        while turns and len(found) < most:
+            name = turns.popleft()
+            found.append(job := next(iter(self._marks[name])))
+            self.remove(job)
+            if name in self._marks:
+                self._marks[name] = self._marks.pop(name)
+                if self._is_due(name, mark):
+                    turns.append(name)
         return found
 
     def all(self) -> list[JobId]:
         return list(self._namespaces)
+
+    def _is_due(self, namespace: str, mark: object) -> bool:
+        return next(iter(self._marks[namespace].values())) != mark

@@ -68,7 +68,7 @@ class Placer:
         self._queue = context.queue
         self._limits = context.limits
         self._waiting = Retries()  #: those that are tried again when anything changed, and are in no class
-        self._failures: Counter[str] = Counter()  #: by namespace, as in `_weight`, since all had turns
+        self._failures: Counter[str] = Counter()  #: by namespace, as in `_failure_cost`, since all had turns
         self._leaving: Iterable[PodUid] = ()
         self._classes = EquivalenceClasses(
             context.plans.columns,
@@ -165,9 +165,8 @@ class Placer:
                 represented,
                 outside=outside,
                 most=most,
-                most_failures=self._limits.session_failures // max(map(self._weight, entries))
-                if self._sessions.by_shape
-                else None,
+                most_failures=self._limits.session_failures if self._sessions.by_shape else None,
+                failure_cost=self._failure_cost,
             )
             if entries
             else ()
@@ -183,8 +182,8 @@ class Placer:
                     self._queue.give_back(entry)
                     untried += 1
         for entry, _ in attempt.failed:
-            self._failures[entry.job.namespace] += (weight := self._weight(entry))
-            attempt.failures += weight
+            self._failures[entry.job.namespace] += (cost := self._failure_cost(entry))
+            attempt.failures += cost
         self._adapt(len(taken), untried=untried, failed=len(attempt.failed))
         if attempt.plans:
             self._backoff.reset()
@@ -200,9 +199,9 @@ class Placer:
         self._failures.clear()
         return self._queue.take(self._most_jobs)
 
-    def _weight(self, entry: Entry) -> int:
+    def _failure_cost(self, entry: Entry) -> int:
         """What it counts for if it finds no place."""
-        if any(task.cards and task.cards.devices and task.cards.devices.wishes for task, _ in entry.pending):
+        if entry.wishes_certain_cards:
             return BY_CARDS
         if entry.job.together:
             return TOGETHER

@@ -5,8 +5,10 @@ anew makes them again, and of those of a job that is gone, placed or promised pl
 gets its turn, so that it says so; one that fits now gets its turn at once.
 """
 
-from collections.abc import Collection, Set
+from collections import Counter
+from collections.abc import Collection, Iterable, Set
 from math import inf
+from operator import itemgetter
 
 import numpy as np
 
@@ -73,25 +75,30 @@ class Reservations:
     def run(self, now: float, wall: float) -> None:
         """Make them anew, where it is time."""
         self._add_due(wall)
+        at_once = now if self._new else None
         if not (self._candidates or self._reserving.reservations):
-            self._wake_at = None
+            self._wake_at = at_once
             return
         entries = self._queue.entries
         self._candidates = {
             job: None for job in self._candidates if (entry := entries.get(job)) is not None and entry.state in _WAITS
         }
-        due: list[tuple[float, Entry]] = []
-        later: list[tuple[float, Entry]] = []
+        due: list[Entry] = []
+        later: list[float] = []
         for job in self._candidates:
             left = self._reserving.due_in_s(entries[job], wall)
-            (due if left <= 0 else later).append((left, entries[job]))
-        first = min((now + left / self._limits.clock_rate for left, _ in later), default=None)
-        chosen = {entry.job.id: entry for _, entry in sorted(due, key=lambda item: item[1].order)[: self._limits.session_jobs]}
+            if left <= 0:
+                due.append(entries[job])
+            else:
+                later.append(left)
+        first = min((now + left / self._limits.clock_rate for left in later), default=None)
+        due.sort(key=lambda entry: entry.order)
+        chosen = {entry.job.id: entry for entry in _by_turns(due)[: self._limits.session_jobs]}
         if self._is_time(chosen.keys(), now):
             self._make(chosen.values(), wall)
             self._made_at, self._made_for = now, set(chosen)
         again = self._made_at + self._every_s() if chosen else None
-        self._wake_at = min((at for at in (first, again) if at is not None), default=None)
+        self._wake_at = min((at for at in (at_once, first, again) if at is not None), default=None)
 
     def _is_time(self, jobs: Set[JobId], now: float) -> bool:
         """Whether somebody came or went, room came on reserved nodes, or some time has passed."""
@@ -116,14 +123,26 @@ class Reservations:
                 self._queue.activate(entry)
 
     def _add_due(self, wall: float) -> None:
-        new, self._new = self._new, []
-        for entry in new:
-            if self._reserving.due_in_s(entry, wall) <= 0 and entry.state in _WAITS:
-                entry.update_pending(self._bookings)
-                self.add(entry)
+        """All that are new, but of those that wish certain cards one at a time: each may be like no other, and to ask about it costs as much as to try it."""
+        due = [entry for entry in self._new if self._reserving.due_in_s(entry, wall) <= 0 and entry.state in _WAITS]
+        wishing = sorted((entry for entry in due if entry.wishes_certain_cards), key=lambda entry: entry.order)
+        self._new = wishing[1:]
+        for entry in (*wishing[:1], *(entry for entry in due if not entry.wishes_certain_cards)):
+            entry.update_pending(self._bookings)
+            self.add(entry)
 
     def _every_s(self) -> float:
         return EVERY_S + MORE_S * len(self._bookings) / 10_000
+
+
+def _by_turns(entries: Iterable[Entry]) -> list[Entry]:
+    """The first one of each namespace, then the second ones: who makes many leaves room for those of others."""
+    before: Counter[str] = Counter()
+    turns: list[tuple[int, Entry]] = []
+    for entry in entries:
+        turns.append((before[entry.job.namespace], entry))
+        before[entry.job.namespace] += 1
+    return [entry for _, entry in sorted(turns, key=itemgetter(0))]
 
 
 def _opens(before: Reservation, now: Reservation) -> bool:
