@@ -12,6 +12,7 @@ from hbox_common.kube import LEASES, NODES, PODGROUPS, PODS, QUEUES, Pod, Queue,
 from hbox_common.kube.election import Create, Seen, Take, Wait, decide, is_ours, observe
 from hbox_common.kube.lines import MAX_LINE_BYTES, LineSplitter
 from hbox_common.kube.status import Busy, Expired, NotServed, error_of
+from hbox_common.pacing import WISH_S
 
 # --- lines
 
@@ -169,6 +170,14 @@ def test_the_servers_wish_to_wait_is_read_from_header_or_status() -> None:
     assert busy(429, b"{}", what="GET /x", retry_after="3").retry_after_s == 3.0
     assert busy(429, b'{"details":{"retryAfterSeconds":10}}', what="GET /x").retry_after_s == 10.0
     assert busy(503, b"<html>", what="GET /x", retry_after="Wed, 21 Oct 2026 07:28:00 GMT").retry_after_s is None
+
+
+@pytest.mark.parametrize(
+    ("body", "header"),
+    [(b"{}", "1000000000"), (b"{}", "9" * 400), (b'{"details":{"retryAfterSeconds":1000000000}}', None)],
+)
+def test_a_wish_to_wait_for_years_is_one_for_a_minute(body: bytes, header: str | None) -> None:
+    assert busy(429, body, what="PATCH /x", retry_after=header).retry_after_s == WISH_S
 
 
 def test_a_proxys_page_becomes_the_message() -> None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
+from hbox_common.pacing import WISH_S
 
 
 class Expired(Conflict):
@@ -67,11 +68,11 @@ def read_status(body: bytes) -> Status:
 
 
 def retry_after_s(header: str | None, status: Status) -> float | None:
-    """Seconds that the server wants us to wait: the Retry-After header, else `details.retryAfterSeconds`."""
+    """Seconds that the server wants us to wait, WISH_S at most: the Retry-After header, else `details.retryAfterSeconds`."""
     if header is not None and header.isdecimal():
-        return float(header)
+        return min(float(header), WISH_S)
     if status.details is not None and status.details.retry_after_seconds > 0:
-        return float(status.details.retry_after_seconds)
+        return min(float(status.details.retry_after_seconds), WISH_S)
     return None
 
 
