@@ -49,11 +49,11 @@ def test_a_gang_that_a_drain_took_members_from_did_not_start_in_part(tmp_path: P
         assert audit["faults"] == []
         [note] = audit["notes"]
         assert note == (
-            "gang default/gang started whole, and 2 of its 4 members were taken away since, by a drain or a deletion: "
-            "0 of these wait for nodes again, 2 were not made anew"
+            "gang default/gang started whole, and 2 of its 4 members have no node now, since a drain or a deletion took them or its minMember was raised: "
+            "0 wait for nodes, 2 are not there"
         )
         create(platform, member(4))
-        until(lambda: "1 of these wait" in str(platform.json("audit")["notes"]), timeout_s=40, what="its new member's note")
+        until(lambda: "1 wait for nodes" in str(platform.json("audit")["notes"]), timeout_s=40, what="its new member's note")
         kubectl(platform, "uncordon", "n0")
         create(platform, member(5))
         until(lambda: phase(platform) == "Running", timeout_s=60, what="its being whole again")

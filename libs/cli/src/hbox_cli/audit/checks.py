@@ -160,18 +160,21 @@ def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
 
 
 def _gangs(result: Audit, gangs: Iterable[AuditGang], pods: Sequence[AuditPod]) -> None:
-    """No gang starts in part. One that started whole and lost members since, to a drain or a deletion, broke no promise: that is noted."""
+    """No gang starts in part. One that started whole and has fewer than its minimum since broke no promise: that is noted.
+
+    Members were lost to a drain or a deletion, or the minimum was raised: a PodGroup does not say what it asked for when it started."""
     members = Counter((pod.gang, bool(pod.node)) for pod in pods if pod.gang)
     for gang in gangs:
         bound, waiting = members[gang.name, True], members[gang.name, False]
         partial = 0 < bound < gang.min_member
         result.check(not partial or gang.ran, f"gang {gang.name} started in part: {bound} pods of at least {gang.min_member}")
         if partial and gang.ran:
-            lost = gang.min_member - bound
-            again = min(lost, waiting)
+            short = gang.min_member - bound
+            waits = min(short, waiting)
             result.notes.append(
-                f"gang {gang.name} started whole, and {lost} of its {gang.min_member} members were taken away since, by a drain or a deletion: "
-                f"{again} of these wait for nodes again" + (f", {lost - again} were not made anew" if lost > again else "")
+                f"gang {gang.name} started whole, and {short} of its {gang.min_member} members have no node now, since a drain or a deletion "
+                f"took them or its minMember was raised: {waits} wait for nodes"
+                + (f", {short - waits} are not there" if short > waits else "")
             )
 
 
