@@ -1,6 +1,7 @@
 """What is told of a node, and when."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hbox_agent.core import Telling, holders, node_devices
 from hbox_agent.core.facts import zone_memory
 from hbox_agent.core.telling import PATIENCE_S, RESAY_S
+from hbox_common.errors import InvalidRequest
 from hbox_common.kubelet.podresources import (
     AllocatableResources,
     ContainerDevices,
@@ -18,6 +20,7 @@ from hbox_common.kubelet.podresources import (
     ContainerResources,
     PodResources,
 )
+from hbox_common.kubelet.protobuf import text
 from hbox_common.model import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, NodeName, ZoneMemory
 from hbox_common.model.nodedevices import MAX_CONTAINERS, MAX_IDS
 from hbox_common.model.nodezones import MAX_UNITS
@@ -81,6 +84,15 @@ def test_both_forms_of_the_checkpoint_are_read(devices: Any) -> None:
     assert holders(checkpoint(devices)) == {(GPU, "g1"): "u1", (GPU, "g2"): "u1"}
 
 
+@pytest.mark.parametrize("more", [{}, {"BootID": "b"}, {"Checksum": 10**40}], ids=["1.20", "1.37", "a sum that is none"])
+def test_what_else_a_checkpoint_says_is_skipped(more: dict[str, Any]) -> None:
+    assert holders(json.dumps(json.loads(checkpoint(["g1"])) | more).encode()) == {(GPU, "g1"): "u1"}
+    assert holders(b'{"Data": {"PodDeviceEntries": null}}') == {}, "nobody holds anything"
+
+
+NESTED = b"[" * 100_000
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -88,19 +100,39 @@ def test_both_forms_of_the_checkpoint_are_read(devices: Any) -> None:
         b"{",
         b"[]",
         b"null",
+        b"\xff",
         b'{"Data": null}',
+        b'{"Data": {}}',
         b'{"Data": {"PodDeviceEntries": 3}}',
         b'{"Data": {"PodDeviceEntries": [3]}}',
+        b'{"Data": {"PodDeviceEntries": [{"PodUID": 1e308, "ResourceName": "r"}]}}',
+        b'{"Data": {"PodDeviceEntries": [{"PodUID": "u", "ResourceName": "r", "DeviceIDs": {"0": [1]}}]}}',
+        b'{"Data": {"PodDeviceEntries": [], "RegisteredDevices": ' + NESTED + b"}}",
+        b'{"Data": {"PodDeviceEntries": [' + b'{"PodUID":"u","ResourceName":"r"},' * 260_000 + b"{}]}}",
+        checkpoint([f"g{i}" for i in range(100_001)]),
+        NESTED,
     ],
+    ids=range(15),
 )
-def test_what_is_no_checkpoint_says_nothing(text: bytes) -> None:
-    assert holders(text) == {}
+def test_what_is_no_checkpoint_is_said(text: bytes) -> None:
+    with pytest.raises(InvalidRequest, match=r"^it "):
+        holders(text)
+
+
+def test_of_a_key_that_stands_twice_the_last_counts_as_in_go() -> None:
+    assert holders(b'{"Data": {"PodDeviceEntries": 3}, "Data": {"PodDeviceEntries": []}}') == {}
+
+
+NESTING = st.recursive(
+    st.none() | st.text() | st.integers() | st.floats(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
+)
 
 
 @pytest.mark.hypothesis
-@given(st.binary() | st.recursive(st.none() | st.text() | st.integers(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)))
-def test_no_checkpoint_raises(content: Any) -> None:
-    holders(content if isinstance(content, bytes) else json.dumps({"Data": {"PodDeviceEntries": content}}).encode())
+@given(st.binary() | NESTING)
+def test_no_checkpoint_does_anything_but_say_that_it_is_none(content: Any) -> None:
+    with suppress(InvalidRequest):
+        holders(content if isinstance(content, bytes) else json.dumps({"Data": {"PodDeviceEntries": content}}).encode())
 
 
 def state(at: float, *pods: PodResources) -> NodeDevices:
@@ -180,19 +212,69 @@ def test_the_memory_managers_checkpoint_says_what_each_numa_node_gives() -> None
     assert zone_memory(json.dumps(STATE | {"policyName": "None"}).encode()) == ()
 
 
+def memory_state(**own: Any) -> bytes:
+    zone = {"numberOfAssignments": 1, "memoryMap": {"memory": {"allocatable": 8, "free": 8}}, "cells": [0]} | own
+    return json.dumps({"policyName": "Static", "machineState": {"0": zone}}).encode()
+
+
+@pytest.mark.parametrize("free", [-5, 2**63, 10**60, MAX_UNITS, 9])
+def test_amounts_that_no_numa_node_has_are_those_that_it_may_have(free: int) -> None:
+    [zone] = zone_memory(memory_state(numberOfAssignments=free, memoryMap={"memory": {"allocatable": 8, "free": free}}))
+    assert 0 <= zone.free["memory"] <= 8
+    assert zone.assigned >= 0
+
+
+@pytest.mark.parametrize("free", [1e308, "many", None, [], 1e400, float("nan"), True, {}], ids=range(8))
+def test_amounts_that_are_none_are_said(free: Any) -> None:
+    with pytest.raises(InvalidRequest, match="no such checkpoint"):
+        zone_memory(memory_state(memoryMap={"memory": {"allocatable": 8, "free": free}}))
+
+
+@pytest.mark.parametrize("text", ["-1", "70000", "9" * 5000, "\u0661", "1_0", "", "a\x1bb"])
+def test_a_numa_node_that_nobody_has_is_said(text: str) -> None:
+    state = json.loads(memory_state())
+    state["machineState"] = {text: state["machineState"]["0"]}
+    with pytest.raises(InvalidRequest, match="it names a NUMA node"):
+        zone_memory(json.dumps(state).encode())
+
+
 @pytest.mark.parametrize(
-    "free", [-5, 10**40, "many", None, [], 1e400, float("nan"), True, {}], ids=["negative", "huge", "text", "null", "list", "inf", "nan", "bool", "map"]
-)  # fmt: skip
-def test_amounts_that_no_numa_node_has_break_nothing(free: Any) -> None:
-    state = {"0": {"numberOfAssignments": free, "memoryMap": {"memory": {"allocatable": 8, "free": free}}, "cells": [free]}}
-    found = zone_memory(json.dumps({"policyName": "Static", "machineState": state}).encode())
-    assert all(0 <= units <= MAX_UNITS for zone in found for units in zone.free.values())
-    assert all(zone.assigned >= 0 for zone in found)
+    "zones",
+    [{"0": {"memoryMap": {}}, "00": {"memoryMap": {}}}, {str(i): {"memoryMap": {}} for i in range(129)}],
+    ids=["twice", "129"],
+)
+def test_numa_nodes_that_no_node_has_are_said(zones: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"twice|129 NUMA nodes"):
+        zone_memory(json.dumps({"policyName": "Static", "machineState": zones}).encode())
 
 
 @pytest.mark.hypothesis
-@given(st.binary() | st.recursive(st.none() | st.text() | st.integers(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)))
-def test_no_state_of_a_memory_manager_raises(content: Any) -> None:
-    zone_memory(
-        content if isinstance(content, bytes) else json.dumps({"policyName": "Static", "machineState": content}).encode()
-    )
+@given(st.binary() | NESTING)
+def test_no_state_of_a_memory_manager_does_anything_but_say_that_it_is_none(content: Any) -> None:
+    with suppress(InvalidRequest):
+        zone_memory(
+            content if isinstance(content, bytes) else json.dumps({"policyName": "Static", "machineState": content}).encode()
+        )
+
+
+def test_a_name_or_id_that_is_no_utf_8_leaves_out_its_container_and_no_other() -> None:
+    torn = text(b"g\xff1")
+    assert told(pod("a", "g1"), pod("b", torn)) == replace(told(pod("a", "g1")), left_out=1)
+    given = AllocatableResources((ContainerDevices(GPU, (torn, "g2"), (0,)), ContainerDevices(torn, ("x",), (0,))))
+    found = node_devices(N, (), given, {}, at=1.0)
+    assert ([part.ids for part in found.allocatable], found.left_out) == ([("g2",)], 2)
+
+
+def test_places_without_end_are_left_out() -> None:
+    """A message takes none of them: the broker closes the connection over one that is too large."""
+    everywhere, odd = tuple(range(60_000)), tuple(range(0, 65_000, 2))
+    kept = ContainerMemory("memory", 2**30, everywhere)
+    wide = [
+        PodResources("t", "m", (ContainerResources("c", memory=(kept,)),)),
+        pod("d", "g1", numa=everywhere),
+        pod("c", cpus=odd),
+    ]
+    given = AllocatableResources(tuple(ContainerDevices(f"r{i}", ("x",), everywhere) for i in range(9)))
+    found = node_devices(N, [*wide, pod("z", "g2")], given, {}, at=1.0)
+    assert (found.allocatable, found.left_out) == ((), 3 + 9)
+    assert [one.pod for one in found.holds] == ["z"]

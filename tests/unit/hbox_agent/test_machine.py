@@ -11,10 +11,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_agent.adapters.host import read_machine
+from hbox_agent.adapters.host import read_machine, whole
 from hbox_agent.core import machine
 from hbox_cli.nodecheck import compared, findings
 from hbox_cli.nodefindings import Level
+from hbox_common.errors import InvalidRequest
 from hbox_common.model import KubeletRules, NodeName, NodeNuma, NumaZone, PciDevice, PciKind
 from hbox_common.smitopo import read as smi
 
@@ -168,7 +169,100 @@ def test_an_option_that_the_mirror_does_not_have_is_named() -> None:
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.yaml")
     found = read_machine(N, host=tmp_path, kubelet=tmp_path, config=None, at=1.0)
-    assert "the kubelet's configuration is not to be found" in found.problems
+    assert "the kubelet's configuration: it is no file" in found.problems
+
+
+LAUGHS = "a: &a [" + ", ".join(['"%s"' % ("x" * 1000)] * 100) + "]\nb: &b [" + ", ".join(["*a"] * 100) + "]\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (LAUGHS + "topologyManagerPolicy: [" + ", ".join(["*b"] * 90) + "]", "holds a list or map"),
+        (LAUGHS + "cpuManagerPolicyOptions: {a: *b}", "holds a list or map"),
+        (LAUGHS + "cpuManagerPolicyOptions: [*b]", "no map of at most 32"),
+        (LAUGHS + "c: [" + ", ".join(["*b"] * 120) + "]", "stand behind aliases"),
+        ("cpuManagerPolicyOptions: {" + ", ".join(f"o{i}: x" for i in range(33)) + "}", "no map of at most 32"),
+        ("topologyManagerPolicy: &p\n  x: *p", "stands inside of what it names"),
+        ("a: " + "[" * 10_000, "nested too deep"),
+        ("topologyManagerPolicy: a\ntopologyManagerPolicy: b", "stands there twice"),
+        ("{" + '"a": [' * 100_000, "configuration"),
+    ],
+    ids=range(9),
+)
+def test_a_configuration_that_means_harm_is_named_and_bounded(config: str, problem: str) -> None:
+    found = read(config=config)
+    assert found.rules is None
+    assert problem in "; ".join(found.problems)
+
+
+def test_giant_numbers_and_truths_are_words_of_no_policy() -> None:
+    found = read(
+        config="topologyManagerPolicy: 1e308\nreservedSystemCPUs: " + "9" * 64 + "\ncpuManagerPolicyOptions: {o: true}"
+    )
+    assert found.rules is not None
+    assert (found.rules.topology_manager, found.rules.cpu_options) == ("1e+308", {"o": "true"})
+
+
+@pytest.mark.parametrize("state", ["{", "[]", "[" * 100_000, '{"policyName": 1e308}', '{"policyName": ["static"]}', "\ud800"])
+def test_a_managers_state_that_is_none_is_named(state: str) -> None:
+    found = read(cpu_state=state, memory_state=state)
+    assert (found.cpu_state, found.memory_state) == ("", "")
+    assert {one.partition(":")[0] for one in found.problems} == {"cpu_manager_state", "memory_manager_state"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"entries": {"c": "1-2"}},
+        {"entries": {"u": {"c": "1-2"}}},
+        {"entries": {"u": {"c": "1-2"}}, "podEntries": {"u": {"cpuSet": "1-2"}}},
+    ],
+    ids=["v1", "v2", "v3"],
+)
+def test_every_version_of_a_managers_state_is_read(more: dict[str, Any]) -> None:
+    found = read(cpu_state=json.dumps({"policyName": "static", "defaultCpuSet": "0-3", "checksum": 1} | more))
+    assert (found.cpu_state, found.problems) == ("static", ())
+
+
+def test_a_file_that_is_too_large_or_written_without_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").write_text("topologyManagerPolicy: restricted\n" + "#" * 2**18)
+    (tmp_path / "cpu_manager_state").mkdir()
+    found = read_machine(N, host=tmp_path, kubelet=tmp_path, config=None, at=1.0)
+    assert found.rules is None, "half a file may say the opposite of the whole"
+    assert {
+        "the kubelet's configuration: it has more than 256 KiB",
+        "cpu_manager_state: it cannot be read: Is a directory",
+    } <= set(found.problems)
+    path = tmp_path / "state"
+    path.write_text("old")
+    times = iter(range(10))
+    monkeypatch.setattr(os, "fdopen", lambda fd, mode, opened=os.fdopen: _touching(opened(fd, mode), path, next(times)))
+    with pytest.raises(InvalidRequest, match="written all the time"):
+        whole(path, 100)
+    path.write_text("new")
+    times = iter([0, 0, 0])
+    assert whole(path, 100) == b"new", "the second reading stands still"
+
+
+def _touching(file: Any, path: Path, time: int) -> Any:
+    """The file is written by somebody while it is read."""
+
+    class Read:
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            file.close()
+
+        def fileno(self) -> int:
+            return int(file.fileno())
+
+        def read(self, most: int) -> Any:
+            os.utime(path, (time, time))
+            return file.read(most)
+
+    return Read()
 
 
 def sample(name: str) -> dict[str, str]:

@@ -16,7 +16,8 @@ from .nvmlcheck import nvml_findings
 def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
     """In the order in which somebody would go through them."""
     found = [
-        NodeFinding("reading", Level.WARNING, problem, "is the folder mounted, and readable?") for problem in numa.problems
+        NodeFinding("reading", Level.WARNING, problem, "is the folder mounted, and readable?")
+        for problem in unread(numa, devices)
     ]
     found += _zones(numa)
     found += _rules(numa, numa.rules) if numa.rules is not None else []
@@ -29,6 +30,13 @@ def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
     elif devices is not None:
         found.append(NodeFinding("podresources", Level.OK, f"{len(devices.holds)} containers hold something of their own"))
     return found
+
+
+def unread(numa: NodeNuma, devices: NodeDevices | None) -> list[str]:
+    """What of the node cannot be read, in words, each file once."""
+    named = {problem.partition(":")[0] for problem in numa.problems}
+    more = devices.problems if devices is not None else ()
+    return [*numa.problems, *(problem for problem in more if problem.partition(":")[0] not in named)]
 
 
 def compared(numa: NodeNuma, smi: SmiTopology) -> Iterator[NodeFinding]:

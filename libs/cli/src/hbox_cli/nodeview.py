@@ -12,6 +12,7 @@ from hbox_common.model.nodedevices import card_of
 from hbox_common.model.nodenuma import bridges_between
 
 from .cardview import allocation_of, card_items, free_percent, kind_of, link_items
+from .nodecheck import unread
 
 Item = dict[str, Any]
 
@@ -112,7 +113,7 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
         "bridges": [{"name": one.address, "acs": str(one.redirect)} for one in numa.bridges if one.address in between],
         "guest": numa.guest,
         "unplaced": [d.address or d.name for d in numa.devices if d.numa < 0],
-        "problems": list(numa.problems),
+        "problems": unread(numa, said),
         "nvml": None if numa.nvml is None else nvml_item(numa.nvml),
     }
 

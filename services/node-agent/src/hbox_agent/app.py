@@ -34,6 +34,8 @@ MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
 STARTING_S = 0.05
+#: After a question to the kubelet the next one waits for so many times what it took: an answer without end costs a node no processor.
+RESTS = 3.0
 #: What the stream has last is read back so often.
 READ_BACK_S = 60.0
 #: For the broker to answer what it has last.
@@ -71,6 +73,7 @@ class NodeAgent:
                 else:
                     on_kubelet.ok()
                 metrics.NODES.set(len(self._watches))
+                metrics.UNREAD.set(sum(len(watch.problems) for watch in self._watches.values()))
                 metrics.SILENT.set(sum(watch.telling.silent for watch in self._watches.values()))
                 await asyncio.sleep(LOOK_S if self._health.ready else STARTING_S)
 
@@ -94,7 +97,7 @@ class NodeAgent:
 
 
 class NodeWatch:
-    """One node. `trouble`: why its kubelet's last answer is missing; "" where it is there."""
+    """One node. `trouble`: why its kubelet's last answer is missing; "" where it is there. `problems`: what of its files cannot be read."""
 
     def __init__(self, node: NodeName, root: Path, host: Path, settings: AgentSettings, bus: Bus) -> None:
         self._root, self._host = root, host
@@ -111,6 +114,9 @@ class NodeWatch:
         self._stamp: Stamp = ()
         self._managers: Stamp = ()
         self._asked_at = -settings.resync_s
+        self._rests_until = 0.0
+        self._unsaid = ""
+        self._problems: dict[str, tuple[str, ...]] = {}
         self._connection = 0
         self._read_back_at = 0.0
 
@@ -143,6 +149,8 @@ class NodeWatch:
         stamp = self._kubelet.stamp()
         if not self.trouble and stamp == self._stamp and monotonic_s() - self._asked_at < self._settings.resync_s:
             return
+        if (started := monotonic_s()) < self._rests_until:
+            return
         try:
             found = await self._kubelet.ask()
         except HBoxError as e:
@@ -151,10 +159,23 @@ class NodeWatch:
             self.trouble = str(e)
             self.telling.failed(str(e), now=wall_s())
             return
+        finally:
+            self._rests_until = monotonic_s() + min(self._settings.resync_s, RESTS * (monotonic_s() - started))
         if self.trouble:
             log.info("%s: the kubelet answers", self._node, extra={"node": self._node})
         self.trouble, self._stamp, self._asked_at = "", stamp, monotonic_s()
         self.telling.answered(found)
+        self._note("checkpoints", found.problems)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(problem for own in self._problems.values() for problem in own)
+
+    def _note(self, of: str, problems: tuple[str, ...]) -> None:
+        """What cannot be read is logged once, for as long as it is so."""
+        before, self._problems[of] = self._problems.get(of, ()), problems
+        for problem in set(problems) - set(before):
+            log.warning("%s: %s", self._node, problem, extra={"node": self._node})
 
     async def _look_at_machine(self) -> None:
         """Now and then, and after the kubelet wrote the state of a manager: its rules may be others."""
@@ -166,9 +187,13 @@ class NodeWatch:
             return
         self._looked_at, self._managers = monotonic_s(), self._stamp[2:]
         config = self._settings.kubelet_config if self._settings.kubelets is None else None
-        self._numa = await asyncio.to_thread(
+        found = await asyncio.to_thread(
             read_machine, self._node, host=self._host, kubelet=self._root, config=config, at=wall_s()
         )
+        if found.rules is None and self._numa is not None:
+            found = replace(found, rules=self._numa.rules)  # a kubelet goes by what it read when it started
+        self._note("machine", found.problems)
+        self._numa = found
 
     async def _tell(self) -> None:
         if not self._bus.connected:
@@ -191,9 +216,11 @@ class NodeWatch:
                 await self._bus.publish(NodeNumaChanged(numa=numa), self._node)
                 self._numa_said = numa.said
                 metrics.SAID.inc()
-            self._connection = connection
+            self._connection, self._unsaid = connection, ""
         except HBoxError as e:
-            log.warning("%s: what the kubelet gave to whom is not said yet: %s", self._node, e, extra={"node": self._node})
+            if str(e) != self._unsaid:
+                log.warning("%s: what the kubelet gave to whom is not said yet: %s", self._node, e, extra={"node": self._node})
+            self._unsaid = str(e)
 
     async def _stored(self) -> NodeDevices | None:
         """What the stream has last; None where that is not known: it is said again then, which makes a stream that is missing."""

@@ -36,8 +36,8 @@ from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
 log = logging.getLogger(__name__)
 
-#: Of one message: a node's list is some kilobytes a pod.
-MOST_BYTES = 64 * 2**20
+#: Of one answer, with all frames around it: a node's list is some kilobytes a pod, a quarter of a million devices are 15 MiB.
+MOST_BYTES = 16 * 2**20
 _CHUNK = 64 * 1024
 #: Of a stream and of a connection: a list of a full node at once.
 _WINDOW = 2**24
@@ -140,8 +140,12 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, metho
     writer.write(connection.data_to_send())
     headers: dict[str, str] = {}
     body = bytearray()
+    taken = 0
     while True:
         received = await reader.read(_CHUNK)
+        taken += len(received)
+        if taken > MOST_BYTES:
+            raise InvalidRequest(f"the answer to {method} has more than {MOST_BYTES >> 20} MiB")
         if not received:
             raise Unavailable(f"the connection ended before {method} was answered")
         for event in connection.receive_data(received):
@@ -151,8 +155,6 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, metho
                 case DataReceived():
                     body += event.data or b""
                     connection.acknowledge_received_data(event.flow_controlled_length or 0, stream)
-                    if len(body) > MOST_BYTES:
-                        raise InvalidRequest(f"the answer to {method} has more than {MOST_BYTES} bytes")
                 case StreamReset() | ConnectionTerminated():
                     raise Unavailable(f"{method} was broken off (HTTP/2 error {int(event.error_code or 0)})")
                 case StreamEnded():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hbox_common.errors import InvalidRequest
 
-from .protobuf import fields, int64, int64s, message, put_bytes, put_int, put_ints, put_text, text
+from .protobuf import Allowance, fields, int64, int64s, message, put_bytes, put_int, put_ints, put_text, text
 
 LIST = "/v1.PodResourcesLister/List"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
@@ -17,6 +17,8 @@ ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 #: Far above any node's: more is a broken kubelet's.
 MAX_CPU = 65_535
 MAX_NUMA = 65_535
+#: Of one answer: seven of a device, so that it may have a quarter of a million.
+MAX_FIELDS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,13 @@ class AllocatableResources:
 
 def decode_list(body: bytes) -> tuple[PodResources, ...]:
     """ListPodResourcesResponse. Raises InvalidRequest."""
-    return tuple(_pod(message(value)) for number, value in fields(body) if number == 1)
+    left = Allowance(MAX_FIELDS)
+    return tuple(_pod(message(value), left) for number, value in fields(body, left) if number == 1)
 
 
 def decode_allocatable(body: bytes) -> AllocatableResources:
     """AllocatableResourcesResponse. Raises InvalidRequest."""
-    devices, cpus, memory = _parts(body, devices=1, cpus=2, memory=3)
+    devices, cpus, memory = _parts(body, Allowance(MAX_FIELDS), devices=1, cpus=2, memory=3)
     return AllocatableResources(devices, cpus, memory)
 
 
@@ -75,84 +78,84 @@ def encode_allocatable(found: AllocatableResources) -> bytes:
     return devices + put_ints(2, found.cpus) + b"".join(put_bytes(3, _put_memory(one)) for one in found.memory)
 
 
-def _pod(body: bytes) -> PodResources:
+def _pod(body: bytes, left: Allowance) -> PodResources:
     name, namespace, containers = "", "", []
-    for number, value in fields(body):
+    for number, value in fields(body, left):
         match number:
             case 1:
                 name = text(value)
             case 2:
                 namespace = text(value)
             case 3:
-                containers.append(_container(message(value)))
+                containers.append(_container(message(value), left))
             case _:
                 continue
     return PodResources(namespace, name, tuple(containers))
 
 
-def _container(body: bytes) -> ContainerResources:
-    name = next((text(value) for number, value in fields(body) if number == 1), "")
-    devices, cpus, memory = _parts(body, devices=2, cpus=3, memory=4)
+def _container(body: bytes, left: Allowance) -> ContainerResources:
+    name = next((text(value) for number, value in fields(body, left) if number == 1), "")
+    devices, cpus, memory = _parts(body, left, devices=2, cpus=3, memory=4)
     return ContainerResources(name, devices, cpus, memory)
 
 
 def _parts(
-    body: bytes, *, devices: int, cpus: int, memory: int
+    body: bytes, left: Allowance, *, devices: int, cpus: int, memory: int
 ) -> tuple[tuple[ContainerDevices, ...], tuple[int, ...], tuple[ContainerMemory, ...]]:
     held: list[ContainerDevices] = []
     own: list[int] = []
     kept: list[ContainerMemory] = []
-    for number, value in fields(body):
+    for number, value in fields(body, left):
         if number == devices:
-            held.append(_devices(message(value)))
+            held.append(_devices(message(value), left))
         elif number == cpus:
-            own += int64s(value)
+            own += int64s(value, left)
         elif number == memory:
-            kept.append(_memory(message(value)))
+            kept.append(_memory(message(value), left))
     if any(not 0 <= cpu <= MAX_CPU for cpu in own):
         raise InvalidRequest("the kubelet names a CPU that no node has")
     return tuple(held), tuple(sorted(own)), tuple(kept)
 
 
-def _devices(body: bytes) -> ContainerDevices:
+def _devices(body: bytes, left: Allowance) -> ContainerDevices:
     resource = ""
     ids: list[str] = []
     numa: tuple[int, ...] = ()
-    for number, value in fields(body):
+    for number, value in fields(body, left):
         match number:
             case 1:
                 resource = text(value)
             case 2:
                 ids.append(text(value))
             case 3:
-                numa = _topology(message(value))
+                numa = _topology(message(value), left)
             case _:
                 continue
     return ContainerDevices(resource, tuple(ids), numa)
 
 
-def _memory(body: bytes) -> ContainerMemory:
+def _memory(body: bytes, left: Allowance) -> ContainerMemory:
     kind, size = "", 0
     numa: tuple[int, ...] = ()
-    for number, value in fields(body):
+    for number, value in fields(body, left):
         match number:
             case 1:
                 kind = text(value)
             case 2:
                 size = int64(value)
             case 3:
-                numa = _topology(message(value))
+                numa = _topology(message(value), left)
             case _:
                 continue
     return ContainerMemory(kind, max(0, size), numa)
 
 
-def _topology(body: bytes) -> tuple[int, ...]:
+def _topology(body: bytes, left: Allowance) -> tuple[int, ...]:
     """NUMA nodes of a TopologyInfo. A node of id 0 is an empty message; -1, which plugins say in guests, is no node."""
     found = set()
-    for number, value in fields(body):
+    for number, value in fields(body, left):
         if number == 1:
-            found.add(next((int64(id_) for inner, id_ in fields(message(value)) if inner == 1), 0))
+            found.add(next((int64(id_) for inner, id_ in fields(message(value), left) if inner == 1), 0))
     return tuple(sorted(id_ for id_ in found if 0 <= id_ <= MAX_NUMA))
 
 

@@ -14,10 +14,28 @@ _UINT64 = 2**64
 _VARINT_BYTES = 10
 
 
-def fields(body: bytes) -> Iterator[tuple[int, int | bytes]]:
+class Allowance:
+    """How many fields and packed numbers may still be read of one answer, all messages within it included: of two bytes each, those of 64 MiB would take
+    minutes and gigabytes."""
+
+    __slots__ = ("_left", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def take(self) -> None:
+        """Raises InvalidRequest where it is used up."""
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidRequest(f"a protobuf message has more than {self._most} fields")
+
+
+def fields(body: bytes, allowance: Allowance | None = None) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field in its order: an unsigned integer, or bytes. Raises InvalidRequest where the bytes are no message."""
     at = 0
     while at < len(body):
+        if allowance is not None:
+            allowance.take()
         key, at = _varint(body, at)
         number, kind = key >> 3, key & 7
         if number == 0:
@@ -57,13 +75,14 @@ def int64(value: int | bytes) -> int:
     return value - _UINT64 if value >= _UINT64 // 2 else value
 
 
-def int64s(value: int | bytes) -> Iterator[int]:
+def int64s(value: int | bytes, allowance: Allowance) -> Iterator[int]:
     """A repeated field of numbers, packed or not."""
     if isinstance(value, int):
         yield int64(value)
         return
     at = 0
     while at < len(value):
+        allowance.take()
         number, at = _varint(value, at)
         yield int64(number)
 
@@ -76,11 +95,9 @@ def message(value: int | bytes) -> bytes:
 
 
 def text(value: int | bytes) -> str:
-    """A field that holds a string. Raises InvalidRequest for anything else."""
-    try:
-        return message(value).decode()
-    except UnicodeDecodeError as e:
-        raise InvalidRequest("a protobuf string is not UTF-8") from e
+    """A field that holds a string. Bytes that are no UTF-8, which a kubelet passes on as a plugin wrote them, stand as halves of surrogate pairs: `is_plain`
+    is false of them. Raises InvalidRequest for a number."""
+    return message(value).decode(errors="surrogateescape")
 
 
 def put_int(number: int, value: int) -> bytes:

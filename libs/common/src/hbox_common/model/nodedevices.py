@@ -70,12 +70,13 @@ class NodeDevices:
     left_out: int = 0  #: containers and ids beyond what one message takes
     problem: str = ""
     gone: bool = False  #: the node was deleted; the last word on it
-    memory: tuple[ZoneMemory, ...] = ()  #: by its checkpoint; none: it has no memory manager, or cannot be read
+    memory: tuple[ZoneMemory, ...] = ()  #: by its checkpoint; none: it has no memory manager, or it cannot be read
+    problems: tuple[str, ...] = ()  #: what of the kubelet's checkpoints cannot be read, in words
 
     @property
     def said(self) -> tuple[object, ...]:
         """All but the time: what has to differ for others to hear of it."""
-        return self.allocatable, self.cpus, self.holds, self.left_out, self.problem, self.gone, self.memory
+        return self.allocatable, self.cpus, self.holds, self.left_out, self.problem, self.gone, self.memory, self.problems
 
 
 def card_of(id_: str, cards: Mapping[str, int]) -> int | None:

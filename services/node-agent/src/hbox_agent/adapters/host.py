@@ -5,14 +5,32 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.model import NodeName
 from hbox_common.model.nodenuma import NodeNuma
 
 from ..core.acs import CONFIG_BYTES
-from ..core.machine import CPU_INFO, CPUS, HCAS, MOUNTS, NODES, PCI, bridge_addresses, machine
+from ..core.facts import STATE_BYTES
+from ..core.machine import (
+    CONFIG,
+    CPU_INFO,
+    CPU_STATE,
+    CPUS,
+    HCAS,
+    MEMORY_STATE,
+    MOUNTS,
+    NODES,
+    PCI,
+    bridge_addresses,
+    machine,
+)
 
-#: Files of /sys have a page, a configuration some kilobytes, a state some hundred.
+#: Files of /sys have a page.
 _MOST_BYTES = 2**20
+#: Of a kubelet's configuration, which people write.
+_CONFIG_BYTES = 2**18
+#: How often a file that is written while it is read is read again.
+_TRIES = 3
 _MOST_FILES = 20_000
 _MOST_BRIDGES = 1024
 
@@ -29,14 +47,25 @@ def read_machine(node: NodeName, *, host: Path, kubelet: Path, config: Path | No
         if len(links) < _MOST_FILES and (leads := _leads(path)):
             links["/" + str(path.relative_to(host))] = leads
     bridges = bridge_addresses(files)[:_MOST_BRIDGES]
+    unread: dict[str, str] = {}
+
+    def kubelets(what: str, path: Path, most: int) -> str | None:
+        try:
+            found = whole(path, most)
+        except InvalidRequest as e:
+            unread[what] = e.message
+            return None
+        return None if found is None else found.decode(errors="replace")
+
     return machine(
         node,
         files,
         links=links,
         configs={bridge: bytes_of(host / PCI.lstrip("/") / bridge / "config", CONFIG_BYTES) or b"" for bridge in bridges},
-        config=_text(config or kubelet / "config.yaml"),
-        cpu_state=_text(kubelet / "cpu_manager_state") or "",
-        memory_state=_text(kubelet / "memory_manager_state") or "",
+        config=kubelets(CONFIG, config or kubelet / "config.yaml", _CONFIG_BYTES),
+        cpu_state=kubelets(CPU_STATE, kubelet / CPU_STATE, STATE_BYTES) or "",
+        memory_state=kubelets(MEMORY_STATE, kubelet / MEMORY_STATE, STATE_BYTES) or "",
+        unread=unread,
         iommu_groups=_count(host / "sys/kernel/iommu_groups"),
         at=at,
     )
@@ -84,6 +113,27 @@ def bytes_of(path: Path, most: int) -> bytes | None:
             return file.read(most) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError:
         return None
+
+
+def whole(path: Path, most: int) -> bytes | None:
+    """All of a file as it was at one moment; None where there is none. Raises InvalidRequest in words for what cannot be read, is no file, or is too large."""
+    for _ in range(_TRIES):
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                before = os.fstat(file.fileno())
+                if not stat.S_ISREG(before.st_mode):
+                    raise InvalidRequest("it is no file")
+                found = file.read(most + 1)
+                after = os.fstat(file.fileno())
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise InvalidRequest(f"it cannot be read: {e.strerror or type(e).__name__}") from e
+        if len(found) > most:
+            raise InvalidRequest(f"it has more than {most >> 10} KiB")
+        if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
+            return found
+    raise InvalidRequest("it is written all the time")
 
 
 def _count(folder: Path) -> int:

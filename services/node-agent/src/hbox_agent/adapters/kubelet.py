@@ -5,23 +5,22 @@ from pathlib import Path
 from typing import TypeAlias
 
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import HBoxError
+from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kubelet import (
     ALLOCATABLE,
     LIST,
-    AllocatableResources,
     GrpcCode,
     Refused,
     call,
     decode_allocatable,
     decode_list,
 )
-from hbox_common.model import NodeDevices, NodeName
+from hbox_common.model import NodeDevices, NodeName, ZoneMemory
 
 from .. import metrics
 from ..core import holders, node_devices
-from ..core.facts import CHECKPOINT_BYTES, zone_memory
-from .host import bytes_of
+from ..core.facts import CHECKPOINT_BYTES, STATE_BYTES, zone_memory
+from .host import whole
 
 SOCKET = Path("pod-resources/kubelet.sock")
 DEVICES = Path("device-plugins/kubelet_internal_checkpoint")
@@ -29,12 +28,16 @@ MEMORY = Path("memory_manager_state")
 #: Written whenever a container is given something of its own, or gives it back.
 CHECKPOINTS = (DEVICES, Path("cpu_manager_state"), MEMORY)
 
+#: For one answer.
+ANSWER_S = 10.0
+
 Stamp: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class Kubelet:
     def __init__(self, node: NodeName, root: Path) -> None:
         self._node, self._root = node, root
+        self._memory: tuple[ZoneMemory, ...] = ()
 
     def stamp(self) -> Stamp:
         """Something that differs when a checkpoint, or the kubelet's socket, was made anew."""
@@ -55,16 +58,30 @@ class Kubelet:
     async def _ask(self) -> NodeDevices:
         socket = self._root / SOCKET
         at = wall_s()
-        pods = decode_list(await call(socket, LIST))
+        listed = await call(socket, LIST, timeout_s=ANSWER_S)
         try:
-            allocatable = decode_allocatable(await call(socket, ALLOCATABLE))
+            given = await call(socket, ALLOCATABLE, timeout_s=ANSWER_S)
         except Refused as e:
             if e.code != GrpcCode.UNIMPLEMENTED:
                 raise
-            allocatable = AllocatableResources()  # of Kubernetes before 1.23
-        checkpoint = await asyncio.to_thread(_read, self._root / DEVICES)
-        memory = zone_memory(await asyncio.to_thread(_read, self._root / MEMORY))
-        return node_devices(self._node, pods, allocatable, holders(checkpoint), at=at, memory=memory)
+            given = b""  # of Kubernetes before 1.23
+        return await asyncio.to_thread(self._read, listed, given, at)
+
+    def _read(self, listed: bytes, given: bytes, at: float) -> NodeDevices:
+        """The answers and the checkpoints: some milliseconds, seconds where somebody means harm. Raises InvalidRequest for answers that are none; a checkpoint
+        that cannot be read is told. Memory of NUMA nodes stays what it was last; whose devices are is not known then: they may have gone to others."""
+        pods, allocatable = decode_list(listed), decode_allocatable(given)
+        problems: list[str] = []
+        uids: dict[tuple[str, str], str] = {}
+        try:
+            uids = holders(found) if (found := whole(self._root / DEVICES, CHECKPOINT_BYTES)) is not None else {}
+        except InvalidRequest as e:
+            problems.append(f"{DEVICES.name}: {e.message}")
+        try:
+            self._memory = zone_memory(found) if (found := whole(self._root / MEMORY, STATE_BYTES)) is not None else ()
+        except InvalidRequest as e:
+            problems.append(f"{MEMORY.name}: {e.message}")
+        return node_devices(self._node, pods, allocatable, uids, at=at, memory=self._memory, problems=tuple(problems))
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
@@ -73,9 +90,3 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     except OSError:
         return 0, 0, 0
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _read(path: Path) -> bytes:
-    """Nothing where there is no such file, or one of a size that no kubelet writes: the uids of pods are not known then."""
-    found = bytes_of(path, CHECKPOINT_BYTES + 1) or b""
-    return found if len(found) <= CHECKPOINT_BYTES else b""

@@ -1,9 +1,10 @@
 """A node's /sys and its kubelet's files as one value of the model. Pure: files come in as text by path; what cannot be read is left out and named."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
+
+import msgspec
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import NodeName
@@ -34,6 +35,9 @@ HCAS = "/sys/class/infiniband"
 MOUNTS = "/proc/mounts"
 CPU_INFO = "/proc/cpuinfo"
 
+#: Files of the kubelet, as problems call them.
+CONFIG, CPU_STATE, MEMORY_STATE = "the kubelet's configuration", "cpu_manager_state", "memory_manager_state"
+
 #: PCI base classes and subclasses: display and 3D controllers, processing accelerators; Ethernet; InfiniBand.
 _CARDS, _ETHERNET, _INFINIBAND = ("0x03", "0x12"), "0x0200", "0x0207"
 _BRIDGE = "0x0604"
@@ -59,13 +63,15 @@ def machine(
     configs: Mapping[str, bytes] | None = None,
     cpu_state: str = "",
     memory_state: str = "",
+    unread: Mapping[str, str] | None = None,
     iommu_groups: int = 0,
     at: float,
 ) -> NodeNuma:
     """files, links (what they lead to): by their paths on the node. configs: configuration spaces of PCI bridges by address.
     config: the kubelet's configuration, None where there is none to read; the states: of its
-    CPU and memory managers. Never raises."""
-    problems: list[str] = []
+    CPU and memory managers; unread: which of them cannot be read, and why. Never raises."""
+    unread = unread or {}
+    problems = [sanitized(f"{what}: {why}", VALUE_BYTES) for what, why in unread.items()]
     links = links or {}
 
     def tried(what: str, read: Callable[[], T], otherwise: T) -> T:
@@ -76,10 +82,10 @@ def machine(
                 problems.append(sanitized(f"{what}: {e}", VALUE_BYTES))
             return otherwise
 
-    if config is None:
-        problems.append("the kubelet's configuration is not to be found")
+    if config is None and CONFIG not in unread:
+        problems.append(f"{CONFIG} is not to be found")
     devices = _bounded(tried("PCI devices", lambda: _devices(files, links), []), problems)
-    rules = None if config is None else tried("the kubelet's configuration", lambda: _rules(config), None)
+    rules = None if config is None else tried(CONFIG, lambda: _rules(config), None)
     return NodeNuma(
         node=node,
         at=at,
@@ -88,8 +94,8 @@ def machine(
         threads_per_core=tried("threads", lambda: _threads(files), 0),
         devices=devices,
         rules=rules,
-        cpu_state=tried("cpu_manager_state", lambda: _policy(cpu_state), ""),
-        memory_state=tried("memory_manager_state", lambda: _policy(memory_state), ""),
+        cpu_state=tried(CPU_STATE, lambda: _policy(cpu_state), ""),
+        memory_state=tried(MEMORY_STATE, lambda: _policy(memory_state), ""),
         iommu_groups=iommu_groups,
         lxcfs=any(line.split(" ")[0] == "lxcfs" for line in files.get(MOUNTS, "").splitlines()),
         problems=tuple(problems),
@@ -217,19 +223,29 @@ def _rules(config: str) -> KubeletRules:
 
 
 def _word(found: Mapping[str, Any], key: str) -> str:
-    value = found.get(key)
-    return "" if value is None else sanitized(str(value), VALUE_BYTES)
+    return _scalar(key, found.get(key))
 
 
 def _options(found: Mapping[str, Any], key: str) -> dict[str, str]:
     value = found.get(key)
-    own = value.items() if isinstance(value, dict) else ()
-    return {sanitized(str(k), KEY_BYTES): sanitized(str(v), VALUE_BYTES) for k, v in list(own)[:_MAX_OPTIONS]}
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > _MAX_OPTIONS:
+        raise InvalidRequest(f"{key} is no map of at most {_MAX_OPTIONS} options")
+    return {sanitized(str(k), KEY_BYTES): _scalar(key, v) for k, v in value.items()}
+
+
+def _scalar(key: str, value: Any) -> str:
+    """As text. A list or map is refused, not written out: aliases within it may stand for more than fits any memory."""
+    if isinstance(value, list | dict):
+        raise InvalidRequest(f"{key} holds a list or map where a word belongs")
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else sanitized(str(value), VALUE_BYTES)
+
+
+class _State(msgspec.Struct, rename="camel"):
+    policy_name: str
 
 
 def _policy(state: str) -> str:
-    """The policy of a manager's checkpoint."""
-    if not state.strip():
-        return ""
-    found = json.loads(state)
-    return sanitized(str(found.get("policyName", "")), VALUE_BYTES) if isinstance(found, dict) else ""
+    """The policy of a manager's checkpoint, whatever its version."""
+    return sanitized(msgspec.json.decode(state, type=_State).policy_name, VALUE_BYTES) if state.strip() else ""
