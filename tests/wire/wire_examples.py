@@ -273,7 +273,18 @@ _nomination = HeldNomination(
 _ids = DeviceIds("nvidia.com/gpu", ("GPU-0", "GPU-3"), (0, 1))
 _holds = ContainerHolds("team", "train-0", "main", (_ids,), "1-4,8", (HeldMemory("memory", 2**39, (0,)),), "pod-uid")
 _memory = ZoneMemory(0, {"memory": 2**38}, {"memory": 2**37}, 3, (0, 1))
-_devices = NodeDevices(_NODE, 1_700_000_000.5, (_ids,), "1-95", (_holds,), 1, "the socket is gone", True, (_memory,), ("memory_manager_state: it is no file",))
+_devices = NodeDevices(
+    _NODE,
+    1_700_000_000.5,
+    (_ids,),
+    "1-95",
+    (_holds,),
+    1,
+    "the socket is gone",
+    True,
+    (_memory,),
+    ("memory_manager_state: it is no file",),
+)
 
 _rules = KubeletRules(
     "static", {"full-pcpus-only": "true"}, "Static", "restricted", "pod", {"prefer-closest-numa-nodes": "true"}, "0,48"
