@@ -16,7 +16,8 @@ from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
 from hbox_scheduler.core.cluster.running import RunningGangs
 from hbox_scheduler.core.cluster.snapshot import Cluster
-from hbox_scheduler.core.cluster.task import Task, Tasks
+from hbox_scheduler.core.cluster.task import Task
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of

@@ -25,7 +25,8 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices import Ask, Fitted, PodDevices, layout_fault, parse_layout
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.cluster.task import Task, Tasks
+from hbox_scheduler.core.cluster.task import Task
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.devices import CardFit, pick, slices_of
 from hbox_scheduler.core.devices.fits import after, allocations, layout_of, states
 

@@ -17,7 +17,7 @@ from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import EVICTABLE, HOLDING, Gang, Member, QueueInfo, Status
 from hbox_scheduler.core.cluster.snapshot import Cluster
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.pool import Pool

@@ -14,7 +14,7 @@ from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo, Status
 from hbox_scheduler.core.cluster.running import RunningGangs
 from hbox_scheduler.core.cluster.snapshot import Cluster
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.plugins.queueaccounts import QueueAccounts

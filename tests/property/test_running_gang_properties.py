@@ -26,7 +26,7 @@ from hbox_scheduler.core.cluster.bookings import Changed
 from hbox_scheduler.core.cluster.entities import Status
 from hbox_scheduler.core.cluster.population import Population
 from hbox_scheduler.core.cluster.running import RunningGangs
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.placement.running import RunningJobs
 from hbox_scheduler.core.queueing.groups import Groups
 from hbox_scheduler.core.simulate import node

@@ -29,7 +29,7 @@ from hbox_common.model import (
     validate_claim,
 )
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.devices import free_percent, pick
 from hbox_scheduler.core.explain.reasons import tally
 from hbox_scheduler.core.framework.rowstates import RowStates

@@ -13,7 +13,7 @@ from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo, Status
 from hbox_scheduler.core.cluster.snapshot import Cluster
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import victims
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.framework.session import Session

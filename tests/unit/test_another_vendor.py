@@ -47,7 +47,7 @@ from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.loans import on_loan
 from hbox_ledger.core.usage import cards_of as cards_used
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.quotas.models import within_limits

@@ -10,7 +10,7 @@ from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
 from hbox_scheduler.core.cluster.snapshot import Cluster
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.placement.running import vector_of
 from hbox_scheduler.core.policy import PolicyName, policy_of

@@ -8,7 +8,7 @@ import pytest
 from hbox_common.model import CardRequest, CardSlice, NodeName
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.devices import memory_needed
 from hbox_scheduler.core.devices.cards import pick, seats
 from hbox_scheduler.core.simulate import job, node

@@ -11,7 +11,7 @@ from hbox_common.model import CardRequest, NodeState, PodGroupTask
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.devices import free_percent, pick, slices_of
 from hbox_scheduler.core.framework.views import Views
 from hbox_scheduler.core.plugins import Shape, card_worth, expected_fragment

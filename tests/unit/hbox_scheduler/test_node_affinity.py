@@ -5,7 +5,7 @@ import pytest
 
 from hbox_common.model import Match, MatchOperator, NodeTerm, PodGroupTask
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.plugins.nodeaffinity import NodeAffinity
 from hbox_scheduler.core.simulate import node
 

@@ -13,7 +13,7 @@ from hbox_common.model.resources import CPU, MEMORY, MIB
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
 from hbox_scheduler.core.cluster.snapshot import Cluster
-from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import Placing, Session
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.plugins.nodegroup import GROUP_LABEL

@@ -20,7 +20,8 @@ from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import HOLDING, Gang, Member, QueueInfo
 from hbox_scheduler.core.cluster.images import HeldImages
 from hbox_scheduler.core.cluster.snapshot import Cluster
-from hbox_scheduler.core.cluster.task import Task, Tasks
+from hbox_scheduler.core.cluster.task import Task
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.devices import devices_of
 from hbox_scheduler.core.explain.labels import Label
 from hbox_scheduler.core.framework.guarantees import lending_of

@@ -50,7 +50,7 @@ from .cluster.moves import FoundMoves
 from .cluster.reservations import Reservation
 from .cluster.runtimes import RunTimes
 from .cluster.snapshot import DisruptionBudget
-from .cluster.task import Tasks
+from .cluster.tasks import Tasks
 from .devices.models import Demand
 from .explain.cards import CardReasons
 from .explain.decisions import Decisions

@@ -17,11 +17,12 @@ from .cards import (
     parse_slices,
 )
 from .cardvendor import check_wishes
-from .fitting import Fitted, Offer, Refused, booked
+from .fitting import Fitted, booked
 from .handshake import NODE_LOCK, BindPhase, NodeLock, format_lock, parse_lock
 from .labels import DeviceLabel
 from .layout import Layout, effective, format_layout, layout_fault, parse_layout, parts_of
 from .nvidia import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
+from .offer import Offer, Refused
 from .registry import VENDORS, Vendors
 from .vendor import COMMON_WISHES, NODE_POLICY, SPREAD, Completion, Figures, NodeReport, Quantity, Vendor, whole_number
 

@@ -13,11 +13,11 @@ from hbox_common.errors import InvalidRequest
 from .asking import Ask
 from .cards import ALL_CORES, Card, CardAllocation, CardSlice
 from .cardvendor import CardVendor, Fitting, largest_share, place, together
-from .fitting import Offer
 from .hami import HamiVendor
 from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 from .layout import Layout, parts_of
+from .offer import Offer
 from .vendor import Completion, Quantity, whole_number
 
 

@@ -14,8 +14,8 @@ from hbox_common.errors import InvalidRequest
 from ..bounds import sanitized
 from .asking import Ask, PodDevices
 from .cards import ALL_CORES, Card, CardSlice
-from .fitting import Offer, Refused, refused
 from .labels import DeviceLabel
+from .offer import Offer, Refused, refused
 from .policies import CardPolicy, card_policy, is_true
 from .vendor import CARD_POLICY, WEIGHTS, Vendor
 

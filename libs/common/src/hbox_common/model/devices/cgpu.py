@@ -17,10 +17,10 @@ from hbox_common.errors import InvalidRequest
 
 from .asking import Ask
 from .cards import ALL_CORES, MAX_CARDS, MAX_MEMORY_MIB, Card, CardSlice, CardTraits
-from .fitting import Offer
 from .hami import REGISTER_BYTES, CountedVendor
 from .labels import DeviceLabel
 from .layout import Layout
+from .offer import Offer
 from .vendor import NodeReport, Quantity, whole_number
 
 _GIB = 1024

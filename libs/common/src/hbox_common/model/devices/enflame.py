@@ -18,10 +18,10 @@ from ..bounds import is_plain
 from .asking import Ask
 from .cards import ALL_CORES, MAX_CARDS, MAX_MEMORY_MIB, Card, CardAllocation, CardSlice, CardTraits, Profile
 from .cardvendor import CardVendor
-from .fitting import Offer
 from .hami import REGISTER_BYTES, CountedVendor, HamiVendor
 from .labels import DeviceLabel
 from .layout import Layout, parts_of
+from .offer import Offer
 from .vendor import NodeReport, Quantity, whole_number
 
 DRS = "drs"

@@ -4,34 +4,14 @@ The order is HAMi's (reference hami §1.4): each container by itself, the init c
 side-cars that started before it; then all others, one beside the other. What is particular to a kind of device is its vendor's (`Vendor.fit`).
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from .asking import PodDevices
 from .cards import Card, CardAllocation, CardSlice
-from .labels import DeviceLabel
 from .layout import Layout
-
-if TYPE_CHECKING:
-    from .vendor import Vendor
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """The cards of one kind of a node, and what is given away of them at a moment of a fit."""
-
-    cards: tuple[Card, ...]  #: by index
-    used: Mapping[int, CardAllocation]  #: by index; a card that is not in it is idle
-    facts: Mapping[str, str] = field(default_factory=dict)  #: of the node (`NodeState.device_facts`)
-    wishes: Mapping[str, str] = field(default_factory=dict)  #: of the pod
-    policy: str = ""  #: for cards, where no wish says one
-    mine: tuple[CardSlice, ...] = ()  #: what earlier containers of the pod got of these cards
-    others: Mapping[int, CardAllocation] = field(default_factory=dict)  #: what is given away to other pods, by index
-
-    def of(self, card: Card) -> CardAllocation:
-        return self.used.get(card.index) or CardAllocation()
+from .offer import Offer, Refused
+from .vendor import Vendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +20,12 @@ class Fitted:
     score: float = 0.0  #: the node's, by HAMi's formula and its vendors' additions: more is fuller
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """`cards`: how many cards each label keeps out; 0 where it is the node as a whole. `of`: cards looked at."""
-
-    cards: Mapping[DeviceLabel, int]
-    of: int = 0
-    container: int = 0
-
-    def __str__(self) -> str:
-        """As HAMi writes it of a node: `1/8 CardInsufficientCore, 7/8 CardInsufficientMemory`."""
-        return ", ".join(sorted(f"{count}/{self.of} {label}" if count else str(label) for label, count in self.cards.items()))
-
-
 def fit(
     cards: Sequence[Card],
     used: Mapping[int, CardAllocation],
     request: PodDevices,
     facts: Mapping[str, str],
-    vendor_of: Callable[[str], "Vendor"],
+    vendor_of: Callable[[str], Vendor],
 ) -> Fitted | Refused:
     """The layout of the pod on a node, or why there is none. `cards`: of the node, of all kinds; `used`: what is given away of each, by index; not changed."""
     wishes = request.wished
@@ -96,10 +63,6 @@ def booked(used: Mapping[int, CardAllocation], slices: Sequence[CardSlice]) -> d
         card.book(s)
         after[s.index] = card
     return after
-
-
-def refused(offer: Offer, labels: Counter[DeviceLabel]) -> Refused:
-    return Refused(dict(labels), len(offer.cards))
 
 
 def _of_kind(cards: Sequence[Card], kind: str) -> tuple[Card, ...]:

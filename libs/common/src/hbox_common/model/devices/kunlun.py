@@ -13,11 +13,11 @@ from hbox_common.errors import InvalidRequest
 from .asking import Ask
 from .cards import ALL_CORES, Card, CardAllocation, CardSlice
 from .cardvendor import listed, place
-from .fitting import Offer, Refused
 from .hami import CountedVendor, HamiVendor
 from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 from .layout import Layout
+from .offer import Offer, Refused
 from .vendor import Completion, NodeReport, Quantity, whole_number
 
 LEFT, RIGHT = (0, 1, 2, 3), (4, 5, 6, 7)

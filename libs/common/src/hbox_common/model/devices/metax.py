@@ -21,11 +21,11 @@ from ..resources import parse_quantity
 from .asking import Ask
 from .cards import ALL_CORES, MAX_MEMORY_MIB, Card, CardAllocation, CardSlice, CardTraits
 from .cardvendor import CardVendor, Fitting
-from .fitting import Offer
 from .hami import REGISTER_BYTES, CountedVendor, HamiVendor, registered_cards
 from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 from .layout import Layout, parts_of
+from .offer import Offer
 from .policies import is_true
 from .vendor import NODE_POLICY, SPREAD, Completion, NodeReport, Quantity, whole_number
 

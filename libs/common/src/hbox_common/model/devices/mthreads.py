@@ -13,10 +13,10 @@ from hbox_common.errors import InvalidRequest
 from .asking import Ask
 from .cambricon import SummedVendor
 from .cards import ALL_CORES, Card, CardSlice
-from .fitting import Offer
 from .hami import CountedVendor
 from .labels import DeviceLabel
 from .layout import Layout
+from .offer import Offer
 from .vendor import Completion, Quantity, whole_number
 
 #: Of `sgpu-memory`, for one card.

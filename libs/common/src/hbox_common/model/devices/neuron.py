@@ -12,10 +12,10 @@ from hbox_common.errors import InvalidRequest
 from .asking import Ask
 from .cards import ALL_CORES, Card, CardAllocation, CardSlice, CardTraits
 from .cardvendor import place
-from .fitting import Offer, Refused
 from .hami import CountedVendor
 from .labels import DeviceLabel
 from .layout import Layout, parts_of
+from .offer import Offer, Refused
 from .vendor import NodeReport, Quantity, Vendor, whole_number
 
 #: Cores of a device that the plugin hands out one by one.

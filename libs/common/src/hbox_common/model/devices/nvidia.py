@@ -11,11 +11,11 @@ from . import linkscore, mig
 from .asking import Ask
 from .cards import ALL_CORES, Card, CardAllocation, CardSlice
 from .cardvendor import Fitting
-from .fitting import Offer
 from .hami import HamiVendor
 from .handshake import NODE_LOCK
 from .labels import DeviceLabel
 from .layout import Layout
+from .offer import Offer
 from .vendor import Completion, Figures, NodeReport, Quantity, whole_number
 
 GPU = "nvidia.com/gpu"

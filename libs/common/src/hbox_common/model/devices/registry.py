@@ -17,7 +17,7 @@ from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
 from .cgpu import CGPU
 from .deviceconfig import configured
 from .enflame import GCU, SHARED_GCU
-from .fitting import Fitted, Refused, fit
+from .fitting import Fitted, fit
 from .gaudi import GAUDI
 from .hygon import HYGON
 from .iluvatar import ILUVATAR
@@ -27,6 +27,7 @@ from .metax import METAX_GPU, METAX_SGPU
 from .mthreads import MTHREADS
 from .neuron import NEURON
 from .nvidia import NVIDIA
+from .offer import Refused
 from .qgpu import QGPU
 from .vastai import VASTAI
 from .vendor import COMMON_WISHES, Figures, NodeReport, Vendor

@@ -11,9 +11,9 @@ from .asking import Ask
 from .biren import SlotVendor
 from .cards import Card, CardSlice
 from .cardvendor import CardVendor, largest_share, together
-from .fitting import Offer
 from .handshake import NODE_LOCK
 from .labels import DeviceLabel
+from .offer import Offer
 
 _USE_UUID, _NOUSE_UUID = "vastaitech.com/use-gpuuuid", "vastaitech.com/nouse-gpuuuid"
 DIE = "die"

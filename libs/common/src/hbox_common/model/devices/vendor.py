@@ -26,9 +26,9 @@ from hbox_common.errors import InvalidRequest
 from ..resources import parse_quantity
 from .asking import Ask, CardRequest
 from .cards import MAX_CARDS, Card, CardAllocation, CardSlice
-from .fitting import Offer, Refused
 from .handshake import assignment
 from .layout import Layout
+from .offer import Offer, Refused
 
 #: As Kubernetes writes it.
 Quantity: TypeAlias = str | float

@@ -19,12 +19,12 @@ from hbox_common.errors import InvalidRequest
 from .asking import Ask, CardRequest, PodDevices
 from .cards import MAX_MEMORY_MIB, Card, CardAllocation, CardSlice
 from .cardvendor import Fitting
-from .fitting import Offer
 from .hami import REGISTER_BYTES, registered_cards
 from .handshake import assignment
 from .labels import DeviceLabel
 from .layout import Layout, parts_of
 from .nvidia import NvidiaVendor
+from .offer import Offer
 from .vendor import BINPACK, SPREAD, NodeReport
 
 _FIELDS = 6

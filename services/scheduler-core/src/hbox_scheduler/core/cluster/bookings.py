@@ -6,7 +6,6 @@ A pod has one booking at most. The columns are the sum of the bookings; where a 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hbox_common.model import (
     OFFLINE,
@@ -35,9 +34,7 @@ from hbox_common.model.numa import PodAsk
 from hbox_common.model.resources import add
 
 from .columns import Columns
-
-if TYPE_CHECKING:
-    from .task import Task
+from .task import Task
 
 
 @dataclass(slots=True)
@@ -53,7 +50,7 @@ class Booking:
     plan: PlanId
     priority: int = 0
     namespace: str = ""
-    task: "Task | None" = None  #: all that the pod asks for, where this process placed it; claims do not tell
+    task: Task | None = None  #: all that the pod asks for, where this process placed it; claims do not tell
     gang: bool = False  #: whether its job has a PodGroup, as far as that is known
     preemptable: bool = True
     claim: ClaimId = ClaimId("")

@@ -14,7 +14,7 @@ sizes) and `risen` (rows that may take more than before: what wakes waiting jobs
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Self
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.numa import PodAsk
 
+from .amounts import Amount
 from .arrays import Bools, Ints, Rows
 from .cardparts import CardParts
 from .cardsets import CardSets
@@ -42,9 +43,6 @@ from .choices import Choices
 from .hostports import HostPorts, Ports
 from .interning import Descriptions, grown
 from .zones import Seen, ZoneBooks
-
-#: Resource columns and the units of each: a request, resolved once.
-Amount: TypeAlias = tuple[tuple[int, int], ...]
 
 _ROWS, _RESOURCES, _CARDS = 64, 8, 8
 

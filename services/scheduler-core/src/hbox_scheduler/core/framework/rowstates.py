@@ -9,8 +9,8 @@ from typing import TypeAlias
 from hbox_common.model import CardSlice
 
 from ..cluster import Columns
+from ..cluster.amounts import Amount
 from ..cluster.arrays import Ints
-from ..cluster.columns import Amount
 from ..cluster.task import Task
 
 #: Cards that so many pods of a task take of a row: their positions on it, the memory of each slice, and the slices pod by pod.

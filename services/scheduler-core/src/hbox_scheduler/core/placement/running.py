@@ -12,7 +12,8 @@ from ..cluster.amounts import Asked
 from ..cluster.arrays import Ints
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.running import Counted, Kind, KindKey, RunningGangs
-from ..cluster.task import Task, Tasks
+from ..cluster.task import Task
+from ..cluster.tasks import Tasks
 from ..framework import GroupPhase
 from ..queueing.groups import Groups
 

@@ -14,7 +14,8 @@ from ..cluster import Bookings, Columns
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.running import Kind
 from ..cluster.snapshot import Cluster
-from ..cluster.task import Task, Tasks
+from ..cluster.task import Task
+from ..cluster.tasks import Tasks
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
 from ..framework.external import Ask

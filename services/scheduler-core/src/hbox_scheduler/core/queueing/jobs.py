@@ -10,7 +10,8 @@ from hbox_common.model.job import wishes_fabric
 
 from ..cluster import Bookings
 from ..cluster.entities import Gang
-from ..cluster.task import Task, Tasks
+from ..cluster.task import Task
+from ..cluster.tasks import Tasks
 from ..explain.labels import Label
 from ..plugins.walltimes import walltime_in
 

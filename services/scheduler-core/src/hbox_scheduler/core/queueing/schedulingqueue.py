@@ -10,7 +10,8 @@ from heapq import heapify, heappop, heappush
 from hbox_common.model import Index, Job, JobId, PlanId, PodGroupTask, Pools, QueueName
 
 from ..cluster import Bookings
-from ..cluster.task import Task, Tasks
+from ..cluster.task import Task
+from ..cluster.tasks import Tasks
 from ..protocol.limits import Limits
 from ..quotas.classes import ClassQuotas
 from ..quotas.queues import Queues, Route

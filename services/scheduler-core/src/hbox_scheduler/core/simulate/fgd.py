@@ -14,7 +14,8 @@ from hbox_common.model.resources import CPU
 
 from ..cluster import Columns
 from ..cluster.arrays import Floats
-from ..cluster.task import Task, Tasks
+from ..cluster.task import Task
+from ..cluster.tasks import Tasks
 from ..devices import ALL, free_percent
 from ..framework.views import Views
 from ..plugins import Shape, expected_fragment

@@ -18,7 +18,8 @@ from hbox_common.model.resources import PODS
 
 from ..cluster import Batch, Columns
 from ..cluster.arrays import Bools, Ints
-from ..cluster.task import Task, Tasks
+from ..cluster.task import Task
+from ..cluster.tasks import Tasks
 from ..devices import pick
 from ..framework.views import Views
 from ..policy import Policy
