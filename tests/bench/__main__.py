@@ -28,6 +28,7 @@ ASKED_FOR = (
     "reclaim",
     "real",
     "cost",
+    "ceiling",
     "size",
     "scale",
     "large",

@@ -71,7 +71,7 @@ class Load:
         size = {"cpu": "128", "memory": "1024Gi", "pods": "110", "nvidia.com/gpu": str(cards)}
 
         async def make(i: int) -> None:
-            name = f"n{i:05d}"
+            name = node_name(i)
             await self._client.json(
                 "POST",
                 NODES.path(),
@@ -136,7 +136,14 @@ class Load:
     async def settled(self, count: int, *, nodes: int, scheduler: str, cards: int = 1) -> None:
         """So many pods that have their nodes already, one after the other."""
         prefix = self._begin()
-        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, cards, node=f"n{i % nodes:05d}")), range(count))
+        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, cards, node=node_name(i % nodes))), range(count))
+
+    async def create_and_bind(self, count: int, *, nodes: int) -> Measured:
+        """So many pods of one card that nobody schedules; when all are created they are bound to one node after the other."""
+        prefix = self._begin()
+        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", "nobody", 1)), range(count))
+        await _all(lambda i: bind_pod(self._client, f"{prefix}-{i}", node_name(i % nodes)), range(count))
+        return await self._all_bound(count)
 
     async def clean(self) -> None:
         """No pods and no PodGroups are left."""
@@ -183,6 +190,17 @@ class Load:
             if delta.new.spec.node_name and name in self._created:
                 self._bound.setdefault(name, now)
         self._changed.set()
+
+
+def node_name(number: int) -> str:
+    return f"n{number:05d}"
+
+
+async def bind_pod(client: KubeClient, name: str, node: str) -> None:
+    """Without a look at what is free there."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    await client.json("POST", f"{PODS.path(NAMESPACE, name)}/binding", body=body)
 
 
 def _pod(name: str, scheduler: str, cards: int, *, group: str = "", node: str = "") -> dict[str, Any]:

@@ -88,7 +88,7 @@ async def _both(plane: ControlPlane, folder: Path, scale: float) -> tuple[Figure
     async with Load.connect(plane.kubeconfig) as load:
         _say(f"{nodes} nodes")
         await load.nodes(nodes)
-        with _kube_scheduler(plane, folder) as pid:
+        with kube_scheduler(plane, folder) as pid:
             peer = await _measure(load, PEER, processes(plane, {"kube-scheduler": pid}), load.clean, scale)
         with hbox(plane, folder / "state") as pids:
 
@@ -131,7 +131,7 @@ async def _measure(
 
 
 @contextmanager
-def _kube_scheduler(plane: ControlPlane, folder: Path) -> Iterator[int]:
+def kube_scheduler(plane: ControlPlane, folder: Path) -> Iterator[int]:
     """Its process id."""
     config = folder / "scheduler.yaml"
     config.write_text(_SCHEDULER.format(kubeconfig=plane.kubeconfig))
