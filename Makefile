@@ -81,7 +81,7 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy libs services tests
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox/values.schema.json
 	@$(BIN)/python -m hbox_cli.platform.dashboards --check helm/hbox/files/monitoring/dashboards
 	@$(BIN)/python -m tests.mutants --check
@@ -100,7 +100,7 @@ format: install ## rewrite the sources in our format
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 docs: install ## the generated documents
-	@$(BIN)/python -m hbox_common.events.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox/values.schema.json
 	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards
 

@@ -10,11 +10,11 @@ import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of 
 import pytest
 import yaml
 
+from hbox_common.asyncapi import ANSWERS, document, main, page, text_of
 from hbox_common.bus.streams import LIMITS, config_of
 from hbox_common.events import REGISTRY, NodeStateChanged, Stream
-from hbox_common.events.asyncapi import ANSWERS, document, main, page, text_of
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 FILES = [ROOT / "docs/reference/asyncapi.yaml", ROOT / "docs/reference/bus.md"]
 DOCUMENT = document()
 
@@ -119,7 +119,7 @@ def test_a_document_out_of_date_is_named_with_its_line(tmp_path: Path, capsys: p
 
 
 def test_the_command_runs_as_the_makefile_runs_it() -> None:
-    command = [sys.executable, "-m", "hbox_common.events.asyncapi", "--check", *map(str, FILES)]
+    command = [sys.executable, "-m", "hbox_common.asyncapi", "--check", *map(str, FILES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run([*command[:3], "--check", "x.txt"], capture_output=True, text=True, check=False)

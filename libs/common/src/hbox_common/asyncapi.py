@@ -1,7 +1,7 @@
 """The bus reference, generated from the registry: an AsyncAPI 3.0.0 document for programs and a page of tables for people.
 
-    python -m hbox_common.events.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
-    python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+    python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
+    python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
 
 A file's suffix says which of the two it is. --check exits with 1 and one line that names the first difference.
 """
@@ -17,10 +17,8 @@ from typing import Any
 import yaml
 from pydantic.json_schema import models_json_schema
 
-from hbox_common.bus.streams import LIMITS, Limits, config_of
-from hbox_common.model.bounds import INT64_MAX
-
-from . import (
+from .bus.streams import LIMITS, Limits, config_of
+from .events import (
     REGISTRY,
     ClaimsAsked,
     ClaimsPage,
@@ -35,7 +33,8 @@ from . import (
     UsageAsked,
     UsagePage,
 )
-from .codec import CONTENT_TYPE
+from .events.codec import CONTENT_TYPE
+from .model.bounds import INT64_MAX
 
 VERSION = "1.0.0"
 
@@ -276,7 +275,7 @@ def drift(path: Path) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m hbox_common.events.asyncapi", description=__doc__.splitlines()[0] if __doc__ else ""
+        prog="python -m hbox_common.asyncapi", description=__doc__.splitlines()[0] if __doc__ else ""
     )
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--write", action="store_true", help="write the files")
