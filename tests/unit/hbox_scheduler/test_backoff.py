@@ -1,11 +1,11 @@
 """How long sessions wait for one another."""
 
-from hbox_scheduler.core.queueing.backoff import Backoff
+from hbox_scheduler.core.queueing.backoff import SessionBackoff
 
 
-def failed(times: int) -> Backoff:
+def failed(times: int) -> SessionBackoff:
     """After so many attempts without success, each made as soon as it was due, the first at 0."""
-    backoff = Backoff(least_s=1.0, most_s=8.0)
+    backoff = SessionBackoff(least_s=1.0, most_s=8.0)
     now = 0.0
     for _ in range(times):
         backoff.record(now, success=False)

@@ -17,6 +17,7 @@ from hbox_common.errors import HBoxError
 from hbox_common.events import Event, FabricChanged, FabricGapsFound, FabricSeen
 from hbox_common.insisting import insist
 from hbox_common.model import FabricGap, HyperNode, NodeName
+from hbox_common.pacing import backoff_s
 
 from .. import metrics
 from ..core.fabric.build import build
@@ -118,7 +119,7 @@ class MeasuredFabric:
                 failures += 1
                 metrics.FABRIC_FAILURES.labels(self._spec.name).inc()
             self._wake.set()
-            wait = self._source.poll_s if not failures else min(RETRY_S * 2 ** min(failures - 1, 10), RETRY_MAX_S)
+            wait = self._source.poll_s if not failures else backoff_s(failures - 1, base_s=RETRY_S, cap_s=RETRY_MAX_S)
             await asyncio.sleep(max(wait - (monotonic_s() - started), 0.05))
 
     async def _read(self) -> None:

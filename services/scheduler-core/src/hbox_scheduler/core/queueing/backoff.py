@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Backoff:
+class SessionBackoff:
     """`least_s` seconds between two attempts, doubled up to `most_s` by each attempt without success. Time comes in as `now`."""
 
     least_s: float

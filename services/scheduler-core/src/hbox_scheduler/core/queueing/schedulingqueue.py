@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Set
 from heapq import heapify, heappop, heappush
 
 from hbox_common.model import Index, Job, JobId, PlanId, PodGroupTask, Pools, QueueName
+from hbox_common.pacing import backoff_s
 
 from ..cluster import Bookings
 from ..cluster.task import Task
@@ -295,7 +296,7 @@ class SchedulingQueue:
     def retry(self, entry: Entry, index: Index, now: float) -> None:
         """Try a job again: on a view at least as new as its last refusal names, from the second refusal in a row after a backoff."""
         if entry.refusals > 1:
-            delay = min(self._limits.backoff_s * 2.0 ** min(entry.refusals - 2, 16), self._limits.backoff_max_s)
+            delay = backoff_s(entry.refusals - 2, base_s=self._limits.backoff_s, cap_s=self._limits.backoff_max_s)
             entry.state = JobState.DELAYED
             heappush(self._delayed, (now + delay, entry.job.id))
         else:

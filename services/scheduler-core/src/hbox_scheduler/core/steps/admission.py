@@ -10,7 +10,7 @@ from hbox_common.events import JobVerdict
 from hbox_common.model import GroupState, JobId
 
 from ..protocol.inflight import Verdicts
-from ..queueing.backoff import Backoff
+from ..queueing.backoff import SessionBackoff
 from ..queueing.groups import Groups
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
@@ -29,7 +29,7 @@ class Admission:
         self._queue = context.queue
         self._queues = context.queues
         self._limits = context.limits
-        self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
+        self._backoff = SessionBackoff(context.limits.session_every_s, context.limits.session_max_s)
         self._publish_at: dict[JobId, float] = {}  #: admissions to publish, and when
 
     @property

@@ -19,7 +19,7 @@ from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName
 
 from ..placement.outcomes import Placed, Unplaced, Untried
 from ..placement.plans import verdict_of
-from ..queueing.backoff import Backoff
+from ..queueing.backoff import SessionBackoff
 from ..queueing.equivalence import EquivalenceClasses
 from ..queueing.jobs import Entry, JobState
 from ..queueing.retries import Retries
@@ -79,7 +79,7 @@ class Placer:
             reserves_from=lambda: context.runner.reserving.reserves_from,
         )
         self._tried: set[JobId] = set()  #: in this cycle, without success
-        self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
+        self._backoff = SessionBackoff(context.limits.session_every_s, context.limits.session_max_s)
         self._mark: tuple[int, ...] = ()  #: the state as of this cycle's beginning
         self._columns = context.plans.columns
         self._most_jobs = context.limits.session_jobs  #: of the next session

@@ -15,7 +15,7 @@ from hbox_common.model import ClaimId, Index, JobId, NodeName, PlanId, PodUid, Q
 from ..cluster import Booking
 from ..devices import PodSlices
 from ..placement.outcomes import JobPlacement, PodPlacement
-from ..queueing.backoff import Backoff
+from ..queueing.backoff import SessionBackoff
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
 from .keptcards import move_off_taken
@@ -41,7 +41,7 @@ class Preemptor:
         self._flights = context.flights
         self._limits = context.limits
         self._candidates: dict[JobId, None] = {}
-        self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
+        self._backoff = SessionBackoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
         #: when somebody may be taken from whom nobody takes from now, as of the last look
         self._unprotected_at: float | None = None

@@ -13,7 +13,7 @@ from hbox_common.events import Plan
 from hbox_common.model import ClaimState, JobId, PodUid
 
 from ..cluster import Booking
-from ..queueing.backoff import Backoff
+from ..queueing.backoff import SessionBackoff
 from ..queueing.jobs import Entry
 from .context import SchedulerContext
 from .nominations import Nominations
@@ -31,7 +31,7 @@ class Shuffling:
         self._flights = context.flights
         self._nominations = nominations
         self._limits = context.limits
-        self._backoff = Backoff(context.limits.session_max_s, context.limits.shuffle_max_s)
+        self._backoff = SessionBackoff(context.limits.session_max_s, context.limits.shuffle_max_s)
         self._asked = 0
         self._slow_from = float("-inf")  #: when plugins are asked again that judge by what is measured
         #: Pods of jobs from which some were evicted, and until when they are waited for.
