@@ -216,7 +216,7 @@ def test_a_queue_starts_no_more_than_its_capability(world: Draw, capped: Capped)
     assert w.finish("a").drawn() == {"b": "n1:0,1", "c": "n1:2"}
 
 
-def test_a_department_is_a_wall_for_its_projects_and_what_one_gives_back_wakes_the_other(world: Draw, capped: Capped) -> None:
+def test_a_department_is_a_limit_for_its_projects_and_what_one_gives_back_wakes_the_other(world: Draw, capped: Capped) -> None:
     projects = [replace(capped(name), parent="vision") for name in ("train", "serve")]
     w = world("n1 8 cards", queues=[capped("vision", cards=3), *projects])
     w.submit("a 2 cards queue=train \n b 2 cards queue=serve \n c 1 card queue=serve \n d 1 card queue=vision")

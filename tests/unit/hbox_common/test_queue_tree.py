@@ -10,8 +10,8 @@ from hbox_common.model.resources import add
 class Uses:
     """A tree, and what its queues use of their own."""
 
-    def __init__(self, drawing: str, **walls: int) -> None:
-        """`drawing`: a name a line, indented below its parent. `walls`: capabilities in cards."""
+    def __init__(self, drawing: str, **limits: int) -> None:
+        """`drawing`: a name a line, indented below its parent. `limits`: capabilities in cards."""
         self.own: dict[QueueName, Resources] = {}
         self.tree = QueueTree(self.own)
         above: list[str] = []
@@ -21,7 +21,7 @@ class Uses:
             depth = (len(line) - len(line.lstrip())) // 2
             above[depth - 2 :] = [name]
             parent = above[depth - 3] if depth > 2 else ""
-            capability = {GPU: walls[name]} if name in walls else {}
+            capability = {GPU: limits[name]} if name in limits else {}
             self.tree[QueueName(name)] = Queue(QueueName(name), capability=capability, parent=parent)
 
     def use(self, name: str, cards: int) -> None:

@@ -172,9 +172,9 @@ def test_but_not_those_of_another_nor_who_may_not_be_taken_away(world: World) ->
 
 def half_empty(world: World, *, capability: int | None = None) -> None:
     """b has one card of node a and one of node b, and deserves both; one of each is free."""
-    walls = {} if capability is None else {GPU: capability}
+    limits = {} if capability is None else {GPU: capability}
     world.state.queues[QueueName("a")] = Queue(QueueName("a"))
-    world.state.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: 2}, capability=walls)
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: 2}, capability=limits)
     for number, where in enumerate("ab"):
         made = world.plan(f"b{number}", (f"p{number}", where, [world.card(0)]), queue="b")
         world.commits(made.model_copy(update={"priority": 5}))

@@ -59,7 +59,7 @@ def runs(world: World, *queues: str) -> None:
         world.outcome(f"p{place}", BindOutcome.BOUND, at=PLACES[place][0])
 
 
-def test_the_department_is_a_wall_for_all_of_its_projects(departments: World) -> None:
+def test_the_department_is_a_limit_for_all_of_its_projects(departments: World) -> None:
     runs(departments, "train", "train", "serve")
     assert departments.refusal(wants(departments, "new", "serve", 3)) == (
         "queue vision, above queue serve, may use 3 of nvidia.com/gpu, 3 are in use and 1 more are asked for"

@@ -62,7 +62,7 @@ def used(state: LedgerState, queue: str) -> Resources:
     return {name: units for name, units in state.queues.used(QueueName(queue)).items() if units and name.startswith(GPU)}
 
 
-def test_capability_of_a_model_is_a_wall_for_cards_of_that_model_alone(world: World) -> None:
+def test_capability_of_a_model_is_a_limit_for_cards_of_that_model_alone(world: World) -> None:
     rule(world, "train", capability={H100: 1})
     runs(world, "train", ("b", 0), ("a", 0), ("c", 0))
     assert (

@@ -142,7 +142,7 @@ def test_the_nearest_relatives_are_asked_first() -> None:
     assert evicted(world.decide(CAPACITY)) == ["near-0"]
 
 
-def test_the_capability_of_an_ancestor_is_a_wall() -> None:
+def test_the_capability_of_an_ancestor_is_a_limit() -> None:
     world = SmallWorld(1, cards=4, queues=(queue("team", 2, capability=2), queue("mine", 2, parent="team")))
     world.gang("m", queue="mine", pods=3, min_member=1)
     assert len(bound(world.decide(CAPACITY))) == 2

@@ -386,7 +386,9 @@ def test_a_snapshot_of_jobs_forgets_those_that_are_gone_but_not_those_heard_of_m
     assert [scheduler.entry(JobId(name)) is not None for name in ("gone", "stays", "new")] == [False, True, True]
 
 
-def test_a_parked_job_is_not_tried_again_until_something_changes(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unschedulable_job_is_not_tried_again_until_something_changes(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scheduler.on_jobs([job("big", cards=2, pods=3)])
     assert len(scheduler.cycle(0.0).verdicts) == 1
     monkeypatch.setattr(type(scheduler.views), "of", lambda *_: pytest.fail("looked at the nodes again"))

@@ -5,7 +5,7 @@ is what it comes to on the card that was chosen. The keys are HAMi's (reference 
 compute, which Kubernetes leaves alone, and before the one that counts its cards.
 
 Scheduler-core and quota-ledger judge by this one module. A claim counts from when it is made until its pod is known to be gone. All quotas of a namespace
-hold. One that cannot be read, or that asks for what is not done here, lets nobody have a card: what was meant as a wall is none otherwise.
+hold. One that cannot be read, or that asks for what is not done here, lets nobody have a card: what was meant as a limit is none otherwise.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -30,10 +30,10 @@ REQUIRED_GROUPS, PREFERRED_GROUPS, FORBIDDEN_GROUPS, AVOIDED_GROUPS = NODE_GROUP
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """`capability` is the wall: what is named there may never be exceeded, pending claims included; what is not named is not limited.
+    """`capability` is the limit: what is named there may never be exceeded, pending claims included; what is not named is not limited.
 
     `deserved` is what the queue gets back when others have borrowed it, `guarantee` what is never taken from it; nothing named = nothing promised.
-    In a tree each amount holds for the queue together with all below it, and nothing is inherited but the walls above (`queuetree`).
+    In a tree each amount holds for the queue together with all below it, and nothing is inherited but the limits above (`queuetree`).
     """
 
     name: QueueName

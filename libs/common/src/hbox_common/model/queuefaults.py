@@ -80,11 +80,11 @@ def _above(tree: QueueTree, queue: Queue) -> list[str]:
     amounts = (("deserved", queue.deserved), ("guarantee", queue.guarantee), ("capability", queue.capability))
     for amount, units_of in amounts:
         for resource, units in units_of.items():
-            walls = [(one.capability[resource], one.name) for one in _ancestors(tree, queue) if resource in one.capability]
-            if walls and units > min(walls)[0]:
-                limit, wall = min(walls)
+            limits = [(one.capability[resource], one.name) for one in _ancestors(tree, queue) if resource in one.capability]
+            if limits and units > min(limits)[0]:
+                limit, above = min(limits)
                 found.append(
-                    f"{amount} of {resource} ({units}) is above the capability of queue {wall} above it ({limit}); that one counts"
+                    f"{amount} of {resource} ({units}) is above the capability of queue {above} above it ({limit}); that one counts"
                 )
     for one in _ancestors(tree, queue):
         if one.pools and (missing := [pool for pool in queue.pools if pool not in one.pools]):

@@ -9,8 +9,8 @@
 Scheduler-core and quota-ledger judge by this one module, so that what one proposes the other does not refuse. What each queue uses of its own is
 counted by them (`own`), and every change of it is told with `book`; the sums of the subtrees are kept along.
 
-What a queue does not name it has from nowhere: it is not limited but by the walls above it, and nothing is promised to it. A queue with a parent that
-does not exist, or that stands above itself, takes nothing: a slip in a name would otherwise lift the walls of a department.
+What a queue does not name it has from nowhere: it is not limited but by the limits above it, and nothing is promised to it. A queue with a parent that
+does not exist, or that stands above itself, takes nothing: a slip in a name would otherwise lift the limits of a department.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ _NOTHING: Mapping[QueueName, Resources] = {}
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """How many times something still fits under the walls (None = no limit), and which wall it is."""
+    """How many times something still fits under the limits (None = there is none), and which limit it is."""
 
     times: int | None
     message: str = ""
@@ -399,7 +399,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         )
 
     def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
-        """How many cards of each model the walls of the queue and of all above it still allow in the pool; of models without a wall nothing is said."""
+        """How many cards of each model the limits of the queue and of all above it still allow in the pool; of models without a limit nothing is said."""
         if not self.by_model:
             return {}
         return of_pool(pool, remaining(self.limits(name), lambda key: is_model(by_pool(key)[0])))

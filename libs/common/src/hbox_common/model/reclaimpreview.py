@@ -141,7 +141,7 @@ def _lacking(tree: QueueTree, name: QueueName, resource: str) -> int:
 def _chosen(
     tree: QueueTree, reclaimee: QueueName, of: dict[QueueName, list[Claim]], resource: str, asked: int
 ) -> tuple[Claim, ...]:
-    """Whom the ledger would let go for a claimant beside the giver that asks for so much of the resource, in that order."""
+    """Whom the ledger would let go for a queue beside the reclaimee that asks for so much of the resource, in that order."""
     reclaim, rule = Reclaim(TreeAmounts(tree)), AtParting(tree.rights, CARDS_BY_NAME)
     chosen: list[Claim] = []
     there = [claim for name in dict.fromkeys((reclaimee, *tree.below(reclaimee))) for claim in of.get(name, ())]

@@ -270,7 +270,7 @@ class AtParting(Generic[Q, K]):
         return bool(ours and theirs) and self._may_have(ours[0], asked, used) and self.gives(theirs, wanted, loss, used)
 
     def gives(self, theirs: Sequence[Q], wanted: Container[K], loss: Mapping[K, int], used: Using[Q, K]) -> bool:
-        """The giver's half of it."""
+        """The reclaimee's half of it."""
         return may_lose(self.rights(theirs[0]).deserved, used(theirs[0]), loss, wanted, self.cards)
 
     def _may_have(self, queue: Q, asked: Mapping[K, int], used: Using[Q, K]) -> bool:

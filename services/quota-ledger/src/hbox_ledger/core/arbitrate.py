@@ -273,7 +273,7 @@ def _claimed(state: LedgerState, plan: Plan) -> Refusal | None:
 
 
 def _queue(state: LedgerState, plan: Plan) -> Refusal | None:
-    """The walls of the plan's queue and of all above it. A plan with victims is judged as if all that leave were gone, and again when they are."""
+    """The limits of the plan's queue and of all above it. A plan with victims is judged as if all that leave were gone, and again when they are."""
     if refusal := state.queues.refusal(plan.queue):
         return refusal
     if forbidden := state.queues.forbids(plan.queue, plan.namespace, state.records.class_of(plan.job)):
