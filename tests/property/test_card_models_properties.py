@@ -19,7 +19,7 @@ from hbox_scheduler.core.framework import GroupPhase
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.simulate.cycles import Plan, simulate
+from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate
 
 MODELS = {"T4": 15_360, "V100": 32_768, "A100": 81_920}
 POLICY = """
@@ -66,7 +66,7 @@ def placed(nodes: list[tuple[str, int]], gangs: list[Wish], plugin: str) -> dict
         ]
         made.append(gang)
     conf = parse_conf(POLICY % (f", {plugin}" if plugin else ""), plugins=list(PLUGINS))
-    report = simulate(columns, Cluster(made, [QueueInfo(QueueName("q"))]), conf, Plan(now=10.0))
+    report = simulate(columns, Cluster(made, [QueueInfo(QueueName("q"))]), conf, CycleOptions(now=10.0))
     return {binding.member.name: str(binding.node) for binding in report.bindings}
 
 

@@ -22,10 +22,10 @@ from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.pool import Pool
 from hbox_scheduler.core.framework.victims import Search
-from hbox_scheduler.core.plugins.fairshare import Claim, divide
+from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
+from hbox_scheduler.core.simulate.cycles import CycleOptions, Report, simulate
 
 ACTIONS = "enqueue, allocate, backfill, reclaim, preempt"
 CARDS = 4
@@ -139,7 +139,7 @@ every_conf_and_moves = pytest.mark.parametrize("policy", sorted(CONFS))
 
 
 def run(world: World, policy: str) -> Report:
-    return simulate(world.columns, world.cluster, CONFS[policy], Plan())
+    return simulate(world.columns, world.cluster, CONFS[policy], CycleOptions())
 
 
 def held(gang: Gang) -> int:
@@ -306,12 +306,12 @@ def test_what_a_gang_counts_as_it_goes_is_what_its_members_are(world: World) -> 
 
 
 claims = st.lists(
-    st.builds(Claim, st.integers(0, 20), st.integers(0, 40), st.integers(0, 5).map(float), st.integers(0, 2)), max_size=6
+    st.builds(ShareDemand, st.integers(0, 20), st.integers(0, 40), st.integers(0, 5).map(float), st.integers(0, 2)), max_size=6
 )
 
 
 @given(amount=st.integers(0, 60), of=claims)
-def test_what_is_divided_is_wanted_and_all_of_it_goes_to_whoever_wants_more(amount: int, of: list[Claim]) -> None:
+def test_what_is_divided_is_wanted_and_all_of_it_goes_to_whoever_wants_more(amount: int, of: list[ShareDemand]) -> None:
     given_ = divide(amount, of)
     owed = [min(claim.deserved, claim.wanted) for claim in of]
     assert all(low <= got <= max(low, claim.wanted) for low, got, claim in zip(owed, given_, of, strict=True))

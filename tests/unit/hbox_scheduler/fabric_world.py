@@ -29,7 +29,7 @@ from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
+from hbox_scheduler.core.simulate.cycles import CycleOptions, Report, simulate
 
 CONF = """
 actions: "{actions}"
@@ -148,7 +148,7 @@ class Fabric:
         cluster = Cluster(self.gangs, list(queues), hypernodes=self.hypernodes, old_domains=old or {}, budgets=budgets)
         cluster.degraded = {NodeName(node): rails for node, rails in (degraded or {}).items()}
         policy = parse_conf(conf.format(actions=actions), plugins=list(PLUGINS))
-        return simulate(self.columns, cluster, policy, Plan(cycles=cycles, explain=explain))
+        return simulate(self.columns, cluster, policy, CycleOptions(cycles=cycles, explain=explain))
 
     def leaves_used(self, nodes: Mapping[str, int]) -> set[str]:
         return {self.leaf_of.get(node, node) for node in nodes}

@@ -15,7 +15,7 @@ from hbox_scheduler.core.framework import GroupPhase, ResourceQuota
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.framework.external import Ask, nobody
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
+from hbox_scheduler.core.simulate.cycles import CycleOptions, Report, simulate
 from hbox_scheduler.core.simulate.simulation import node
 
 NOW = 1_000_000.0
@@ -125,7 +125,7 @@ class SmallWorld:
             self.columns,
             cluster,
             parse_conf(conf, plugins=list(PLUGINS)),
-            Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted, explain=explain),
+            CycleOptions(now=now, cycles=cycles, requeue_evicted=requeue_evicted, explain=explain),
             ask,
         )
 

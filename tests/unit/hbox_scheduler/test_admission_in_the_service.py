@@ -17,7 +17,7 @@ from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.protocol.limits import Limits, Proposals
-from hbox_scheduler.core.simulate.cycles import Plan, simulate
+from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 POLICY = """
@@ -112,7 +112,7 @@ def in_one_session(groups: list[GroupState], jobs: list[Job], queues: list[Queue
     infos = [QueueInfo(queue.name, weight=queue.weight, capability=queue.capability) for queue in queues]
     before = {name for name, gang in gangs.items() if gang.phase is GroupPhase.PENDING}
     cluster = Cluster(list(gangs.values()), infos)
-    simulate(columns, cluster, conf(POLICY.replace(", allocate", "")), Plan(now=1001.0))
+    simulate(columns, cluster, conf(POLICY.replace(", allocate", "")), CycleOptions(now=1001.0))
     return sorted(name for name in before if gangs[name].phase is GroupPhase.INQUEUE)
 
 

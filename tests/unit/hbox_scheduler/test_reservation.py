@@ -9,7 +9,7 @@ from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.simulate.cycles import Plan, simulate
+from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate
 
 from .fabric_world import SOFT, Fabric, hard
 from .small_world import NOW, SmallWorld, bound, evicted
@@ -123,7 +123,7 @@ def fabric(*ends_in_s: float, wish: TopologyWish, needs: int = 2) -> Fabric:
 def small_ones(world: Fabric) -> Counter[str]:
     """Where one-core pods of unknown end go."""
     cluster = Cluster(world.gangs, [QueueInfo(QueueName("q"))], hypernodes=world.hypernodes)
-    report = simulate(world.columns, cluster, parse_conf(FABRIC, plugins=list(PLUGINS)), Plan(now=NOW))
+    report = simulate(world.columns, cluster, parse_conf(FABRIC, plugins=list(PLUGINS)), CycleOptions(now=NOW))
     return Counter(one.node for one in report.bindings)
 
 

@@ -5,17 +5,17 @@ from pydantic import BaseModel, ConfigDict
 from hbox_common.model import JobId, NodeName
 
 
-class _Model(BaseModel):
+class _CardsModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-class CardsRequest(_Model):
+class CardsRequest(_CardsModel):
     """A job by its id."""
 
     job: JobId
 
 
-class NearNode(_Model):
+class NearNode(_CardsModel):
     """A node that does not take the pod. `labels`: how many of its `cards` of the kind asked for have each label, 0 where it is the node as a whole;
     `fitting`: cards in whose way nothing is by themselves; `container`: which finds too little, init containers counted first."""
 
@@ -27,7 +27,7 @@ class NearNode(_Model):
     said: str = ""  #: the labels as HAMi writes them
 
 
-class PodCards(_Model):
+class PodCards(_CardsModel):
     """What the cards say to pods of one shape. `nodes`: that their other wishes allow; `fitting`: of them, those whose cards take one; `cards`: of the others,
     `labels` by card; `whole`: nodes that fail as a whole; `best`: the nearest."""
 
@@ -41,7 +41,7 @@ class PodCards(_Model):
     said: str = ""  #: in one line
 
 
-class CardsAnswer(_Model):
+class CardsAnswer(_CardsModel):
     """Of each shape of the job's pods that cards are in the way of; none where they are not."""
 
     tasks: tuple[PodCards, ...]

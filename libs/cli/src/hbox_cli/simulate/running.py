@@ -14,7 +14,7 @@ from hbox_scheduler.core.framework.external import Question
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.judged import as_the_ledger_judges
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.simulate.cycles import Plan, simulate
+from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate
 
 from .cluster_file import DEVICES_KEY, POLICY_KEY, cluster_of, device_config
 from .documents import Document, documents_of
@@ -77,7 +77,7 @@ def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf
         conf = as_the_ledger_judges(conf)
     options = saved.options
     cycles = wish.cycles or options.cycles
-    plan = Plan(
+    plan = CycleOptions(
         cycles=cycles,
         requeue_evicted=cycles > 1 if options.requeue_evicted is None else options.requeue_evicted,
         explain=wish.explain,

@@ -55,7 +55,7 @@ from ..framework.hooks import (
     Vote,
 )
 from .arguments import Arguments
-from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
+from .fairshare import USAGE_WEIGHT, ShareDemand, corrected, divide, remembering
 from .queueaccounts import (
     UNLIMITED,
     Account,
@@ -80,7 +80,7 @@ RECLAIM_AT_PARTING = "reclaimAtParting"
 _DEVICE_CLAIMS = ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable")
 
 
-class _Accounts(QueueAccounts):
+class _DeservedAccounts(QueueAccounts):
     """With the limits and lines that follow from the tree.
 
     over_quota: the annotated weights; weights: those of them that make rights. The ledger knows none beyond the deserved amount, so where its rule holds they
@@ -112,7 +112,7 @@ class _Accounts(QueueAccounts):
         self.weights: dict[Account, float | None] = dict.fromkeys(self.over_quota) if self._at_parting else self.over_quota
         self._limits()
         self.lines = {account: self._counting(account) for account in self.accounts.values()}
-        self.rights = _Rights(self.lines)
+        self.rights = _DeservedRights(self.lines)
         self.below: dict[Account, Collection[QueueName]] = {}
         self.highest = self.tops()
 
@@ -169,7 +169,7 @@ class Capacity(
     def open(self, session: "Session") -> None:
         self._session = session
         options = {"hierarchy": self._hierarchy, "at_parting": self._at_parting}
-        self._queue_accounts = queue_accounts = _Accounts.opened(session, self.name, **options)
+        self._queue_accounts = queue_accounts = _DeservedAccounts.opened(session, self.name, **options)
         for queue, fault in queue_accounts.faults:
             session.refuse(queue, fault)
         self._over_quota, self._weights = queue_accounts.over_quota, queue_accounts.weights
@@ -259,10 +259,10 @@ class Capacity(
                     fair[account][column] = max(unit * given, account.deserved[column]) if counts else UNLIMITED
         return fair
 
-    def _claim(self, account: Account, column: int, unit: int) -> Claim:
+    def _claim(self, account: Account, column: int, unit: int) -> ShareDemand:
         """In whole units; a part that is asked for claims a whole one."""
         unlimited = column not in self._lines[account]
-        return Claim(
+        return ShareDemand(
             deserved=UNLIMITED if unlimited else account.deserved[column] // unit,
             wanted=-(-min(account.ceiling[column], account.requested[column]) // unit),
             weight=self._weights[account] or 0.0,
@@ -461,7 +461,7 @@ class Capacity(
                 known.pop(one, None)
 
 
-class _Rights:
+class _DeservedRights:
     """Accounts as `Reclaim` reads them; their lines do not change while a session lasts."""
 
     def __init__(self, lines: Mapping[Account, frozenset[int]]) -> None:

@@ -24,7 +24,7 @@ def usage_weight(conf: "Conf") -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ShareDemand:
     """Base units of one resource."""
 
     deserved: int
@@ -34,7 +34,7 @@ class Claim:
     last: float = 0.0  #: the weight that counts once only claims of weight 0 want more
 
 
-def remembering(claims: Sequence[Claim], used: Sequence[float], k: float) -> list[Claim]:
+def remembering(claims: Sequence[ShareDemand], used: Sequence[float], k: float) -> list[ShareDemand]:
     """The claims with weights corrected by what their owners have used of late, as parts of the cluster. Who wants no more than it deserves is as before, and
     takes no part in anybody's correction. With k = 0 they are the same."""
     if k == 0:
@@ -56,12 +56,12 @@ def corrected(weight: float, used: float, k: float) -> tuple[float, float]:
     return max(0.0, weight + k * (weight - used)), weight * weight / used if used > 0 else 0.0
 
 
-def _corrected(claim: Claim, weight: float, used: float, k: float) -> Claim:
+def _corrected(claim: ShareDemand, weight: float, used: float, k: float) -> ShareDemand:
     now, last = corrected(weight, used, k)
-    return Claim(claim.deserved, claim.wanted, now, claim.priority, last)
+    return ShareDemand(claim.deserved, claim.wanted, now, claim.priority, last)
 
 
-def divide(amount: int, claims: Sequence[Claim]) -> list[int]:
+def divide(amount: int, claims: Sequence[ShareDemand]) -> list[int]:
     """What each claim gets, in whole units: its deserved amount even if the amount does not cover all of these, then the rest by weight,
     class of priority by class of priority. Units that do not divide go to the largest remainders, of equal ones to the first.
 
@@ -76,7 +76,7 @@ def divide(amount: int, claims: Sequence[Claim]) -> list[int]:
     return given
 
 
-def _give(rest: int, claims: Sequence[Claim], weights: Mapping[int, float], given: list[int]) -> int:
+def _give(rest: int, claims: Sequence[ShareDemand], weights: Mapping[int, float], given: list[int]) -> int:
     """Divide `rest` among these of the claims, on top of what they were given. Returns what is left."""
     hungry = list(weights)
     while rest > 0 and (hungry := [i for i in hungry if given[i] < claims[i].wanted]):

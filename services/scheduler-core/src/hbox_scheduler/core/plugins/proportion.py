@@ -41,7 +41,7 @@ _CARDS: Cards[int] = KeyedCards({})
 _Shares = Mapping[Account, Sequence[float]]
 
 
-class _Accounts(QueueAccounts):
+class _ShareAccounts(QueueAccounts):
     """With what each queue can have at most."""
 
     def derive(self) -> None:
@@ -83,7 +83,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
 
     def open(self, session: "Session") -> None:
         self._session = session
-        self._queue_accounts = queue_accounts = _Accounts.opened(session, self.name, hierarchy=self._hierarchy)
+        self._queue_accounts = queue_accounts = _ShareAccounts.opened(session, self.name, hierarchy=self._hierarchy)
         plain = self._deserved = self._most = takes = gives = self._shares(0.0)
         if self._k:
             self._deserved = self._shares(self._k)
@@ -100,7 +100,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
                 ]
                 for account in self._most
             }
-        rights = _Rights(takes, gives)
+        rights = _ShareRights(takes, gives)
         self._rule = AtParting(rights.rights, _CARDS)
         self._used = rights.used
         self._victims = VictimRights(queue_accounts, rights, lambda _: self._rule, _CARDS)
@@ -221,7 +221,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         self._queue_accounts.displaced(member, row)
 
 
-class _Rights:
+class _ShareRights:
     """Accounts as `VictimRights` reads them: up to where they may take, and beyond what they give."""
 
     def __init__(self, takes: _Shares, gives: _Shares) -> None:

@@ -76,7 +76,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CycleOptions:
     """How many cycles, and what happens between them. Times in seconds."""
 
     cycles: int = 1
@@ -86,7 +86,7 @@ class Plan:
     cycle_s: float = 1.0
 
 
-def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: Ask = nobody) -> Report:
+def simulate(columns: Columns, cluster: Cluster, conf: Conf, options: CycleOptions, ask: Ask = nobody) -> Report:
     """Run the cycles. `columns` has the nodes, and nothing booked: the members of `cluster` that hold places are booked here.
 
     `ask`: how plugins ask others. Raises InvalidRequest for a policy that contradicts itself.
@@ -103,7 +103,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
     known_tree = KnownTree(columns)
     known_tree.follow(cluster.hypernodes)
     cooling: dict[JobId, float] = {}
-    for number in range(plan.cycles):
+    for number in range(options.cycles):
         known_tree.refresh()
         if cluster.lending is not None:
             cluster.lending.recount()
@@ -112,13 +112,13 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
             cluster=cluster,
             conf=conf,
             tiers=plugins_of(conf),
-            now=plan.now + number * plan.cycle_s,
+            now=options.now + number * options.cycle_s,
             ask=ask,
             learned=policy.learned,
             views=views,
             known_tree=known_tree,
         )
-        if plan.explain and number == 0:
+        if options.explain and number == 0:
             explain(session, report)
         before = revoke.place_in(conf.actions)
         for action in conf.actions[:before]:
@@ -128,8 +128,8 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
             run_action(action, session)
         _arrange(session)
         _conclude(session, report)
-        if number + 1 < plan.cycles:
-            _move_on(session, plan, cooling)
+        if number + 1 < options.cycles:
+            _move_on(session, options, cooling)
     return report
 
 
@@ -137,7 +137,7 @@ def tried(conf: Conf) -> list[str]:
     """What the policy's plugins and actions pass over, as they say it. Arguments are their own business: an empty cluster tells whether they are right.
 
     Raises InvalidRequest."""
-    return simulate(Columns(), Cluster([], []), conf, Plan()).warnings
+    return simulate(Columns(), Cluster([], []), conf, CycleOptions()).warnings
 
 
 def explain(session: Session, report: Report) -> None:
@@ -248,7 +248,7 @@ def _settle(columns: Columns, member: Member) -> None:
         columns.depart(member.row, member.task.requests, member.slices, aligned=member.task.aligned, pod=member.id)
 
 
-def _move_on(session: Session, plan: Plan, cooling: dict[JobId, float]) -> None:
+def _move_on(session: Session, options: CycleOptions, cooling: dict[JobId, float]) -> None:
     """Between two cycles: outcomes take effect, what was promised or tried and not committed is as before. cooling: when jobs were evicted last."""
     columns = session.columns
     bound = set(map(id, session.outcome.bindings))
@@ -280,7 +280,7 @@ def _move_on(session: Session, plan: Plan, cooling: dict[JobId, float]) -> None:
                         )
                     member.nominated = session.node(member.row)
                     _reset(member)
-                    if left is not None and not plan.requeue_evicted:
+                    if left is not None and not options.requeue_evicted:
                         member.status = Status.FAILED
                 case Status.RELEASING:
                     if member.row >= 0:
@@ -289,7 +289,7 @@ def _move_on(session: Session, plan: Plan, cooling: dict[JobId, float]) -> None:
                             member.row, member.task.requests, member.slices, -1, aligned=member.task.aligned, pod=member.id
                         )
                     _reset(member)
-                    if not (plan.requeue_evicted and id(member) in evicted):
+                    if not (options.requeue_evicted and id(member) in evicted):
                         member.status = Status.FAILED
         gang.tally()
         if gang.phase is GroupPhase.RUNNING and gang.count(*_PLACED) < gang.min_member:
