@@ -15,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.yamltext import check, read_file
 
-from .token_file import token_file_of
+from .token_file import TokenFile, token_file_of
 
 Authorize = Callable[[dict[str, str]], Awaitable[None]]
 
@@ -27,6 +27,7 @@ class Access:
     server_name: str | None  #: to be expected in the certificate instead of the host
     proxy: str | None
     authorize: Authorize | None  #: adds what is needed to the headers of each request; None where nothing is
+    files: tuple[Path, ...] = ()  #: that this was read from: where one is another, all of it may be
 
 
 async def find_access(kubeconfig: str | None) -> Access:
@@ -50,7 +51,12 @@ async def find_access(kubeconfig: str | None) -> Access:
         # The API client reads certificates at once: a broken file shows here and not at the first request. Without any named it reads all of the
         # machine's authorities, 24 ms, which nobody needs who is to be asked in plain HTTP.
         library = client.ApiClient(settings) if secure or known else None
-        token_file = None if kubeconfig is None else token_file_of(kubeconfig)
+        # The library reads a service account's token again by the wall clock, which may be set back, and fails while the file is away.
+        token_file = (
+            token_file_of(kubeconfig)
+            if kubeconfig is not None
+            else TokenFile(Path(config.incluster_config.SERVICE_TOKEN_FILENAME))
+        )
     except HBoxError:
         raise
     except Exception as e:  # the loader lets TypeError, KeyError, YAMLError, SSLError and its own through
@@ -72,7 +78,12 @@ async def find_access(kubeconfig: str | None) -> Access:
         server_name=settings.tls_server_name or None,
         proxy=settings.proxy or _proxy_from_environment(base),
         authorize=token_file.authorize if token_file is not None else _authorizer(library) if known else None,
+        files=_files(kubeconfig, settings.ssl_ca_cert, settings.cert_file, settings.key_file),
     )
+
+
+def _files(*names: str | None) -> tuple[Path, ...]:
+    return tuple(Path(name).expanduser() for name in names if name)
 
 
 def _existing(kubeconfig: str) -> str:

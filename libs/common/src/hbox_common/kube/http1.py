@@ -56,6 +56,7 @@ class Pool:
         self._idle: list[_Connection] = []
         self._all: set[_Connection] = set()
         self._host_field = url.netloc.rpartition("@")[2]
+        self._retired = False
 
     async def request(self, method: str, target: str, fields: Mapping[str, str], body: bytes | None) -> Answer:
         """The answer to one request. `target`: path and query, escaped. The caller sets the time limit.
@@ -79,6 +80,13 @@ class Pool:
                         raise
             return await self._exchange(await self._connect(), message, method)
 
+    def retire(self) -> None:
+        """Another pool takes over: idle connections end now, the others with the answers that they wait for."""
+        self._retired = True
+        for connection in self._idle:
+            connection.abort()
+        self._idle.clear()
+
     async def close(self) -> None:
         """End all connections, and whatever is under way on them."""
         self._idle.clear()
@@ -93,7 +101,9 @@ class Pool:
         except BaseException:
             connection.abort()  # what it still brings belongs to nobody
             raise
-        if connection.usable:
+        if self._retired:
+            connection.abort()
+        elif connection.usable:
             self._idle.append(connection)
         return answer
 
