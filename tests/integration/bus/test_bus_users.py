@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
+import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,15 +16,17 @@ import nkeys
 import pytest
 from nats.aio.client import Client
 
-from hbox_common.bus import Access, Bus, EmbeddedServer
+from hbox_common.bus import Access, Bus, EmbeddedServer, connection
 from hbox_common.bus.errors import NotPermitted
 from hbox_common.bus.keys import keep, new_seed, public_key, read_seed, signature
 from hbox_common.bus.micro import inbox_of
+from hbox_common.bus.server import write_config
 from hbox_common.bus.users import ADMIN, DURABLES, OPERATOR, SERVICES, authorization, read_only, users
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import REGISTRY, Event, JobsAsked, PlansProposed, Stream
 from hbox_common.model import Epoch, Index, SchedulerId
 
+from ...waiting import until
 from .bus_world import job
 
 EVERYBODY = (*SERVICES, OPERATOR)
@@ -168,6 +172,45 @@ async def test_who_has_no_key_or_another_does_not_get_in(closed: EmbeddedServer,
         with pytest.raises(InvalidRequest, match="refuses us"):
             async with asyncio.timeout(10), Bus.connect(closed.url, name="binder", instance="1", access=access):
                 pass
+
+
+async def test_a_renewed_key_lets_in_without_a_restart_whichever_side_has_it_first(
+    closed: EmbeddedServer, seeds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REFUSED_AGAIN_S", 0.1)
+    seed = seeds / "binder.nk"
+    async with bus_as(closed, seeds, "binder", ensure=False) as bus:
+        for file_first in (True, False):
+            before, renewed = bus.connections, new_seed()
+            if file_first:
+                seed.write_text(renewed)
+            _reload(closed, keep(seeds, users()) | {"binder": public_key(renewed)})
+            if not file_first:
+                await until(lambda: not bus.connected, "the broker's refusal", timeout_s=10)
+                seed.write_text("half a se")
+                await asyncio.sleep(0.3)
+                assert not bus.connected
+                seed.write_text(renewed)
+            await until(lambda: bus.connected and bus.connections > before, "a connection with the renewed key", timeout_s=10)  # noqa: B023
+
+
+async def test_who_stays_refused_ends(closed: EmbeddedServer, seeds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REFUSED_AGAIN_S", 0.1)
+    monkeypatch.setattr(connection, "REFUSED_S", 0.5)
+
+    async def stay() -> None:
+        async with asyncio.timeout(10), bus_as(closed, seeds, "binder", ensure=False):
+            _reload(closed, keep(seeds, users()) | {"binder": public_key(new_seed())})
+            await asyncio.Event().wait()
+
+    with pytest.raises(InvalidRequest, match="refuses us"):
+        await stay()
+
+
+def _reload(server: EmbeddedServer, keys: dict[str, str]) -> None:
+    """The running broker's users, as its administrator changes them."""
+    write_config(server.folder, port=server.port, name=server._name, keys=keys)
+    os.kill(server.pid, signal.SIGHUP)
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("SUABC", "not the seed"), ("", "not the seed")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import ssl
@@ -20,6 +21,7 @@ from hbox_common.kube import KubeClient, renewal
 from hbox_common.kube.status import Busy
 
 from ...certificates import NONE, OPENSSL, make_certificates
+from ...waiting import until
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason=NONE)
 
@@ -33,10 +35,13 @@ class Server:
     known: set[str] = field(default_factory=set)
     tokens: list[str] = field(default_factory=list)  #: as they were shown
     connections: set[Any] = field(default_factory=set)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)  #: for what asks for /slow
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         self.connections.add(request.transport)
+        if request.path == "/slow":
+            await self.go_on.wait()
         peer = request.transport.get_extra_info("peercert") or {}
         self.tokens.append(request.headers.get("Authorization", ""))
         if self.known and peer.get("serialNumber") not in self.known:
@@ -137,6 +142,19 @@ async def test_a_renewed_client_certificate_is_shown_from_the_next_request_on(wo
         after = await whoami(client)
         assert await watched(client) == after
     assert after not in ("", before)
+
+
+async def test_a_request_under_way_ends_with_its_own_connection(world: World) -> None:
+    async with KubeClient.connect(world.kubeconfig(), user_agent="t") as client:
+        async with asyncio.TaskGroup() as tasks:
+            slow = tasks.create_task(client.json("GET", "/slow"))
+            await until(lambda: world.server.connections, "the request")
+            (first,) = world.server.connections
+            world.renew("client.pem", "client.key")
+            assert await whoami(client) != (first.get_extra_info("peercert") or {})["serialNumber"]
+            world.server.go_on.set()
+            assert (await slow)["serial"]
+        await until(first.is_closing, "the end of the connection with the former certificate")
 
 
 async def test_authorities_may_be_added_and_the_old_one_removed_while_the_server_changes_its_own(world: World) -> None:

@@ -5,8 +5,9 @@ and buffers fill up while the connection is down (reference ecosystem §2, relia
 their own, which fail the moment the connection is lost; nothing is buffered (`pending_size=-1`); and `epoch` rises with every connection
 made, by which readers know that what they had asked for is forgotten.
 
-A client that nats-py closes for good (authorization revoked, protocol error) cannot be used again: the block of `open` is then cancelled and
-ends with Unavailable, so that the process ends and is started anew.
+A client that nats-py closes for good (protocol error) cannot be used again: the block of `open` is then cancelled and ends with Unavailable, so that the
+process ends and is started anew. Nor is one whom the broker refuses, but for who had been let in before: keys are renewed in a file and in the broker's
+configuration, not at the same moment (kubelet takes a minute or two to bring a changed Secret), so that one tries on for REFUSED_S.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.protocol.command import hpub_cmd
 
+from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import token_of
 
@@ -43,6 +45,10 @@ API_S = 5.0  #: how long a JetStream API call may take
 #: How long a question is waited for first that may be asked again: brokers of a cluster that choose a leader for a stream answer nothing about it.
 ASK_S = 1.5
 DRAIN_S = 5.0
+#: Who had been let in and is refused now tries on for so long, with what its files hold then.
+REFUSED_S = 180.0
+#: Between two tries of it: each is a line in the broker's log.
+REFUSED_AGAIN_S = 2.0
 DEFAULT_PORT = 4222
 NO_RESPONDERS = "503"
 
@@ -58,6 +64,7 @@ class _Client(Client):
     def __init__(self, access: Access) -> None:
         super().__init__()
         self._access = access
+        self._seed: str | None = None  #: as last read
         self.hand_over: dict[int, Callable[[Msg], None]] = {}  #: by subscription
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
@@ -79,12 +86,30 @@ class _Client(Client):
             raise ConnectionResetError(str(e)) from e
 
     def _setup_nkeys_seed_connect(self) -> None:
-        """Signs with what the file holds then, at each connection."""
-        from .keys import public_key, read_seed, signature  # noqa: PLC0415  only where the broker is closed
+        """As whom it signs stands in `_connect_command`."""
 
-        path = Path(str(self._nkeys_seed))
-        self._public_nkey = public_key(read_seed(path))
-        self._signature_cb = lambda nonce: base64.b64encode(signature(read_seed(path), nonce.encode()))
+    def _connect_command(self) -> bytes:
+        """Signs with what the file holds now, at each connection; with what it held before, where it holds no seed, as while it is changed."""
+        if self._nkeys_seed is not None:
+            from .keys import public_key, read_seed, signature  # noqa: PLC0415  only where the broker is closed
+
+            try:
+                seed = self._seed = read_seed(Path(self._nkeys_seed))
+            except InvalidRequest as e:
+                if self._seed is None:
+                    raise
+                seed = self._seed
+                log.warning("%s; the one read before is used", e)
+            self._public_nkey = public_key(seed)
+            self._signature_cb = lambda nonce: base64.b64encode(signature(seed, nonce.encode()))
+        return super()._connect_command()
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Whose key the broker takes no longer connects anew, with what the file holds by then: the library would end for good."""
+        if "authorization violation" in err_msg.lower() and self.is_connected:
+            await self._process_op_err(nats.errors.AuthorizationError())
+            return
+        await super()._process_err(err_msg)
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
@@ -138,6 +163,7 @@ class Connection:
         self._life: asyncio.Timeout | None = None
         self._fatal: HBoxError | None = None
         self._closing = self._complained = False
+        self._refused_since: float | None = None
         self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}  #: subject and answer, by token
         self._requests = 0
         self._inbox = f"_INBOX_{token_of(name)}.{secrets.token_hex(8)}"
@@ -201,12 +227,7 @@ class Connection:
         if isinstance(error, nats.errors.SlowConsumerError):
             log.error("the broker sends faster than we read; a message was dropped", extra={"subject": error.subject})
         elif "authorization" in str(error).lower():
-            self._end(
-                InvalidRequest(
-                    f"the broker at {self._url} refuses us: {error}",
-                    hint="check HBOX_NATS_SEED (of `hbox up`: --nats-users), or user and password in HBOX_NATS_URL",
-                )
-            )
+            await self._not_let_in(error)
         elif denied := _DENIED.search(str(error)):
             self._refused(denied[1].lower(), denied[2])
         elif not self._complained and not self._closing:
@@ -214,6 +235,24 @@ class Connection:
             log.warning("no connection to the broker at %s (%s); trying again", self._url, describe(error))
         else:
             log.debug("nats: %s", describe(error))
+
+    async def _not_let_in(self, error: Exception) -> None:
+        """Waits where there is another try."""
+        now = monotonic_s()
+        if self._refused_since is None:
+            self._refused_since = now
+            if self.epoch:
+                log.warning("the broker at %s refuses us now (%s); trying again for %g s", self._url, error, REFUSED_S)
+        if self.epoch and now < self._refused_since + REFUSED_S:
+            self._close_transport()  # the library leaves it open, and opens another
+            await asyncio.sleep(REFUSED_AGAIN_S)
+            return
+        self._end(
+            InvalidRequest(
+                f"the broker at {self._url} refuses us: {error}",
+                hint="check HBOX_NATS_SEED (of `hbox up`: --nats-users), or user and password in HBOX_NATS_URL",
+            )
+        )
 
     def _refused(self, verb: str, subject: str) -> None:
         """The broker keeps quiet towards whoever waits for an answer."""
@@ -244,6 +283,7 @@ class Connection:
     def _established(self) -> None:
         self.epoch += 1
         self._complained = False
+        self._refused_since = None
         self.connected.set()
         self._tell()
 
@@ -269,8 +309,11 @@ class Connection:
         except (TimeoutError, nats.errors.Error, OSError, RuntimeError) as e:  # RuntimeError: as in `_Client._flush_pending`
             log.debug("closing the bus: %s", describe(e))
         finally:
-            if (transport := self._client._transport) is not None:
-                transport.close()  # type: ignore[no-untyped-call]  # a client that was cancelled while connecting counts as closed, and leaves its socket open
+            self._close_transport()  # a client that was cancelled while connecting counts as closed, and leaves its socket open
+
+    def _close_transport(self) -> None:
+        if (transport := self._client._transport) is not None:
+            transport.close()  # type: ignore[no-untyped-call]
 
     # --- for the rest of the bus
 
