@@ -123,6 +123,36 @@ async def test_a_bind_refused_for_good_leaves_a_fence_behind(world: BinderWorld)
     assert (await world.seen("a")).spec.node_name == ""
 
 
+#: As the API server's authorizer says it; a webhook or a policy says other things.
+LACKING = 'pods "a" is forbidden: User "system:serviceaccount:hbox-system:binder" cannot create resource "pods/binding" in API group "" in the namespace "ml"'
+
+TAKEN = (("create", BINDING), ("get", "pods"), ("patch", "pods/status"))
+
+
+@pytest.mark.parametrize("bound", [False, True])
+async def test_a_right_that_is_taken_away_frees_no_claim_and_is_told_until_it_is_given_back(
+    world: BinderWorld, bound: bool
+) -> None:
+    bind = a_bind(await world.pod("a"))
+    taken = [Rule(verb=verb, resource=resource, status=403, message=LACKING) for verb, resource in TAKEN]
+    async with world.binder(patience_s=0.3) as health:
+        if bound:  # and nobody knows: the answer was lost
+            world.faults(Rule(verb="create", resource=BINDING, applied_reset=True, limit=1), *taken[1:])
+        else:
+            world.faults(*taken)
+        await world.decide(bind)
+        if bound:
+            await until(lambda: world.api.faults.fired[0])
+            world.faults(*taken)
+        await until(lambda: world.said(bind) == [BindOutcome.UNKNOWN])
+        rights = health.condition("rights")
+        assert not rights.good
+        assert "cannot create resource" in rights.message
+        world.faults()
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+        assert rights.good
+
+
 async def test_a_slow_pod_is_reported_as_unknown_and_holds_nobody_up(world: BinderWorld) -> None:
     slow, quick = a_bind(await world.pod("slow")), a_bind(await world.pod("quick"))
     world.faults(Rule(verb="create", resource=BINDING, latency_s=3.0, limit=1))
@@ -562,6 +592,7 @@ async def test_a_decision_is_not_done_with_before_its_outcome_is_stored(
         world.client,
         world.bus,
         Condition("kube"),
+        Condition("rights"),
         taken_grace_s=-1,
         cards=known_cards(),
         epochs=Epochs(epoch, every_s=0.0),

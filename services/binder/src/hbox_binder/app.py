@@ -55,13 +55,15 @@ async def run(settings: BinderSettings, health: Health) -> None:
     ):
         await turn()
         epochs = Epochs(asking(bus, settings.instance))
-        on_kube = health.condition("kube")
+        on_kube, on_rights = health.condition("kube"), health.condition("rights")
+        on_rights.ok()
         cards = NodeCards()
         worker = Worker(
             Binder(settings.limits(), takes_turns=cards.takes_turns),
             client,
             bus,
             on_kube,
+            on_rights,
             taken_grace_s=settings.taken_grace_s,
             notice_s=settings.notice_s,
             epochs=epochs,

@@ -73,6 +73,7 @@ class Worker:
         client: KubeClient,
         bus: Bus,
         on_kube: Condition,
+        on_rights: Condition,
         *,
         taken_grace_s: int,
         notice_s: int = -1,
@@ -95,7 +96,7 @@ class Worker:
         self._began = wall_s()
         self._labels = PodLabels(client)
         self._taken_grace_s, self._notice_s = taken_grace_s, notice_s
-        self._client, self._on_kube, self._epochs = client, on_kube, epochs
+        self._client, self._on_kube, self._on_rights, self._epochs = client, on_kube, on_rights, epochs
         self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(
             bus.publish, self._message, SHARD, window_s=OUTCOMES_S, backlog_window_s=MANY_OUTCOMES_S
         )
@@ -215,7 +216,11 @@ class Worker:
         if call.verb is Verb.BIND:
             metrics.BIND_S.observe(took_s)
         self._trace(call, started, took_s)
-        if answer.finding is Finding.UNCLEAR:
+        if answer.not_allowed:
+            self._on_rights.bad(answer.message)
+        elif answer.finding is not Finding.UNCLEAR:
+            self._on_rights.ok()
+        if answer.finding is Finding.UNCLEAR and not answer.not_allowed:
             self._on_kube.bad(answer.message)
         else:
             self._on_kube.ok()

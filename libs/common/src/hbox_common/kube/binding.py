@@ -18,7 +18,7 @@ from hbox_common.model.annotations import CLAIM, EVICTION_DEADLINE
 
 from .objects import Pod
 from .resources import PODS
-from .status import NotServed, read_status, retry_after_s
+from .status import NotAllowed, NotServed, read_status, retry_after_s
 from .transport import STRATEGIC_MERGE_PATCH, KubeClient
 
 
@@ -26,7 +26,7 @@ class BindOutcome(StrEnum):
     BOUND = "bound"  #: to our node, under our claim
     CONFLICT = "conflict"  #: not bound by us and it will not be: bound elsewhere, or changed meanwhile
     GONE = "gone"  #: no such pod any more: absent, another uid, or being deleted unbound
-    REJECTED = "rejected"  #: refused for good: forbidden or invalid
+    REJECTED = "rejected"  #: refused for good: invalid, or by a webhook or policy that judged it
     UNKNOWN = "unknown"  #: it may have happened or may still happen: keep the claim and call again
 
 
@@ -37,6 +37,7 @@ class BindResult:
     resource_version: str = ""  #: the pod's, where a read told it; the answer to a binding does not
     node: str = ""  #: where the pod is, where that is known
     retry_after_s: float | None = None  #: the server's wish, with UNKNOWN
+    not_allowed: bool = False  #: with UNKNOWN: we lack the right, which says nothing of the pod
 
 
 _NO_LABELS: Mapping[str, str] = {}
@@ -138,6 +139,8 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
         # Refused before it was looked at; reading now would only add to what the server has too much of.
         wait_s = retry_after_s(answer.headers.get("retry-after"), status)
         return BindResult(BindOutcome.UNKNOWN, message, retry_after_s=wait_s)
+    if status.not_allowed:
+        return BindResult(BindOutcome.UNKNOWN, message, not_allowed=True)
     if answer.status in (404, 408, 409) or answer.status >= 500 or not status.from_api_server:
         return _Doubt(message, in_flight=answer.status != 409 or not status.from_api_server)
     return BindResult(BindOutcome.REJECTED, message)
@@ -152,7 +155,7 @@ async def _look(client: KubeClient, wanted: _Wanted) -> BindResult | Pod:
     except Unavailable as e:
         return _unknown(e)
     except InvalidRequest as e:
-        return BindResult(BindOutcome.UNKNOWN, str(e))
+        return BindResult(BindOutcome.UNKNOWN, str(e), not_allowed=isinstance(e, NotAllowed))
     meta = pod.metadata
     if meta.uid != wanted.uid:
         return BindResult(BindOutcome.GONE, f"the pod of this name is another one (uid {meta.uid})")
@@ -215,6 +218,7 @@ class FenceResult:
     node: str = ""
     claim: str = ""  #: the pod's `hbox.io/claim`
     notified: bool = False  #: the pod has `hbox.io/eviction-deadline`, and does not end
+    not_allowed: bool = False  #: with UNKNOWN: we lack the right
 
 
 async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, condition: str, value: str) -> FenceResult:
@@ -246,10 +250,10 @@ async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, cond
     except NotFound as e:
         return FenceResult(FenceOutcome.GONE, str(e))
     except (Unavailable, InvalidRequest) as e:
-        return FenceResult(FenceOutcome.UNKNOWN, str(e))
-    if answer.status in (400, 403) and status.from_api_server:
+        return FenceResult(FenceOutcome.UNKNOWN, str(e), not_allowed=isinstance(e, NotAllowed))
+    if answer.status in (400, 403) and status.from_api_server and not status.not_allowed:
         return FenceResult(FenceOutcome.REJECTED, message)
-    return FenceResult(FenceOutcome.UNKNOWN, message)
+    return FenceResult(FenceOutcome.UNKNOWN, message, not_allowed=status.not_allowed)
 
 
 def _standing(pod: Pod, uid: str) -> FenceResult:

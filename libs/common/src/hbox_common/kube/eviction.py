@@ -107,6 +107,7 @@ async def announce(client: KubeClient, *, namespace: str, name: str, uid: str, a
 class EvictResult:
     outcome: EvictOutcome
     message: str = ""
+    not_allowed: bool = False  #: with REJECTED: it is for lack of a right
     retry_after_s: float | None = None  #: with BLOCKED and UNKNOWN, where the server named it
 
 
@@ -129,7 +130,7 @@ async def evict(client: KubeClient, *, namespace: str, name: str, uid: str, grac
         answer = await client.request("POST", PODS.path(namespace, name, "eviction"), body=body)
     except Unavailable as e:
         if not e.outcome_unknown:
-            return EvictResult(EvictOutcome.UNKNOWN, str(e), e.retry_after_s)
+            return EvictResult(EvictOutcome.UNKNOWN, str(e), retry_after_s=e.retry_after_s)
         message = str(e)
     else:
         status = read_status(answer.body)
@@ -141,13 +142,13 @@ async def evict(client: KubeClient, *, namespace: str, name: str, uid: str, grac
             return EvictResult(EvictOutcome.GONE, message)
         causes = status.details.causes if status.details is not None else ()
         if answer.status == 429 and (why := [cause.message for cause in causes if cause.reason == _BUDGET]):
-            return EvictResult(EvictOutcome.BLOCKED, f"{'; '.join(why) or status.message} (HTTP 429)", wait_s)
+            return EvictResult(EvictOutcome.BLOCKED, f"{'; '.join(why) or status.message} (HTTP 429)", retry_after_s=wait_s)
         if answer.status == 500 and _TWO_BUDGETS in status.message:
             return EvictResult(EvictOutcome.BLOCKED, message)
         if answer.status == 429:
-            return EvictResult(EvictOutcome.UNKNOWN, message, wait_s)
+            return EvictResult(EvictOutcome.UNKNOWN, message, retry_after_s=wait_s)
         if status.from_api_server and answer.status not in (401, 404, 408, 409) and answer.status < 500:
-            return EvictResult(EvictOutcome.REJECTED, message)
+            return EvictResult(EvictOutcome.REJECTED, message, not_allowed=status.not_allowed)
     return await _look(client, namespace=namespace, name=name, uid=uid, message=message, wait_s=wait_s)
 
 
@@ -157,9 +158,9 @@ async def _look(client: KubeClient, *, namespace: str, name: str, uid: str, mess
     except NotFound as e:
         return EvictResult(EvictOutcome.GONE, str(e))
     except (Unavailable, InvalidRequest):
-        return EvictResult(EvictOutcome.UNKNOWN, message, wait_s)
+        return EvictResult(EvictOutcome.UNKNOWN, message, retry_after_s=wait_s)
     if pod.metadata.uid != uid:
         return EvictResult(EvictOutcome.GONE, f"the pod of this name is another one (uid {pod.metadata.uid})")
     if pod.metadata.deletion_timestamp is not None:
         return EvictResult(EvictOutcome.ACCEPTED, message)
-    return EvictResult(EvictOutcome.UNKNOWN, message, wait_s)
+    return EvictResult(EvictOutcome.UNKNOWN, message, retry_after_s=wait_s)

@@ -1,5 +1,7 @@
 """What the API server says when it does not do what was asked, as errors of the house."""
 
+import re
+
 import msgspec
 
 from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
@@ -24,6 +26,10 @@ class NotServed(NotFound):
     """404 for the path, and not for an object: the API server serves no such kind. Proxies written in Go say the same, so it is no evidence of any object."""
 
 
+class NotAllowed(InvalidRequest):
+    """403 by the authorizer: whoever asks lacks the right. It says nothing of any object, and rights that were taken may be given back."""
+
+
 class Cause(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
@@ -35,6 +41,10 @@ class Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     kind: str = ""
     causes: tuple[Cause, ...] = ()
     retry_after_seconds: int = 0
+
+
+#: How the authorizer refuses (ForbiddenMessage in k8s.io/apiserver/pkg/endpoints/handlers/responsewriters).
+_NOT_ALLOWED = re.compile(r'[^:]*\bforbidden: User "[^"]*" cannot ')
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
@@ -50,6 +60,11 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     def from_api_server(self) -> bool:
         """Whether the API server said it, and not somebody on the way: a load balancer, a firewall, a page to log in at."""
         return self.kind == "Status"
+
+    @property
+    def not_allowed(self) -> bool:
+        """Whether it is the authorizer that refuses, and not a webhook, a policy or a quota, which judge the object."""
+        return self.reason == "Forbidden" and _NOT_ALLOWED.match(self.message) is not None
 
     @property
     def expired(self) -> bool:
@@ -101,6 +116,8 @@ def error_of(code: int, body: bytes, *, what: str, retry_after: str | None = Non
         return NotServed(message, hint=_HINTS[404])
     if not status.from_api_server and code not in (401, 408, 429) and code < 500:
         return Busy(message, http_status=code, hint=_STRANGER, outcome_unknown=not what.startswith("GET "))
+    if status.not_allowed:
+        return NotAllowed(message, hint=_HINTS[403])
     if code == 404:
         return NotFound(message, hint=_HINTS[404])
     if code == 409:

@@ -18,6 +18,7 @@ import msgspec
 from .errors import ApiError, bad_request
 
 _TEXTS = {
+    403: ("Forbidden", "injected is forbidden"),
     409: ("Conflict", "Operation cannot be fulfilled: injected conflict"),
     429: ("TooManyRequests", "Too many requests, please try again later."),
     500: ("InternalError", "Internal error occurred: injected"),
@@ -27,9 +28,10 @@ _TEXTS = {
 
 
 class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One fault. `applied_status`: the write is done, and the answer is this error all the same; `watch_gone`: "http" or "stream".
-    `watch_silent`: watches, those that are open too, stay open and say nothing, not even their end, as long as the plan is in force; `stale`: the request
-    comes to an API server whose watch cache stands where it stood when the plan was installed: consistent reads are right there, watches bring nothing."""
+    """One fault. `message`: of the error, in place of its usual words. `applied_status`: the write is done, and the answer is this error all the same;
+    `watch_gone`: "http" or "stream". `watch_silent`: watches, those that are open too, stay open and say nothing, not even their end, as long as the plan is
+    in force; `stale`: the request comes to an API server whose watch cache stands where it stood when the plan was installed: consistent reads are right
+    there, watches bring nothing."""
 
     verb: str = "*"
     resource: str = "*"
@@ -39,6 +41,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     every: int = 1
     limit: int = 0
     status: int = 0
+    message: str = ""
     retry_after_s: int | None = None
     latency_s: float = 0.0
     reset: bool = False
@@ -115,6 +118,6 @@ def _joined(first: Rule, second: Rule) -> Rule:
     return Rule(**{name: getattr(first, name) or getattr(second, name) for name in Rule.__struct_fields__})
 
 
-def refusal(code: int, retry_after_s: int | None) -> ApiError:
+def refusal(code: int, fault: Rule) -> ApiError:
     reason, text = _TEXTS.get(code, ("InternalError", f"injected status {code}"))
-    return ApiError(code, reason, text, retry_after_s=retry_after_s)
+    return ApiError(code, reason, fault.message or text, retry_after_s=fault.retry_after_s)

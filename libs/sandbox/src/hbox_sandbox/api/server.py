@@ -184,14 +184,14 @@ class ApiServer:
             _abort(request)
             raise ConnectionResetError
         if fault.status:
-            raise refusal(fault.status, fault.retry_after_s)
+            raise refusal(fault.status, fault)
 
     def _after(self, request: web.BaseRequest, fault: Rule) -> None:
         if fault.applied_reset:
             _abort(request)
             raise ConnectionResetError
         if fault.applied_status:
-            raise refusal(fault.applied_status, fault.retry_after_s)
+            raise refusal(fault.applied_status, fault)
 
     def _well_known(self, path: str) -> web.Response | None:
         if path in _HEALTH:

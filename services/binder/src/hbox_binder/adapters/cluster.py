@@ -11,6 +11,7 @@ from hbox_common.kube import (
     EvictOutcome,
     FenceOutcome,
     KubeClient,
+    NotAllowed,
     Pod,
     announce,
     bind,
@@ -88,7 +89,7 @@ async def carry_out(
     )
     if notice is not None and result.outcome in (EvictOutcome.BLOCKED, EvictOutcome.REJECTED):
         await announce(client, namespace=namespace, name=name, uid=uid, annotations=_WITHDRAWN)
-    return Answer(_EVICT[result.outcome], result.message, retry_after_s=result.retry_after_s)
+    return Answer(_EVICT[result.outcome], result.message, retry_after_s=result.retry_after_s, not_allowed=result.not_allowed)
 
 
 def _rfc3339(at: float) -> str:
@@ -108,7 +109,7 @@ async def _bind(
         except NotFound as e:
             return Answer(Finding.GONE, str(e))
         except HBoxError as e:
-            return Answer(Finding.UNCLEAR, str(e))
+            return Answer(Finding.UNCLEAR, str(e), not_allowed=isinstance(e, NotAllowed))
         containers = tuple(container.name for container in (*pod.spec.init_containers, *pod.spec.containers))
     try:
         allocation = cards.allocation(decision, now, containers)
@@ -135,7 +136,13 @@ async def _bind(
         await locks.release(decision.node, namespace=decision.namespace, pod=decision.pod)
     if result.outcome is Bound.BOUND:
         labels.owe(decision, allocation.labels, sent=not result.resource_version)
-    return Answer(_found(result, fenced=fenced), result.message, node=result.node, retry_after_s=result.retry_after_s)
+    return Answer(
+        _found(result, fenced=fenced),
+        result.message,
+        node=result.node,
+        retry_after_s=result.retry_after_s,
+        not_allowed=result.not_allowed,
+    )
 
 
 async def _bound(client: KubeClient, decision: Bind) -> Answer | None:
@@ -206,7 +213,7 @@ async def _fence(client: KubeClient, decision: Bind | Evict, *, look_first: bool
                 client, namespace=decision.namespace, name=decision.pod, uid=decision.pod_uid, annotations=_WITHDRAWN
             )
         return _standing(decision, result.node, result.claim)
-    return Answer(_FENCE[result.outcome], result.message)
+    return Answer(_FENCE[result.outcome], result.message, not_allowed=result.not_allowed)
 
 
 async def _look(client: KubeClient, decision: Bind | Evict) -> Answer | None:
@@ -215,10 +222,8 @@ async def _look(client: KubeClient, decision: Bind | Evict) -> Answer | None:
         pod = await read_pod(client, namespace=decision.namespace, name=decision.pod)
     except NotFound as e:
         return Answer(Finding.GONE, str(e))
-    except InvalidRequest as e:
-        return Answer(Finding.REFUSED, str(e))
-    except Unavailable as e:
-        return Answer(Finding.UNCLEAR, str(e))
+    except (InvalidRequest, Unavailable) as e:
+        return Answer(Finding.UNCLEAR, str(e), not_allowed=isinstance(e, NotAllowed))
     if pod.metadata.uid != decision.pod_uid:
         return Answer(Finding.GONE, f"the pod of this name is another one (uid {pod.metadata.uid})")
     if not pod.spec.node_name:

@@ -10,12 +10,12 @@
     BIND    LOCKED     is unbound; its node is in allocation      none yet: BIND when the node's lock is gone; before it the pod that has it, if it is here
     BIND    NOT_YET    is unbound; its node's cards are not known none yet: BIND again
     BIND    UNBOUND    changed while it was being bound           none yet: BIND on the new resourceVersion
-    BIND    UNCLEAR    nobody knows                               none yet: BIND again, which looks first where it has to
+    BIND    UNCLEAR    nobody knows, or we lack the right         none yet: BIND again, which looks first where it has to
     FENCE   UNBOUND    cannot be bound by this claim any more     what the fence was for: REVOKED, EXPIRED, REJECTED
     FENCE   BOUND      was bound before the fence                 BOUND: the ledger evicts
     FENCE   ELSEWHERE  as above                                   CONFLICT
     FENCE   GONE       as above                                   GONE
-    FENCE   REFUSED    we may not write on it                     REJECTED where that was coming, else none yet: FENCE
+    FENCE   REFUSED    a webhook forbids it                       REJECTED where that was coming, else none yet: FENCE
     EVICT   ACCEPTED   is being deleted                           EVICTED
     EVICT   GONE       as above                                   GONE
     EVICT   BLOCKED    its disruption budget forbids it           none yet, said to be blocked: EVICT
@@ -61,6 +61,7 @@ class Answer:
     node: str = ""  #: where the pod is, if it is bound
     resource_version: str = ""  #: the pod's, where it was read
     retry_after_s: float | None = None  #: the server's wish
+    not_allowed: bool = False  #: it is for lack of a right of ours, and says nothing of the pod
     holder: tuple[str, str] | None = None  #: of LOCKED: the pod (namespace, name) that has all locks of the node
 
 
