@@ -24,6 +24,7 @@ class LeaseBook:
         self.version = 0
         self.deaf = False
         self.down = False
+        self.lacking: tuple[str, ...] = ()  #: the methods that its user has no right to
         self.slow_s = 0.0
         self.asked_at = 0.0  #: monotonic, of the last write
         self.grants: list[tuple[int, str]] = []
@@ -33,6 +34,9 @@ class LeaseBook:
     async def answer(self, request: web.Request) -> web.Response:
         if self.down:
             return self.status(503, "ServiceUnavailable")
+        if request.method in self.lacking:
+            said = 'leases "ledger" is forbidden: User "ledger" cannot do that'
+            return web.json_response({"kind": "Status", "code": 403, "reason": "Forbidden", "message": said}, status=403)
         if request.method == "GET":
             return web.json_response(self.record) if self.record else self.status(404, "NotFound")
         body = json.loads(await request.read())
@@ -221,6 +225,43 @@ async def test_an_api_that_refuses_is_an_error_and_not_a_wait(api: Any, client: 
     with pytest.raises(InvalidRequest, match="leases is forbidden"):
         async with lease(client, "a").hold():
             pass
+
+
+@pytest.mark.parametrize("lacking", [("GET",), ("POST", "PUT")])
+async def test_a_right_that_is_lacking_is_told_and_waited_for(
+    client: KubeClient, book: LeaseBook, lacking: tuple[str, ...]
+) -> None:
+    book.lacking = lacking
+    told: list[str] = []
+    mine = Lease(client, "hbox", "ledger", "a", duration_s=1, tell=told.append)
+
+    async def hold() -> None:
+        async with mine.hold():
+            assert book.grants == [(1, "a")]
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(hold())
+        await until(lambda: told)
+        await asyncio.sleep(0.3)
+        assert len(told) == 1
+        assert "cannot do that" in told[0]
+        book.lacking = ()
+
+
+async def test_who_stands_by_says_when_it_could_take_the_lease_again(client: KubeClient, book: LeaseBook) -> None:
+    told: list[str] = []
+    async with lease(client, "a").hold(), asyncio.TaskGroup() as tasks:
+        book.lacking = ("GET",)
+        standby = tasks.create_task(_hold(Lease(client, "hbox", "ledger", "b", duration_s=1, tell=told.append)))
+        await until(lambda: told)
+        book.lacking = ()
+        await until(lambda: told[1:] == [""])
+        standby.cancel()
+
+
+async def _hold(one: Lease) -> None:
+    async with one.hold():
+        pass
 
 
 async def test_what_the_body_raises_comes_out_as_it_is_and_the_lease_is_released(client: KubeClient, book: LeaseBook) -> None:

@@ -227,6 +227,14 @@ async def test_other_fence_outcomes(api: Any, client: KubeClient) -> None:
     ]
 
 
+async def test_a_fence_without_the_right_to_it_is_no_evidence(api: Any, client: KubeClient) -> None:
+    api.refuse("PATCH", STATUS, 403, "Forbidden", 'pods "p" is forbidden: User "binder" cannot patch resource "pods/status"')
+    api.refuse("PATCH", STATUS, 403, "Forbidden", 'admission webhook "w" denied the request: User "a" cannot do that')
+    lacking, judged = await fence_it(client), await fence_it(client)
+    assert (lacking.outcome, lacking.not_allowed) == (FenceOutcome.UNKNOWN, True)
+    assert (judged.outcome, judged.not_allowed) == (FenceOutcome.REJECTED, False)
+
+
 # --- evict
 
 

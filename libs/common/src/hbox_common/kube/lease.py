@@ -5,7 +5,7 @@ The official client's own cannot create its lease, stamps local time as UTC and 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import ceil
 from random import Random
@@ -16,6 +16,7 @@ from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound
 from .election import Create, Seen, Take, Wait, decide, is_ours, observe
 from .objects import LeaseRecord
 from .resources import LEASES
+from .status import NotAllowed
 from .times import micro_time
 from .transport import KubeClient
 
@@ -63,7 +64,9 @@ class Lease:
         clock: Clock = monotonic_s,
         wall: Clock = wall_s,
         rng: Random | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`tell`: what keeps the lease from us, while we lack a right that may be given back; empty once it does no longer."""
         if duration_s < 1.0:
             raise InvalidRequest(f"lease {namespace}/{name}: {duration_s:g} s is too short", hint="at least 1 s, 15 s is usual")
         self._client = client
@@ -78,6 +81,7 @@ class Lease:
         self._clock = clock
         self._wall = wall
         self._rng = rng or Random()
+        self._tell = tell
         self._seen: Seen | None = None
         self._acquired_at = ""
 
@@ -85,7 +89,7 @@ class Lease:
     async def hold(self) -> AsyncIterator[Term]:
         """Waits until the lease is ours, renews it meanwhile, and releases it at the end. Waits out an API server that is away.
 
-        Raises InvalidRequest when the API refuses (no rights, no such namespace), and whatever the body raises.
+        Waits also for a right that it lacks. Raises InvalidRequest when the API refuses (no such namespace), and whatever the body raises.
         """
         term = await self._acquire()
         failure: Exception | None = None
@@ -106,10 +110,14 @@ class Lease:
     # --- taking it
 
     async def _acquire(self) -> Term:
+        lacking = False
         while True:
             try:
                 choice = decide(await self._read(), now=self._clock(), retry_s=min(self._retry_s, LOOK_S))
                 if isinstance(choice, Wait):
+                    if lacking:
+                        lacking = False
+                        self._tell("")
                     await asyncio.sleep(choice.seconds)
                     continue
                 self._acquired_at = micro_time(self._wall())
@@ -118,6 +126,12 @@ class Lease:
             except Conflict:
                 # Somebody was faster, or our own write went through unheard: look again, not all at the same moment.
                 await asyncio.sleep(self._rng.uniform(0.0, self._retry_s / 4))
+            except NotAllowed as e:  # a process that ended of it would be started again and again until the right is given back
+                if not lacking:
+                    _log.error("lease %s/%s: %s", self._namespace, self._name, e)
+                    self._tell(str(e))
+                lacking = True
+                await asyncio.sleep(self._retry_s)
             except InvalidRequest:
                 raise
             except HBoxError as e:

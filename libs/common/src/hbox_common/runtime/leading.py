@@ -78,13 +78,21 @@ def led(
             leading.set(1)
             mine.token.set_result(token)
 
+        def kept_from_it(why: str) -> None:
+            if why:
+                condition.bad(f"standing by, and kept from leading: {why}")
+            else:
+                condition.ok("standing by")
+
         async def lead() -> None:
             from hbox_common.kube import KubeClient, Lease  # noqa: PLC0415  most processes of a small installation never need it
 
             async with KubeClient.connect(settings.kubeconfig, user_agent=f"hbox-{service}") as client:
                 await mine.connected.wait()
                 condition.ok("standing by")
-                held = Lease(client, settings.lease_namespace, name, settings.instance, settings.lease_duration_s)
+                held = Lease(
+                    client, settings.lease_namespace, name, settings.instance, settings.lease_duration_s, tell=kept_from_it
+                )
                 async with held.hold() as grant:
                     begin(grant.token)
                     try:
