@@ -159,7 +159,7 @@ def test_410_in_the_stream_lists_anew_after_handing_on_what_came_before(watching
 def test_an_expired_continue_token_lists_from_the_start_without_losing_or_inventing_anything(reflector: Reflector[Pod]) -> None:
     reflector.start()
     reflector.step(page(pod("a", 5), pod("b", 6), rv=10, more="next"))
-    assert reflector.step(Expired()) == [List()]
+    assert reflector.step(Expired()) == [List(whole=True)]
     effects = reflector.step(page(pod("b", 6), pod("c", 7), rv=12))
     assert changes(effects) == [("added", "uid-c"), ("deleted", "uid-a")]
     assert names(reflector) == ["b", "c"]
@@ -169,6 +169,35 @@ def test_a_server_that_always_answers_410_is_not_asked_in_a_hot_loop(watching: R
     assert watching.step(Expired()) == [List()]
     assert watching.step(page(rv=30))[-1] == Watch("30")
     slept(watching.step(Expired()))
+    assert watching.step(Tick()) == [List()]
+
+
+def test_events_before_a_410_do_not_make_a_hot_loop_of_lists(watching: Reflector[Pod]) -> None:
+    gone = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
+    waits = []
+    for rv in range(11, 211):
+        effects = watching.step(Lines([bookmark(rv), gone]))
+        watching.proven()
+        if isinstance(effects[-1], Sleep):
+            waits.append(effects[-1].seconds)
+            effects = watching.step(Tick())
+        assert effects == [List()]
+        watching.step(page(pod("a", 5), rv=rv))
+    assert len(waits) == 199
+    assert sum(waits[20:]) / 179 > 2
+    assert watching.step(StreamEnd(6.0)) == [Watch("210")], "a watch that is told nothing of the kind until its end"
+    assert watching.step(Expired()) == [List()]
+
+
+def test_lists_whose_tokens_always_expire_are_asked_for_whole_until_one_is_complete(watching: Reflector[Pod]) -> None:
+    watching.step(Expired())
+    watching.step(page(pod("a", 5), rv=20, more="next"))
+    slept(watching.step(Expired()))
+    assert watching.step(Tick()) == [List(whole=True)]
+    slept(watching.step(Failed("it took too long")))
+    assert watching.step(Tick()) == [List(whole=True)]
+    assert watching.step(page(pod("a", 5), rv=21))[-1] == Watch("21")
+    watching.step(Expired())
     assert watching.step(Tick()) == [List()]
 
 

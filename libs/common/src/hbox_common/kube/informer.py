@@ -160,7 +160,7 @@ class Informer(Generic[T]):
             self.synced.set()
 
     async def _list(self, effect: List) -> ReflectorEvent:
-        params = {**self._selection, "limit": str(self._page_size)}
+        params = {**self._selection} if effect.whole else {**self._selection, "limit": str(self._page_size)}
         if effect.continue_token:
             params["continue"] = effect.continue_token
         else:

@@ -12,12 +12,15 @@ Rules:
  3. What a complete list no longer has was deleted meanwhile: synthetic DELETED, by uid.
  4. One object that cannot be read is counted and skipped; its resourceVersion still counts, and it is not taken for deleted.
  5. A line that is not JSON means a broken stream: go back to the last resourceVersion, for events may be lost in it.
- 6. Waits grow until a watch makes progress; a successful list alone does not prove that the next watch will work.
+ 6. Waits grow until a watch makes progress; a successful list alone does not prove that the next watch will work. After a 410 that takes a watch which is
+    not told another one until its end: an event or two before it are no progress, or a server that forgets at once would be listed without a pause.
  7. History goes one way: a watch may be opened at an API server that lags behind the one before, and whatever it tells from before our resourceVersion is
     passed over, bookmarks too. Told again, the end of a name's former object would end its present one.
  8. What answers a list with 200 and has no resourceVersion is none, and a list goes on for so many pages at most: nothing is taken for deleted by either.
  9. A watch that ended without showing that it was alive (`freshness`) is opened again from the last resourceVersion, for a shorter time; after two
     of them in a row the copy is listed anew: then every list is a proof, where no watch is.
+10. A continue token that expires in the middle of a list has the next one asked for whole, without pages, as client-go does: where history is kept for
+    less than a list takes, none by pages would ever be complete.
 """
 
 from collections.abc import Callable, Sequence
@@ -111,6 +114,7 @@ class List:
     """A consistent one."""
 
     continue_token: str = ""  #: when set, the resourceVersion is in it
+    whole: bool = False  #: in one page
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +216,7 @@ class Reflector(Generic[T]):
         self._names: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid
         self._seen: set[str] = set()  # uids of the list that is under way
         self._list_version = ""
+        self._whole = False  # the next list is asked for in one page
         self._pages = 0  # of the list that is under way, but for the last
         self._synced = False
         self._backoff = Backoff(rng)
@@ -241,6 +246,7 @@ class Reflector(Generic[T]):
                 if not self._expired:  # it answers, be it after an outage: how long that was says nothing about how it is now
                     self._expired = True
                     self._backoff.reset()
+                self._whole |= isinstance(self._doing, List) and bool(self._doing.continue_token)
                 return self._list_anew()
             case Failed():
                 return self._on_failed(event)
@@ -253,7 +259,7 @@ class Reflector(Generic[T]):
         self.relists += 1
         self._seen.clear()
         self._refusals = self._unproven = 0
-        self._doing = List()
+        self._doing = List(whole=self._whole)
         if self._backoff.failures == 0:
             self._backoff.failures = 1
             return [self._doing]
@@ -284,7 +290,7 @@ class Reflector(Generic[T]):
             self._remove(uid, deltas)
         self._seen.clear()
         self._refusals = 0
-        self._synced = True
+        self._synced, self._whole = True, False
         # The first page's version: watching from there repeats nothing but what later pages may already have had.
         self.resource_version = self._list_version
         return [Emit(deltas, synced=True), self._begin(self._watch())]
@@ -373,14 +379,15 @@ class Reflector(Generic[T]):
             return [self._begin(self._watch())]
         again = self._watch()
         if self.resource_version != self._watch_from or end.lasted_s >= QUIET_WATCH_S:
+            self._expired = False
             self._progress()
             return [self._begin(again)]
         self._doing = again
         return [Sleep(self._backoff.next_s())]
 
     def _progress(self) -> None:
-        self._backoff.reset()
-        self._expired = False
+        if not self._expired:
+            self._backoff.reset()
         self._refusals = 0
         self.last_error = ""
 
