@@ -17,10 +17,14 @@ from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.framework.turns import ServiceOrder
 from hbox_scheduler.core.placement.running import vector_of
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.judged import as_the_ledger_judges
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.protocol.limits import Limits
-from hbox_scheduler.core.simulate.cycles import Plan, simulate
+from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+from ...policies import VOLCANO
 
 SPREAD = """
 actions: "allocate, backfill"
@@ -38,6 +42,9 @@ BY_MODEL = SPREAD.replace(
     "  - {name: nodeorder",
     "  - {name: card-models, arguments: {reserve.percent: 50, reserve.for: 1000000h}}\n  - {name: nodeorder",
 )
+
+#: HBox's own, of which nobody has to leave here.
+OURS = DEFAULT_CONF.replace(", reclaim, preempt, gangreclaim, gangpreempt", "")
 
 RESERVING = """
 actions: "allocate, backfill"
@@ -92,7 +99,7 @@ def test_what_nobody_deserves_is_shared_in_turns_by_over_quota_weights() -> None
     assert not simulation.evicted
 
 
-@pytest.mark.parametrize("conf", [SPREAD, BY_MODEL], ids=["spread", "by model"])
+@pytest.mark.parametrize("conf", [SPREAD, BY_MODEL, OURS, VOLCANO], ids=["spread", "by model", "hbox", "volcano"])
 @pytest.mark.parametrize("seed", range(12))
 def test_jobs_that_come_together_are_placed_as_one_session_places_them(seed: int, conf: str) -> None:
     """One after the other into the running scheduler's view or all into one session of their own: the same pods on the same nodes."""
@@ -139,7 +146,8 @@ def in_one_session(conf: str, nodes: list[NodeState], queues: list[Queue], jobs:
             ]
         gangs.append(gang)
     cluster = Cluster(gangs, [QueueInfo(queue.name, weight=queue.weight) for queue in queues])
-    report = simulate(columns, cluster, parse_conf(conf, plugins=list(PLUGINS)), Plan(cycles=3))
+    judged = as_the_ledger_judges(parse_conf(conf, plugins=list(PLUGINS)))  # as `--as-services` has it
+    report = simulate(columns, cluster, judged, CycleOptions(cycles=3))
     return {str(bound.member.uid): bound.node for bound in report.bindings}
 
 
