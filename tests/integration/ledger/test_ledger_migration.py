@@ -1,18 +1,20 @@
-"""A ledger of before, brought to today's schema: all of it is there, and a migration that dies at any statement is taken up again."""
+"""A ledger of before, brought to today's schema: all of it is there, and a migration that dies at any statement is taken up again. And a ledger of today beside
+one of a later version, whose migration only adds."""
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, Engine, MetaData, create_engine, event, text
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.model import DEFAULT_QUEUE, Epoch
 from hbox_common.store.engine import engine as engine_of
 from hbox_common.store.engine import parse
-from hbox_common.store.schema import migrate
+from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.adapters.proof import prove
 from hbox_ledger.core.chain import GENESIS, Record, chained
@@ -108,3 +110,58 @@ def test_a_migration_that_dies_at_any_statement_is_taken_up_again(old: str) -> N
         break
     engine.dispose()
     assert prove(old).faults == ["queue default, nvidia.com/gpu: 0 borrowed in its account, 3 by its claims and rules"]
+
+
+LATER = f"{int(newest(t.VERSIONS)) + 1:04}"
+MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "{later}", "{before}", None, None
+{says}
+
+
+def upgrade() -> None:
+    op.add_column("claims", sa.Column("purpose", sa.Text(), nullable=False, server_default=""))
+    op.create_table("purposes", sa.Column("name", sa.Text(), primary_key=True))
+"""
+
+
+@pytest.fixture(params=["works_with", ""])
+def upgraded(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Callable[[], bool]:
+    """Brings the database to the schema of a version to come. Returns whether that says that today's goes on beside it."""
+
+    def upgrade() -> bool:
+        versions = tmp_path / "later"
+        shutil.copytree(t.VERSIONS, versions)
+        before = newest(t.VERSIONS)
+        says = f'works_with = "{before}"' if request.param else ""
+        (versions / f"{LATER}_purposes.py").write_text(MIGRATION.format(later=LATER, before=before, says=says))
+        engine = engine_of(parse(database_url))
+        with engine.connect() as connection:
+            migrate(connection, t.metadata, versions)
+        engine.dispose()
+        return bool(request.param)
+
+    return upgrade
+
+
+async def test_a_ledger_goes_on_beside_a_later_schema_that_has_room_for_it(
+    kit: Kit, database_url: str, upgraded: Callable[[], bool]
+) -> None:
+    """An upgrade while it runs, and the rollback after it: what it writes before, meanwhile and then is one history."""
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("before", ("a", "n0", (kit.whole(0),))))
+        goes_on = upgraded()
+        await running.propose(kit.plan("meanwhile", ("b", "n0", (kit.whole(1),))))
+    if not goes_on:
+        with pytest.raises(InvalidRequest, match=f"schema {LATER} is not known to this version"):
+            async with kit.started(database_url):
+                pass
+        return
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("then", ("c", "n0", (kit.whole(2),))))
+        assert set(running.states()) == {"a", "b", "c"}
+    assert prove(database_url).faults == []

@@ -5,21 +5,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from hbox_common.errors import InvalidRequest, NotFound
 
 from .engine import CONNECT_TIMEOUT_S, parse, refused
-from .schema import newest
+from .schema import Schema, newest
 
 
 @contextmanager
 def reading(url: str, *, versions: Path | None) -> Iterator[Connection]:
     """A connection that reads one moment of the database at `url`.
 
-    Raises InvalidRequest where its schema is not the newest of `versions`, NotFound, Unavailable.
+    Raises InvalidRequest where its schema is not the newest of `versions`, nor a later one with room for who knows these; NotFound, Unavailable.
     """
     parsed = parse(url)
     where = f"database {parsed.render_as_string(hide_password=True)}"
@@ -39,7 +39,7 @@ def reading(url: str, *, versions: Path | None) -> Iterator[Connection]:
             if parsed.get_backend_name() != "sqlite":
                 connection.execute(text("SET TRANSACTION READ ONLY"))
             if versions is not None:
-                _check(connection, where, newest(versions))
+                _check(connection, where, versions)
             yield connection
     except SQLAlchemyError as e:
         raise refused(e, where) from e
@@ -47,12 +47,10 @@ def reading(url: str, *, versions: Path | None) -> Iterator[Connection]:
         engine.dispose()
 
 
-def _check(connection: Connection, where: str, known: str) -> None:
-    found = None
-    if inspect(connection).has_table("alembic_version"):
-        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    if found != known:
+def _check(connection: Connection, where: str, versions: Path) -> None:
+    found = Schema.of(connection)
+    if not found.fits(versions):
         raise InvalidRequest(
-            f"{where}: its schema is {found or 'none of ours'}, this version knows {known}",
+            f"{where}: its schema is {found.revision or 'none of ours'}, this version knows {newest(versions)}",
             hint="use the version of the service that writes to it",
         )

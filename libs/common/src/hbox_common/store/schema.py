@@ -1,10 +1,43 @@
-"""Bringing a database to the schema that this program knows, or refusing it."""
+"""Bringing a database to the schema that this program knows, going on with a newer one that has room for it, or refusing it.
 
+Migrations go one way, and first only add: columns with a default, tables, indexes. Such a migration says `works_with = "NNNN"`: programs that know that
+schema, or a later one, go on beside it, so that a service is upgraded with an older one beside it and rolled back on the same database. What nobody writes any
+more is taken away a release later, by a migration that says nothing, and so ends that.
+"""
+
+import logging
+from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, MetaData, inspect, text
+from sqlalchemy import Column, Connection, MetaData, Table, Text, insert, inspect, select, text
 
 from hbox_common.errors import InvalidRequest
+
+log = logging.getLogger(__name__)
+
+#: The oldest schema whose programs go on beside this one; only in a database where that is, or was, an older one than its own.
+REACH = Table("schema_reach", MetaData(), Column("oldest", Text, nullable=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Of a database: its revision, and the oldest one whose programs go on beside it; None where it has none."""
+
+    revision: str | None
+    oldest: str | None
+
+    @classmethod
+    def of(cls, connection: Connection) -> "Schema":
+        tables = inspect(connection)
+        revision: str | None = None
+        if tables.has_table("alembic_version"):
+            revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        return cls(revision, connection.execute(select(REACH.c.oldest)).scalar() if tables.has_table(REACH.name) else revision)
+
+    def fits(self, versions: Path) -> bool:
+        """Whether a program that knows these may read and write the database as it is: it has the newest schema, or a later one with room for the program."""
+        known = revisions(versions)
+        return self.revision == max(known) or (self.revision not in known and self.oldest in known)
 
 
 def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -> None:
@@ -12,29 +45,49 @@ def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -
 
     `versions`: Alembic's, in files NNNN_what.py whose revision is NNNN.
 
-    Raises InvalidRequest when the database has a schema of which this program knows nothing: an older program must not write there; nor must
-    any where somebody else's tables have the names of ours.
+    Raises InvalidRequest when the database has a schema of which this program knows nothing, and which does not say that it has room for this program; nor
+    must any write where somebody else's tables have the names of ours.
     """
     if versions is None:
         metadata.create_all(connection)
         connection.commit()
         return
-    tables = set(inspect(connection).get_table_names())
-    current: str | None = None
-    if "alembic_version" in tables:
-        current = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    found = Schema.of(connection)
+    foreign = sorted(set(metadata.tables) & set(inspect(connection).get_table_names())) if found.revision is None else []
     connection.commit()
-    if current == newest(versions):
+    if found.fits(versions):
+        if found.revision != newest(versions):
+            log.warning("database: its schema %s is a newer version's, and has room for this one's, %s", found.revision, newest(versions))
         return
-    if current is None and (foreign := sorted(tables & set(metadata.tables))):
+    if found.revision is not None and found.revision not in revisions(versions):
+        raise InvalidRequest(
+            f"database: its schema {found.revision} is not known to this version",
+            hint="start the version that made it, or a newer one",
+        )
+    if foreign:
         raise InvalidRequest(
             f"database: it has tables of somebody else's ({', '.join(foreign[:5])})", hint="give this service an empty database"
         )
     from .upgrade import upgrade  # noqa: PLC0415  Alembic is large, and most starts have nothing to migrate
 
-    upgrade(connection, metadata, versions, current)
+    upgrade(connection, metadata, versions)
 
 
 def newest(versions: Path) -> str:
     """The revision that this program knows."""
-    return max(path.name.partition("_")[0] for path in versions.glob("[0-9]*_*.py"))
+    return max(revisions(versions))
+
+
+def revisions(versions: Path) -> set[str]:
+    """All that this program knows."""
+    return {path.name.partition("_")[0] for path in versions.glob("[0-9]*_*.py")}
+
+
+def reaches(connection: Connection, oldest: str, *, head: str) -> None:
+    """Write down that programs which know `oldest` go on beside `head`; before the schema changes, so that none goes on that must not."""
+    if oldest == head and not inspect(connection).has_table(REACH.name):
+        return
+    REACH.create(connection, checkfirst=True)
+    connection.execute(REACH.delete())
+    connection.execute(insert(REACH).values(oldest=oldest))
+    connection.commit()
