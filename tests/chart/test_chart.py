@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 
 from hbox_admission.adapters.certificate import Certificate
 from hbox_cli.platform import chart
+from hbox_cli.platform.crds import CLASSES
 from hbox_cli.platform.identities import identities
 from hbox_cli.services import ALONE, ON_NODES, PAIRED, SERVICES
 from hbox_common.bus import find_binary, write_config
@@ -238,6 +239,18 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
     accounts = {a["metadata"]["name"]: a.get("automountServiceAccountToken") for a in of(name, "ServiceAccount")}
     assert accounts["health-monitor"] is False
     assert accounts.get("hbox-nats", False) is False
+
+
+def test_the_job_of_definitions_makes_the_levels_unless_they_are_left_out() -> None:
+    for values, word in (((), "--levels"), (("definitions.levels=false",), "--no-levels")):
+        rendered = [one for one in yaml.safe_load_all(template(*values).stdout) if one]
+        [job] = [one for one in rendered if one["kind"] == "Job" and one["metadata"]["name"] == "hbox-definitions"]
+        assert job["spec"]["template"]["spec"]["containers"][0]["command"][-1] == word
+        [role] = [one for one in rendered if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "hbox:definitions"]
+        rules = [rule for rule in role["rules"] if rule["resources"] == ["priorityclasses"]]
+        names = [rule["resourceNames"] for rule in rules if "resourceNames" in rule]
+        assert names == ([[*CLASSES]] if word == "--levels" else [])
+        assert bool(rules) is bool(names)
 
 
 def test_the_job_that_makes_keys_may_read_and_write_them_and_nothing_else() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hbox_cli.platform import crds
 from hbox_common.errors import InvalidRequest
-from hbox_common.kube import CRDS, PODGROUPS, QUEUES, KubeClient, apply
+from hbox_common.kube import CRDS, PODGROUPS, PRIORITYCLASSES, QUEUES, KubeClient, apply
 from hbox_sandbox.api import ApiServer
 
 from ...volcano_definitions import CURRENT, OLD, OPEN, Json, pod_groups, queues
@@ -41,6 +41,34 @@ async def test_an_empty_cluster_gets_all_of_it_once(kube: KubeClient) -> None:
     assert (root["weight"], root["reclaimable"], default["weight"], default["reclaimable"]) == (1, False, 1, True)
     assert [line for line in await bring(kube) if "queue " in line] == []
     assert await crds.lacking(kube) == []
+
+
+async def levels(client: KubeClient) -> tuple[list[str], dict[str, int]]:
+    """What is said, and the PriorityClasses that there are then beside Kubernetes' own."""
+    said: list[str] = []
+    await crds.bring_levels(client, said.append)
+    there = {one["metadata"]["name"]: one["value"] for one in (await client.json("GET", PRIORITYCLASSES.path()))["items"]}
+    return said, {name: value for name, value in there.items() if not name.startswith("system-")}
+
+
+async def test_levels_are_made_once_and_what_is_missing_of_them_again(kube: KubeClient) -> None:
+    there = {"high": 300, "medium": 200, "low": -100, "offline": -200}
+    assert await levels(kube) == ([f"made PriorityClass {name}" for name in there], there)
+    assert await levels(kube) == ([], there)
+    await kube.json("DELETE", PRIORITYCLASSES.path(name="low"))
+    assert await levels(kube) == (["made PriorityClass low"], there)
+
+
+async def test_beside_a_level_of_somebody_elses_no_other_is_made(kube: KubeClient) -> None:
+    """What `high` means there is theirs to say: `medium` and `low` beside it would make it a level of HBox's."""
+    theirs = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}
+    await kube.json("POST", PRIORITYCLASSES.path(), body=theirs)
+    said, there = await levels(kube)
+    assert there == {"high": 7, "offline": -200}
+    assert said == [
+        "made PriorityClass offline",
+        "found PriorityClass high, of somebody else: medium, low not made, so that HBox has no levels here",
+    ]
 
 
 async def test_our_podgroups_have_no_status_subresource_like_volcanos(kube: KubeClient) -> None:

@@ -59,6 +59,7 @@ MADE: Sequence[tuple[str, str, bool]] = (
     ("admissionregistration.k8s.io", "validatingadmissionpolicies", False),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", False),
     ("apiextensions.k8s.io", "customresourcedefinitions", False),
+    ("scheduling.k8s.io", "priorityclasses", False),
 )
 
 

@@ -33,13 +33,18 @@ def show(_: Context) -> None:
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Of the cluster [the pod's service account]; the user needs to write CRDs and Queues.",
+    help="Of the cluster [the pod's service account]; the user needs to write CRDs and Queues, and PriorityClasses for --levels.",
+)
+@click.option(
+    "--levels/--no-levels",
+    help="Make the PriorityClasses high, medium and low, which HBox's levels are, and offline, for work on what is idle, where they are missing [not made].",
 )
 @command_options
-def apply(_: Context, *, kubeconfig: Path | None) -> None:
+def apply(_: Context, *, kubeconfig: Path | None, levels: bool) -> None:
     """Apply the definitions by server-side apply, and make the queues `root` and `default` where they are missing.
 
-    A definition that somebody else installed is used as it is, and what it does not keep of what HBox reads is told.
+    A definition that somebody else installed is used as it is, and what it does not keep of what HBox reads is told. So are PriorityClasses: where one of
+    the three levels is somebody else's, no other is made beside it.
     """
     from hbox_common.kube import KubeClient  # noqa: PLC0415
 
@@ -48,5 +53,7 @@ def apply(_: Context, *, kubeconfig: Path | None) -> None:
     async def bring() -> None:
         async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox definitions") as client:
             await crds.bring(client, say)
+            if levels:
+                await crds.bring_levels(client, say)
 
     run(bring)

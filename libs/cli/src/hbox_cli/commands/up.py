@@ -3,15 +3,15 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from hbox_common.errors import Conflict, InvalidRequest
-from hbox_common.kube import PRIORITYCLASSES, KubeClient
-from hbox_common.model import OFFLINE_CLASS, SCHEDULER_NAME, scheduler_names
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube import KubeClient
+from hbox_common.model import SCHEDULER_NAME, scheduler_names
 from hbox_common.model.shards import Shards
 from hbox_sandbox.replay import Creation, side_by_side
 from hbox_sandbox.trace import TraceNode, machines
@@ -21,6 +21,7 @@ from ..context import Context, command_options
 from ..exits import Exit
 from ..output import say
 from ..platform import ONE_THREAD, Api, Plan, Platform, forked
+from ..platform.crds import bring_levels
 
 POLICIES = ("binpack", "least-waste", "fgd")
 
@@ -191,7 +192,7 @@ def command(
         nonlocal platform
         async with Platform.run(plan, _tell, processes) as platform:
             running = platform.running
-            await _make(wanted, running.kubeconfig, LEVELS if levels and kubeconfig is None else {})
+            await _make(wanted, running.kubeconfig, levels=levels and kubeconfig is None)
             print(
                 f"ready in {time.monotonic() - began:.1f} s: kubeconfig {running.kubeconfig}, broker {running.nats_url}, "
                 f"state {platform.layout.folder}",
@@ -229,18 +230,12 @@ def _shares(policy: str) -> str:
     return "deserved"
 
 
-#: PriorityClasses by name. What names none has 0.
-LEVELS = {"high": 300, "medium": 200, "low": -100, OFFLINE_CLASS: -200}
-
-
-async def _make(nodes: Sequence[TraceNode], kubeconfig: str, classes: Mapping[str, int]) -> None:
-    if not nodes and not classes:
+async def _make(nodes: Sequence[TraceNode], kubeconfig: str, *, levels: bool) -> None:
+    if not nodes and not levels:
         return
     async with KubeClient.connect(kubeconfig, user_agent="hbox up") as client:
-        for name, value in classes.items():
-            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
-            with suppress(Conflict):  # a cluster that is kept between runs has it, with whatever value its owner gave it
-                await client.json("POST", PRIORITYCLASSES.path(), body=body)
+        if levels:
+            await bring_levels(client, _tell)
         if not nodes:
             return
         creation = Creation(client)

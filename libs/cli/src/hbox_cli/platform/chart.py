@@ -259,7 +259,7 @@ def schema() -> dict[str, Any]:
         telemetry=_closed(
             endpoint={"type": "string", "pattern": "^(https?://.+)?$", "description": "an OTLP collector: http://host:4318"}
         ),
-        definitions=_closed(apply=_BOOLEAN),
+        definitions=_closed(apply=_BOOLEAN, levels=_BOOLEAN),
         networkPolicy=_closed(
             enabled=_or_null(_BOOLEAN),
             apiServerPorts={"type": "array", "items": _PORT},

@@ -1,4 +1,5 @@
-"""What the platform needs in a cluster: Volcano's Queue, PodGroup and HyperNode, with the fields that HBox reads, and the queues `root` and `default`.
+"""What the platform needs in a cluster: Volcano's Queue, PodGroup and HyperNode, with the fields that HBox reads, and the queues `root` and `default`; and the
+PriorityClasses of its levels, where they are wanted.
 
 A definition that is there, and that anybody but HBox has written, is used as it is: Volcano's say more than ours, and its scheduler stops beside ours. What
 HBox reads and such a definition does not keep is told.
@@ -9,8 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound
-from hbox_common.kube import CRDS, HYPERNODES, PODGROUPS, QUEUES, KubeClient, Resource, apply, wait_established
-from hbox_common.model import DEFAULT_QUEUE, ROOT_QUEUE, VENDORS
+from hbox_common.kube import (
+    CRDS,
+    HYPERNODES,
+    PODGROUPS,
+    PRIORITYCLASSES,
+    QUEUES,
+    KubeClient,
+    Resource,
+    apply,
+    wait_established,
+)
+from hbox_common.model import DEFAULT_QUEUE, OFFLINE_CLASS, ROOT_QUEUE, VENDORS
 
 FIELD_MANAGER = "hbox"
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -146,11 +157,22 @@ _QUEUES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+#: PriorityClasses by name: of HBox's levels, and of work on what is idle. What names none has 0.
+LEVELS: Mapping[str, int] = {"high": 300, "medium": 200, "low": -100}
+CLASSES: Mapping[str, int] = {**LEVELS, OFFLINE_CLASS: -200}
+_MEANS = {
+    "high": "HBox: inside its queue it preempts low, and nobody preempts it",
+    "medium": "HBox: it has its queue's share, preempts nobody and is preempted by nobody",
+    "low": "HBox: inside its queue high preempts it",
+    OFFLINE_CLASS: "HBox: it runs on what nobody else wants, counts in no share, and leaves first for anybody",
+}
+
+
 async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
     """Applies what is missing, by server-side apply, and says what. Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used)."""
     for manifest in ALL:
         name = manifest["metadata"]["name"]
-        found = await _found(client, name)
+        found = await _found(client, CRDS, name)
         if found is None or is_ours(found):
             await apply(client, manifest, field_manager=FIELD_MANAGER)
             say(f"applied CRD {name}")
@@ -164,6 +186,27 @@ async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
             await client.json("GET", QUEUES.path(name=name))
         except NotFound:
             await _make_queue(client, name, spec, say)
+
+
+async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
+    """Makes those of CLASSES that are missing, and says which. Where one of LEVELS is somebody else's no other is made beside it: what its name means there is
+    theirs to say. Raises Unavailable or InvalidRequest."""
+    found = {name: await _found(client, PRIORITYCLASSES, name) for name in CLASSES}
+    taken = [name for name in LEVELS if (there := found[name]) is not None and not is_ours(there)]
+    for name, value in CLASSES.items():
+        if found[name] is not None or (taken and name in LEVELS):
+            continue
+        body = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name, "labels": {_MANAGED_BY: FIELD_MANAGER}},
+            "value": value,
+            "description": _MEANS[name],
+        }
+        await apply(client, body, field_manager=FIELD_MANAGER)
+        say(f"made PriorityClass {name}")
+    if taken and (missing := [name for name in LEVELS if found[name] is None]):
+        say(f"found PriorityClass {', '.join(taken)}, of somebody else: {', '.join(missing)} not made, so that HBox has no levels here")
 
 
 async def lacking(client: KubeClient) -> list[str]:
@@ -210,9 +253,9 @@ def _told(missing: Sequence[str]) -> str:
     return f"; it does not keep {', '.join(missing)}: HBox does not see what is written there" if missing else ""
 
 
-async def _found(client: KubeClient, name: str) -> Mapping[str, Any] | None:
+async def _found(client: KubeClient, kind: Resource, name: str) -> Mapping[str, Any] | None:
     try:
-        found: Mapping[str, Any] = await client.json("GET", CRDS.path(name=name))
+        found: Mapping[str, Any] = await client.json("GET", kind.path(name=name))
     except NotFound:
         return None
     return found
