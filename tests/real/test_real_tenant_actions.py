@@ -1,5 +1,5 @@
-"""What a tenant with Kubernetes' own role `edit` in its namespace tries against allocations, queues, priorities, keys and quotas (threats T1 to T8), on a real
-API server with the chart's objects: each is refused, and the audit log names who it was. What the policies refuse beyond RBAC is in test_real_admission.py."""
+"""What a tenant with Kubernetes' own role `edit` in its namespace tries against allocations, queues, priorities, keys, memory and quotas (threats T1 to T8), on a
+real API server with the chart's objects: each is refused, and the audit log names who it was. What the policies refuse beyond RBAC is in test_real_admission.py."""
 
 from __future__ import annotations
 
@@ -79,6 +79,18 @@ TRIES: tuple[tuple[str, str, str, str, dict[str, Any] | None], ...] = (
 )  # fmt: skip
 
 
+CARDS = {"requests.nvidia.com/gpu": "8"}
+ONE_CARD = {"name": "main", "image": "pause", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+PODS_OF_ITS_OWN = PODS.path(SPACE)
+
+#: Threat, what it tries within its rights, body of a POST of a pod; with which status the API server refuses it, and how.
+TOO_MUCH: tuple[tuple[str, str, dict[str, Any], int, str], ...] = (
+    ("T7", "say more of a pod than is kept", pod("long", {"note": "x" * 300_000}), 422, "metadata.annotations"),
+    ("T7", "send more than a request may be", pod("huge", {"note": "x" * 4_000_000}), 413, ""),
+    ("T8", "have more cards than its quota", pod("more", containers=[ONE_CARD]), 403, "exceeded quota: cards"),
+)
+
+
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with control_plane(tmp_path_factory.mktemp("tenant"), programs=()) as plane:
@@ -100,6 +112,10 @@ async def mallory(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[KubeClie
             "subjects": [service_account(SPACE, "mallory")],
         }
         await apply(admin, binding, field_manager="test")
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cards", "namespace": SPACE}}
+        await apply(admin, {**quota, "spec": {"hard": CARDS}}, field_manager="test")
+        used = {"status": {"hard": CARDS, "used": CARDS}}  # by a controller that does not run here
+        await admin.json("PATCH", RESOURCEQUOTAS.path(SPACE, "cards", "status"), body=used, content_type=MERGE_PATCH)
         path = await account(admin, plane.kubeconfig, tmp_path, SPACE, "mallory")
         client = await stack.enter_async_context(KubeClient.connect(str(path), user_agent="mallory"))
 
@@ -127,3 +143,16 @@ async def test_it_is_refused_and_the_audit_log_names_who_tried(
         plane.audit_log, lambda one: one.user == MALLORY and one.uri.partition("?")[0] == path and one.code == 403
     )
     assert line.annotations["authorization.k8s.io/decision"] == "forbid", (threat, what)
+
+
+@pytest.mark.parametrize(("body", "code", "said"), [one[2:] for one in TOO_MUCH], ids=[f"{one[0]}: {one[1]}" for one in TOO_MUCH])
+async def test_what_is_too_much_is_refused_and_the_audit_log_names_who_tried(
+    mallory: KubeClient, plane: ControlPlane, body: dict[str, Any], code: int, said: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=str(code)) as refused:
+        await mallory.json("POST", PODS_OF_ITS_OWN, body=body)
+    assert said in str(refused.value)
+    await audited(
+        plane.audit_log,
+        lambda one: (one.user, one.verb, one.uri, one.code) == (MALLORY, "create", PODS_OF_ITS_OWN, code),
+    )
