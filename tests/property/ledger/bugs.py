@@ -23,6 +23,7 @@ from hbox_common.model import (
     charge,
     validate_claim,
 )
+from hbox_common.model import lending
 from hbox_common.model.queuetree import Headroom
 from hbox_common.model.rights import Standing
 from hbox_common.store import Batch, Letter, Prepared
@@ -107,7 +108,7 @@ def guarantees_are_lent_for_good(patch: pytest.MonkeyPatch) -> None:  # S4
 
 
 def what_is_borrowed_is_never_taken(patch: pytest.MonkeyPatch) -> None:  # S4, S17
-    patch.setattr(guarantees, "may_be_protected", lambda *_: True)
+    patch.setattr(lending, "may_be_protected", lambda *_: True)
 
 
 def queues_that_give_nothing_back_count_as_those_that_do(patch: pytest.MonkeyPatch) -> None:  # S4

@@ -9,6 +9,8 @@ from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.running import Wish, outcome_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.yamltext import contents_of
+from hbox_scheduler.core.framework.conf import Conf, parse_conf
+from hbox_scheduler.core.policy.registry import PLUGINS
 
 NODES = """
 apiVersion: v1
@@ -167,3 +169,55 @@ def test_what_runs_counts_beside_what_others_are_guaranteed() -> None:
     owner = "".join(_of_pool("kept", number, "n0") for number in range(2))
     row = outcome_of("f", objects_of(contents_of((GUARANTEED + owner + _stern(7, running=5)).encode())), Wish())
     assert len(row["bindings"]) == 1, "what the owner has is no room for others"
+
+
+FIRM = """
+apiVersion: v1
+kind: Node
+metadata: {name: n0}
+status: {allocatable: {cpu: 16, memory: 64Gi, pods: 110, nvidia.com/gpu: 8}}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: owner}
+spec: {deserved: {nvidia.com/gpu: 6}}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: lent, annotations: {CLASSES}}
+spec: {deserved: {nvidia.com/gpu: 2}}
+"""
+
+
+#: Volcano's rules.
+VOLCANO = parse_conf(
+    'actions: "reclaim"\ntiers:\n- plugins: [{name: gang}, {name: conformance}, {name: predicates}, {name: capacity}]\n',
+    plugins=tuple(PLUGINS),
+)
+
+
+def _evicted(*, classes: str = "", says: str = "'false'", wish: Wish | None = None, conf: Conf | None = None) -> set[str]:
+    """Of eight pods of `lent`, which started one after the other, for six of `owner`."""
+    running = "".join(
+        _of_pool("lent", number, "n0")
+        .replace("queue-name: lent", f"queue-name: lent, volcano.sh/preemptable: {says}")
+        .replace("phase: Running", f"phase: Running, startTime: '2026-01-01T00:00:0{number}Z'")
+        for number in range(8)
+    )
+    waiting = "".join(_of_pool("owner", number) for number in range(6))
+    text = FIRM.replace("CLASSES", f"hbox.io/non-preemptible-classes: '{classes}'" if classes else "") + running + waiting
+    row = outcome_of("f", objects_of(contents_of(text.encode())), wish or Wish(), conf)
+    return {one["pod"].removeprefix("ns/lent-") for one in row["evictions"]}
+
+
+def test_what_a_tenant_says_of_its_pods_is_no_right_as_in_the_running_platform() -> None:
+    """And under Volcano's rules it is one, unless they are read as the services read them."""
+    assert len(_evicted()) == 6
+    assert _evicted(conf=VOLCANO) == set()
+    assert len(_evicted(wish=Wish(as_services=True), conf=VOLCANO)) == 6
+
+
+def test_classes_protect_what_their_queue_deserves_in_the_order_of_starts_as_in_the_running_platform() -> None:
+    assert _evicted(classes="*") == set("234567")
+    assert len(_evicted(classes="production")) == 6
+    assert len(_evicted(classes="*", says="'true'")) == 6

@@ -206,7 +206,9 @@ async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
         await apply(client, body, field_manager=FIELD_MANAGER)
         say(f"made PriorityClass {name}")
     if taken and (missing := [name for name in LEVELS if found[name] is None]):
-        say(f"found PriorityClass {', '.join(taken)}, of somebody else: {', '.join(missing)} not made, so that HBox has no levels here")
+        say(
+            f"found PriorityClass {', '.join(taken)}, of somebody else: {', '.join(missing)} not made, so that HBox has no levels here"
+        )
 
 
 async def lacking(client: KubeClient) -> list[str]:

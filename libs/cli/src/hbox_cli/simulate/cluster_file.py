@@ -34,7 +34,8 @@ from .gangs import gang_of, lone_gang_of, priority_class_of, priority_of
 from .hypernodes import degraded, hypernodes_of, old_domains
 from .images import images_of_nodes, images_of_pod
 from .nodes import node_of
-from .pods import PodEntries, PodEntry
+from .pods import PodEntries, PodEntry, offered
+from .protected import protect
 from .queues import (
     SYSTEM_CLASSES,
     budget_of,
@@ -90,23 +91,26 @@ class SavedCluster:
     warnings: tuple[str, ...] = ()  #: what could not be read of nodes, in words
 
 
-def read_cluster(path: Path, *, schedulers: Collection[str], now: float) -> SavedCluster:
-    """The cluster of one file. `schedulers`: whose pods are to be placed; all others only hold what they hold. now: seconds since the epoch.
+def read_cluster(path: Path, *, schedulers: Collection[str], now: float, as_services: bool = False) -> SavedCluster:
+    """The cluster of one file. `schedulers`: whose pods are to be placed; all others only hold what they hold. now: seconds since the epoch. as_services: whom
+    nobody takes from is what queues say of classes (`protected`); else what `volcano.sh/preemptable` says on pods and PodGroups.
 
     Raises InvalidRequest that names document, object and field.
     """
-    return cluster_of(documents_of(path), schedulers=schedulers, now=now)
+    return cluster_of(documents_of(path), schedulers=schedulers, now=now, as_services=as_services)
 
 
-def cluster_of(documents: Sequence[Document], *, schedulers: Collection[str], now: float) -> SavedCluster:
+def cluster_of(
+    documents: Sequence[Document], *, schedulers: Collection[str], now: float, as_services: bool = False
+) -> SavedCluster:
     """As `read_cluster`, of documents that are read already."""
-    return _Reading(documents).cluster(schedulers, now)
+    return _Reading(documents).cluster(schedulers, now, as_services=as_services)
 
 
-def device_config(documents: Sequence[Document]) -> str | None:
-    """The text of `device-config.yaml`, if a ConfigMap has one. Raises InvalidRequest for two of them."""
+def config_of(documents: Sequence[Document], key: str) -> str | None:
+    """The text under this key, if a ConfigMap has one: `device-config.yaml`, `volcano-scheduler.conf`. Raises InvalidRequest for two of them."""
     maps = [document for document in documents if document.kind == "ConfigMap" and "ConfigMap" in _READ.get(document.group, ())]
-    return _Reading(maps).config(DEVICES_KEY) if maps else None
+    return _Reading(maps).config(key) if maps else None
 
 
 class _Reading:
@@ -129,7 +133,7 @@ class _Reading:
                 hint="save a cluster with: kubectl get nodes,pods,podgroups,queues -A -o yaml > FILE",
             )
 
-    def cluster(self, schedulers: Collection[str], now: float) -> SavedCluster:
+    def cluster(self, schedulers: Collection[str], now: float, *, as_services: bool) -> SavedCluster:
         options = self._options()
         read = [node_of(document) for document in self._of["Node"]]
         columns = Columns()
@@ -150,7 +154,9 @@ class _Reading:
             if rest.lasts(now):
                 columns.rest(rest)
         queues = in_pools(remembered([queue_of(document) for document in self._of["Queue"]]), rights)
-        gangs, groups = self._gangs([pod for pod in pods if pod.ours or pod.view.node], classes, columns)
+        gangs, groups = self._gangs(
+            [pod for pod in pods if pod.ours or pod.view.node], classes, columns, as_services=as_services
+        )
         unwritten = {gang.queue for gang in gangs} - {queue.name for queue in queues}
         if DEFAULT_QUEUE in unwritten:  # there is always one
             queues.append(QueueInfo(DEFAULT_QUEUE))
@@ -214,7 +220,7 @@ class _Reading:
         return having[0].read(kube.ConfigMap, namespaced=True).data[key]
 
     def _gangs(
-        self, pods: Sequence[PodEntry], classes: dict[str, kube.PriorityClass], columns: Columns
+        self, pods: Sequence[PodEntry], classes: dict[str, kube.PriorityClass], columns: Columns, *, as_services: bool
     ) -> tuple[list[Gang], tuple[JobId, ...]]:
         """All gangs, and which of them are PodGroups."""
         groups = [gang_of(document) for document in self._of["PodGroup"]]
@@ -239,14 +245,15 @@ class _Reading:
         rights = rights_of(self._of["Queue"])
         for gang, named_class in groups:
             gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
+        class_names = {gang.id: priority_class_of(gang, members[gang.id]) for gang in gangs}
         for gang in gangs:
-            named = priority_class_of(gang, members[gang.id])
+            named = class_names[gang.id]
             if gang.queue and not gang.problem and (said := rights.forbids(gang.queue, gang.namespace, named)):
                 gang.problem = f"{Label(said.reason)}: {said.message}; name another queue in the job"
         self._hold_to_classes(gangs, members)
         pods = _in_groups(pods)
         tasks = Tasks(columns)
-        offline = {gang.id for gang in gangs if gang.queue and is_offline(priority_class_of(gang, members[gang.id]))}
+        offline = {gang.id for gang in gangs if gang.queue and is_offline(class_names[gang.id])}
         kinds_of_pods = [
             tasks.of(
                 pod.spec,
@@ -257,6 +264,8 @@ class _Reading:
             for pod, gang in zip(pods, owner, strict=True)
         ]
         _join(pods, owner, kinds_of_pods, columns, images=bool(self._images))
+        if as_services:
+            protect(gangs, class_names, _offered(gangs, members), rights, columns)
         for gang in gangs:
             run_time = rights.run_time(gang.queue)
             for member in gang.members:
@@ -286,6 +295,16 @@ class _Reading:
                     add(asked, pod.spec.requests)
             if asked and not gang.problem and (said := exceeded(counted, gang.namespace, named[gang.id], asked)):
                 gang.problem = f"{Label.CARD_QUOTA}: {said}"
+
+
+def _offered(gangs: Sequence[Gang], members: Mapping[JobId, Sequence[PodEntry]]) -> set[JobId]:
+    """Those that their PodGroup, or all of their pods, let others take from."""
+
+    def all_pods(gang: Gang) -> bool:
+        entries = members[gang.id]
+        return bool(entries) and all(offered(entry.labels, entry.annotations) for entry in entries)
+
+    return {gang.id for gang in gangs if offered(gang.labels, gang.annotations) or all_pods(gang)}
 
 
 def _in_groups(pods: Sequence[PodEntry]) -> Sequence[PodEntry]:

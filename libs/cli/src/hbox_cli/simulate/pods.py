@@ -135,6 +135,11 @@ def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bo
     return written is None or written in _TRUE
 
 
+def offered(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Whether its tenant lets others take from it: in the services that is all that the annotation can say."""
+    return annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE)) in _TRUE
+
+
 def _status(view: PodView) -> Status:
     match view.status:
         case PodStatus.SUCCEEDED:

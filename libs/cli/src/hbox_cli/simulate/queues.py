@@ -10,6 +10,7 @@ from hbox_common.model.annotations import (
     LENT_POOLS,
     LENT_TO,
     NAMESPACES,
+    NON_PREEMPTIBLE_CLASSES,
     POOL_AMOUNTS,
     PRIORITY_CLASSES,
     RECENT_CARDS,
@@ -111,6 +112,7 @@ def rights_of(documents: Sequence[Document]) -> QueueTree:
             lent_to=_names(document, LENT_TO, queue.metadata.annotations),
             namespaces=_names(document, NAMESPACES, queue.metadata.annotations),
             priority_classes=_names(document, PRIORITY_CLASSES, queue.metadata.annotations),
+            non_preemptible_classes=_names(document, NON_PREEMPTIBLE_CLASSES, queue.metadata.annotations),
         )
     return tree
 

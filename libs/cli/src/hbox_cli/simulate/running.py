@@ -16,7 +16,7 @@ from hbox_scheduler.core.policy.judged import as_the_ledger_judges
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate
 
-from .cluster_file import DEVICES_KEY, POLICY_KEY, cluster_of, device_config
+from .cluster_file import DEVICES_KEY, POLICY_KEY, cluster_of, config_of
 from .documents import Document, documents_of
 from .outcome import Row, failed, row_of
 from .usage import doubts
@@ -32,9 +32,8 @@ class Wish:
     policy_file: str = ""  #: where that came from
     schedulers: Collection[str] = ("hbox",)
     now: float = 0.0  #: seconds since the epoch
-    as_services: bool = (
-        False  #: policies are read as the running services read them (`as_the_ledger_judges`); HBox's own always is
-    )
+    #: policies are read as the running services read them (`as_the_ledger_judges`, `protected`); HBox's own always is
+    as_services: bool = False
     debug: bool = False
 
 
@@ -60,7 +59,7 @@ def answers(files: Sequence[Path], wish: Wish) -> Iterator[Answer]:
 
 def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None = None) -> Row:
     """The row of one file. `conf`: the policy of the wish, parsed. Raises InvalidRequest."""
-    text = device_config(documents)
+    text = config_of(documents, DEVICES_KEY)
     with ExitStack() as stack:
         try:
             said = stack.enter_context(VENDORS.configured(text))
@@ -70,7 +69,8 @@ def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf 
 
 
 def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None, said: tuple[str, ...]) -> Row:
-    saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now)
+    as_services = wish.as_services or (conf is None and config_of(documents, POLICY_KEY) is None)
+    saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now, as_services=as_services)
     if conf is None:
         conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _own()
     if wish.as_services:

@@ -27,10 +27,10 @@ from .devices import VENDORS
 from .ids import NodeName, QueueName
 from .node import NodeState, Verdict
 from .offline import OFFLINE
-from .pools import by_pool, in_pool, pool_of
+from .pools import by_pool, in_pool, pool_of, pools_named
 from .queuetree import Headroom, QueueTree
-from .resources import Resources, add
-from .rights import reclaimable
+from .resources import PODS, Resources, add
+from .rights import CARDS_BY_NAME, Named, may_be_protected, reclaimable
 
 
 class Held(NamedTuple):
@@ -289,3 +289,16 @@ def usable(state: NodeState, verdict: Verdict | None, names: Iterable[str]) -> t
 
 def _solid(amounts: Resources) -> Resources:
     return {name: units for name, units in amounts.items() if units}
+
+
+def may_stay(
+    queues: QueueTree, lending: Lending, protected: Callable[[QueueName], Resources], queue: QueueName, asked: Resources
+) -> bool:
+    """Whether work of a class that nobody takes from may be so (ADR 33): within what its queue and all above are entitled to beside what is `protected` in
+    each already, pool by pool, and where what others are guaranteed is left. asked: as it counts, by the names of its pools."""
+    path = [(queues.ruled(name), Named(protected(name))) for name in queues.path(queue)]
+    for pool in pools_named(asked):  # what it deserves in one pool protects nothing in another
+        counted = {name: units for name, units in asked.items() if (of := by_pool(name))[1] == pool and of[0] != PODS}
+        if not may_be_protected(path, counted, CARDS_BY_NAME):
+            return False
+    return lending.headroom(queue, asked).times != 0

@@ -57,7 +57,11 @@ def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -
     connection.commit()
     if found.fits(versions):
         if found.revision != newest(versions):
-            log.warning("database: its schema %s is a newer version's, and has room for this one's, %s", found.revision, newest(versions))
+            log.warning(
+                "database: its schema %s is a newer version's, and has room for this one's, %s",
+                found.revision,
+                newest(versions),
+            )
         return
     if found.revision is not None and found.revision not in revisions(versions):
         raise InvalidRequest(

@@ -1,5 +1,5 @@
 """What may be held such that nobody can take it back: never what others are guaranteed (S4, `hbox_common.model.lending`), and of a class that
-nobody takes from only what its queue deserves (`rights.may_be_protected`)."""
+nobody takes from only what its queue deserves (`lending.may_stay`)."""
 
 from hbox_common.events import Plan
 from hbox_common.model import (
@@ -10,13 +10,11 @@ from hbox_common.model import (
     RefusalReason,
     Resources,
     amounts_in,
-    by_pool,
     cards_by_model,
     is_offline,
 )
-from hbox_common.model.pools import pools_named
-from hbox_common.model.resources import PODS, add
-from hbox_common.model.rights import CARDS_BY_NAME, Named, may_be_protected
+from hbox_common.model.lending import may_stay
+from hbox_common.model.resources import add
 
 from .ledgerstate import LedgerState
 
@@ -59,12 +57,7 @@ def protects_found(state: LedgerState, fact: PodFact, held: Resources) -> bool:
 
 
 def _may_stay(state: LedgerState, queue: QueueName, asked: Resources) -> bool:
-    path = [(state.queues.ruled(name), Named(state.protected_in(name))) for name in state.queues.path(queue)]
-    for pool in pools_named(asked):  # what it deserves in one pool protects nothing in another
-        counted = {name: units for name, units in asked.items() if (of := by_pool(name))[1] == pool and of[0] != PODS}
-        if not may_be_protected(path, counted, CARDS_BY_NAME):
-            return False
-    return state.lending.headroom(queue, asked).times != 0
+    return may_stay(state.queues, state.lending, state.protected_in, queue, asked)
 
 
 def _asked(state: LedgerState, plan: Plan) -> Resources:

@@ -36,13 +36,16 @@ def lending_of(gangs: Sequence[Gang], queues: QueueTree, columns: Columns) -> Le
     def held() -> Iterator[Held]:
         for member in (member for gang in gangs for member in gang.members):
             if member.status in HOLDING and member.row >= 0:
-                models = cards_by_model(columns.states[member.row], member.slices) if member.slices else {}
-                amounts = amounts_in(member.account, {**member.task.requests, **models})
-                yield Held(
-                    member.gang.queue, columns.names[member.row], amounts, member.preemptable and member.gang.preemptable
-                )
+                yield held_of(member, columns)
 
     return Lending(queues, held, columns.described_nodes)
+
+
+def held_of(member: Member, columns: Columns) -> Held:
+    """What a member with a place holds."""
+    models = cards_by_model(columns.states[member.row], member.slices) if member.slices else {}
+    amounts = amounts_in(member.account, {**member.task.requests, **models})
+    return Held(member.gang.queue, columns.names[member.row], amounts, member.preemptable and member.gang.preemptable)
 
 
 class Guarantees:
