@@ -6,12 +6,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hbox_common.kube import PODS, KubeClient
+from hbox_common.kube import (
+    HYPERNODES,
+    NAMESPACES,
+    NODES,
+    PODDISRUPTIONBUDGETS,
+    PODGROUPS,
+    PODS,
+    PRIORITYCLASSES,
+    QUEUES,
+    RESOURCEQUOTAS,
+    KubeClient,
+)
 
 from .. import forked
 
@@ -152,6 +164,26 @@ def simulate_cycle(folder: Path, items: Sequence[Mapping[str, Any]], *, policy: 
     done = forked.run("-o", "ndjson", "simulate", "cycle", *words, str(cluster), timeout_s=60 * SLOWER, env=os.environ)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+#: What docs/guides/simulate-cycle.md says to save of a cluster.
+SAVED = (NODES, PODS, PODGROUPS, QUEUES, HYPERNODES, PRIORITYCLASSES, PODDISRUPTIONBUDGETS, RESOURCEQUOTAS, NAMESPACES)
+
+
+async def saved(client: KubeClient) -> list[dict[str, Any]]:
+    """The cluster's objects, as `kubectl get -A -o json` has them."""
+    lists = [await client.json("GET", resource.path()) for resource in SAVED]
+    return [
+        {**one, "apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
+        for found in lists
+        for one in found["items"]
+    ]
+
+
+async def foretold(client: KubeClient, folder: Path, *more: Mapping[str, Any], policy: str = "") -> Counter[str]:
+    """What `hbox simulate cycle` says of the cluster as it is and these objects too: who would be evicted, by their names up to the first hyphen."""
+    said = simulate_cycle(folder, [*await saved(client), *more], policy=policy)
+    return Counter(one["pod"].partition("/")[2].partition("-")[0] for one in said["evictions"])
 
 
 @contextmanager

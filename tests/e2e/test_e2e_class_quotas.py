@@ -1,5 +1,5 @@
 """ResourceQuotas by PriorityClass through all services: a PodGroup of a class of which its namespace may have no pods evicts nobody. `hbox simulate cycle`
-says the same.
+says the same. tests/real/test_real_shares.py has the story on a real control plane.
 
 team       may have so many pods of the class `urgent`
 tenants    fill the node with pods of no class

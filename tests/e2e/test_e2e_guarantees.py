@@ -1,4 +1,5 @@
-"""Guarantees on a running platform: lent to those who can be made to leave, taken back, and nobody leaves for a pod that is not there any more.
+"""Guarantees on a running platform: lent to those who can be made to leave, taken back, and nobody leaves for a pod that is not there any more. What
+`hbox simulate cycle` says of the cluster as it is saved is what happens. tests/real/test_real_shares.py has these stories on a real control plane.
 
 kept     guaranteed 2 of the node's 8 cards
 open     no amounts, and no cool-down
@@ -21,10 +22,10 @@ import pytest
 from hbox_cli.platform.layout import Layout
 from hbox_common.errors import NotFound
 from hbox_common.events import EvictDecided
-from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, QUEUES, KubeClient
+from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
 from ..broker import admin_bus
-from .platform_world import Up, queue, simulate_cycle, until, up
+from .platform_world import Up, foretold, queue, saved, simulate_cycle, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -36,39 +37,55 @@ PDBS = f"/apis/policy/v1/namespaces/{SPACE}/poddisruptionbudgets"
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with up(tmp_path_factory.mktemp("guarantees") / "state") as running:
-        asyncio.run(_node(running))
-        for words in (
-            ("open", "--cool-down", "0s"),  # its pods are taken from twice, those of one name
-            ("stern", "--no-reclaimable"),
-            ("listed", "--deserved", f"{GPU}=2", "--non-preemptible-classes", "*"),
-            ("owner", "--deserved", f"{GPU}=4"),
-            ("picky", "--priority-classes", "normal"),
-            ("gangs", "--deserved", f"{GPU}=4"),
-            ("kept", "--guarantee", f"{GPU}=2", "--deserved", f"{GPU}=2"),
-        ):
-            queue(running, "create", *words)
+        prepare(running, running.state / "kubeconfig")
         yield running
 
 
-async def _node(running: Up) -> None:
-    async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+def prepare(running: Up, kubeconfig: Path) -> None:
+    """The node and the queues."""
+    asyncio.run(_node(kubeconfig))
+    for words in (
+        ("open", "--cool-down", "0s"),  # its pods are taken from twice, those of one name
+        ("stern", "--no-reclaimable"),
+        ("listed", "--deserved", f"{GPU}=2", "--non-preemptible-classes", "*"),
+        ("owner", "--deserved", f"{GPU}=4"),
+        ("picky", "--priority-classes", "normal"),
+        ("gangs", "--deserved", f"{GPU}=4"),
+        ("kept", "--guarantee", f"{GPU}=2", "--deserved", f"{GPU}=2"),
+    ):
+        queue(running, "create", *words)
+
+
+async def _node(kubeconfig: Path) -> None:
+    async with KubeClient.connect(str(kubeconfig), user_agent="test") as client:
         await client.json("POST", NODES.path(), body=node("n0"))
 
 
-async def submit(client: KubeClient, queue: str, count: int, *, preemptable: str = "", group: str = "") -> list[str]:
+def bodies(queue: str, count: int, *, preemptable: str = "", group: str = "") -> list[dict[str, Any]]:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    names = [f"{queue}-{group or preemptable or 'plain'}-{number}" for number in range(count)]
     notes = {"scheduling.volcano.sh/queue-name": queue} | ({"volcano.sh/preemptable": preemptable} if preemptable else {})
     notes |= {"scheduling.k8s.io/group-name": group} if group else {}
-    for name in names:
-        body = {
+    return [
+        {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "annotations": notes, "labels": {"of": queue}},
+            "metadata": {
+                "name": f"{queue}-{group or preemptable or 'plain'}-{number}",
+                "namespace": SPACE,
+                "annotations": notes,
+                "labels": {"of": queue},
+            },
             "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
         }
+        for number in range(count)
+    ]
+
+
+async def submit(client: KubeClient, queue: str, count: int, *, preemptable: str = "", group: str = "") -> list[str]:
+    made = bodies(queue, count, preemptable=preemptable, group=group)
+    for body in made:
         await client.json("POST", PODS.path(SPACE), body=body)
-    return names
+    return [body["metadata"]["name"] for body in made]
 
 
 async def delete(client: KubeClient, *names: str) -> None:
@@ -88,16 +105,8 @@ async def test_a_queue_that_gives_nothing_back_leaves_what_others_are_guaranteed
 ) -> None:
     """And `hbox simulate cycle` says so beforehand, of the same objects."""
     stern = await submit(client, "stern", 8)
-    nodes, queues, pods = [await client.json("GET", path) for path in (NODES.path(), QUEUES.path(), PODS.path(SPACE))]
-    for pod in pods["items"]:
-        pod["spec"].pop("nodeName", None)
-        pod["status"] = {"phase": "Pending"}
-    of_lists = [
-        {**one, "apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
-        for found in (nodes, queues, pods)
-        for one in found["items"]
-    ]
-    before = simulate_cycle(tmp_path, of_lists)
+    there = [one for one in await saved(client) if one["kind"] != "Pod"]
+    before = simulate_cycle(tmp_path, [*there, *bodies("stern", 8)])
     assert len(before["bindings"]) == 6
     await has(platform, "stern", 6)
 
@@ -121,10 +130,11 @@ async def test_a_queue_that_gives_nothing_back_leaves_what_others_are_guaranteed
     assert {pending["message"].partition(" could be")[0] for pending in before["pending"].values()} == {f"{said} or"}
 
 
-async def test_no_tenant_keeps_what_it_borrowed(platform: Up, client: KubeClient) -> None:
+async def test_no_tenant_keeps_what_it_borrowed(platform: Up, client: KubeClient, tmp_path: Path) -> None:
     """Its word that nobody may take from its pods is no right: the owner gets what it deserves."""
     borrowers = await submit(client, "open", 8, preemptable="false")
     await has(platform, "open", 8)
+    assert await foretold(client, tmp_path, *bodies("owner", 4)) == {"open": 4}
     owners = await submit(client, "owner", 4)
     await has(platform, "owner", 4)
     await has(platform, "open", 4)
@@ -136,12 +146,15 @@ async def test_no_tenant_keeps_what_it_borrowed(platform: Up, client: KubeClient
     await has(platform, "owner", 0)
 
 
-async def test_nobody_takes_from_listed_classes_within_what_their_queue_deserves(platform: Up, client: KubeClient) -> None:
+async def test_nobody_takes_from_listed_classes_within_what_their_queue_deserves(
+    platform: Up, client: KubeClient, tmp_path: Path
+) -> None:
     """Eight run, of which two are deserved; the owners of the other six get them back, and an offer is taken up."""
     pods = await submit(client, "listed", 2)
     await has(platform, "listed", 2)
     await submit(client, "listed", 6, preemptable="false")
     await has(platform, "listed", 8)
+    assert await foretold(client, tmp_path, *bodies("owner", 4), *bodies("kept", 2)) == {"listed": 6}
     owners = [*await submit(client, "owner", 4), *await submit(client, "kept", 2)]
     await has(platform, "owner", 4)
     await has(platform, "kept", 2)
@@ -155,7 +168,7 @@ async def test_nobody_takes_from_listed_classes_within_what_their_queue_deserves
 
 @pytest.mark.parametrize(("least", "left"), [(8, 0), (2, 4)])
 async def test_a_gang_across_the_line_gives_what_it_can_spare_or_goes_whole(
-    platform: Up, client: KubeClient, least: int, left: int
+    platform: Up, client: KubeClient, tmp_path: Path, least: int, left: int
 ) -> None:
     """Eight of one gang run, of which four are deserved; the owner of the other four gets them."""
     name = f"needs-{least}"
@@ -168,6 +181,7 @@ async def test_a_gang_across_the_line_gives_what_it_can_spare_or_goes_whole(
     await client.json("POST", PODGROUPS.path(SPACE), body=group)
     gang = await submit(client, "gangs", 8, group=name)
     await has(platform, "gangs", 8)
+    assert await foretold(client, tmp_path, *bodies("owner", 4)) == {"gangs": 8 - left}
     owners = await submit(client, "owner", 4)
     await has(platform, "owner", 4)
     await has(platform, "gangs", left)
@@ -180,7 +194,7 @@ async def test_a_gang_across_the_line_gives_what_it_can_spare_or_goes_whole(
     assert platform.json("audit")["faults"] == []
 
 
-async def test_a_class_that_the_queue_does_not_take_evicts_nobody(platform: Up, client: KubeClient) -> None:
+async def test_a_class_that_the_queue_does_not_take_evicts_nobody(platform: Up, client: KubeClient, tmp_path: Path) -> None:
     """And what is put right starts, where there is room."""
     for name, value in (("normal", 0), ("urgent", 1000)):
         body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
@@ -199,6 +213,9 @@ async def test_a_class_that_the_queue_does_not_take_evicts_nobody(platform: Up, 
 
     said = "QueueNotForPriorityClass: queue picky takes jobs of PriorityClass normal, not of urgent"
     await asyncio.to_thread(until, lambda: reason().startswith(said), timeout_s=20, what="the reason")
+    simulated = simulate_cycle(tmp_path, await saved(client))
+    assert simulated["evictions"] == []
+    assert {one["message"].startswith(said) for one in simulated["pending"].values()} == {True}
     for name in tenants:
         assert "deletionTimestamp" not in (await client.json("GET", PODS.path(SPACE, name)))["metadata"]
     change = {"spec": {"priorityClassName": "normal"}}

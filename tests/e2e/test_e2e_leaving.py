@@ -4,6 +4,7 @@ owner       deserves 4 of the node's 8 cards
 borrower    no amounts
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import EVENTS, NODES, PODS, KubeClient
+from hbox_common.clock import wall_s
+from hbox_common.kube import EVENTS, MERGE_PATCH, NODES, PODS, KubeClient, rfc3339
 
 from .. import waiting
-from .platform_world import placed, queue, up
+from .platform_world import foretold, placed, queue, saved, simulate_cycle, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -26,7 +28,12 @@ def pod(name: str, of: str, *, cards: int = 1, **notes: str) -> dict[str, Any]:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: str(cards)}}}
     annotations = {"scheduling.volcano.sh/queue-name": of, **{f"hbox.io/{k.replace('_', '-')}": v for k, v in notes.items()}}
     spec = {"schedulerName": "hbox", "containers": [container]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SPACE, "annotations": annotations},
+        "spec": spec,
+    }
 
 
 async def events_of(client: KubeClient, name: str, reason: str) -> list[str]:
@@ -47,6 +54,7 @@ async def test_who_is_reclaimed_from_is_told_for_whom_by_which_rule_and_when_it_
                 return len(await placed(client, SPACE)) == 8
 
             await waiting.until(full, "the borrower has the node", timeout_s=60)
+            [before] = simulate_cycle(tmp_path, [*await saved(client), pod("mine", "owner")])["evictions"]
             await client.json("POST", PODS.path(SPACE), body=pod("mine", "owner"))
 
             async def taken_back() -> bool:
@@ -56,6 +64,12 @@ async def test_who_is_reclaimed_from_is_told_for_whom_by_which_rule_and_when_it_
             [gone] = {f"lent-{n}" for n in range(8)} - (await placed(client, SPACE)).keys()
             said = running.json("why", "--evicted", gone)
             [receipt] = said["receipts"]
+            foretold_of = (
+                before["pod"].rpartition("-")[0],
+                before["for"],
+                before["reason"],
+            )  # which of them: seconds do not say who was served last
+            assert foretold_of == (f"{SPACE}/lent", f"{SPACE}/mine", "Reclaimed")
             assert (receipt["rule"], receipt["queue"]) == ("reclaim", "borrower")
             assert (receipt["for"]["namespace"], receipt["for"]["name"], receipt["for"]["queue"]) == (SPACE, "mine", "owner")
             assert [one["pod"] for one in receipt["pods"]] == [gone]
@@ -122,4 +136,34 @@ async def test_nobody_is_taken_from_before_its_queues_time_nor_twice_in_a_row(tm
             there = await placed(client, SPACE)
             assert gone in there, "it was served last, and was evicted a moment ago"
             assert len(there) == 8
+        assert running.json("audit")["faults"] == []
+
+
+async def test_who_loses_least_since_its_last_checkpoint_goes_first(tmp_path: Path) -> None:
+    """Of the borrower's pods that came first, one writes a checkpoint each second and one says that it has written one; the others lose all of their run."""
+    with up(tmp_path / "state") as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            await client.json("POST", NODES.path(), body=node("n0"))
+            queue(running, "create", "borrower")
+            queue(running, "create", "owner", "--deserved", f"{GPU}=4")
+
+            async def there(*names: str) -> None:
+                async def so() -> bool:
+                    return (await placed(client, SPACE)).keys() == set(names)
+
+                await waiting.until(so, f"{', '.join(names)} run", timeout_s=60)
+
+            lent = [f"lent-{number}" for number in range(6)]
+            first = [pod("told-0", "borrower"), pod("every-0", "borrower", checkpoint_interval="1s")]
+            for one in (*first, *(pod(name, "borrower") for name in lent)):
+                await client.json("POST", PODS.path(SPACE), body=one)
+            await there("told-0", "every-0", *lent)
+            await asyncio.sleep(3)
+            said = {"metadata": {"annotations": {"hbox.io/checkpointed-at": rfc3339(wall_s())}}}
+            await client.json("PATCH", PODS.path(SPACE, "told-0"), body=said, content_type=MERGE_PATCH)
+            mine = [pod(f"mine-{number}", "owner") for number in range(2)]
+            assert await foretold(client, tmp_path, *mine) == {"told": 1, "every": 1}
+            for one in mine:
+                await client.json("POST", PODS.path(SPACE), body=one)
+            await there("mine-0", "mine-1", *lent)
         assert running.json("audit")["faults"] == []

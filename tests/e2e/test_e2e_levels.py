@@ -1,4 +1,5 @@
 """The three levels on a running platform, by its own policy: high preempts low, medium takes no part; shares are taken back from all of them.
+`hbox simulate cycle` foretells each step. tests/real/test_real_shares.py has the story on a real control plane.
 
 owner       deserves 4 of the node's 8 cards
 borrower    no amounts
@@ -13,7 +14,7 @@ import pytest
 from hbox_common.kube import NODES, PODS, PRIORITYCLASSES, KubeClient
 
 from .. import waiting
-from .platform_world import Up, queue, until, up
+from .platform_world import Up, foretold, queue, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -21,26 +22,36 @@ pytestmark = pytest.mark.e2e
 SPACE, GPU = "default", "nvidia.com/gpu"
 
 
-async def submit(client: KubeClient, level: str, count: int, *, of: str = "borrower", first: int = 0) -> None:
+def bodies(level: str, count: int, *, of: str = "borrower", name: str = "", first: int = 0) -> list[dict[str, Any]]:
+    """Named by their level where they have no other name."""
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    for number in range(first, first + count):
-        notes = {"scheduling.volcano.sh/queue-name": of}
-        spec: dict[str, Any] = {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]}
-        if level:
-            spec["priorityClassName"] = level
-        metadata = {"name": f"{level or 'plain'}-{number}", "annotations": notes}
-        await client.json(
-            "POST", PODS.path(SPACE), body={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-        )
+    spec: dict[str, Any] = {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    if level:
+        spec["priorityClassName"] = level
+    notes = {"scheduling.volcano.sh/queue-name": of}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name or level}-{number}", "namespace": SPACE, "annotations": notes},
+            "spec": spec,
+        }
+        for number in range(first, first + count)
+    ]
+
+
+async def submit(client: KubeClient, *pods: dict[str, Any]) -> None:
+    for one in pods:
+        await client.json("POST", PODS.path(SPACE), body=one)
 
 
 async def placed(client: KubeClient) -> dict[str, int]:
-    """Pods with a node that are not leaving, by level."""
+    """Pods with a node that are not leaving, by their names without the number."""
     found: dict[str, int] = {}
     for pod in (await client.json("GET", PODS.path(SPACE)))["items"]:
         if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]:
-            level = pod["metadata"]["name"].split("-")[0]
-            found[level] = found.get(level, 0) + 1
+            name = pod["metadata"]["name"].split("-")[0]
+            found[name] = found.get(name, 0) + 1
     return found
 
 
@@ -51,31 +62,38 @@ def waits(running: Up, of: str) -> bool:
 async def test_high_preempts_low_medium_takes_no_part_and_owners_get_their_share_from_all(tmp_path: Path) -> None:
     with up(tmp_path / "state", "--levels") as running:
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
-            classes = {
-                one["metadata"]["name"]: one["value"] for one in (await client.json("GET", PRIORITYCLASSES.path()))["items"]
-            }
-            assert classes["high"] > classes["medium"] > 0 > classes["low"]
-            await client.json("POST", NODES.path(), body=node("n0"))
-            queue(running, "create", "borrower")
-            queue(running, "create", "owner", "--deserved", f"{GPU}=4")
+            await story(client, running, tmp_path)
 
-            async def come_to_be(**expected: int) -> None:
-                async def so() -> bool:
-                    return await placed(client) == expected
 
-                await waiting.until(so, str(expected), timeout_s=40)
+async def story(client: KubeClient, running: Up, folder: Path) -> None:
+    classes = {one["metadata"]["name"]: one["value"] for one in (await client.json("GET", PRIORITYCLASSES.path()))["items"]}
+    assert classes["high"] > classes["medium"] > 0 > classes["low"]
+    await client.json("POST", NODES.path(), body=node("n0"))
+    queue(running, "create", "borrower")
+    queue(running, "create", "owner", "--deserved", f"{GPU}=4")
 
-            await submit(client, "low", 8)
-            await come_to_be(low=8)
-            await submit(client, "medium", 1)
-            await asyncio.to_thread(until, lambda: waits(running, "borrower"), timeout_s=20, what="why medium waits")
-            assert await placed(client) == {"low": 8}, "of higher priority than low, and it takes no part"
-            await submit(client, "high", 2)
-            await come_to_be(low=6, high=2)
-            await submit(client, "low", 1, of="owner", first=10)
-            await come_to_be(low=6, high=2)  # one of the borrower's left for one of the owner's
-            await submit(client, "high", 8, first=2)
-            await come_to_be(low=1, high=7)  # the owner's stays: high preempts inside its own queue
-            await submit(client, "", 3, of="owner")
-            await come_to_be(low=1, high=4, plain=3)  # the owner's share comes from high too
-        assert running.json("audit")["faults"] == []
+    async def come_to_be(**expected: int) -> None:
+        async def so() -> bool:
+            return await placed(client) == expected
+
+        await waiting.until(so, str(expected), timeout_s=40)
+
+    async def go(*pods: dict[str, Any], **expected: int) -> None:
+        """So many of a level leave for these pods, as it is foretold."""
+        assert await foretold(client, folder, *pods) == expected
+        await submit(client, *pods)
+
+    await submit(client, *bodies("low", 8))
+    await come_to_be(low=8)
+    await go(*bodies("medium", 1))
+    await asyncio.to_thread(until, lambda: waits(running, "borrower"), timeout_s=20, what="why medium waits")
+    assert await placed(client) == {"low": 8}, "of higher priority than low, and it takes no part"
+    await go(*bodies("high", 2), low=2)
+    await come_to_be(low=6, high=2)
+    await go(*bodies("low", 1, of="owner", name="own"), low=1)
+    await come_to_be(low=5, own=1, high=2)  # one of the borrower's left for one of the owner's
+    await go(*bodies("high", 8, first=2), low=5)
+    await come_to_be(own=1, high=7)  # the owner's stays: high preempts inside its own queue
+    await go(*bodies("", 3, of="owner", name="plain"), high=3)
+    await come_to_be(own=1, high=4, plain=3)  # the owner's share comes from high too
+    assert running.json("audit")["faults"] == []

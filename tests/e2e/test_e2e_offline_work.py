@@ -1,4 +1,5 @@
 """Offline work beside online work through all services, by HBox's own policy and by one without an action that evicts; `hbox simulate cycle` takes the same.
+tests/real/test_real_shares.py has the story on a real control plane.
 
 batch       may use 2 cards, which says nothing of its offline work; takes back nothing and gives nothing back
 borrower    no amounts
@@ -94,50 +95,54 @@ async def test_offline_work_has_what_is_idle_and_leaves_first_for_anybody(tmp_pa
     env = {"HBOX_NOTICE_S": "2"} | ({"HBOX_SCHEDULER_CONF": str(tmp_path / "volcano-scheduler.conf")} if policy else {})
     with up(tmp_path / "state", "--levels", env=env) as running:
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
-            listed = (await client.json("GET", PRIORITYCLASSES.path()))["items"]
-            assert {one["metadata"]["name"]: one["value"] for one in listed}["offline"] < 0
-            await client.json("POST", NODES.path(), body=node("n0"))
-            for rule in RULES:
-                await client.json("POST", QUEUES.path(), body=rule)
-            until(lambda: running.hbox("queue", "show", "listed").returncode == 0, timeout_s=20, what="the queues")
+            await story(client, running, tmp_path, policy)
 
-            async def come_to_be(**expected: int) -> None:
-                async def so() -> bool:
-                    return await held(client) == expected
 
-                await waiting.until(so, str(expected), timeout_s=60)
+async def story(client: KubeClient, running: Up, folder: Path, policy: str = "") -> None:
+    listed = (await client.json("GET", PRIORITYCLASSES.path()))["items"]
+    assert {one["metadata"]["name"]: one["value"] for one in listed}["offline"] < 0
+    await client.json("POST", NODES.path(), body=node("n0"))
+    for rule in RULES:
+        await client.json("POST", QUEUES.path(), body=rule)
+    until(lambda: running.hbox("queue", "show", "listed").returncode == 0, timeout_s=20, what="the queues")
 
-            spot = several("spot", 8, "batch", "offline")
-            await create(client, [*spot, *several("stranger", 1, "listed", "offline")])
-            await come_to_be(spot=8)  # its queue may use 2
-            until(lambda: "QueueNotForPriorityClass" in said(running, "listed"), timeout_s=20, what="why the stranger waits")
+    async def come_to_be(**expected: int) -> None:
+        async def so() -> bool:
+            return await held(client) == expected
 
-            low = several("low", 3, "borrower", "low")
-            assert simulated(tmp_path, spot, low, policy) == {"spot": 3}
-            await create(client, low)
-            await come_to_be(spot=5, low=3)  # who borrows takes from nobody else
+        await waiting.until(so, str(expected), timeout_s=60)
 
-            mine = several("mine", 2, "owner")
-            assert simulated(tmp_path, [*spot[3:], *low], mine, policy) == {"spot": 2}
-            await create(client, mine)
-            await come_to_be(spot=3, low=3, mine=2)  # the borrower's would have gone
+    spot = several("spot", 8, "batch", "offline")
+    await create(client, [*spot, *several("stranger", 1, "listed", "offline")])
+    await come_to_be(spot=8)  # its queue may use 2
+    until(lambda: "QueueNotForPriorityClass" in said(running, "listed"), timeout_s=20, what="why the stranger waits")
 
-            more = several("more", 3, "batch")
-            assert simulated(tmp_path, [*spot[5:], *low, *mine], more, policy) == {"spot": 2}
-            await create(client, more)
-            await come_to_be(spot=1, low=3, mine=2, more=2)  # the limit of their queue holds for them
+    low = several("low", 3, "borrower", "low")
+    assert simulated(folder, spot, low, policy) == {"spot": 3}
+    await create(client, low)
+    await come_to_be(spot=5, low=3)  # who borrows takes from nobody else
 
-            gone = {one["metadata"]["name"] for one in spot} - {
-                one["metadata"]["name"] for one in (await client.json("GET", PODS.path(SPACE)))["items"]
-            }
-            [receipt] = running.json("why", "--evicted", min(gone))["receipts"]
-            assert "it is offline work, which goes first whoever asks" in receipt["message"]
-            assert receipt["returns"] == "when what it asks for is idle"
-            assert receipt["noticeSeconds"] == 2
-            assert f"{GPU}@~offline" in running.hbox("-o", "json", "queue", "show", "batch").stdout
+    mine = several("mine", 2, "owner")
+    assert simulated(folder, [*spot[3:], *low], mine, policy) == {"spot": 2}
+    await create(client, mine)
+    await come_to_be(spot=3, low=3, mine=2)  # the borrower's would have gone
 
-            await client.json("DELETE", f"{PODS.path(SPACE)}/low-0", body={"gracePeriodSeconds": 0})
-            await create(client, several("later", 2, "batch", "offline"))
-            await come_to_be(spot=1, later=1, low=2, mine=2, more=2)
-        assert running.json("audit")["faults"] == []
-        assert running.json("audit", "--ledger")["faults"] == []
+    more = several("more", 3, "batch")
+    assert simulated(folder, [*spot[5:], *low, *mine], more, policy) == {"spot": 2}
+    await create(client, more)
+    await come_to_be(spot=1, low=3, mine=2, more=2)  # the limit of their queue holds for them
+
+    gone = {one["metadata"]["name"] for one in spot} - {
+        one["metadata"]["name"] for one in (await client.json("GET", PODS.path(SPACE)))["items"]
+    }
+    [receipt] = running.json("why", "--evicted", min(gone))["receipts"]
+    assert "it is offline work, which goes first whoever asks" in receipt["message"]
+    assert receipt["returns"] == "when what it asks for is idle"
+    assert receipt["noticeSeconds"] == 2
+    assert f"{GPU}@~offline" in running.hbox("-o", "json", "queue", "show", "batch").stdout
+
+    await client.json("DELETE", f"{PODS.path(SPACE)}/low-0", body={"gracePeriodSeconds": 0})
+    await create(client, several("later", 2, "batch", "offline"))
+    await come_to_be(spot=1, later=1, low=2, mine=2, more=2)
+    assert running.json("audit")["faults"] == []
+    assert running.json("audit", "--ledger")["faults"] == []

@@ -1,4 +1,4 @@
-"""Actions of a user's policy through all services. What they choose is compared with `hbox simulate cycle` in tests/unit/hbox_scheduler."""
+"""Actions of a user's policy through all services. What they choose is compared with `hbox simulate cycle` here, and in tests/unit/hbox_scheduler."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from hbox_common.kube import CRDS, NODE_METRICS, NODES, PODGROUPS, PODS, KubeCli
 from ..node_metrics import NODE_METRICS_DEFINITION, measured
 from ..policies import MOVING
 from ..waiting import until
-from .platform_world import placed, queue, up
+from .platform_world import foretold, placed, queue, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -26,7 +26,7 @@ tiers:
 - plugins:
   - {name: gang}
   - {name: predicates}
-  - {name: tdm, arguments: {tdm.revocable-zone.night: "%s"}}
+  - {name: tdm, arguments: {tdm.revocable-zone.night: "%s", tdm.time-zone: Asia/Shanghai}}
 """
 
 
@@ -44,13 +44,13 @@ def pod(name: str, group: str = "", *, cards: int = 1, non_preemptible: bool = F
 
 
 def closed() -> str:
-    """A window of the day in which we are not."""
+    """A window of the day in which we are by UTC, and not in Shanghai."""
     now = datetime.now(UTC)
-    return f"{now + timedelta(hours=6):%H:%M}-{now + timedelta(hours=7):%H:%M}"
+    return f"{now - timedelta(hours=1):%H:%M}-{now + timedelta(hours=1):%H:%M}"
 
 
 async def test_pods_leave_a_node_whose_hour_is_over_and_their_successors_go_elsewhere(tmp_path: Path) -> None:
-    """n0 is lent; of the gang one may be away at a time."""
+    """n0 is lent, by the hours of Shanghai; of the gang one may be away at a time. `hbox simulate cycle` foretells who goes first."""
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(LENT % "00:00-00:00")
     with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
@@ -73,7 +73,9 @@ async def test_pods_leave_a_node_whose_hour_is_over_and_their_successors_go_else
                 return await placed(client, SPACE) == dict.fromkeys(("bare", "g-0", "g-1", "g-2"), "n0")
 
             await until(there, "all on the node that is lent", timeout_s=60)
-            policy.write_text(LENT % closed())
+            over = LENT % closed()
+            assert await foretold(client, tmp_path, policy=over) == {"bare": 1, "g": 1}
+            policy.write_text(over)
 
             async def first() -> bool:
                 left = await placed(client, SPACE)
