@@ -1,5 +1,6 @@
-"""What a tenant with Kubernetes' own role `edit` in its namespace tries against allocations, queues, priorities, keys, memory and quotas (threats T1 to T8), on a
-real API server with the chart's objects: each is refused, and the audit log names who it was. What the policies refuse beyond RBAC is in test_real_admission.py."""
+"""What a tenant with Kubernetes' own role `edit` in its namespace tries against allocations, queues, priorities, keys, memory and quotas (threats T1 to T8), on
+a real API server with the chart's objects: each is refused, and the audit log names who it was. What the policies refuse beyond RBAC is in
+test_real_admission.py."""
 
 from __future__ import annotations
 
@@ -145,7 +146,9 @@ async def test_it_is_refused_and_the_audit_log_names_who_tried(
     assert line.annotations["authorization.k8s.io/decision"] == "forbid", (threat, what)
 
 
-@pytest.mark.parametrize(("body", "code", "said"), [one[2:] for one in TOO_MUCH], ids=[f"{one[0]}: {one[1]}" for one in TOO_MUCH])
+@pytest.mark.parametrize(
+    ("body", "code", "said"), [one[2:] for one in TOO_MUCH], ids=[f"{one[0]}: {one[1]}" for one in TOO_MUCH]
+)
 async def test_what_is_too_much_is_refused_and_the_audit_log_names_who_tried(
     mallory: KubeClient, plane: ControlPlane, body: dict[str, Any], code: int, said: str
 ) -> None:

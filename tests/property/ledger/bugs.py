@@ -21,9 +21,9 @@ from hbox_common.model import (
     Refusal,
     Resources,
     charge,
+    lending,
     validate_claim,
 )
-from hbox_common.model import lending
 from hbox_common.model.queuetree import Headroom
 from hbox_common.model.rights import Standing
 from hbox_common.store import Batch, Letter, Prepared

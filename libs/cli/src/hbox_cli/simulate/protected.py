@@ -1,5 +1,5 @@
-"""Whom nobody takes from in a saved cluster, as the services have it: by what queues say of classes, in the order in which pods started, and not by what tenants
-write on their pods (ADR 33). Which of them the ledger judged is on no object; it is judged again here."""
+"""Whom nobody takes from in a saved cluster, as the services have it: by what queues say of classes, in the order in which pods started, and not by what
+tenants write on their pods (ADR 33). How the ledger judged is written on no object, so that it is judged again here."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
