@@ -16,7 +16,7 @@ from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import parse_conf
-from hbox_scheduler.core.plugins.fairshare import Claim, divide, remembering
+from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide, remembering
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node
 
@@ -81,7 +81,8 @@ def divided() -> float:
     """Milliseconds for one resource."""
     chance = Random(7)
     claims = [
-        Claim(chance.randrange(8), chance.randrange(40), chance.choice((1.0, 2.0)), chance.randrange(2)) for _ in range(QUEUES)
+        ShareDemand(chance.randrange(8), chance.randrange(40), chance.choice((1.0, 2.0)), chance.randrange(2))
+        for _ in range(QUEUES)
     ]
     used = [chance.random() / QUEUES for _ in claims]
     return _median(lambda: divide(NODES * CARDS, remembering(claims, used, 1.0)))

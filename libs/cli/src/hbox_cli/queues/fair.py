@@ -42,7 +42,7 @@ def fair_shares(tree: QueueTree, jobs: Sequence[Job], memory: Memory) -> dict[Qu
 def _level(
     tree: QueueTree, jobs: Sequence[Job], memory: Memory, amount: int, names: Iterable[QueueName]
 ) -> dict[QueueName, dict[str, Any]]:
-    from hbox_scheduler.core.plugins.fairshare import Claim, divide, remembering  # noqa: PLC0415  NumPy, which others need not wait for
+    from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide, remembering  # noqa: PLC0415  NumPy, which others need not wait for
 
     siblings = list(names)
     claims = []
@@ -51,7 +51,7 @@ def _level(
         waiting = VENDORS.asked(asked_of(job for job in jobs if name in tree.path(job.queue)))
         limit = cards_named(queue.capability)
         wanted = used + waiting if limit is None else min(used + waiting, limit)
-        claims.append(Claim(VENDORS.asked(tree.entitlement(name)), wanted, float(queue.weight), queue.priority))
+        claims.append(ShareDemand(VENDORS.asked(tree.entitlement(name)), wanted, float(queue.weight), queue.priority))
     used_parts = [memory.of(name) / memory.cards if memory.cards else 0.0 for name in siblings]
     remembered = remembering(claims, used_parts, memory.weight)
     eager = [claim.wanted > claim.deserved for claim in claims]
