@@ -9,14 +9,13 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Column, Connection, MetaData, Table, Text, insert, inspect, select, text
+from sqlalchemy import Connection, MetaData, inspect, select, text
 
 from hbox_common.errors import InvalidRequest
 
-log = logging.getLogger(__name__)
+from .reach import REACH
 
-#: The oldest schema whose programs go on beside this one; only in a database where that is, or was, an older one than its own.
-REACH = Table("schema_reach", MetaData(), Column("oldest", Text, nullable=False))
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +84,3 @@ def newest(versions: Path) -> str:
 def revisions(versions: Path) -> set[str]:
     """All that this program knows."""
     return {path.name.partition("_")[0] for path in versions.glob("[0-9]*_*.py")}
-
-
-def reaches(connection: Connection, oldest: str, *, head: str) -> None:
-    """Write down that programs which know `oldest` go on beside `head`; before the schema changes, so that none goes on that must not."""
-    if oldest == head and not inspect(connection).has_table(REACH.name):
-        return
-    REACH.create(connection, checkfirst=True)
-    connection.execute(REACH.delete())
-    connection.execute(insert(REACH).values(oldest=oldest))
-    connection.commit()

@@ -7,7 +7,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData
 
-from .schema import reaches
+from .reach import reaches
 
 _ENVIRONMENT = Path(__file__).with_name("migrations")
 
