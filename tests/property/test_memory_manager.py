@@ -98,7 +98,7 @@ def units(name: str, text: str) -> int:
 
 
 def told(kubelet: NodeTopology) -> NodeZones:
-    """As node-agent and topology-collector tell of it, by what the kubelet's own files say."""
+    """As node-agent and topology-collector tell of it, by what the kubelet's own files say; and what init containers have left, which no kubelet tells of."""
     assert kubelet.memory is not None
     memory = zone_memory(kubelet.memory.checkpoint().encode())
     rules = KubeletRules("static", {}, "Static", kubelet.policy, kubelet.scope)
@@ -117,6 +117,9 @@ def told(kubelet: NodeTopology) -> NodeZones:
         ContainerHolds("ns", uid, container, memory=tuple(HeldMemory(one.kind, one.size, one.numa) for one in blocks))
         for (uid, container), blocks in kubelet.memory.blocks.items()
     ]
+    for uid, own in kubelet.given.items():
+        left = tuple(DeviceIds(r, (id_,), (kubelet.devices[r][id_],)) for r, ids in own.kept.ids.items() for id_ in ids)
+        holds.append(ContainerHolds("ns", uid, "left", left, ",".join(map(str, own.kept.cpus))))
     allocatable = tuple(
         DeviceIds(resource, (id_,), (zone,)) for resource, ids in kubelet.devices.items() for id_, zone in ids.items()
     )

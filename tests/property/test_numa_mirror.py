@@ -1,4 +1,4 @@
-"""The mirror of the kubelet's topology manager against its merge as Go has it: every combination, compared pair by pair."""
+"""The mirror of the kubelet's topology manager against its hints and their merge as Go has them: CPU by CPU, every combination, compared pair by pair."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -77,6 +77,35 @@ def narrower(node: NumaNode, current: Hint, candidate: Hint) -> Hint:
     return candidate if candidate.mask < current.mask else current
 
 
+def brute_hints(node: NumaNode, resource: str, amount: int, kept: Sequence[int]) -> list[Hint]:
+    """`generateCPUTopologyHints` and `generateDeviceTopologyHints`, over CPUs and devices one by one; each is the place of its zone."""
+    there = [i for i, zone in enumerate(node.zones) for _ in range(zone.total[resource])]
+    available = [i for i, zone in enumerate(node.zones) for _ in range(zone.free[resource])]
+    reusable = [i for i, units in enumerate(kept) for _ in range(units)]
+    numa = sorted(set(there)) if resource == "cpu" else list(range(len(node.zones)))
+    least, found = len(numa), []
+    for mask in range(1, 1 << len(node.zones)):
+        if any(mask >> i & 1 and i not in numa for i in range(len(node.zones))):
+            continue
+        width = mask.bit_count()
+        if len([i for i in there if mask >> i & 1]) >= amount and width < least:
+            least = width
+        if all(mask >> i & 1 for i in reusable) and len([i for i in available + reusable if mask >> i & 1]) >= amount:
+            found.append(mask)
+    return [
+        Hint(mask, mask.bit_count() == least or (resource == "cpu" and socket_aligned(node, mask, least, numa)))
+        for mask in found
+    ]
+
+
+def socket_aligned(node: NumaNode, mask: int, least: int, numa: Sequence[int]) -> bool:
+    """`isHintSocketAligned`."""
+    if not node.align_by_socket or not numa:
+        return False
+    per_socket = len(numa) // len({node.sockets[i] for i in numa})
+    return len({node.sockets[i] for i in numa if mask >> i & 1}) == (least + per_socket - 1) // per_socket
+
+
 @st.composite
 def nodes(draw: st.DrawFn) -> NumaNode:
     count = draw(st.integers(1, 4))
@@ -86,12 +115,27 @@ def nodes(draw: st.DrawFn) -> NumaNode:
         zones.append(Zone(i, total, {r: draw(st.integers(0, amount)) for r, amount in total.items()}))
     far = draw(st.lists(st.integers(11, 40), min_size=16, max_size=16))
     distances = tuple(tuple(10 if a == b else far[min(a, b) * 4 + max(a, b)] for b in range(count)) for a in range(count))
+    by_socket = draw(st.booleans())
+    own = (
+        tuple(draw(st.integers(0, 2)) if zone.total["cpu"] else -1 for zone in zones)
+        if by_socket or draw(st.booleans())
+        else ()
+    )
     return NumaNode(
-        draw(st.sampled_from(NumaPolicy)), NumaScope.CONTAINER, tuple(zones), frozenset(RESOURCES), prefer_closest=draw(st.booleans()), distances=distances
+        draw(st.sampled_from(NumaPolicy)), NumaScope.CONTAINER, tuple(zones), frozenset(RESOURCES), prefer_closest=draw(st.booleans()), distances=distances,
+        align_by_socket=by_socket, sockets=own,
     )  # fmt: skip
 
 
 asks = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 9), max_size=3)
+
+
+@pytest.mark.hypothesis
+@settings(max_examples=3000)
+@given(nodes(), st.sampled_from(RESOURCES), st.integers(1, 9), st.lists(st.integers(0, 2), min_size=4, max_size=4))
+def test_the_hints_are_the_kubelets(node: NumaNode, resource: str, amount: int, left: list[int]) -> None:
+    kept = [min(units, zone.total[resource] - zone.free[resource]) for units, zone in zip(left, node.zones, strict=False)]
+    assert hints_of(node, resource, amount, kept) == brute_hints(node, resource, amount, kept)
 
 
 @pytest.mark.hypothesis
@@ -136,7 +180,7 @@ def test_restricted_admits_exactly_where_one_set_is_a_narrowest_one_of_every_res
     node: NumaNode, ask: dict[str, int]
 ) -> None:
     """The kubelet's rule in one sentence (reference §B2, 4)."""
-    node = replace(node, policy=NumaPolicy.RESTRICTED)
+    node = replace(node, policy=NumaPolicy.RESTRICTED, align_by_socket=False)
     every = range(1, 1 << len(node.zones))
 
     def covers(mask: int, resource: str, *, free: bool) -> bool:

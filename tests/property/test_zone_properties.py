@@ -42,33 +42,41 @@ def zones_published(kubelet: NodeTopology, at: float) -> NodeZones:
     )
     zones = tuple(ZoneAmounts(i, total[i], most[i], free[i]) for i in range(kubelet.count))
     return NodeZones(
-        NodeName("n0"), at, NumaPolicy(kubelet.policy), NumaScope(kubelet.scope), zones, ("cpu", GPU), pods=pods, by_pod=True
-    )
+        NodeName("n0"), at, NumaPolicy(kubelet.policy), NumaScope(kubelet.scope), zones, ("cpu", GPU), pods=pods, by_pod=True,
+        align_by_socket=kubelet.by_socket, sockets=tuple(kubelet.sockets),
+    )  # fmt: skip
 
 
-def manifest(asked: list[tuple[int, int]]) -> dict[str, Any]:
-    containers = [
-        {"name": f"c{i}", "resources": {"limits": {"cpu": str(cpu), GPU: str(cards)}}} for i, (cpu, cards) in enumerate(asked)
+def manifest(asked: list[tuple[int, int]], init: list[tuple[int, int]]) -> dict[str, Any]:
+    every = [
+        {"name": f"c{i}", "resources": {"limits": {"cpu": str(cpu), GPU: str(cards)}}}
+        for i, (cpu, cards) in enumerate([*init, *asked])
     ]
-    return {"spec": {"containers": containers}, "status": {"qosClass": "Guaranteed"}}
+    spec = {"initContainers": every[: len(init)], "containers": every[len(init) :]}
+    return {"spec": spec, "status": {"qosClass": "Guaranteed"}}
 
 
 @pytest.mark.hypothesis
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     policy=st.sampled_from(["restricted", "single-numa-node"]),
     scope=st.sampled_from(["container", "pod"]),
     box=st.sampled_from(["h100", "snc", "b300", "mi250x"]),
+    by_socket=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_nobody_who_is_placed_is_refused(policy: str, scope: str, box: str, seed: int) -> None:
+def test_nobody_who_is_placed_is_refused(policy: str, scope: str, box: str, by_socket: bool, seed: int) -> None:
+    """By socket: a kubelet of single-numa-node does not start so. An init container asks for no more than the first container, so that it leaves nothing."""
     random = Random(seed)
-    numa = {"policy": policy, "scope": scope, "box": box, "reserved": random.choice((0, 2))}
+    numa: dict[str, Any] = {"policy": policy, "scope": scope, "box": box, "reserved": random.choice((0, 2))}
+    if by_socket and policy == "restricted":
+        numa["options"] = {"align-by-socket": "true"}
     kubelet = NodeTopology("n0", CPUS, {GPU: 8}, numa)
     simulation = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf())
     simulation.put_nodes([node("n0", cards=8, cpu=CPUS)])
     simulation.scheduler.on_zones(zones_published(kubelet, 0.0))
     asked: dict[str, list[tuple[int, int]]] = {}
+    first: dict[str, list[tuple[int, int]]] = {}
     underway: list[str] = []
     known: set[str] = set()
     for turn in range(12):
@@ -78,10 +86,14 @@ def test_nobody_who_is_placed_is_refused(policy: str, scope: str, box: str, seed
                 (random.choice((1, 2, 2, 3, 4, 6, 8, 12)), random.choice((0, 0, 1, 1, 2, 3, 5)))
                 for _ in range(random.choice((1, 1, 2)))
             ]
-            containers = tuple({"cpu": 1000 * cpu, GPU: cards} for cpu, cards in asked[f"{name}-0"])
+            cpu, cards = asked[f"{name}-0"][0]
+            first[f"{name}-0"] = [(random.randint(1, cpu), random.randint(0, cards))] if random.random() < 0.3 else []
+            containers, init = (
+                tuple({"cpu": 1000 * cpu, GPU: cards} for cpu, cards in some[f"{name}-0"]) for some in (asked, first)
+            )
             cpu, cards = (sum(column) for column in zip(*asked[f"{name}-0"], strict=True))
             made = job(name, cpu_milli=1000 * cpu, memory_mib=1, cards=cards, created_at=float(turn))
-            tasks = tuple(replace(task, guaranteed=True, containers=containers) for task in made.tasks)
+            tasks = tuple(replace(task, guaranteed=True, containers=containers, init_containers=init) for task in made.tasks)
             simulation.submit([replace(made, tasks=tasks)])
         simulation.now += 5.0
         simulation.run()
@@ -91,7 +103,7 @@ def test_nobody_who_is_placed_is_refused(policy: str, scope: str, box: str, seed
         random.shuffle(underway)
         for _ in range(random.randint(0, len(underway))):
             pod = underway.pop()
-            assert kubelet.admit(pod, manifest(asked[pod])) is None, f"{pod} {asked[pod]}"
+            assert kubelet.admit(pod, manifest(asked[pod], first[pod])) is None, f"{pod} {asked[pod]} {first[pod]}"
         if random.random() < 0.6:
             simulation.scheduler.on_zones(zones_published(kubelet, float(turn)))
         for claim in list(simulation.claims.values()):

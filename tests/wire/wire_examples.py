@@ -300,16 +300,16 @@ _nvml = NodeNvml(
     "no answer within 30 s",
 )  # fmt: skip
 _numa = NodeNuma(
-    _NODE, 1_700_000_000.5, (NumaZone(0, "0-47", 2**20, (10, 21)), NumaZone(1, "48-95", 2**20, (21, 10))), 2, 2,
+    _NODE, 1_700_000_000.5, (NumaZone(0, "0-47", 2**20, (10, 21), 0), NumaZone(1, "48-95", 2**20, (21, 10), 1)), 2, 2,
     (PciDevice("0000:18:00.0", PciKind.CARD, 0, "", "0x10de"), PciDevice("", PciKind.HCA, 1, "mlx5_0", "", "pci0000:15/0000:1a:00.0", True)),
-    _rules, "static", "Static", 40, True, ("sockets: none",), True, _nvml, (PciBridge("0000:1a:00.0", Redirect.ON),), True,
+    _rules, "static", "Static", 40, True, ("sockets: none",), True, _nvml, (PciBridge("0000:1a:00.0", Redirect.ON),), True, "48",
 )  # fmt: skip
 
 _given = PodZones("team", "train-0", "pod-uid", ({"cpu": 16}, {}), (MemoryBlock("memory", 2**37, (0, 1)),))
 _zones = NodeZones(
     _NODE, 1_700_000_000.5, NumaPolicy.RESTRICTED, NumaScope.POD,
     (ZoneAmounts(0, {"cpu": 48}, {"cpu": 46}, {"cpu": 30}), ZoneAmounts(1, {"cpu": 48}, {"cpu": 48}, {"cpu": 48}, 3, (0, 1))),
-    ("cpu",), 2, True, True, ((10, 21), (21, 10)), (_given,), True, "node-agent", "none", True,
+    ("cpu",), 2, True, True, ((10, 21), (21, 10)), (_given,), True, "node-agent", "none", True, 1, True, (0, 1),
 )  # fmt: skip
 
 EXAMPLES: tuple[Event, ...] = (

@@ -60,7 +60,7 @@ def read(files: Any = TWO, config: str | None = CONFIG, **states: Any) -> NodeNu
 
 def test_zones_devices_and_rules_are_read() -> None:
     found = read(cpu_state='{"policyName": "static", "checksum": 0}')
-    assert found.zones == (NumaZone(0, "0-3,8-11", 2048, (10, 21)), NumaZone(1, "4-7,12-15", 1024, (21, 10)))
+    assert found.zones == (NumaZone(0, "0-3,8-11", 2048, (10, 21), 0), NumaZone(1, "4-7,12-15", 1024, (21, 10), 1))
     assert (found.sockets, found.threads_per_core, found.lxcfs, found.cpu_state) == (2, 2, True, "static")
     assert found.devices == (
         PciDevice("0000:18:00.0", PciKind.CARD, 1, vendor="0x10de"),
@@ -160,10 +160,52 @@ def test_the_check_names_what_keeps_cores_from_cards() -> None:
     assert told(read(config=""))["cpu manager"][0] is Level.WARNING
 
 
-def test_an_option_that_the_mirror_does_not_have_is_named() -> None:
-    numa = read(config=CONFIG.replace('full-pcpus-only: "true"', 'full-pcpus-only: "true", align-by-socket: "true"'))
-    assert [one.message for one in findings(numa, None) if "align-by-socket" in one.message]
-    assert not [one for one in findings(read(), None) if "align-by-socket" in one.message]
+def read_with(*options: str, config: str = CONFIG, files: dict[str, str] | None = None) -> NodeNuma:
+    """With options of the CPU manager beside full-pcpus-only."""
+    every = ", ".join(f'{option}: "true"' for option in ("full-pcpus-only", *options))
+    return read(TWO | (files or {}), config=config.replace('full-pcpus-only: "true"', every))
+
+
+@pytest.mark.parametrize(
+    ("numa", "told"),
+    [
+        (
+            read_with("distribute-cpus-across-cores"),
+            "no kubelet starts with both full-pcpus-only and distribute-cpus-across-cores",
+        ),
+        (
+            read_with("align-by-socket", config=CONFIG.replace("restricted", "single-numa-node")),
+            "align-by-socket and single-numa-node",
+        ),
+        (replace(read_with("align-by-socket"), sockets=3), "3 sockets are on 2 NUMA nodes"),
+        (read_with("align-by-socket", files={f"{SYS}/cpu/cpu0/topology/physical_package_id": ""}), "without the option"),
+    ],
+)
+def test_options_that_no_kubelet_starts_with_or_that_cannot_be_foreseen_are_named(numa: NodeNuma, told: str) -> None:
+    assert [one.message for one in findings(numa, None) if told in one.message]
+    assert not [one for one in findings(read_with("align-by-socket"), None) if "align-by-socket" in one.message]
+
+
+@pytest.mark.parametrize(
+    ("word", "on"), [('"true"', True), ('"1"', True), ("True", True), ('"TRUE"', True), ('"yes"', False), ('"false"', False)]
+)
+def test_options_are_read_as_go_reads_them(word: str, on: bool) -> None:
+    rules = read(config=CONFIG.replace('"true"', word)).rules
+    assert rules is not None
+    assert rules.has("full-pcpus-only") is on
+
+
+def test_the_socket_of_a_numa_node_is_that_of_its_cpus() -> None:
+    assert [zone.socket for zone in read().zones] == [0, 1]
+    both = {f"{SYS}/cpu/cpu1/topology/physical_package_id": "1\n"}
+    assert [zone.socket for zone in read(TWO | both).zones] == [-1, 1]
+
+
+def test_cores_that_are_reserved_in_part_are_told() -> None:
+    siblings = {f"{SYS}/cpu/cpu1/topology/thread_siblings_list": "1,9\n"}
+    numa = read(TWO | siblings, config=CONFIG + "reservedSystemCPUs: 0,1,8\n")
+    assert numa.cut_cpus == "9"
+    assert [one.message for one in findings(numa, None) if "cores of CPUs 9 are reserved in part" in one.message]
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:

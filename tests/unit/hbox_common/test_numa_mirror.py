@@ -145,3 +145,81 @@ def test_what_is_freed_ends_a_group_with_its_last_block() -> None:
     assert [(zone.free["memory"], zone.assigned, zone.group) for zone in first] == [(60, 1, 0b11), (40, 1, 0b11)]
     last = memory_freed(first, [("memory", 100, 0b11)])
     assert [(zone.free["memory"], zone.assigned, zone.group) for zone in last] == [(100, 0, 0), (100, 0, 0)]
+
+
+def sockets_box(*free: tuple[int, int], align_by_socket: bool = False) -> NumaNode:
+    """Four zones of 8 CPUs and 2 cards on two sockets; of each what is free."""
+    own = free or ((8, 2),) * 4
+    zones = tuple(Zone(i, {"cpu": 8, GPU: 2}, {"cpu": cpus, GPU: cards}) for i, (cpus, cards) in enumerate(own))
+    return NumaNode(
+        NumaPolicy.RESTRICTED,
+        NumaScope.CONTAINER,
+        zones,
+        frozenset({"cpu", GPU}),
+        sockets=(0, 0, 1, 1),
+        align_by_socket=align_by_socket,
+    )
+
+
+def test_cards_of_two_zones_of_a_socket_need_no_more_cpus_than_one_zone_has_under_align_by_socket() -> None:
+    assert not admit(sockets_box(), [ask(2, 4)], guaranteed=True).admitted
+    found = admit(sockets_box(align_by_socket=True), [ask(2, 4)], guaranteed=True)
+    assert (found.admitted, found.masks) == (True, (0b0011,))
+    assert admit(sockets_box((8, 1), (8, 2), (8, 2), (8, 2), align_by_socket=True), [ask(2, 4)], guaranteed=True).masks == (
+        0b1100,
+    )
+    assert not admit(sockets_box(align_by_socket=True), [ask(2, 5)], guaranteed=True).admitted, (
+        "two sockets, where CPUs need one"
+    )
+
+
+def test_cpus_come_from_the_whole_socket_under_align_by_socket_and_from_which_zone_is_the_kubelets_choice() -> None:
+    """Go packs: of the socket's zones that with least left first."""
+    found = admit(sockets_box((8, 0), (5, 2), (8, 2), (8, 2), align_by_socket=True), [ask(4, 0)], guaranteed=True)
+    assert (found.masks, found.split) == ((0b0001,), True)
+    assert found.node is not None
+    assert [zone.free["cpu"] for zone in found.node.zones] == [8, 1, 8, 8]
+    exact = admit(sockets_box((8, 2), (0, 2), (8, 2), (8, 2), align_by_socket=True), [ask(8, 0)], guaranteed=True)
+    assert not exact.split
+
+
+def test_containers_are_aligned_to_where_init_containers_before_them_have_cpus_and_cards() -> None:
+    """The kubelet keeps these for the pod, and hints of others lack their NUMA nodes."""
+    node = box(NumaPolicy.SINGLE, (16, 4), (16, 4), free=((16, 0), (16, 4)))
+    assert admit(node, [ask(4, 1)], guaranteed=True).masks == (0b10,)
+    assert admit(node, [ask(4, 1)], guaranteed=True, init=[ask(1, 0)]).reason == AFFINITY_ERROR
+    assert admit(node, [ask(4, 1)], guaranteed=True, init=[ask(1, 1)]).masks == (0b10,)
+    assert admit(node, [ask(4, 1)], guaranteed=True, init=[{"cpu": 500}]).masks == (0b10,), "its CPUs are of the shared set"
+
+
+def test_what_init_containers_had_more_than_those_behind_them_stays_the_pods() -> None:
+    found = admit(H100, [ask(8, 1), ask(8, 1)], guaranteed=True, init=[ask(4, 0), ask(24, 3)])
+    assert found.node is not None
+    assert [(zone.free["cpu"], zone.free[GPU]) for zone in found.node.zones] == [(72, 1), (96, 4)]
+
+
+def test_cpus_of_cores_that_are_reserved_in_part_are_nobodys_under_full_pcpus_only() -> None:
+    node = replace(
+        box(NumaPolicy.RESTRICTED, (16, 4), (16, 4), free=((6, 4), (0, 4))), threads_per_core=2, full_pcpus_only=True
+    )
+    assert admit(node, [ask(6, 1)], guaranteed=True).admitted
+    found = admit(replace(node, cut_cpus=2), [ask(6, 1)], guaranteed=True)
+    assert (found.admitted, found.reason) == (False, SMT_ERROR)
+    assert admit(replace(node, cut_cpus=2), [ask(4, 1)], guaranteed=True).admitted
+
+
+def test_under_full_pcpus_only_what_init_containers_keep_is_not_there_for_those_that_would_use_it_again() -> None:
+    """`GetAvailablePhysicalCPUs` leaves it out, where hints count it."""
+    node = replace(box(NumaPolicy.RESTRICTED, (16, 4), (16, 4), free=((8, 4), (0, 4))), threads_per_core=2)
+    init = [ask(4, 0)]
+    assert admit(node, [ask(8, 1)], guaranteed=True, init=init).admitted
+    assert admit(replace(node, full_pcpus_only=True), [ask(8, 1)], guaranteed=True, init=init).reason == SMT_ERROR
+    assert admit(replace(node, full_pcpus_only=True), [ask(4, 1)], guaranteed=True, init=init).admitted
+
+
+def test_parts_of_cores_are_refused_whatever_the_topology_manager_does() -> None:
+    node = NumaNode(
+        NumaPolicy.NONE, NumaScope.CONTAINER, H100.zones, frozenset({"cpu"}), threads_per_core=2, full_pcpus_only=True
+    )
+    assert admit(node, [ask(3, 1)], guaranteed=True).reason == SMT_ERROR
+    assert admit(node, [ask(4, 1)], guaranteed=True).admitted

@@ -51,6 +51,23 @@ def test_what_a_zone_has_may_give_and_has_free() -> None:
     assert found.counts
 
 
+def test_options_of_the_cpu_manager_are_told_where_it_is_static() -> None:
+    options = {"full-pcpus-only": "1", "align-by-socket": "True"}
+    zones = tuple(replace(zone, socket=zone.id) for zone in NUMA.zones)
+    numa = replace(NUMA, zones=zones, rules=replace(RULES, cpu_options=options), cut_cpus="7,8")
+    found = zones_by_kubelet(numa, DEVICES).numa_node()
+    assert (found.full_pcpus_only, found.align_by_socket, found.sockets, found.cut_cpus) == (True, True, (0, 1), 1)
+    none = zones_by_kubelet(replace(numa, rules=replace(RULES, cpu_options=options, cpu_manager="none")), DEVICES).numa_node()
+    assert (none.full_pcpus_only, none.align_by_socket) == (False, False)
+
+
+def test_who_refuses_parts_of_cores_is_told_of_though_it_aligns_nothing() -> None:
+    found = zones_by_kubelet(replace(NUMA, rules=replace(RULES, topology_manager="none")), DEVICES)
+    assert (found.aligned, found.counts, found.refuses) == (("cpu",), True, True)
+    one_thread = replace(NUMA, threads_per_core=1, rules=replace(RULES, topology_manager="none"))
+    assert not zones_by_kubelet(one_thread, DEVICES).counts
+
+
 def test_cpus_are_aligned_under_the_static_manager_alone() -> None:
     found = zones_by_kubelet(replace(NUMA, rules=replace(RULES, cpu_manager="none")), DEVICES)
     assert found.aligned == (GPU,)
@@ -80,7 +97,7 @@ def test_where_it_cannot_be_told_the_reason_is(numa: dict[str, Any], devices: di
 @pytest.mark.parametrize("policy", ["", "none", "of tomorrow"])
 def test_a_kubelet_that_aligns_nothing_is_not_spoken_of(policy: str) -> None:
     table = ZoneTable()
-    assert table.numa(replace(NUMA, rules=replace(RULES, topology_manager=policy))) is None
+    assert table.numa(replace(NUMA, rules=replace(RULES, cpu_options={}, topology_manager=policy))) is None
     assert table.devices(DEVICES) is None
 
 
@@ -102,7 +119,7 @@ def test_a_policy_that_becomes_none_is_said() -> None:
     table = ZoneTable()
     table.devices(DEVICES)
     table.numa(NUMA)
-    said = table.numa(replace(NUMA, rules=replace(RULES, topology_manager="none")))
+    said = table.numa(replace(NUMA, rules=replace(RULES, cpu_options={}, topology_manager="none")))
     assert said is not None
     assert not said.counts
     assert [one.counts for one in table.all()] == [False]
@@ -136,7 +153,7 @@ def test_memory_is_aligned_under_a_memory_manager_that_gives_it_by_numa_node(man
 
 
 def test_under_topology_manager_none_memory_alone_is_aligned_and_refused() -> None:
-    numa = replace(NUMA, rules=replace(RULES, memory_manager="Static", topology_manager="none"))
+    numa = replace(NUMA, rules=replace(RULES, cpu_options={}, memory_manager="Static", topology_manager="none"))
     found = zones_by_kubelet(numa, replace(DEVICES, memory=MEMORY))
     assert (found.aligned, found.counts, found.refuses) == (("hugepages-2Mi", "memory"), True, True)
     assert not zones_by_kubelet(numa, DEVICES).counts, "without its checkpoint nothing is known"

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from hbox_common.errors import NotFound
-from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
+from hbox_common.events import NodeDevicesChanged, NodeNumaChanged, NodeZonesChanged
 from hbox_common.smitopo import SmiTopology, read
 
 from .aio import run
 from .context import Context
 from .exits import Faulty
-from .nodecheck import compared, findings
+from .nodecheck import compared, findings, of_objects
 from .nodefindings import Level, NodeFinding
 from .output import put
 from .platform.layout import Layout
@@ -18,7 +18,7 @@ from .session import bus_of
 
 def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:
     """Prints what is right and wrong with how a node is set up. `topo`: a file with what `nvidia-smi topo -m` prints there. Raises Faulty where something is a
-    fault, NotFound where no agent speaks for it, InvalidRequest where the file is no such table."""
+    fault, NotFound where neither an agent nor an object of the cluster speaks for it, InvalidRequest where the file is no such table."""
     smi = None if topo is None else read(topo.read_text(errors="replace"))
     found = run(lambda: _read(ctx, name, smi))
     faults = [one for one in found if one.level is Level.FAULT]
@@ -39,8 +39,13 @@ async def _read(ctx: Context, name: str, smi: SmiTopology | None) -> list[NodeFi
     async with bus_of(Layout(ctx.state).running()) as bus:
         numa = [one.event for one in await bus.last(NodeNumaChanged, [(name,)])]
         said = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
+        told = [one.event for one in await bus.last(NodeZonesChanged, [(name,)])]
+    zones = next((e.zones for e in told if isinstance(e, NodeZonesChanged) and not e.zones.gone), None)
+    by_objects = [] if zones is None else list(of_objects(zones))
     machine = next((e.numa for e in numa if isinstance(e, NodeNumaChanged) and not e.numa.gone), None)
+    if machine is None and by_objects:
+        return by_objects
     if machine is None:
         raise NotFound(f"no agent speaks for node {name}", hint="docs/guides/numa.md says how node-agent comes to nodes")
-    found = findings(machine, next((e.devices for e in said if isinstance(e, NodeDevicesChanged)), None))
+    found = [*findings(machine, next((e.devices for e in said if isinstance(e, NodeDevicesChanged)), None)), *by_objects]
     return found if smi is None else [*found, *compared(machine, smi)]

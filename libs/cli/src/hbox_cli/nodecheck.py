@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from hbox_common.model import KubeletRules, NodeDevices, NodeNuma, PciKind, Redirect
+from hbox_common.model import KubeletRules, NodeDevices, NodeNuma, NodeZones, PciKind, Redirect
 from hbox_common.model.cardadapters import adapters_of, nearest_by_address
 from hbox_common.model.devices.adapters import path_kind
 from hbox_common.model.nodenuma import bridges_between
-from hbox_common.model.numa import MAX_NODES
+from hbox_common.model.numa import MAX_NODES, NumaPolicy
 from hbox_common.smitopo import SmiTopology
 
 from .nodefindings import Level, NodeFinding
@@ -30,6 +30,24 @@ def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
     elif devices is not None:
         found.append(NodeFinding("podresources", Level.OK, f"{len(devices.holds)} containers hold something of their own"))
     return found
+
+
+def of_objects(zones: NodeZones) -> Iterator[NodeFinding]:
+    """What is known of the NUMA nodes by an object of the cluster (NodeResourceTopology, Numatopology); nothing where the agent tells it."""
+    if zones.source in ("", "node-agent"):
+        return
+    if zones.problem:
+        known = (
+            f"{len(zones.zones)} NUMA nodes as it said before count"
+            if zones.zones
+            else "its NUMA nodes are not known, sums count"
+        )
+        yield NodeFinding(
+            "zones", Level.WARNING, f"{zones.source}: {zones.problem}; {known}",
+            f"whoever writes that object: kubectl get events -A --field-selector involvedObject.kind={zones.source}; or node-agent, which is believed first",
+        )  # fmt: skip
+    else:
+        yield NodeFinding("zones", Level.OK, f"{len(zones.zones)} NUMA nodes by {zones.source}: {zones.policy}")
 
 
 def unread(numa: NodeNuma, devices: NodeDevices | None) -> list[str]:
@@ -197,7 +215,7 @@ def _rules(numa: NodeNuma, rules: KubeletRules) -> Iterator[NodeFinding]:
             "cpu manager", Level.FAULT, f"static in the configuration, {numa.cpu_state} in cpu_manager_state",
             "drain the node, delete cpu_manager_state, restart the kubelet",
         )  # fmt: skip
-    elif numa.threads_per_core > 1 and rules.cpu_options.get("full-pcpus-only") != "true":
+    elif numa.threads_per_core > 1 and not rules.has("full-pcpus-only"):
         yield NodeFinding(
             "cpu manager",
             Level.WARNING,
@@ -206,11 +224,8 @@ def _rules(numa: NodeNuma, rules: KubeletRules) -> Iterator[NodeFinding]:
         )
     else:
         yield NodeFinding("cpu manager", Level.OK, "static")
-    if rules.cpu_manager == "static" and rules.cpu_options.get("align-by-socket") == "true":
-        yield NodeFinding(
-            "cpu manager", Level.WARNING, "align-by-socket: the kubelet prefers CPUs by socket, which HBox does not foresee",
-            "leave the option out, or use a topology manager that refuses nobody: best-effort",
-        )  # fmt: skip
+    if rules.cpu_manager == "static":
+        yield from _cpu_options(numa, rules)
     if rules.cpu_manager == "static" and not rules.reserved_cpus:
         yield NodeFinding(
             "reserved cpus",
@@ -232,6 +247,45 @@ def _rules(numa: NodeNuma, rules: KubeletRules) -> Iterator[NodeFinding]:
         yield NodeFinding(
             "topology manager", Level.WARNING, f"{policy}: pods that were sent here may be refused (TopologyAffinityError)",
             "topologyManagerPolicy: best-effort, unless pods have to be refused",
+        )  # fmt: skip
+
+
+#: Options of the CPU manager that no kubelet starts with together (`NewStaticPolicyOptions`).
+_APART = (
+    ("full-pcpus-only", "distribute-cpus-across-cores"),
+    ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
+    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
+    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
+)
+
+
+def _cpu_options(numa: NodeNuma, rules: KubeletRules) -> Iterator[NodeFinding]:
+    for one, other in _APART:
+        if rules.has(one) and rules.has(other):
+            yield NodeFinding(
+                "cpu manager", Level.FAULT, f"no kubelet starts with both {one} and {other}", "leave one of them out"
+            )
+    if rules.has("full-pcpus-only") and numa.cut_cpus:
+        yield NodeFinding(
+            "reserved cpus", Level.WARNING, f"cores of CPUs {numa.cut_cpus} are reserved in part: nobody has them under full-pcpus-only",
+            "reservedSystemCPUs: whole cores",
+        )  # fmt: skip
+    if not rules.has("align-by-socket"):
+        return
+    with_cpus = [zone for zone in numa.zones if zone.cpus]
+    if rules.topology_manager == NumaPolicy.SINGLE:
+        yield NodeFinding(
+            "cpu manager", Level.FAULT, "no kubelet starts with align-by-socket and single-numa-node", "leave the option out"
+        )
+    elif with_cpus and numa.sockets > len(with_cpus):
+        yield NodeFinding(
+            "cpu manager", Level.FAULT, f"no kubelet starts with align-by-socket where {numa.sockets} sockets are on {len(with_cpus)} NUMA nodes",
+            "leave the option out",
+        )  # fmt: skip
+    elif any(zone.socket < 0 for zone in with_cpus):
+        yield NodeFinding(
+            "cpu manager", Level.WARNING, "align-by-socket, and of which socket NUMA nodes are is not known: HBox foresees the kubelet without the option",
+            "is /sys/devices/system/cpu there for node-agent, and node-agent as new as scheduler-core?",
         )  # fmt: skip
 
 

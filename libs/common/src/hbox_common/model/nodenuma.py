@@ -12,6 +12,10 @@ from .nodenvml import NodeNvml
 MAX_ZONES, MAX_DEVICES, MAX_PROBLEMS = 128, 256, 16
 
 
+#: What Go takes for true.
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+
+
 class PciKind(StrEnum):
     CARD = "card"
     NIC = "nic"
@@ -26,6 +30,7 @@ class NumaZone:
     cpus: str
     memory_mib: int
     distances: tuple[int, ...] = ()  #: to each zone, in their order; (): not known
+    socket: int = -1  #: of its CPUs; -1: not known, none, or several
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,14 @@ class KubeletRules:
     topology_options: dict[str, str] = field(default_factory=dict)
     reserved_cpus: str = ""
 
+    def has(self, option: str) -> bool:
+        """Whether this option of the CPU manager is on, as Go's strconv.ParseBool reads it."""
+        return self.cpu_options.get(option, "") in _TRUE
+
+    def prefers(self, option: str) -> bool:
+        """Likewise of the topology manager."""
+        return self.topology_options.get(option, "") in _TRUE
+
 
 @dataclass(frozen=True, slots=True)
 class NodeNuma:
@@ -87,6 +100,7 @@ class NodeNuma:
     nvml: NodeNvml | None = None  #: None: it is not asked
     bridges: tuple[PciBridge, ...] = ()  #: above cards and adapters
     guest: bool = False  #: of a hypervisor
+    cut_cpus: str = ""  #: not reserved themselves, of cores that `reservedSystemCPUs` has in part; "": none, or not known
 
     @property
     def said(self) -> tuple[object, ...]:
@@ -100,6 +114,7 @@ class NodeNuma:
             self.iommu_groups,
             self.lxcfs,
             self.guest,
+            self.cut_cpus,
         )
         return machine, self.rules, self.cpu_state, self.memory_state, self.problems, self.gone, self.nvml
 

@@ -79,11 +79,22 @@ class NodeZones:
     source: str = ""  #: node-agent, NodeResourceTopology, Numatopology
     problem: str = ""  #: why its zones are not known though its kubelet aligns, in words
     gone: bool = False
+    cut_cpus: int = 0  #: of cores that are reserved in part
+    align_by_socket: bool = False
+    sockets: tuple[int, ...] = ()  #: of the zones, as they stand; () = not known
 
     @property
     def said(self) -> tuple[object, ...]:
         """All but the time."""
-        rules = self.policy, self.scope, self.aligned, self.threads_per_core, self.full_pcpus_only, self.prefer_closest
+        options = (
+            self.threads_per_core,
+            self.full_pcpus_only,
+            self.cut_cpus,
+            self.align_by_socket,
+            self.sockets,
+            self.prefer_closest,
+        )
+        rules = self.policy, self.scope, self.aligned, options
         return rules, self.distances, self.zones, self.pods, self.by_pod, self.source, self.problem, self.gone
 
     @property
@@ -93,8 +104,9 @@ class NodeZones:
 
     @property
     def refuses(self) -> bool:
-        """Whether its kubelet fails pods that it cannot align, or that its memory manager has no place for."""
-        return self.policy in (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE) or any(map(is_memory, self.aligned))
+        """Whether its kubelet fails pods that it cannot align, that its memory manager has no place for, or that ask for parts of cores."""
+        aligns = self.policy in (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE) or any(map(is_memory, self.aligned))
+        return aligns or (self.full_pcpus_only and CPU in self.aligned)
 
     def bits(self, ids: Iterable[int]) -> int:
         """Of zones by their ids, the set as the mirror of the kubelet has it; ids that are not there are left out."""
@@ -110,6 +122,9 @@ class NodeZones:
             frozenset(self.aligned),
             threads_per_core=self.threads_per_core,
             full_pcpus_only=self.full_pcpus_only,
+            cut_cpus=self.cut_cpus,
+            align_by_socket=self.align_by_socket,
+            sockets=self.sockets,
             prefer_closest=self.prefer_closest,
             distances=self.distances,
         )
@@ -126,7 +141,10 @@ def zones_by_kubelet(numa: NodeNuma, devices: NodeDevices) -> NodeZones:
     node, at, rules = numa.node, devices.at, numa.rules
     policy = _policy(rules.topology_manager if rules is not None else "")
     memory = {one.zone: one for one in devices.memory} if rules is not None and rules.memory_manager in _MEMORY_MANAGERS else {}
-    if rules is None or (policy is NumaPolicy.NONE and not memory):
+    static = rules is not None and rules.cpu_manager == "static"
+    threads = max(1, numa.threads_per_core)
+    whole_cores = rules is not None and static and threads > 1 and rules.has("full-pcpus-only")
+    if rules is None or (policy is NumaPolicy.NONE and not memory and not whole_cores):
         return NodeZones(node, at, source="node-agent")
     scope = NumaScope.POD if rules.topology_scope == NumaScope.POD else NumaScope.CONTAINER
     if problem := _problem(numa, devices):
@@ -163,8 +181,10 @@ def zones_by_kubelet(numa: NodeNuma, devices: NodeDevices) -> NodeZones:
             total[place] |= has.most
             most[place] |= has.most
             free[place] |= has.free
+    sockets = tuple(zone.socket for zone in numa.zones)
     aligns = policy is not NumaPolicy.NONE
-    aligned = {*_placed(devices.allocatable, place_of), *((CPU,) if rules.cpu_manager == "static" else ())} if aligns else set()
+    aligned = _placed(devices.allocatable, place_of) if aligns else set()
+    aligned |= {CPU} if static and (aligns or whole_cores) else set()
     aligned |= {kind for has in memory.values() for kind in has.most}
     return NodeZones(
         node,
@@ -176,9 +196,12 @@ def zones_by_kubelet(numa: NodeNuma, devices: NodeDevices) -> NodeZones:
             for place, zone in enumerate(numa.zones)
         ),
         aligned=tuple(sorted(aligned)),
-        threads_per_core=max(1, numa.threads_per_core),
-        full_pcpus_only=rules.cpu_options.get("full-pcpus-only") == "true",
-        prefer_closest=rules.topology_options.get("prefer-closest-numa-nodes") == "true",
+        threads_per_core=threads,
+        full_pcpus_only=whole_cores,
+        cut_cpus=len(set(parse_cpu_list(numa.cut_cpus)) & set(parse_cpu_list(devices.cpus))),
+        align_by_socket=static and rules.has("align-by-socket"),
+        sockets=sockets if all(zone.socket >= 0 or not zone.cpus for zone in numa.zones) else (),
+        prefer_closest=rules.prefers("prefer-closest-numa-nodes"),
         distances=tuple(zone.distances for zone in numa.zones) if all(zone.distances for zone in numa.zones) else (),
         pods=tuple(
             PodZones(namespace, pod, uid, tuple(amounts), tuple(blocks.get((namespace, pod), ())))
@@ -202,12 +225,14 @@ def _problem(numa: NodeNuma, devices: NodeDevices) -> str:
         return "its NUMA nodes are not known"
     if len(numa.zones) > MAX_NODES:
         return f"{len(numa.zones)} NUMA nodes are more than the {MAX_NODES} that a topology manager takes"
+    if numa.rules is not None and numa.rules.cpu_manager == "static" and not devices.cpus:
+        return "its kubelet does not say which CPUs containers may have"
     if devices.left_out:
         return f"{devices.left_out} containers or devices are beyond what a message holds"
     if len({zone.id for zone in numa.zones}) < len(numa.zones):
         return "two of its NUMA nodes have one number"
     try:
-        for text in (devices.cpus, *(zone.cpus for zone in numa.zones), *(one.cpus for one in devices.holds)):
+        for text in (devices.cpus, numa.cut_cpus, *(zone.cpus for zone in numa.zones), *(one.cpus for one in devices.holds)):
             parse_cpu_list(text)
     except ValueError as e:
         return str(e)

@@ -13,16 +13,22 @@ and equal.
 Go walks all combinations, 255^resources of them on eight nodes. Here the sets that ANDs can give are folded resource by resource, and the best of them is taken
 by one order, which is that of Go's pairwise `compare`.
 
-Init containers are admitted one by one with what is free, and give back what they have. Under scope `pod` everything is one ask: the larger of what containers
-take together and what an init container takes alone.
+Init containers are admitted one by one and keep CPUs and devices for as long as the pod is there; those behind them use these again, and are aligned to sets
+that hold all NUMA nodes of them. Under scope `pod` everything is one ask: the larger of what containers take together and what an init container takes alone.
+
+CPU manager options (pkg/kubelet/cm/cpumanager/policy_static.go): under `full-pcpus-only` parts of cores are refused, and CPUs of cores that are reserved in
+part are nobody's. Under `align-by-socket` every set is preferred that spans as few sockets as the narrowest sets need, and CPUs come from all NUMA nodes
+of its sockets. `distribute-cpus-across-numa`, `distribute-cpus-across-cores` and `prefer-align-cpus-by-uncorecache` change which CPUs of a set are taken and
+no hint, `strict-cpu-reservation` what pods without CPUs of their own may use.
 
 Memory and huge pages (static memory manager, pkg/kubelet/cm/memorymanager/policy_static.go; BestEffort, which exists on Windows alone, is the same there) have
 one list of hints for all kinds, by what containers may have of them. A set of several nodes becomes a group: until its last block is gone none of its nodes
 gives alone, or with others. Where no set has enough there is no hint at all, so that the topology manager admits, under `none` too, and the allocation fails
 behind it (UnexpectedAdmissionError). Init containers keep what they have for as long as the pod is there; those behind them use it again, from the same set.
 
-What differs: of several nodes the lower ones give first here, where the kubelet packs by sockets and cores. `align-by-socket` needs sockets, and is not
-modelled; `distribute-cpus-across-numa` changes the split and no hint.
+What differs: of several NUMA nodes CPUs are packed as Go does it with whole sockets, NUMA nodes and cores (`_packed`), of which single threads, caches and
+the `distribute` options are left out, and devices come from the lower ones; where there is more than is taken, `Admission.split` says that it is the
+kubelet's choice. What init containers had more than those behind them stays the pod's, and no kubelet tells of it: zones count it as free once it has spoken.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,6 +79,9 @@ class NumaNode:
     aligned: frozenset[str] = frozenset()
     threads_per_core: int = 1
     full_pcpus_only: bool = False
+    cut_cpus: int = 0  #: that containers may have, of cores that are reserved in part
+    align_by_socket: bool = False
+    sockets: tuple[int, ...] = ()  #: of each zone as they stand, -1 where it has no CPUs; () = not known
     prefer_closest: bool = False
     distances: tuple[tuple[int, ...], ...] = ()  #: as the zones stand; () = not known
 
@@ -122,8 +131,11 @@ def is_memory(resource: str) -> bool:
     return resource == MEMORY or resource.startswith("hugepages-")
 
 
-#: Of one pod: what its init containers have left to those behind them, by set of nodes and kind.
+#: Of one pod: what its init containers have left to those behind them of memory, by set of nodes and kind.
 _Reusable: TypeAlias = dict[tuple[int, str], int]
+
+#: The same of CPUs and devices: by resource how much of each zone.
+_Kept: TypeAlias = dict[str, tuple[int, ...]]
 
 
 def admit(
@@ -143,42 +155,73 @@ def admit(
             )
     every = [*before, *asks]
     aligns = node.policy is not NumaPolicy.NONE
-    if not aligns and not any(is_memory(name) for ask in every for name in ask):
+    if not aligns and not node.full_pcpus_only and not any(is_memory(name) for ask in every for name in ask):
         return Admission(True, node=node)
     reusable: _Reusable = {}
+    kept: _Kept = {}
+    cores = _cores(node)
     hint = Hint(None, preferred=False)
     masks: list[int] = []
     split = False
     if aligns and node.scope is NumaScope.POD:
         together = _sum(asks, before)
-        found = _merged(node, together, {})
+        found = _merged(node, together, {}, {})
         if isinstance(found, str):
             return Admission(False, AFFINITY_ERROR, found)
         hint = found
         masks, split = [_mask(node, hint)], _chooses(node, together, _mask(node, hint))
-        node = _taken(node, together, masks[0])
+        node = _taken(node, together, masks[0], {}, init=False)
     for place, ask in enumerate(every):
         if aligns and node.scope is NumaScope.CONTAINER:
-            found = _merged(node, ask, reusable)
+            found = _merged(node, ask, reusable, kept)
             if isinstance(found, str):
                 return Admission(False, AFFINITY_ERROR, found, tuple(masks))
             hint = found
+        if node.full_pcpus_only and (short := cores.take(ask.get(CPU, 0), init=place < len(before))):
+            return Admission(False, SMT_ERROR, short, tuple(masks))
         taken = _memory_taken(node, ask, hint, reusable, init=place < len(before))
         if isinstance(taken, str):
             return Admission(False, ADMISSION_ERROR, taken, tuple(masks))
         node = taken
-        if aligns and node.scope is NumaScope.CONTAINER and place >= len(before):
-            mask = _mask(node, hint)
-            masks.append(mask)
+        if aligns and node.scope is NumaScope.CONTAINER:
+            mask, init_one = _mask(node, hint), place < len(before)
+            if not init_one:
+                masks.append(mask)
             split |= _chooses(node, ask, mask)
-            node = _taken(node, ask, mask)
+            node = _taken(node, ask, mask, kept, init=init_one)
     return Admission(True, masks=tuple(masks), node=node, split=split)
 
 
-def _merged(node: NumaNode, ask: Mapping[str, int], reusable: _Reusable) -> Hint | str:
+@dataclass(slots=True)
+class _Cores:
+    """CPUs of whole cores that are left to a pod under full-pcpus-only, container by container. What init containers have kept is not among them, though those
+    behind them use it again: the kubelet counts so."""
+
+    left: int
+    kept: int = 0
+
+    def take(self, cpus: int, *, init: bool) -> str:
+        """Of one container. Why it has not so many; "" where it has."""
+        if cpus > self.left:
+            return f"{cpus} CPUs of whole cores are not free: {self.left} are, without what init containers keep"
+        again = min(cpus, self.kept)
+        self.left -= cpus - again
+        self.kept += cpus - again if init else -again
+        return ""
+
+
+def _cores(node: NumaNode) -> _Cores:
+    return _Cores(sum(max(0, zone.free.get(CPU, 0)) for zone in node.zones) - node.cut_cpus)
+
+
+def _merged(node: NumaNode, ask: Mapping[str, int], reusable: _Reusable, kept: _Kept) -> Hint | str:
     """The hint that all are told, or why the topology manager refuses."""
     asked = {resource: amount for resource, amount in ask.items() if amount}
-    hints = {resource: hints_of(node, resource, amount) for resource, amount in asked.items() if not is_memory(resource)}
+    hints = {
+        resource: hints_of(node, resource, amount, kept.get(resource, ()))
+        for resource, amount in asked.items()
+        if not is_memory(resource)
+    }
     if kinds := {resource: amount for resource, amount in asked.items() if is_memory(resource)}:
         of_memory = memory_hints(node, kinds, reusable) or [Hint(None, preferred=True)]
         hints |= dict.fromkeys(kinds, of_memory)
@@ -282,18 +325,57 @@ def _chooses(node: NumaNode, ask: Mapping[str, int], mask: int) -> bool:
     for resource, amount in ask.items():
         if is_memory(resource):
             continue
-        free = [have for i, zone in enumerate(node.zones) if mask >> i & 1 and (have := zone.free.get(resource, 0)) > 0]
-        if len(free) > 1 and sum(free) > amount:
-            return True
+        first, left = _giving(node, resource, mask), amount
+        for places in (first, [i for i in range(len(node.zones)) if i not in first]):
+            free = [have for i in places if (have := node.zones[i].free.get(resource, 0)) > 0]
+            if left > 0 and len(free) > 1 and sum(free) > left:
+                return True
+            left -= sum(free)
     return False
 
 
-def hints_of(node: NumaNode, resource: str, amount: int) -> list[Hint]:
-    """In the order of their masks. Empty: no set of zones has so much free."""
+def _giving(node: NumaNode, resource: str, mask: int) -> list[int]:
+    """The places of the zones that give first where a container is aligned to these."""
+    own = [i for i in range(len(node.zones)) if mask >> i & 1]
+    if resource != CPU or not (node.align_by_socket and node.sockets):
+        return own
+    sockets = {node.sockets[i] for i in own} - {-1}
+    return [i for i, socket in enumerate(node.sockets) if socket in sockets]
+
+
+def hints_of(node: NumaNode, resource: str, amount: int, kept: Sequence[int] = ()) -> list[Hint]:
+    """In the order of their masks. Empty: no set of zones has so much free. kept: what init containers of the pod have left to it, by zone: a set that lacks
+    one of these zones is none."""
+    own = [place for place, zone in enumerate(node.zones) if resource != CPU or zone.total.get(CPU, 0)]
+    inside, held = _bits(own), _bits(place for place, units in enumerate(kept) if units)
     total = _sums([zone.total.get(resource, 0) for zone in node.zones])
-    free = _sums([zone.free.get(resource, 0) for zone in node.zones])
-    least = min((_width(mask) for mask, have in enumerate(total) if mask and have >= amount), default=len(node.zones))
-    return [Hint(mask, _width(mask) == least) for mask, have in enumerate(free) if mask and have >= amount]
+    free = _sums(
+        [zone.free.get(resource, 0) + units for zone, units in zip(node.zones, kept or [0] * len(node.zones), strict=True)]
+    )
+    least = min((_width(mask) for mask, have in enumerate(total) if mask & inside and have >= amount), default=len(own))
+    sockets = _sockets_for(node, least) if resource == CPU else 0
+    return [
+        Hint(mask, _width(mask) == least or (sockets > 0 and len(_spanned(node, mask)) == sockets))
+        for mask, have in enumerate(free)
+        if mask and have >= amount and mask & inside == mask and mask & held == held
+    ]
+
+
+def _sockets_for(node: NumaNode, zones: int) -> int:
+    """How many sockets so many zones need at least, where CPUs are aligned by them; else 0."""
+    known = [socket for socket in node.sockets if socket >= 0]
+    if not node.align_by_socket or not known:
+        return 0
+    each = len(known) // len(set(known))
+    return -(-zones // each)
+
+
+def _spanned(node: NumaNode, mask: int) -> set[int]:
+    return {socket for place, socket in enumerate(node.sockets) if mask >> place & 1} - {-1}
+
+
+def _bits(places: Iterable[int]) -> int:
+    return sum(1 << place for place in places)
 
 
 def merge(node: NumaNode, hints: Sequence[Sequence[Hint]]) -> Hint:
@@ -382,18 +464,76 @@ def _width(mask: int) -> int:
     return mask.bit_count()
 
 
-def _taken(node: NumaNode, ask: Mapping[str, int], mask: int) -> NumaNode:
-    """What is no memory: of the zones of the mask first, by their order, then of the others."""
+def _taken(node: NumaNode, ask: Mapping[str, int], mask: int, kept: _Kept, *, init: bool) -> NumaNode:
+    """What is no memory: what init containers left of it, then of the zones that give first, then of the others. `kept` is kept in step."""
     free = [dict(zone.free) for zone in node.zones]
-    order = sorted(range(len(node.zones)), key=lambda i: (not mask >> i & 1, i))
     for resource, amount in ask.items():
-        left = 0 if is_memory(resource) else amount
-        for i in order:
-            part = min(left, max(0, free[i].get(resource, 0)))
-            if part:
+        if is_memory(resource):
+            continue
+        left = list(kept.get(resource, (0,) * len(free)))
+        first = _giving(node, resource, mask)
+        still = amount
+        for places in (first, [i for i in range(len(free)) if i not in first]):
+            for i in places:
+                part = min(still, left[i])
+                left[i] -= 0 if init else part
+                still -= part
+            has = {i: max(0, free[i].get(resource, 0)) for i in places}
+            for i, part in _packed(node, has, still).items() if resource == CPU else _in_order(has, still).items():
                 free[i][resource] -= part
-                left -= part
+                left[i] += part if init else 0
+                still -= part
+        kept[resource] = tuple(left)
     return replace(node, zones=tuple(replace(zone, free=own) for zone, own in zip(node.zones, free, strict=True)))
+
+
+def _in_order(has: Mapping[int, int], amount: int) -> dict[int, int]:
+    """Of each place what it gives, as they stand."""
+    found = {}
+    for place, units in has.items():
+        found[place] = min(amount, units)
+        amount -= found[place]
+    return found
+
+
+def _packed(node: NumaNode, has: Mapping[int, int], amount: int) -> dict[int, int]:
+    """CPUs that the zones at these places give (`takeByTopologyNUMAPacked`): sockets and zones that are free whole where so many are wanted, then of the
+    socket, and in it of the zone, that has least left."""
+    left, found = dict(has), dict.fromkeys(has, 0)
+
+    def socket(place: int) -> int:
+        return node.sockets[place] if node.sockets else 0
+
+    def take(places: Iterable[int]) -> None:
+        nonlocal amount
+        for place in places:
+            part = min(amount, left[place])
+            left[place] -= part
+            found[place] += part
+            amount -= part
+
+    def size(places: Iterable[int]) -> int:
+        return sum(node.zones[place].total.get(CPU, 0) for place in places)
+
+    def whole(places: Sequence[int]) -> bool:
+        return 0 < size(places) <= amount and all(left[place] == node.zones[place].total.get(CPU, 0) for place in places)
+
+    by_socket: dict[int, list[int]] = {}
+    for place in left:
+        by_socket.setdefault(socket(place), []).append(place)
+    for number in sorted(by_socket, key=lambda one: (sum(left[i] for i in by_socket[one]), one)):
+        every = [i for i, own in enumerate(node.sockets) if own == number]
+        if every == sorted(by_socket[number]) and whole(every):
+            take(every)
+
+    def order(place: int) -> tuple[int, int, int, int]:
+        return sum(left[i] for i in by_socket[socket(place)]), socket(place), left[place], node.zones[place].id
+
+    for place in sorted(left, key=order):
+        if whole([place]):
+            take([place])
+    take(sorted((place for place in left if left[place]), key=order))
+    return found
 
 
 def _why(node: NumaNode, ask: Mapping[str, int], hints: Mapping[str, Sequence[Hint]]) -> str:

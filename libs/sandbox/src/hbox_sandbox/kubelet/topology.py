@@ -4,14 +4,14 @@
 
 Boxes (zones, and where the cards are): `a100`, `a800`, `h20`, `h100`, `h200`, `h800`, `l20` and `mi300x` 2 zones of 4 cards, `mi250x` and `b300` 4 zones of 2,
 `nps4` 8 zones with cards on 3, 3, 1, 1, 7, 7, 5, 5 and none on the others, `snc` 4 zones of 3, 1, 3 and 1. `reserved`: CPUs of zone 0 that containers
-never have. `acs`: true, PCI bridges redirect.
+never have. `acs`: true, PCI bridges redirect. `options`: of the CPU manager, of which `align-by-socket` is played, with two sockets.
 `down`: RDMA adapters without an active port (`pci` says which there are); those beside the cards are the devices of an allocatable resource
 `rdma/...`. `memoryManager`: "Static", which divides the node's memory evenly, less `hugepages`, a quantity of hugepages-2Mi on each zone;
 `reservedMemory`: a quantity of zone 0 that containers never have.
 
 The rules are Go's own, walked as they stand there (pkg/kubelet/cm/topologymanager): every combination of hints, compared pair by pair. They are written apart
 from `hbox_common.model.numa`, which schedulers go by, so that each can prove the other wrong. What comes of several zones is divided in a way that is not
-foreseen: the last zone gives first.
+foreseen: the last zone gives first, but for CPUs under `align-by-socket`, which come as Go takes them (`takeByTopologyNUMAPacked`).
 """
 
 from __future__ import annotations
@@ -55,11 +55,20 @@ Hint = tuple[int | None, bool]  # the mask, None for anywhere, and whether it is
 
 
 @dataclass(frozen=True, slots=True)
+class _Kept:
+    """`cpusToReuse` and `devicesToReuse` of one pod."""
+
+    cpus: set[int] = field(default_factory=set)
+    ids: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
-    """What a pod has: CPUs by container, ids by container and resource."""
+    """What a pod has: CPUs by container, ids by container and resource. `kept`: what its init containers have left."""
 
     cpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
     ids: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    kept: _Kept = field(default_factory=_Kept)
 
 
 class NodeTopology:
@@ -78,11 +87,14 @@ class NodeTopology:
         """rdma: resources of RDMA devices, and how many of each."""
         self.policy, self.scope = str(numa.get("policy", "none")), str(numa.get("scope", "container"))
         self.static = numa.get("cpuManager", "static") == "static"
+        self.options = {str(name): str(value) for name, value in (numa.get("options") or {}).items()}
+        self.by_socket = self.options.get("align-by-socket") == "true"
         self.box = str(numa.get("box", "h100"))
         self.count, self.places = BOXES[self.box]
         places = self.places
         self.acs = bool(numa.get("acs"))
         self.down = frozenset(map(str, numa.get("down") or ()))
+        self.sockets = [zone * 2 // self.count for zone in range(self.count)]
         each = cpus // self.count
         self.zones = [tuple(range(zone * each, (zone + 1) * each)) for zone in range(self.count)]
         self.reserved = frozenset(self.zones[0][: int(numa.get("reserved", 0))])
@@ -113,17 +125,17 @@ class NodeTopology:
         try:
             hint: Hint = (None, False)
             if self.scope == "pod" and self.policy != "none":
-                hint = self._aligned(_together(asks[len(init) :], asks[: len(init)]), Reusable())
+                hint = self._aligned(_together(asks[len(init) :], asks[: len(init)]), Reusable(), given.kept)
             for place, (one, ask) in enumerate(zip(containers, asks, strict=True)):
                 if self.scope != "pod" and self.policy != "none":
-                    hint = self._aligned(ask, reusable)
+                    hint = self._aligned(ask, reusable, given.kept)
                 if self.memory is not None:
                     own = _of_memory(ask)
                     self.memory.allocate(uid, one["name"], own, hint, reusable, init=place < len(init))
                     self.memory.reused(uid, one["name"], [other["name"] for other in init[:place]])
-                if place >= len(init):
-                    mask = hint[0] if hint[0] is not None else (1 << self.count) - 1
-                    self._give(given, one["name"], {r: n for r, n in ask.items() if r not in _of_memory(ask)}, mask)
+                mask = hint[0] if hint[0] is not None else (1 << self.count) - 1
+                rest = {r: n for r, n in ask.items() if r not in _of_memory(ask)}
+                self._give(given, one["name"], rest, mask, init=place < len(init))
         except (_RefusedError, AllocationError) as e:
             self._take_back(given)
             if self.memory is not None:
@@ -141,9 +153,8 @@ class NodeTopology:
                 self.memory.remove(uid)
 
     def _take_back(self, given: Given) -> None:
-        for cpus in given.cpus.values():
-            self.free_cpus.update(cpus)
-        for (_, resource), ids in given.ids.items():
+        self.free_cpus.update(given.kept.cpus, *given.cpus.values())
+        for resource, ids in (*((resource, ids) for (_, resource), ids in given.ids.items()), *given.kept.ids.items()):
             self.free_ids[resource].update(ids)
 
     def _asked(self, container: Json, *, guaranteed: bool) -> dict[str, int]:
@@ -160,10 +171,10 @@ class NodeTopology:
             }
         return {name: units for name, units in found.items() if units}
 
-    def _aligned(self, ask: Mapping[str, int], reusable: Reusable) -> Hint:
+    def _aligned(self, ask: Mapping[str, int], reusable: Reusable, kept: _Kept) -> Hint:
         """The zones to which it is aligned, as providers are told. Raises _RefusedError."""
         kinds = _of_memory(ask)
-        hints = [self._hints(resource, units) for resource, units in ask.items() if resource not in kinds]
+        hints = [self._hints(resource, units, kept) for resource, units in ask.items() if resource not in kinds]
         if kinds and self.memory is not None:
             of_memory = self.memory.hints(kinds, reusable)
             hints += [of_memory or [(None, True)] for _ in kinds]
@@ -174,23 +185,32 @@ class NodeTopology:
             return None, preferred
         return mask, preferred
 
-    def _amounts(self, resource: str, zone: int) -> tuple[int, int]:
-        """What is there, and what is free."""
+    def _amounts(self, resource: str, zone: int, kept: _Kept) -> tuple[int, int, int]:
+        """What is there, what is free, and what init containers of the pod have left."""
         if resource == CPU:
-            return len(self.zones[zone]), sum(cpu in self.free_cpus for cpu in self.zones[zone])
-        own = [id_ for id_, place in self.devices[resource].items() if place == zone]
-        return len(own), sum(id_ in self.free_ids[resource] for id_ in own)
+            own = self.zones[zone]
+            return len(own), sum(cpu in self.free_cpus for cpu in own), sum(cpu in kept.cpus for cpu in own)
+        ids, left = [id_ for id_, place in self.devices[resource].items() if place == zone], kept.ids.get(resource, set())
+        return len(ids), sum(id_ in self.free_ids[resource] for id_ in ids), sum(id_ in left for id_ in ids)
 
-    def _hints(self, resource: str, units: int) -> list[Hint]:
+    def _hints(self, resource: str, units: int, kept: _Kept) -> list[Hint]:
         least, found = self.count, []
-        amounts = [self._amounts(resource, zone) for zone in range(self.count)]
+        amounts = [self._amounts(resource, zone, kept) for zone in range(self.count)]
         for mask in range(1, 1 << self.count):
             own = [amounts[zone] for zone in range(self.count) if mask >> zone & 1]
-            if sum(total for total, _ in own) >= units:
+            if sum(total for total, _, _ in own) >= units:
                 least = min(least, mask.bit_count())
-            if sum(free for _, free in own) >= units:
+            if any(left for zone, (_, _, left) in enumerate(amounts) if not mask >> zone & 1):
+                continue
+            if sum(free + left for _, free, left in own) >= units:
                 found.append(mask)
-        return [(mask, mask.bit_count() == least) for mask in found]
+        by_socket = self.by_socket and resource == CPU
+        return [(mask, (by_socket and self._is_socket_aligned(mask, least)) or mask.bit_count() == least) for mask in found]
+
+    def _is_socket_aligned(self, mask: int, least: int) -> bool:
+        per_socket = self.count // len(set(self.sockets))
+        spanned = {socket for zone, socket in enumerate(self.sockets) if mask >> zone & 1}
+        return len(spanned) == (least + per_socket - 1) // per_socket
 
     def _merged(self, hints: Sequence[list[Hint]]) -> tuple[int, bool]:
         default = (1 << self.count) - 1
@@ -211,20 +231,75 @@ class NodeTopology:
                 best = merged, preferred
         return best or (default, False)
 
-    def _give(self, given: Given, container: str, ask: Mapping[str, int], mask: int) -> None:
+    def _give(self, given: Given, container: str, ask: Mapping[str, int], mask: int, *, init: bool) -> None:
         order = sorted(range(self.count), key=lambda zone: (not mask >> zone & 1, -zone))
         for resource, units in ask.items():
             if resource == CPU:
-                own = [cpu for zone in order for cpu in self.zones[zone] if cpu in self.free_cpus][:units]
-                self.free_cpus.difference_update(own)
-                given.cpus[container] = tuple(sorted(own))
+                usable = self.free_cpus | given.kept.cpus
+                in_order = [cpu for zone in order for cpu in self.zones[zone] if cpu in usable][:units]
+                cpus = self._packed(usable, units, mask) if self.by_socket else in_order
+                self.free_cpus.difference_update(cpus)
+                if init:
+                    given.kept.cpus.update(cpus)
+                else:
+                    given.kept.cpus.difference_update(cpus)
+                    given.cpus[container] = tuple(sorted(cpus))
+                got = len(cpus)
             else:
-                places = self.devices[resource]
-                ids = sorted(self.free_ids[resource], key=lambda id_: (order.index(places[id_]), id_))[:units]
+                places, left = self.devices[resource], given.kept.ids.setdefault(resource, set())
+                rest = sorted(self.free_ids[resource], key=lambda id_: (order.index(places[id_]), id_))
+                ids = [*sorted(left), *rest][:units]
                 self.free_ids[resource].difference_update(ids)
-                given.ids[container, resource] = tuple(ids)
-            if units > len(given.cpus[container] if resource == CPU else given.ids[container, resource]):
+                if init:
+                    left.update(ids)
+                else:
+                    left.difference_update(ids)
+                    given.ids[container, resource] = tuple(ids)
+                got = len(ids)
+            if units > got:
                 raise _RefusedError(f"not enough {resource} available to satisfy the request")
+
+    def _packed(self, usable: set[int], units: int, mask: int) -> list[int]:
+        """`allocateCPUs` under align-by-socket, one thread a core: of the sockets that the set spans, then of the others."""
+        spanned = {socket for zone, socket in enumerate(self.sockets) if mask >> zone & 1}
+        near = {cpu for zone, own in enumerate(self.zones) if self.sockets[zone] in spanned for cpu in own} & usable
+        first = self._take_packed(near, min(units, len(near)))
+        return first + self._take_packed(usable - set(first), units - len(first))
+
+    def _take_packed(self, usable: set[int], units: int) -> list[int]:
+        left, found = set(usable), list[int]()
+        cpus_of = {
+            socket: [c for zone, own in enumerate(self.zones) if self.sockets[zone] == socket for c in own]
+            for socket in set(self.sockets)
+        }
+
+        def count(cpus: Sequence[int]) -> int:
+            return sum(cpu in left for cpu in cpus)
+
+        def take(cpus: Sequence[int]) -> None:
+            taken = [cpu for cpu in cpus if cpu in left][: units - len(found)]
+            found.extend(taken)
+            left.difference_update(taken)
+
+        def sockets() -> list[int]:
+            return sorted(cpus_of, key=lambda socket: (count(cpus_of[socket]), socket))
+
+        def zones() -> list[int]:
+            own: list[int] = []
+            for socket in sockets():
+                inside = [zone for zone in range(self.count) if self.sockets[zone] == socket]
+                own += sorted(inside, key=lambda zone: (count(self.zones[zone]), zone))
+            return own
+
+        for whole in [cpus_of[socket] for socket in sockets()]:
+            if units - len(found) >= len(whole) == count(whole):
+                take(whole)
+        for whole_zone in [self.zones[zone] for zone in zones()]:
+            if units - len(found) >= len(whole_zone) == count(whole_zone):
+                take(whole_zone)
+        for zone in zones():
+            take(self.zones[zone])
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +398,8 @@ def files_of(node: NodeTopology) -> Iterator[tuple[str, str | bytes]]:
         "topologyManagerPolicy": node.policy,
         "topologyManagerScope": node.scope,
     }
+    if node.options:
+        rules["cpuManagerPolicyOptions"] = node.options
     if node.memory is not None:
         rules["memoryManagerPolicy"] = "Static"
     yield "config.yaml", json.dumps({"kind": "KubeletConfiguration", **rules})
@@ -334,7 +411,7 @@ def files_of(node: NodeTopology) -> Iterator[tuple[str, str | bytes]]:
         yield f"{sys}/node/node{zone}/cpulist", f"{cpus[0]}-{cpus[-1]}"
         yield f"{sys}/node/node{zone}/meminfo", f"Node {zone} MemTotal: 1048576 kB"
         yield f"{sys}/node/node{zone}/distance", " ".join("10" if other == zone else "21" for other in range(node.count))
-        yield f"{sys}/cpu/cpu{cpus[0]}/topology/physical_package_id", str(zone * 2 // node.count)
+        yield f"{sys}/cpu/cpu{cpus[0]}/topology/physical_package_id", str(node.sockets[zone])
         yield f"{sys}/cpu/cpu{cpus[0]}/topology/thread_siblings_list", str(cpus[0])
 
 

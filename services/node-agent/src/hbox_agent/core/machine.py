@@ -48,6 +48,7 @@ _MEM_TOTAL = re.compile(r"MemTotal:\s+(\d{1,18}) kB")
 _PCI_PATH = re.compile(rf"{PCI}/([0-9a-f]{{4,8}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7])/class")
 #: An adapter is there by any file of its folder: one that goes while it is read, or in a guest, lacks some.
 _HCA_PATH = re.compile(rf"{HCAS}/([^/]{{1,64}})(?:/.*)?")
+_SOCKET_PATH = re.compile(rf"{CPUS}/cpu(\d{{1,5}})/topology/physical_package_id")
 _HCA_PORT = re.compile(rf"{HCAS}/([^/]{{1,64}})/ports/\d{{1,3}}/state")
 #: The flag by which a hypervisor tells a guest of itself.
 _HYPERVISOR = re.compile(r"^flags\s*:.*\bhypervisor\b", re.MULTILINE)
@@ -101,11 +102,13 @@ def machine(
         problems=tuple(problems),
         bridges=_bridges(devices, configs or {}),
         guest=_HYPERVISOR.search(files.get(CPU_INFO, "")) is not None,
+        cut_cpus=tried("reservedSystemCPUs", lambda: _cut_cpus(files, rules.reserved_cpus), "") if rules is not None else "",
     )
 
 
 def _zones(files: Mapping[str, str]) -> tuple[NumaZone, ...]:
     zones = []
+    socket_of = _socket_of(files)
     online = parse_cpu_list(files[f"{NODES}/online"])
     if len(online) > MAX_ZONES:
         raise ValueError(f"{len(online)} of them")
@@ -115,12 +118,27 @@ def _zones(files: Mapping[str, str]) -> tuple[NumaZone, ...]:
         distances = [int(word) for word in files.get(f"{folder}/distance", "").split()]
         fits = len(distances) == len(online) and all(0 < d <= 65_535 for d in distances)
         cpus = cpu_list(parse_cpu_list(files.get(f"{folder}/cpulist", "")))
-        zones.append(NumaZone(id_, cpus, int(total[1]) // 1024 if total else 0, tuple(distances) if fits else ()))
+        own = {socket_of[cpu] for cpu in parse_cpu_list(cpus) if cpu in socket_of}
+        socket = own.pop() if len(own) == 1 else -1
+        zones.append(NumaZone(id_, cpus, int(total[1]) // 1024 if total else 0, tuple(distances) if fits else (), socket))
     return tuple(zones)
 
 
 def _sockets(files: Mapping[str, str]) -> int:
     return len({text.strip() for path, text in files.items() if path.endswith("/topology/physical_package_id")})
+
+
+def _socket_of(files: Mapping[str, str]) -> dict[int, int]:
+    """By CPU."""
+    found = ((_SOCKET_PATH.fullmatch(path), text.strip()) for path, text in files.items())
+    return {int(match[1]): int(text) for match, text in found if match is not None and text.isascii() and text.isdigit()}
+
+
+def _cut_cpus(files: Mapping[str, str], reserved: str) -> str:
+    """Of cores that are reserved in part, those that are not."""
+    own = set(parse_cpu_list(reserved))
+    cores = {frozenset(parse_cpu_list(text)) for path, text in files.items() if path.endswith("/topology/thread_siblings_list")}
+    return cpu_list({cpu for core in cores if core & own for cpu in core - own})
 
 
 def _threads(files: Mapping[str, str]) -> int:

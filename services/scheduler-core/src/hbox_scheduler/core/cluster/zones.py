@@ -483,7 +483,8 @@ class ZoneBooks:
 
     def _state(self, node: NumaNode, *, split: bool = False) -> ZoneState:
         key = (
-            node.policy, node.scope, node.aligned, node.threads_per_core, node.full_pcpus_only, node.prefer_closest, node.distances, split,
+            node.policy, node.scope, node.aligned, node.threads_per_core, node.full_pcpus_only, node.cut_cpus, node.align_by_socket, node.sockets,
+            node.prefer_closest, node.distances, split,
             tuple((zone.id, tuple(sorted(zone.total.items())), tuple(sorted(zone.free.items())), zone.assigned, zone.group) for zone in node.zones),
         )  # fmt: skip
         found = self._states.get(key)
