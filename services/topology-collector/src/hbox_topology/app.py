@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
-from hbox_common.clock import wall_s
+from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged, NodeStateChanged, NodeZonesChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
 from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeState, NodeZones
@@ -29,13 +29,18 @@ from .core.fabric.domains import CLIQUE
 from .core.images import ImageTable
 from .core.inventory import Inventory
 from .core.pools import PoolRule
-from .core.zones import ZoneTable
+from .core.zones import Told, ZoneTable
 from .settings import TopologySettings
 
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
 STARTING_S = 0.05
+#: An agent may speak before its node is seen. One that outlives its node goes on, and so does who speaks for nodes that never were.
+ABSENT_S = 60.0
+LOOK_FOR_ABSENT_S = 15.0
+#: Names of such nodes that are remembered.
+MOST_ABSENT = 4_096
 CONDITIONS = ("kube", "bus", "synced")
 
 
@@ -72,8 +77,10 @@ class TopologyCollector:
         )
         wanted = HYPERNODES_ONLY if self._fabrics_file is None else self._fabrics_file.value
         self._fabric = FabricSources(wanted, client, bus, lambda: self._labels)
-        self._zone_objects = ZoneObjects(client, self._on_zone_object)
+        self._zone_objects = ZoneObjects(client, self._on_zone_object, self._has_node)
         self._usages = Usages(client, bus, self.inventory.states)
+        self._absent: dict[NodeName, float] = {}  #: nodes that are not there, of which agents speak: since when
+        self._closed: dict[NodeName, None] = {}  #: those, and nodes that went, of which whatever is said is taken back at once
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -105,6 +112,8 @@ class TopologyCollector:
             group.create_task(self._fabric.run())
             group.create_task(self._usages.run())
             group.create_task(self._zone_objects.run())
+            group.create_task(self._settle_zones())
+            group.create_task(self._look_for_absent())
             group.create_task(self._image_publisher.run())
             if self._pools is not None:
                 group.create_task(self._pools.watch(self._pools_changed))
@@ -137,6 +146,11 @@ class TopologyCollector:
 
     async def _on_devices(self, deliveries: Sequence[Delivery]) -> None:
         nodes = {node.metadata.name: node for node in self._nodes.store.values()} if self._nodes.synced.is_set() else {}
+        await self._hear_agents(deliveries, nodes)
+        for name in self._closed.keys() & (self.inventory.devices.keys() | self.inventory.numa.keys()) - nodes.keys():
+            self._forget_devices(NodeName(name))
+
+    async def _hear_agents(self, deliveries: Sequence[Delivery], nodes: Mapping[str, kube.Node]) -> None:
         for delivery in deliveries:
             if isinstance(delivery.event, NodeNumaChanged):
                 self._say_zones(self._zones.numa(delivery.event.numa))
@@ -167,18 +181,47 @@ class TopologyCollector:
     def _forget_devices(self, node: NodeName) -> None:
         """Closes the subject of a node that is gone, and its agent with it."""
         self._say_zones(self._zones.forget(node, at=wall_s()))
-        self.inventory.numa.pop(node, None)
-        if self.inventory.devices.pop(node, None) is not None:
+        numa, devices = self.inventory.numa.pop(node, None), self.inventory.devices.pop(node, None)
+        if numa is not None or devices is not None:
             self._publisher.close(NodeDevices(node, wall_s(), gone=True))
 
-    def _on_zone_object(self, node: NodeName, told: NodeZones | None) -> None:
+    async def _look_for_absent(self) -> None:
+        """Closes the subjects of agents whose nodes are not there, for as long as they speak: what they say again is closed as it comes."""
+        while True:
+            present, now = {node.metadata.name for node in self._nodes.store.values()}, monotonic_s()
+            spoken = {NodeName(name) for name in {*self.inventory.devices, *self.inventory.numa} - present}
+            self._absent = {name: self._absent.get(name, now) for name in spoken}
+            self._closed = {name: None for name in self._closed if name not in present}
+            for name, since in self._absent.items():
+                if now - since >= ABSENT_S:
+                    log.warning(
+                        "node %s is not there, and an agent speaks for it: what it says is taken back",
+                        name,
+                        extra={"node": name},
+                    )
+                    self._closed[name] = None
+                    self._forget_devices(name)
+            for name in list(self._closed)[: max(0, len(self._closed) - MOST_ABSENT)]:
+                del self._closed[name]
+            await asyncio.sleep(LOOK_FOR_ABSENT_S)
+
+    def _on_zone_object(self, node: NodeName, told: Told | None) -> None:
         self._say_zones(self._zones.objects(node, told, at=wall_s()))
+
+    def _has_node(self, node: NodeName) -> bool:
+        return self.inventory.get(node) is not None
+
+    async def _settle_zones(self) -> None:
+        await self._zone_objects.listed.wait()
+        for changed in self._zones.settle(at=wall_s()):
+            self._say_zones(changed)
 
     def _say_zones(self, changed: NodeZones | None) -> None:
         if changed is not None:
             if changed.problem:
+                known = "as they were said before" if changed.zones else "not known"
                 log.warning(
-                    "node %s: its NUMA nodes are not known: %s", changed.node, changed.problem, extra={"node": changed.node}
+                    "node %s: its NUMA nodes are %s: %s", changed.node, known, changed.problem, extra={"node": changed.node}
                 )
             self._publisher.put_zones(changed)
 
@@ -203,11 +246,19 @@ class TopologyCollector:
                     metrics.QUIET.inc()  # a heartbeat, or a lock: most of what happens to nodes
                 else:
                     self._observe(delta.new)
+                if delta.old is None:
+                    self._zone_objects.came(NodeName(delta.new.metadata.name))
             else:
                 assert delta.old is not None
-                self._images.observe(NodeName(delta.old.metadata.name), ())
-                self._forget_devices(NodeName(delta.old.metadata.name))
-                self._say(self.inventory.removed(delta.old.metadata.name, uid=delta.old.metadata.uid, now=wall_s()))
+                name = NodeName(delta.old.metadata.name)
+                self._images.observe(name, ())
+                self._forget_devices(name)
+                self._say(self.inventory.removed(name, uid=delta.old.metadata.uid, now=wall_s()))
+                if self._has_node(name):
+                    self._zone_objects.came(name)  # its successor was seen first, and objects are about names
+                else:
+                    self._zone_objects.went(name)
+                    self._closed[name] = None
 
     def _pools_changed(self, rules: Sequence[PoolRule]) -> None:
         self.inventory.pools = rules

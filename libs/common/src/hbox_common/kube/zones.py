@@ -2,10 +2,13 @@
 Numatopology (nodeinfo.volcano.sh/v1alpha1, its resource-exporter). Both tell sums, once a minute or when something changes; who has what they do not say.
 
 NodeResourceTopology does not say which CPU manager there is: CPUs that it tells are taken for CPUs that are given out one by one. Memory is not read.
+
+Who may write such objects may write anything: they come as text, so that one that cannot be read is known by its name, and are bounded before they are read.
 """
 
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -71,6 +74,77 @@ class Numatopology(KubeObject, frozen=True, gc=False):
     spec: NumatopologySpec = NumatopologySpec()
 
 
+class TopologyText(KubeObject, frozen=True, gc=False):
+    """A NodeResourceTopology as it came."""
+
+    topology_policies: msgspec.Raw = msgspec.Raw(b"null")
+    attributes: msgspec.Raw = msgspec.Raw(b"null")
+    zones: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class NumatopologyText(KubeObject, frozen=True, gc=False):
+    """A Numatopology as it came."""
+
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _ZoneKind(_Slim, frozen=True, gc=False):
+    name: str = ""
+    type: str = ""
+
+
+#: Of one object: eight zones of thirty resources are 30 KB, 512 CPUs of a Numatopology as many.
+MOST_BYTES = 256 * 2**10
+#: Zones of all types.
+MOST_ZONES = 256
+#: The number of a NUMA node.
+MAX_NUMA = 65_535
+
+T = TypeVar("T")
+
+
+def topology_of(text: TopologyText) -> NodeResourceTopology:
+    """Zones beyond those that a topology manager takes have no more than their names. Raises InvalidRequest for what is too large or is none."""
+    _bounded(text.topology_policies, text.attributes, text.zones)
+    zones = _read("zones", text.zones, list[msgspec.Raw], [])
+    if len(zones) > MOST_ZONES:
+        raise InvalidRequest(f"{len(zones)} zones are more than the {MOST_ZONES} that are read")
+    kinds = [_read("zones", zone, _ZoneKind, _ZoneKind()) for zone in zones]
+    too_many = sum(kind.type in _ZONE_TYPES for kind in kinds) > MAX_NODES
+    return NodeResourceTopology(
+        text.metadata,
+        _read("topologyPolicies", text.topology_policies, tuple[str, ...], ()),
+        _read("attributes", text.attributes, tuple[NamedValue, ...], ()),
+        tuple(
+            TopologyZone(kind.name, kind.type) if too_many else _read("zones", zone, TopologyZone, TopologyZone())
+            for kind, zone in zip(kinds, zones, strict=True)
+        ),
+    )
+
+
+def numatopology_of(text: NumatopologyText) -> Numatopology:
+    """Raises InvalidRequest for what is too large or is none."""
+    _bounded(text.spec)
+    return Numatopology(text.metadata, _read("spec", text.spec, NumatopologySpec, NumatopologySpec()))
+
+
+def _bounded(*parts: msgspec.Raw) -> None:
+    if (size := sum(len(bytes(part)) for part in parts)) > MOST_BYTES:
+        raise InvalidRequest(f"{size >> 10} KiB are more than the {MOST_BYTES >> 10} that are read")
+
+
+def _read(field: str, text: msgspec.Raw, kind: type[T], otherwise: T) -> T:
+    if bytes(text) == b"null":
+        return otherwise
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise InvalidRequest(f"{field}: {e}") from e
+
+
+#: Of zones that are NUMA nodes; others are sockets, caches and what exporters think of.
+_ZONE_TYPES = ("Node", "")
+
 #: The form before `attributes`, of the first versions: policy and scope in one word.
 _OLD = re.compile(r"(SingleNUMANode|Restricted|BestEffort)(Container|Pod)?(Level)?")
 _OLD_POLICY = {
@@ -84,7 +158,7 @@ def zones_of_topology(told: NodeResourceTopology, *, at: float) -> NodeZones:
     """Raises InvalidRequest for amounts that are none, or zones that cannot be told apart."""
     policy, scope = _rules(told)
     name = NodeName(told.metadata.name)
-    zones = [zone for zone in told.zones if zone.type in ("Node", "")]
+    zones = [zone for zone in told.zones if zone.type in _ZONE_TYPES]
     if policy is NumaPolicy.NONE or not zones:
         return NodeZones(name, at, source="NodeResourceTopology")
     if len(zones) > MAX_NODES:
@@ -114,7 +188,7 @@ def zones_of_numatopology(told: Numatopology, *, at: float) -> NodeZones:
         return NodeZones(name, at, source="Numatopology")
     place: dict[int, int] = {}
     for number, detail in spec.cpu_detail.items():
-        if not (number.isascii() and number.isdigit() and len(number) < len("100000")) or detail.numa < 0:
+        if not (number.isascii() and number.isdigit() and len(number) < len("100000")) or not 0 <= detail.numa <= MAX_NUMA:
             raise InvalidRequest(f"cpuDetail names {sanitized(number, 20)!r} on NUMA node {detail.numa}")
         place[int(number)] = detail.numa
     ids = sorted(set(place.values()))

@@ -11,26 +11,24 @@ from typing import NoReturn
 
 from hbox_common import kube
 from hbox_common.bus import Bus
-from hbox_common.errors import HBoxError, InvalidRequest
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import FabricChanged
 from hbox_common.insisting import insist
-from hbox_common.kube import HYPERNODES, Delta, EventWriter, Informer, Involved, KubeClient
+from hbox_common.kube import HYPERNODES, Delta, Informer, KubeClient
 from hbox_common.kube.eventwriter import MAX_NOTE
 from hbox_common.kube.fabric import Wrong, resolve
 from hbox_common.model import HyperNode
-from hbox_common.visible import visible
 
 from .. import metrics
 from .definitions import until_defined
 from .export import EXPORTED
+from .problems import Problems
 
 log = logging.getLogger(__name__)
 
 #: Changes that come together are said together.
 WINDOW_S = 0.5
 LOOK_AGAIN_S = 15.0
-#: Between two Events, whatever is written into HyperNodes.
-EVENT_EVERY_S = 1.0
 REASON = "HyperNodeProblem"
 #: Lines in the log at a time.
 LOGGED = 20
@@ -47,10 +45,7 @@ class HyperNodeFabric:
         self._known = False  #: the HyperNodes were listed, or there is no such kind
         self._last: tuple[HyperNode, ...] | None = None
         self._complaints: frozenset[str] = frozenset()
-        self._events = EventWriter(client, component="hbox", instance="topology-collector")
-        self._told: dict[str, tuple[str, str]] = {}  #: uid and what its Event says, of HyperNodes with something wrong
-        self._untold: dict[str, tuple[str, str]] = {}  #: the same, of Events that are due
-        self._due = asyncio.Event()
+        self._problems = Problems(client, HYPERNODES, "HyperNode", reason=REASON)
         self._wake = asyncio.Event()
 
     def touch(self) -> None:
@@ -67,7 +62,7 @@ class HyperNodeFabric:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             group.create_task(self._say())
-            group.create_task(self._tell())
+            group.create_task(self._problems.run())
 
     async def _watch(self) -> None:
         await until_defined(self._client, HYPERNODES, "HyperNode", look_again_s=LOOK_AGAIN_S, absent=self._absent)
@@ -115,33 +110,13 @@ class HyperNodeFabric:
             lines.add(f"HyperNode {name}: {text}")
             _, before = told.get(name, ("", ""))
             if len(before) < MAX_NOTE:
-                told[name] = one.metadata.uid, visible(f"{before}; {text}" if before else text)
+                told[name] = one.metadata.uid, f"{before}; {text}" if before else text
         for line in sorted(lines - self._complaints)[:LOGGED]:
             log.warning(line)
         self._complaints = frozenset(lines)
-        self._untold = {name: say for name, say in told.items() if name in self._untold or self._told.get(name) != say}
-        self._told = told
-        if self._untold:
-            self._due.set()
-
-    async def _tell(self) -> NoReturn:
-        complaint = ""
-        while True:
-            await self._due.wait()
-            if not self._untold:
-                self._due.clear()
-                continue
-            name = next(iter(self._untold))
-            uid, text = self._untold.pop(name)
-            about = Involved(f"{HYPERNODES.group}/{HYPERNODES.version}", "HyperNode", "", name, uid)
-            try:
-                await self._events.write(about, reason=REASON, message=text, warning=True)
-                complaint = ""
-            except HBoxError as e:  # the log has it; it is not tried again
-                if str(e) != complaint:
-                    log.warning("Events of HyperNodes cannot be written: %s", e)
-                complaint = str(e)
-            await asyncio.sleep(EVENT_EVERY_S)
+        self._problems.keep(told)
+        for name, (uid, text) in told.items():
+            self._problems.put(name, uid, text)
 
     async def _publish(self, hypernodes: tuple[HyperNode, ...]) -> None:
         try:

@@ -1,7 +1,10 @@
 """NUMA nodes as other people's exporters tell them, for nodes without node-agent: NodeResourceTopology objects, and Volcano's Numatopology.
 
-Each kind is watched where the cluster knows it, and looked for again from time to time where not. An object that cannot be read counts as if it were not
-there, and is named once.
+Each kind is watched where the cluster knows it, and looked for again from time to time where not. Whoever may write such an object may write anything into it:
+
+- What cannot be read is said once, in the log and as an Event of the object, for whoever wrote it. What the object said before stands, with the reason.
+- Objects of nodes that are not there say nothing, and are kept, `MOST_STRANGERS` of them, for the case that the node comes after its object.
+- An object that is written over and over counts once in `WINDOW_S`, as it is then.
 """
 
 import asyncio
@@ -9,81 +12,142 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from hbox_common import kube
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest
-from hbox_common.kube import Delta, Informer, KubeClient, Resource
+from hbox_common.kube import Delta, Informer, KubeClient, KubeObject, Resource
 from hbox_common.kube.zones import (
     NODE_RESOURCE_TOPOLOGIES,
     NUMATOPOLOGIES,
-    NodeResourceTopology,
-    Numatopology,
+    NumatopologyText,
+    TopologyText,
+    numatopology_of,
+    topology_of,
     zones_of_numatopology,
     zones_of_topology,
 )
 from hbox_common.model import NodeName, NodeZones
 
+from .. import metrics
+from ..core.zones import KINDS, Told
 from .definitions import until_defined
+from .problems import Problems
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 60.0
-
-T = TypeVar("T", bound=kube.KubeObject)
+WINDOW_S = 0.5
+#: Nodes that are not there, of which objects are kept.
+MOST_STRANGERS = 4_096
+REASON = "NodeZonesProblem"
+T = TypeVar("T", bound=KubeObject)
 
 
 class ZoneObjects:
-    """`changed` is told what is known of a node now, None where that is nothing."""
+    """`changed` is told what objects say of a node now, None where that is nothing. `there`: whether there is such a node."""
 
-    def __init__(self, client: KubeClient, changed: Callable[[NodeName, NodeZones | None], None]) -> None:
-        self._client, self._changed = client, changed
-        self._told: dict[NodeName, dict[str, NodeZones]] = {}
-        self._complaints: dict[str, str] = {}
+    def __init__(
+        self, client: KubeClient, changed: Callable[[NodeName, Told | None], None], there: Callable[[NodeName], bool]
+    ) -> None:
+        self._client, self._changed, self._there = client, changed, there
+        self._told: dict[NodeName, dict[str, Told]] = {}
+        self._strangers: dict[NodeName, None] = {}  #: of them, nodes that are not there, in the order of their objects
+        resources = (NODE_RESOURCE_TOPOLOGIES, NUMATOPOLOGIES)
+        self._problems = {
+            kind: Problems(client, resource, kind, reason=REASON) for kind, resource in zip(KINDS, resources, strict=True)
+        }
+        self._unlisted = set(KINDS)
+        self.listed = asyncio.Event()  #: all that there is of both kinds has been told
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 self._watch(
-                    NODE_RESOURCE_TOPOLOGIES,
-                    NodeResourceTopology,
-                    lambda told: zones_of_topology(told, at=wall_s()),
+                    NODE_RESOURCE_TOPOLOGIES, KINDS[0], TopologyText, lambda t: zones_of_topology(topology_of(t), at=wall_s())
                 )
             )
-            group.create_task(self._watch(NUMATOPOLOGIES, Numatopology, lambda told: zones_of_numatopology(told, at=wall_s())))
+            group.create_task(
+                self._watch(
+                    NUMATOPOLOGIES, KINDS[1], NumatopologyText, lambda t: zones_of_numatopology(numatopology_of(t), at=wall_s())
+                )
+            )
+            for problems in self._problems.values():
+                group.create_task(problems.run())
 
-    async def _watch(self, resource: Resource, kind: type[T], read: Callable[[T], NodeZones]) -> NoReturn:
-        await until_defined(self._client, resource, kind.__name__, look_again_s=LOOK_AGAIN_S)
-        informer = Informer(self._client, resource, kind)
+    def came(self, node: NodeName) -> None:
+        """There is such a node now."""
+        self._strangers.pop(node, None)
+        if node in self._told:
+            self._say(node)
+
+    def went(self, node: NodeName) -> None:
+        """There is no such node any more. What is known of its objects is kept as that of others that are not there."""
+        if node in self._told:
+            self._stranger(node)
+
+    async def _watch(self, resource: Resource, kind: str, type_: type[T], read: Callable[[T], NodeZones]) -> NoReturn:
+        await until_defined(self._client, resource, kind, look_again_s=LOOK_AGAIN_S, absent=lambda: self._has_listed(kind))
+        informer = Informer(self._client, resource, type_, window_s=WINDOW_S, keep=lambda one: type_(one.metadata))
 
         async def on_changes(deltas: Sequence[Delta[T]]) -> None:
+            newest: dict[str, T | None] = {}
             for delta in deltas:
                 there = delta.new if delta.new is not None else delta.old
                 assert there is not None
-                zones = self._read(kind.__name__, delta.new, read) if delta.new is not None else None
-                self._put(NodeName(there.metadata.name), kind.__name__, zones)
+                newest[there.metadata.name] = delta.new
+            for name, told in newest.items():
+                self._put(NodeName(name), kind, told, read)
 
-        await informer.run(on_changes)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informer.run(on_changes))
+            await informer.synced.wait()
+            self._has_listed(kind)
         raise AssertionError("an informer ends with its task")
 
-    def _read(self, kind: str, told: T, read: Callable[[T], NodeZones]) -> NodeZones | None:
-        name = f"{kind} {told.metadata.name}"
+    def _has_listed(self, kind: str) -> None:
+        self._unlisted.discard(kind)
+        if not self._unlisted:
+            self.listed.set()
+
+    def _put(self, node: NodeName, kind: str, told: T | None, read: Callable[[T], NodeZones]) -> None:
+        if told is None:
+            self._problems[kind].drop(node)
+            own = self._told.get(node, {})
+            own.pop(kind, None)
+            if not own:
+                self._told.pop(node, None)
+                self._strangers.pop(node, None)
+        else:
+            before = self._told.get(node, {}).get(kind)
+            self._told.setdefault(node, {})[kind] = self._read(kind, told, read, before)
+        metrics.ZONE_PROBLEMS.set(sum(len(problems.told) for problems in self._problems.values()))
+        if self._there(node):
+            self._say(node)
+        elif node in self._told:
+            self._stranger(node)
+
+    def _read(self, kind: str, told: T, read: Callable[[T], NodeZones], before: Told | None) -> Told:
+        name = told.metadata.name
         try:
             zones = read(told)
         except InvalidRequest as e:
-            if self._complaints.get(name) != e.message:
-                self._complaints[name] = e.message
-                log.warning("%s: %s: left out", name, e)
-            return None
-        self._complaints.pop(name, None)
-        return zones
-
-    def _put(self, node: NodeName, kind: str, zones: NodeZones | None) -> None:
-        told = self._told.setdefault(node, {})
-        if zones is not None:
-            told[kind] = zones
+            text = f"it cannot be read: {e}; what it said before counts"
+            if self._problems[kind].put(name, told.metadata.uid, text):
+                log.warning("%s %s: %s", kind, name, text)
+            return Told(kind, before.zones if before is not None else None, e.message)
+        if zones.problem:
+            self._problems[kind].put(name, told.metadata.uid, zones.problem)
         else:
-            told.pop(kind, None)
-            if not told:
-                del self._told[node]
-        self._changed(node, told.get(NodeResourceTopology.__name__) or told.get(Numatopology.__name__))
+            self._problems[kind].drop(name)
+        return Told(kind, zones)
+
+    def _stranger(self, node: NodeName) -> None:
+        self._strangers[node] = None
+        if len(self._strangers) > MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest], self._told[oldest]
+
+    def _say(self, node: NodeName) -> None:
+        told = self._told.get(node, {})
+        known = [told[kind] for kind in KINDS if kind in told]
+        self._changed(node, next((one for one in known if one.zones is not None), known[0] if known else None))

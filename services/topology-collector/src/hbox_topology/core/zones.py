@@ -1,10 +1,23 @@
 """What the NUMA nodes of each node have: of what its kubelet says through node-agent, and where there is none, of what objects of the cluster say."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeZones
 from hbox_common.model.nodezones import zones_by_kubelet
+
+#: Objects of a cluster that tell of zones, in the order in which they count.
+KINDS = ("NodeResourceTopology", "Numatopology")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an object of the cluster says of a node. `problem`: why it cannot be read as it is now; `zones` are as it said them before then, None where that is
+    not known either."""
+
+    kind: str
+    zones: NodeZones | None
+    problem: str = ""
 
 
 class ZoneTable:
@@ -32,13 +45,23 @@ class ZoneTable:
             self._devices[told.node] = told
         return self._changed(told.node, told.at)
 
-    def objects(self, node: NodeName, told: NodeZones | None, *, at: float) -> NodeZones | None:
-        """What an object of the cluster says of a node, None where there is none any more; likewise."""
+    def objects(self, node: NodeName, told: Told | None, *, at: float) -> NodeZones | None:
+        """What an object of the cluster says of a node, None where there is none any more; likewise. Where it cannot be read, and what it said before is not
+        known here, an earlier process may have said it."""
         if told is None:
             self._objects.pop(node, None)
         else:
-            self._objects[node] = told
+            said = self._said.get(node)
+            last = told.zones or (said if said is not None and said.source == told.kind else None)
+            zones = last or NodeZones(node, at, source=told.kind)
+            self._objects[node] = replace(zones, problem=told.problem) if told.problem else zones
         return self._changed(node, at)
+
+    def settle(self, *, at: float) -> Iterator[NodeZones]:
+        """All objects that there are have been told: what is to be said of nodes of which an earlier process said what an object told that is gone."""
+        for node, said in [*self._said.items()]:
+            if said.source in KINDS and node not in self._objects and (changed := self._changed(node, at)) is not None:
+                yield changed
 
     def heard(self, said: NodeZones) -> None:
         """Read back: what an earlier process said."""
