@@ -14,9 +14,9 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from hbox_agent import metrics
-from hbox_common.clock import monotonic_s
+from hbox_common.clock import monotonic_s, processor_s
 from hbox_common.events import NodeNumaChanged
-from hbox_common.kubelet import LIST, listening
+from hbox_common.kubelet import ALLOCATABLE, LIST, listening
 from hbox_common.kubelet.podresources import MAX_FIELDS
 from hbox_common.model import NodeDevices, NodeNuma, ZoneMemory
 
@@ -149,20 +149,63 @@ async def _longest_stop() -> None:
         assert monotonic_s() - before < 1.5, "the loop stood still"
 
 
-async def test_a_kubelet_that_means_harm_is_asked_for_a_quarter_of_the_time(
+async def test_a_kubelet_that_means_harm_has_a_quarter_of_a_processor_and_one_that_hangs_is_asked_again_at_once(
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hbox_agent.adapters.kubelet.ANSWER_S", 0.4)
     calls: list[float] = []
 
-    def slow(_: H2Connection, __: int) -> bytes:
+    async def costly(_: bytes) -> bytes:
+        calls.append(monotonic_s())
+        return b"\x0a\x00" * (MAX_FIELDS + 1)
+
+    def hung(_: H2Connection, __: int) -> bytes:
         calls.append(monotonic_s())
         return b""
 
     world.give("train-0", "g0")
-    async with hostile(world, slow), world.agent():
+    monkeypatch.setattr("hbox_agent.adapters.kubelet.ANSWER_S", 10.0)
+    async with listening(world.root / "pod-resources" / "kubelet.sock", {LIST: costly}), world.agent():
+        await until(lambda: len(calls) >= 2)
+        before, spent = calls[-1], processor_s()
+        await until(lambda: calls[-1] > before)
+        assert calls[-1] - before >= 2 * (processor_s() - spent), "what an answer costs, here with the kubelet's own part"
+    calls.clear()
+    monkeypatch.setattr("hbox_agent.adapters.kubelet.ANSWER_S", 0.4)
+    async with hostile(world, hung), world.agent():
         await until(lambda: len(calls) >= 4)
-    assert min(after - before for before, after in itertools.pairwise(calls)) >= 4 * 0.4
+    assert max(after - before for before, after in itertools.pairwise(calls)) < 3 * 0.4
+
+
+@pytest.mark.parametrize("answer", [b"\x0a\x00" * (MAX_FIELDS + 1), b"\0" * 17 * 2**20], ids=["fields", "bytes"])
+async def test_more_devices_than_are_read_leave_what_could_be_given_out_and_pods_are_told(
+    world: AgentWorld, answer: bytes
+) -> None:
+    """Of one plugin a kubelet takes 4 MiB; several together may pass our bounds."""
+    world.give("train-0", "g0")
+    socket = world.root / "pod-resources" / "kubelet.sock"
+
+    async def beyond(_: bytes) -> bytes:
+        return answer
+
+    async def told() -> NodeDevices | None:
+        said = await world.said()
+        return said if said is not None and said.problems else None
+
+    async with world.agent(resync_s=0.3), listening(socket, {LIST: world.list_pods, ALLOCATABLE: beyond}):
+        said = await until(told)
+        assert ([one.pod for one in said.holds], said.problem) == (["train-0"], "")
+        assert said.problems[0].startswith("GetAllocatableResources: ")
+        assert (said.allocatable, said.left_out) == ((), 1), "of a node of which nothing was known"
+    async with world.agent(resync_s=0.3):
+        async with world.kubelet():
+            good = await world.hears("train-0")
+            while good.problems:
+                good = await world.hears("train-0")
+        assert good.allocatable
+        async with listening(socket, {LIST: world.list_pods, ALLOCATABLE: beyond}):
+            said = await until(told)
+            assert (said.allocatable, said.left_out) == (good.allocatable, 0)
 
 
 CHECKPOINT, MEMORY = "device-plugins/kubelet_internal_checkpoint", "memory_manager_state"

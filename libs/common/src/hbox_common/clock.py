@@ -27,6 +27,11 @@ def monotonic_s() -> float:
     return time.monotonic()
 
 
+def processor_s() -> float:
+    """Seconds that this process, with all its threads, has had of processors: what something costs, where waiting costs nothing."""
+    return time.process_time()
+
+
 def new_id() -> str:
     """A fresh random identity of 32 lower-case hexadecimal digits."""
     return uuid4().hex

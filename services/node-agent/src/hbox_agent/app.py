@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.bus import Bus
-from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.clock import monotonic_s, processor_s, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
 from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeNvml
@@ -34,7 +34,8 @@ MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
 STARTING_S = 0.05
-#: After a question to the kubelet the next one waits for so many times what it took: an answer without end costs a node no processor.
+#: After a question to the kubelet the next one waits for so many times what it cost of processors: an answer without end costs a node no more than a
+#: quarter of one, and a kubelet that hangs, which costs nothing, is asked again at once.
 RESTS = 3.0
 #: What the stream has last is read back so often.
 READ_BACK_S = 60.0
@@ -149,8 +150,9 @@ class NodeWatch:
         stamp = self._kubelet.stamp()
         if not self.trouble and stamp == self._stamp and monotonic_s() - self._asked_at < self._settings.resync_s:
             return
-        if (started := monotonic_s()) < self._rests_until:
+        if monotonic_s() < self._rests_until:
             return
+        before = processor_s()
         try:
             found = await self._kubelet.ask()
         except HBoxError as e:
@@ -160,7 +162,7 @@ class NodeWatch:
             self.telling.failed(str(e), now=wall_s())
             return
         finally:
-            self._rests_until = monotonic_s() + min(self._settings.resync_s, RESTS * (monotonic_s() - started))
+            self._rests_until = monotonic_s() + min(self._settings.resync_s, RESTS * (processor_s() - before))
         if self.trouble:
             log.info("%s: the kubelet answers", self._node, extra={"node": self._node})
         self.trouble, self._stamp, self._asked_at = "", stamp, monotonic_s()

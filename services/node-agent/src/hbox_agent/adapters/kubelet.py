@@ -1,6 +1,7 @@
 """One node's kubelet: its socket is asked, and its checkpoints say by their times when that is worth it."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kubelet import (
     ALLOCATABLE,
     LIST,
+    AllocatableResources,
     GrpcCode,
     Refused,
     call,
@@ -38,6 +40,7 @@ class Kubelet:
     def __init__(self, node: NodeName, root: Path) -> None:
         self._node, self._root = node, root
         self._memory: tuple[ZoneMemory, ...] = ()
+        self._allocatable: AllocatableResources | None = None
 
     def stamp(self) -> Stamp:
         """Something that differs when a checkpoint, or the kubelet's socket, was made anew."""
@@ -59,19 +62,29 @@ class Kubelet:
         socket = self._root / SOCKET
         at = wall_s()
         listed = await call(socket, LIST, timeout_s=ANSWER_S)
+        given: bytes | InvalidRequest
         try:
             given = await call(socket, ALLOCATABLE, timeout_s=ANSWER_S)
+        except InvalidRequest as e:
+            given = e
         except Refused as e:
             if e.code != GrpcCode.UNIMPLEMENTED:
                 raise
             given = b""  # of Kubernetes before 1.23
         return await asyncio.to_thread(self._read, listed, given, at)
 
-    def _read(self, listed: bytes, given: bytes, at: float) -> NodeDevices:
-        """The answers and the checkpoints: some milliseconds, seconds where somebody means harm. Raises InvalidRequest for answers that are none; a checkpoint
-        that cannot be read is told. Memory of NUMA nodes stays what it was last; whose devices are is not known then: they may have gone to others."""
-        pods, allocatable = decode_list(listed), decode_allocatable(given)
+    def _read(self, listed: bytes, given: bytes | InvalidRequest, at: float) -> NodeDevices:
+        """The answers and the checkpoints: some milliseconds, seconds where somebody means harm. Raises InvalidRequest for a list of pods that is none; what
+        else cannot be read is told. Memory of NUMA nodes, and all that can be given out, stay what they were last; whose devices are is not known then: they
+        may have gone to others."""
+        pods = decode_list(listed)
         problems: list[str] = []
+        try:
+            if isinstance(given, InvalidRequest):
+                raise given
+            self._allocatable = decode_allocatable(given)
+        except InvalidRequest as e:
+            problems.append(f"{ALLOCATABLE.rpartition('/')[2]}: {e.message}")
         uids: dict[tuple[str, str], str] = {}
         try:
             uids = holders(found) if (found := whole(self._root / DEVICES, CHECKPOINT_BYTES)) is not None else {}
@@ -81,7 +94,9 @@ class Kubelet:
             self._memory = zone_memory(found) if (found := whole(self._root / MEMORY, STATE_BYTES)) is not None else ()
         except InvalidRequest as e:
             problems.append(f"{MEMORY.name}: {e.message}")
-        return node_devices(self._node, pods, allocatable, uids, at=at, memory=self._memory, problems=tuple(problems))
+        allocatable = self._allocatable or AllocatableResources()
+        told = node_devices(self._node, pods, allocatable, uids, at=at, memory=self._memory, problems=tuple(problems))
+        return told if self._allocatable is not None else replace(told, left_out=told.left_out + 1)
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
