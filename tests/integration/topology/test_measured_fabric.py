@@ -14,6 +14,7 @@ import pytest
 
 from hbox_cli.platform.crds import HYPER_NODE
 from hbox_common.bus import Bus, EmbeddedServer
+from hbox_common.clock import processor_s
 from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen, NodeNumaChanged, NodeStateChanged
 from hbox_common.kube import HYPERNODES, apply, wait_established
 from hbox_common.model import HyperNode, NodeName, NodeNuma, NodeNvml, NvmlCard
@@ -94,6 +95,19 @@ async def test_while_ufm_is_down_the_last_graph_stays_and_ages(bus: Bus, setting
             before = last(seen).seen_at
             await until(partial(young, seen, before))
         assert len(fabric) == 1
+
+
+async def test_a_fabric_that_changes_all_the_time_is_read_no_more_than_it_costs(
+    bus: Bus, settings: Any, ufm: UfmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_topology.adapters.measured.RESTS", 30.0)
+    ufm.fail(moves=1)
+    async with listening(bus, FabricChanged) as fabric, running(run, settings):
+        await until(lambda: sizes(fabric) == WHOLE)
+        before, spent = ufm.asked["/app/events"], processor_s()
+        await asyncio.sleep(3.0)
+        readings = ufm.asked["/app/events"] - before
+        assert readings <= 2 + 3.0 / 30.0 / 0.01, f"{readings} readings, {processor_s() - spent:.2f} s of processor"
 
 
 HOSTILE: tuple[dict[str, Any], ...] = (

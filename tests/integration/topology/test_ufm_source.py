@@ -194,6 +194,27 @@ async def test_failovers_and_what_went_down_are_counted_since_the_last_reading(
     await one.close()
 
 
+@pytest.mark.parametrize(
+    ("events", "told"), [("denied", "answers 403"), ("flood", "more than 100000 of them"), ("hang", "no answer within 1 s")]
+)
+async def test_a_fabric_is_read_without_its_events(
+    ufm: UfmServer, secrets: Path, caplog: pytest.LogCaptureFixture, events: str, told: str
+) -> None:
+    one = source(ufm, secrets, timeout_s=4.0 if events == "hang" else 60.0)
+    await one.read()
+    ufm.fail(events=events)
+    for _ in range(2):
+        ufm.move()
+        assert (await one.read()).snapshot is not None
+    assert [told in record.message for record in caplog.records if "events cannot be read" in record.message] == [True]
+    ufm.fail()
+    ufm.tell(512)
+    assert (await one.read()).failovers == 0, "which of them are new is not known"
+    ufm.tell(512)
+    assert (await one.read()).failovers == 1
+    await one.close()
+
+
 async def test_a_port_that_went_down_is_read_as_such(ufm: UfmServer, secrets: Path) -> None:
     links = ufm.snapshot.hosts
     ufm.snapshot = replace(ufm.snapshot, hosts=(replace(links[0], up=False, switch="", switch_port=0), *links[1:]))

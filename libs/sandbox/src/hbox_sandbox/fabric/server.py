@@ -43,6 +43,8 @@ class Faults:
     moves: bool = False  #: counters move at every question
     garbage: bool = False  #: rows with wrong types, and text that is no GUID
     endless: str = ""  #: a body of ports without end: rows, nothing ({}), blanks, row (one), bomb (blanks, compressed), drip (a byte at a time), headers
+    events: str = ""  #: of /app/events alone: denied, flood, hang
+    hangs_s: float = 5.0
     pages_said: Any = None  #: how many pages there are, as it says
     repeats: bool = False  #: every page is the first
     denies_page: int = 0  #: 401 for this page of ports, the first time
@@ -168,6 +170,13 @@ class UfmServer:
                 self._counter += faults.moves
                 return web.json_response(
                     dict.fromkeys(("servers_version", "switches_version", "ports_version", "links_version"), self._counter)
+                )
+            case "/app/events" if faults.events:
+                if faults.events == "hang":
+                    await asyncio.sleep(faults.hangs_s)
+                text = "[" + "{}," * 200_000 + "{}]" if faults.events == "flood" else "{}"
+                return web.Response(
+                    status=403 if faults.events == "denied" else 200, text=text, content_type="application/json"
                 )
             case "/app/events":
                 return web.json_response(self.events)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
-from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.clock import monotonic_s, processor_s, wall_s
 from hbox_common.errors import HBoxError
 from hbox_common.events import Event, FabricChanged, FabricGapsFound, FabricSeen
 from hbox_common.insisting import insist
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 SEEN_EVERY_S = 5.0
 #: After a reading that failed, doubling.
 RETRY_S, RETRY_MAX_S = 1.0, 60.0
+#: After a reading the next one waits for so many times what it cost of processors: a source that changes all the time has no more than half of one.
+RESTS = 1.0
 #: Of changes that one line each is logged for.
 LOGGED_CHANGES = 20
 GAPS_SAID = 5000
@@ -107,7 +109,7 @@ class MeasuredFabric:
     async def _poll(self) -> NoReturn:
         failures = 0
         while True:
-            started = monotonic_s()
+            started, before = monotonic_s(), processor_s()
             try:
                 await self._read()
                 failures = 0
@@ -120,7 +122,7 @@ class MeasuredFabric:
                 metrics.FABRIC_FAILURES.labels(self._spec.name).inc()
             self._wake.set()
             wait = self._source.poll_s if not failures else backoff_s(failures - 1, base_s=RETRY_S, cap_s=RETRY_MAX_S)
-            await asyncio.sleep(max(wait - (monotonic_s() - started), 0.05))
+            await asyncio.sleep(max(wait - (monotonic_s() - started), RESTS * (processor_s() - before), 0.05))
 
     async def _read(self) -> None:
         reading = await self._source.read()

@@ -4,10 +4,12 @@ Logged in to in four ways (basic, client certificate, session cookie, token); cr
 may be rotated, and stand in no message. No redirect is followed, no certificate trusted but those of the given CA, and every answer is bounded in
 size and time. The counters of /app/versioning are asked every few seconds, and ports and systems only when one of theirs moved; they are read page
 by page, and again when a counter moved meanwhile, since pages are no snapshot. A page that says what it said before, byte for byte, is not parsed again: a
-change of some cables is in a few pages of many. Facts and traps: reference on fabrics, A1.
+change of some cables is in a few pages of many. Events are advice on which changes to believe: an account that may not read them, or more of them than fit,
+hold no fabric up. Facts and traps: reference on fabrics, A1.
 """
 
 import asyncio
+import logging
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -27,6 +29,8 @@ from .fabricsfile import Auth, UfmSpec
 from .jsonrows import Rows, read_rows
 from .sources import Reading
 
+log = logging.getLogger(__name__)
+
 #: Bases by login.
 _BASES = {Auth.BASIC: "/ufmRest", Auth.CERTIFICATE: "/ufmRestV2", Auth.SESSION: "/ufmRestV2", Auth.TOKEN: "/ufmRestV3"}
 _CHUNK = 1 << 16
@@ -38,6 +42,9 @@ _ATTEMPTS = 3
 _MAX_PAGES = 100_000
 #: A page that is longer is parsed as it comes, and anew each time.
 _KEPT = 8 << 20
+
+#: Of the time for a reading, what events may take; and how many there may be.
+_EVENTS_PART, _MOST_EVENTS = 0.25, 100_000
 
 _R = TypeVar("_R")
 
@@ -57,6 +64,7 @@ class UfmSource:
         self._versions: tuple[int, ...] | None = None
         self._read_at = -float("inf")
         self._last_event = -1
+        self._no_events = ""  #: why they could not be read last
         self._cookies: dict[str, str] = {}
         self._kept: dict[str, _Page] = {}  #: by address, as read last
         self.rows_parsed = 0  #: so far
@@ -108,11 +116,33 @@ class UfmSource:
         return None if document is None else versions_of(document)
 
     async def _events(self) -> tuple[int, int]:
-        """Failovers, and links, nodes and switches that went down, since the last call. The first call counts none: all of them are old."""
-        newest, found = 0, {EventKind.FAILOVER: 0, EventKind.DOWN: 0}
+        """Failovers, and links, nodes and switches that went down, since the last call. The first call counts none: all of them are old; so does the next one
+        after one that failed, which is logged once."""
+        why = ""
+        try:
+            async with asyncio.timeout(self._spec.timeout_s * _EVENTS_PART):
+                return await self._told()
+        except TimeoutError:
+            why = f"no answer within {self._spec.timeout_s * _EVENTS_PART:g} s"
+        except HBoxError as e:
+            why = str(e)
+        finally:
+            if why and why != self._no_events:
+                log.warning(
+                    "UFM %s: events cannot be read, failovers and losses are judged without them: %s", self._spec.host, why
+                )
+            self._no_events = why
+        self._last_event = -1
+        return 0, 0
+
+    async def _told(self) -> tuple[int, int]:
+        newest, rows, found = 0, 0, {EventKind.FAILOVER: 0, EventKind.DOWN: 0}
 
         def take(row: Mapping[str, Any]) -> None:
-            nonlocal newest
+            nonlocal newest, rows
+            rows += 1
+            if rows > _MOST_EVENTS:
+                raise InvalidRequest(f"more than {_MOST_EVENTS} of them")
             event = event_of(row)
             if event is not None:
                 newest = max(newest, event.number)
