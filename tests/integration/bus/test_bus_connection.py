@@ -10,6 +10,7 @@ import uvloop
 
 from hbox_common.bus import Bus, EmbeddedServer, find_binary, write_config
 from hbox_common.bus.streams import LIMITS, config_of
+from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import JobsWithdrawn, Stream
 from hbox_common.ports import free_port
@@ -45,6 +46,38 @@ async def test_of_several_servers_one_that_is_there_is_used(server: EmbeddedServ
     url = f"nats://127.0.0.1:{free_port()}, {server.url}"
     async with asyncio.timeout(5), Bus.connect(url, name="x", instance="1") as bus:
         assert bus.connected
+
+
+async def test_a_broker_that_is_gone_without_a_word_is_noticed_and_found_again(server: EmbeddedServer) -> None:
+    """As where packets are dropped: nothing ends, nothing comes."""
+    silent = asyncio.Event()
+    ways: set[asyncio.Task[None]] = set()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if not silent.is_set():
+                writer.write(data)
+
+    async def between(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ways.add(asyncio.current_task())  # type: ignore[arg-type]
+        there, back = await asyncio.open_connection("127.0.0.1", server.port)
+        sides = [asyncio.ensure_future(carry(reader, back)), asyncio.ensure_future(carry(there, writer))]
+        await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
+        for one in (writer, back):
+            one.transport.abort()
+        await asyncio.gather(*sides, return_exceptions=True)
+
+    async with await asyncio.start_server(between, "127.0.0.1", 0) as way:
+        url = f"nats://127.0.0.1:{way.sockets[0].getsockname()[1]}"
+        async with asyncio.timeout(30), Bus.connect(url, name="x", instance="1") as bus:
+            silent.set()
+            began = monotonic_s()
+            await until(lambda: not bus.connected, "the loss")
+            assert monotonic_s() - began < 10
+            silent.clear()
+            await until(lambda: bus.connected, "the broker again")
+            await bus.publish(job("a"), "0")
+        await asyncio.wait(ways)
 
 
 async def test_a_wrong_password_is_said_at_once_and_not_tried_for_ever(tmp_path: Path) -> None:

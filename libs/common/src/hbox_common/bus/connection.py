@@ -49,6 +49,8 @@ DRAIN_S = 5.0
 REFUSED_S = 180.0
 #: Between two tries of it: each is a line in the broker's log.
 REFUSED_AGAIN_S = 2.0
+#: A broker that answers none of so many pings is gone without a word (its host lost its power, somebody on the way forgot us): after 6 to 9 s.
+PING_S, PINGS = 3, 2
 DEFAULT_PORT = 4222
 NO_RESPONDERS = "503"
 
@@ -208,8 +210,8 @@ class Connection:
             closed_cb=self._on_closed,
             max_reconnect_attempts=-1,
             reconnect_time_wait=random.uniform(0.2, 0.3),  # type: ignore[arg-type]  # it goes to sleep()
-            ping_interval=10,
-            max_outstanding_pings=2,
+            ping_interval=PING_S,
+            max_outstanding_pings=PINGS,
             pending_size=-1,
             drain_timeout=int(DRAIN_S),
             inbox_prefix=f"_INBOX_{token_of(self.name)}",
@@ -224,6 +226,8 @@ class Connection:
     # --- what nats-py says
 
     async def _on_error(self, error: Exception) -> None:
+        if self._client.is_connecting or self._client.is_reconnecting:
+            self._close_transport()  # of a try that failed: the library leaves it open, and opens another
         if isinstance(error, nats.errors.SlowConsumerError):
             log.error("the broker sends faster than we read; a message was dropped", extra={"subject": error.subject})
         elif "authorization" in str(error).lower():
@@ -244,7 +248,6 @@ class Connection:
             if self.epoch:
                 log.warning("the broker at %s refuses us now (%s); trying again for %g s", self._url, error, REFUSED_S)
         if self.epoch and now < self._refused_since + REFUSED_S:
-            self._close_transport()  # the library leaves it open, and opens another
             await asyncio.sleep(REFUSED_AGAIN_S)
             return
         self._end(
