@@ -50,8 +50,8 @@ CLUSTER_LIMIT_S = 30.0
 #: Pods at once around a kill, and the time that takes: what dies then has work in its hands.
 BURST, BURST_S = 40, 0.4
 
-#: A clock is off by so much, at most.
-JUMP_S = 600.0
+#: A clock is off by so much, at most: as one that took the time zone for its own.
+JUMP_S = 3600.0
 
 #: Pods with forged claims: as many as would take all cards of a campaign's cluster.
 FORGERS = 200

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbox_cli.commands.why import explain, find
+from hbox_cli.commands.why import explain, find, late_pods, late_text
 from hbox_cli.views import job_items, node_items
 from hbox_common.errors import NotFound
 from hbox_common.model import (
@@ -16,6 +16,7 @@ from hbox_common.model import (
     GroupState,
     Job,
     JobId,
+    LeavingPod,
     NodeName,
     NodeState,
     PlanId,
@@ -39,6 +40,24 @@ def job(name: str, *, waiting: int = 0, bound: int = 0, least: int = 1, problem:
 
 def fact(of: str, phase: PodPhase) -> PodFact:
     return PodFact(PodUid(f"{of}-p"), "ml", f"{of}-p", phase, NodeName("n"), JobId(of), DEFAULT, 0, {}, cards=2)
+
+
+def test_who_was_to_have_ended_and_still_holds_cards_is_named() -> None:
+    def leaving(name: str, ends_at: float, *finalizers: str) -> LeavingPod:
+        return LeavingPod("ml", name, NodeName("n"), 2, ends_at, finalizers)
+
+    pods = [
+        leaving("late", 100.0),
+        leaving("later", 40.0, "example.com/keep"),
+        leaving("a-little", 990.0),
+        leaving("will", 1030.0),
+    ]
+    found = late_pods(pods, now=1000.0)
+    assert [one["pod"] for one in found] == ["ml/later", "ml/late"]
+    assert late_text(found[0]) == (
+        "ml/later still has 2 cards of n: it is being deleted and was to have ended 16m ago, but its kubelet has not said that it has, "
+        "and example.com/keep will have to let go of it"
+    )
 
 
 def test_the_state_of_a_job_follows_from_its_pods_and_verdicts() -> None:

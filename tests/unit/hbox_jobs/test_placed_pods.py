@@ -1,8 +1,10 @@
 """What pods ask for that have nodes: told to a scheduler that has not placed them itself, so that it can find other places for them."""
 
+from typing import Any
+
 from hbox_common.events import JobsAsked
 from hbox_common.kube import Freshness
-from hbox_common.model import Match, MatchOperator, NodeTerm
+from hbox_common.model import LeavingPod, Match, MatchOperator, NodeName, NodeTerm
 from hbox_jobs.adapters.announcer import pages
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.requests import Container
@@ -54,6 +56,20 @@ def test_they_are_told_with_where_their_volumes_are_and_not_at_all_where_nobody_
     assert published(jobs) == {"here": [(0, ["here"])]}
     [job] = jobs.placed()
     assert job.tasks[0].volumes == (ZONE,)
+
+
+def test_who_holds_cards_and_is_being_deleted_is_told_with_when_it_was_to_end() -> None:
+    jobs = Jobs()
+    leaves: dict[str, Any] = {"deleting": True, "ends_at": 60.0, "finalizers": ("example.com/keep",)}
+    jobs.pod(pod("leaves", shape=CARD, node="n1", status="Running", **leaves), 0.0)
+    jobs.pod(pod("ended", shape=CARD, node="n1", status="Failed", **leaves), 0.0)
+    jobs.pod(pod("cardless", node="n1", status="Running", **leaves), 0.0)
+    jobs.pod(pod("unbound", shape=CARD, **leaves), 0.0)
+    jobs.pod(pod("runs", shape=CARD, node="n1", status="Running"), 0.0)
+    for asks in (True, False):
+        found = pages(JobsAsked(asker="s", pods=asks), jobs, Freshness("1", 0.0), synced=True)
+        told = [one for page in found for one in page.leaving]
+        assert told == ([LeavingPod("ml", "leaves", NodeName("n1"), 1, 60.0, ("example.com/keep",))] if asks else [])
 
 
 def test_they_are_told_to_who_asks_for_them() -> None:

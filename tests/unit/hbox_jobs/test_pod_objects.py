@@ -65,6 +65,16 @@ def test_phases_are_read_and_an_unknown_one_holds_its_node(phase: Any, status: A
     assert read(status={"phase": phase}).status == status
 
 
+def test_of_a_pod_that_is_being_deleted_it_is_known_when_it_was_to_end_and_who_has_to_let_go() -> None:
+    finalizers = ["example.com/keep", "x" * 300, "c", "d"]
+    view = read(meta={"deletionTimestamp": "2026-11-21T13:00:00Z", "finalizers": finalizers})
+    assert view.ends_at == 1795266000.0
+    assert view.finalizers[0] == "example.com/keep"
+    assert [len(name.encode()) for name in view.finalizers] == [16, 128, 1]
+    standing = read(meta={"finalizers": finalizers})
+    assert (standing.ends_at, standing.finalizers) == (0.0, ())
+
+
 def test_gates_deletion_and_conditions_are_seen() -> None:
     view = read(
         meta={"deletionTimestamp": "2026-11-21T13:00:00Z"},

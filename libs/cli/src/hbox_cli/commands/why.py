@@ -1,6 +1,7 @@
 """`hbox why JOB`."""
 
 import difflib
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from hbox_common.bus import Bus
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.events import EvictionReceipt, NodeRests
+from hbox_common.model import LeavingPod
 
 from .. import receipts
 from ..aio import run
@@ -22,6 +24,9 @@ from ..views import rest_text
 from .jobs import items_of
 
 NODES_SHOWN = 8
+#: A pod that is being deleted is slow to end once it should have ended so long ago; its kubelet may be a little late.
+LATE_S = 30.0
+LATE_SHOWN = 3
 #: For what cards say, beside what is known without asking the scheduler.
 CARDS_S = 5.0
 
@@ -59,6 +64,10 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
         return
     _head(found)
     put(f"  {explain(found)}")
+    for pod in found["latePods"][:LATE_SHOWN]:
+        put(f"  {late_text(pod)}")
+    if (more := len(found["latePods"]) - LATE_SHOWN) > 0:
+        put(f"  and {more} more pods that were to have ended")
     for node, said in found["failingNodes"].items():
         put(f"  {node}: {said}")
     for task in found["cardReasons"]:
@@ -72,7 +81,8 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
 async def _read(ctx: Context, job: str) -> dict[str, Any]:
     """The job, and what cards say to it where it waits for some."""
     async with bus_of(Layout(ctx.state).running()) as bus:
-        items = items_of(await job_pages(bus))
+        pages = await job_pages(bus)
+        items = items_of(pages)
         rests = [one.event.rest for one in await bus.last(NodeRests, [(None,)]) if isinstance(one.event, NodeRests)]
         try:
             found = find(items, job)
@@ -87,6 +97,7 @@ async def _read(ctx: Context, job: str) -> dict[str, Any]:
         return {
             **found,
             "cardReasons": await _cards(bus, found) if waits else [],
+            "latePods": late_pods((pod for page in pages for pod in page.leaving), now=wall_s()) if waits else [],
             "failingNodes": {one.node: said for one in rests if waits and (said := rest_text(one, wall_s()))},
         }
 
@@ -101,6 +112,30 @@ async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
     except (Unavailable, TimeoutError):  # one that is older has no such question, and one that is away has said why already
         return []
     return [task.model_dump(mode="json") for task in answer.tasks]
+
+
+def late_pods(pods: Iterable[LeavingPod], *, now: float) -> list[dict[str, Any]]:
+    """Those that should have ended a while ago, the latest first. `now`: seconds since the epoch."""
+    late = [pod for pod in pods if pod.ends_at < now - LATE_S]
+    return [
+        {
+            "pod": f"{pod.namespace}/{pod.name}",
+            "node": pod.node,
+            "cards": pod.cards,
+            "lateSeconds": round(now - pod.ends_at, 1),
+            "finalizers": list(pod.finalizers),
+        }
+        for pod in sorted(late, key=lambda pod: (pod.ends_at, pod.namespace, pod.name))
+    ]
+
+
+def late_text(pod: dict[str, Any]) -> str:
+    """Cards are free by evidence alone, and this says whose is missing."""
+    finalizers = f", and {', '.join(pod['finalizers'])} will have to let go of it" if pod["finalizers"] else ""
+    return (
+        f"{pod['pod']} still has {pod['cards']} card{'s' if pod['cards'] > 1 else ''} of {pod['node']}: it is being deleted and was to have ended "
+        f"{duration(pod['lateSeconds'])} ago, but its kubelet has not said that it has{finalizers}"
+    )
 
 
 def _head(found: dict[str, Any]) -> None:

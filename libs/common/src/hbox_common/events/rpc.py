@@ -10,6 +10,7 @@ from hbox_common.model import (
     Job,
     JobDemand,
     JobTerms,
+    LeavingPod,
     Neighbour,
     NodeName,
     PodFact,
@@ -162,7 +163,7 @@ class JobsPage(Event):
         ("job-controller",),
         ("scheduler-core", "quota-ledger", "cli"),
         8 * 2**20,
-        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand", "placed"),
+        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand", "placed", "leaving"),
     )
     complete: bool
     jobs: tuple[Job, ...] = ()
@@ -176,6 +177,7 @@ class JobsPage(Event):
     demand: tuple[JobDemand, ...] = ()  #: in the place of `terms`
     #: jobs with those of their pods as `tasks` that have nodes: what they ask for, claims do not tell
     placed: tuple[Job, ...] = ()
+    leaving: tuple[LeavingPod, ...] = ()  #: where pods were asked for
     resource_version: str = ""
     age_s: float = 0.0
     why: str = ""

@@ -213,6 +213,18 @@ class PodPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LeavingPod:
+    """A pod that has a node and cards and is being deleted: it holds them until the API server says that it has ended, or is gone."""
+
+    namespace: str
+    name: str
+    node: NodeName
+    cards: int
+    ends_at: float  #: when it was to have ended, in seconds since the epoch
+    finalizers: tuple[str, ...] = ()  #: who has to let go of it then, a few of them
+
+
+@dataclass(frozen=True, slots=True)
 class PodFact:
     """What Kubernetes says of one pod that has, or had, a node. The ledger's evidence."""
 

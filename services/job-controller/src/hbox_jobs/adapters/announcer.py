@@ -218,6 +218,7 @@ def pages(
             wanted += _of_shard(asked, jobs, shard, partial(page, shard=shard))
     if synced and asked.pods:
         wanted += [page(pods=some) for some in _some(jobs.facts())]
+        wanted += [page(leaving=some) for some in _some(jobs.leaving())]
     if synced and asked.ended:
         wanted += [page(pods=some) for some in _some(jobs.ended(monotonic_s()))]
     if synced and asked.verdicts:

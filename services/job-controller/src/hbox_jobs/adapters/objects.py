@@ -79,6 +79,9 @@ _QUOTA_KEYS = ("requests.", "limits.", "count/")
 #: Of one pod, by which nodes are scored.
 MAX_IMAGES = 16
 
+#: Of a pod that is being deleted: finalizers that are told, and bytes of each.
+MOST_FINALIZERS, MOST_FINALIZER = 3, 128
+
 #: Distinct shapes kept; a cluster's day has a few hundred.
 MAX_SHAPES = 10_000
 
@@ -116,6 +119,8 @@ class PodReader:
             node=NodeName(spec.node_name),
             status=_STATUS.get(status.phase, PodStatus.PENDING),
             deleting=meta.deletion_timestamp is not None,
+            ends_at=_seconds(meta.deletion_timestamp),
+            finalizers=_finalizers(meta) if meta.deletion_timestamp is not None else (),
             gated=bool(spec.scheduling_gates),
             queue_gate=bool(spec.scheduling_gates) and any(gate.name == QUEUE_GATE for gate in spec.scheduling_gates),
             ours=spec.scheduler_name in self._schedulers,
@@ -451,6 +456,10 @@ def _minimum(quantities: Mapping[str, str | float]) -> Resources:
         if units:
             found[name] = units
     return found
+
+
+def _finalizers(meta: kube.Metadata) -> tuple[str, ...]:
+    return tuple(sanitized(name, MOST_FINALIZER) for name in meta.finalizers[:MOST_FINALIZERS])
 
 
 def _seconds(timestamp: str | None) -> float:

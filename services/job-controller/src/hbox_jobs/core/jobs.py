@@ -16,7 +16,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
-from hbox_common.model import VENDORS, GroupState, Job, JobId, PodFact, PodPhase, PodUid, Queue, QueueName, SchedulerId
+from hbox_common.model import (
+    VENDORS,
+    GroupState,
+    Job,
+    JobId,
+    LeavingPod,
+    PodFact,
+    PodPhase,
+    PodUid,
+    Queue,
+    QueueName,
+    SchedulerId,
+)
 from hbox_common.model.shards import ONE_SHARD, shard_of
 
 from .admission import Admission
@@ -411,6 +423,12 @@ class Jobs:
     def facts(self) -> Iterator[PodFact]:
         """All pods that have a node."""
         return (self._fact(pod, FACT_PHASE[pod.status]) for pod in self._pods.values() if pod.node)
+
+    def leaving(self) -> Iterator[LeavingPod]:
+        """Pods that hold cards and are being deleted."""
+        for pod in self._pods.values():
+            if pod.deleting and pod.node and FACT_PHASE[pod.status].holds and (cards := VENDORS.asked(pod.shape.requests)):
+                yield LeavingPod(pod.namespace, pod.name, pod.node, cards, pod.ends_at, pod.finalizers)
 
     def ended(self, now: float) -> Iterator[PodFact]:
         """Pods that ended in the last minute: whoever lost what was said of them holds their places for them."""

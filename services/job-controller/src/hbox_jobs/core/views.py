@@ -52,6 +52,8 @@ class PodView:
     node: NodeName = NodeName("")
     status: PodStatus = PodStatus.PENDING
     deleting: bool = False
+    ends_at: float = 0.0  #: where it is being deleted: when it was to have ended, in seconds since the epoch
+    finalizers: tuple[str, ...] = ()  #: likewise
     gated: bool = False  #: it has scheduling gates: nobody may place it yet
     queue_gate: bool = False  #: one of them is Volcano's own (`QUEUE_GATE`)
     ours: bool = False
