@@ -18,7 +18,7 @@ from hbox_cli.platform.identities import NAMESPACE, Identity, Tokens, bring, ide
 from hbox_cli.platform.layout import Layout
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Evict, EvictDecided, EvictKind
-from hbox_common.kube import NODES, PODS, KubeClient, Resource
+from hbox_common.kube import NODES, PODS, KubeClient, Resource, apply
 from hbox_common.model import DecisionId, Epoch
 
 from ..broker import admin_bus
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.e2e
 IDENTITIES = {identity.service: identity for identity in identities()}
 SERVICES = {"topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor", "node-agent"}
 
+BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
 ACCOUNT_OBJECTS = Resource("", "v1", "serviceaccounts", namespaced=True)
 
@@ -175,6 +176,29 @@ async def test_each_service_came_as_itself_and_was_never_refused(cluster: Cluste
     } <= {f"{r.verb} {r.resource} by {r.service}" for r in seen}
 
 
+async def test_binders_rights_taken_away_hold_its_work_up_and_no_more(
+    cluster: Cluster, platform: Up, plane: ControlPlane
+) -> None:
+    rights = [one for one in IDENTITIES["binder"].manifests if one["kind"] == "ClusterRoleBinding"]
+    before = platform.pids()
+    for one in rights:
+        await cluster.client.json("DELETE", BINDINGS.path(name=one["metadata"]["name"]))
+    asked = len(requests(plane.audit_log))
+    try:
+        await cluster.add_pods("held", 4)
+        await until(lambda: "cannot create resource" in _said_of("binder", platform), "what the binder lacks", timeout_s=30)
+        await asyncio.sleep(10.0)
+        assert await cluster.bound("held") == 0
+        binds = [one for one in requests(plane.audit_log)[asked:] if one.resource == "pods/binding"]
+        assert 4 <= len(binds) < 60, "each of the four tries less and less often"
+    finally:
+        for one in rights:
+            await apply(cluster.client, dict(one), field_manager="test")
+    await until(lambda: _all_bound(cluster, "held", 4), "the rights are back", timeout_s=30)
+    assert platform.pids() == before
+    await cluster.clear()
+
+
 @pytest.mark.parametrize("service", sorted(SERVICES))
 async def test_a_service_has_the_rights_that_are_listed_and_no_others(admin: KubeClient, platform: Up, service: str) -> None:
     identity = IDENTITIES[service]
@@ -282,6 +306,12 @@ def test_as_given_all_services_act_as_the_kubeconfigs_user(plane: ControlPlane, 
 
 async def _all_bound(cluster: Cluster, prefix: str, count: int) -> bool:
     return await cluster.bound(prefix) >= count
+
+
+def _said_of(service: str, platform: Up) -> str:
+    """What `hbox check` says of it."""
+    said = platform.hbox("check").stdout.splitlines()
+    return next((line for line in said if line.split()[1:2] == [service]), "")
 
 
 async def _may(admin: KubeClient, identity: Identity, right: tuple[str, str, str, str, str]) -> bool:

@@ -108,7 +108,8 @@ async def _watch_health(health: Health, client: KubeClient, bus: Bus) -> None:
             on_bus.bad("NATS cannot be reached")
         if not on_kube.good:
             await _probe(client, on_kube)
-        await asyncio.sleep(HEALTH_S if health.ready else STARTING_S)
+        # Of an API server that does not answer, or not now, is not asked more often for it.
+        await asyncio.sleep(HEALTH_S if health.ready or not on_kube.good else STARTING_S)
 
 
 async def _probe(client: KubeClient, on_kube: Condition) -> None:
