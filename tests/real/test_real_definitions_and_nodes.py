@@ -106,3 +106,10 @@ async def test_work_goes_on_while_definitions_are_away_and_after(tmp_path: Path)
             await create(client, asking("gang-2", 1, "gang"))
             await bound(client, "gang", 3)
             sound(platform)
+            assert "there is no Queue default" in platform.hbox("check").stdout, "objects go with their definition"
+            applied = platform.hbox("definitions", "apply", "--kubeconfig", str(platform.state / "kubeconfig"))
+            assert applied.returncode == 0, applied.stderr
+            assert "there is no Queue" not in platform.hbox("check").stdout
+            assert {"root", "default"} <= {
+                one["metadata"]["name"] for one in (await client.json("GET", QUEUES.path()))["items"]
+            }

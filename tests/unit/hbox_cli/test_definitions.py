@@ -71,6 +71,16 @@ async def test_beside_a_level_of_somebody_elses_no_other_is_made(kube: KubeClien
     ]
 
 
+async def test_our_queues_go_with_their_definition_and_are_told_and_made_again(kube: KubeClient) -> None:
+    await bring(kube)
+    for name in ("root", "default"):
+        await kube.json("DELETE", QUEUES.path(name=name))
+    gone = "there is no Queue {}, as when its definition was deleted: `hbox definitions apply` makes it again"
+    assert await crds.lacking(kube) == [gone.format("root"), gone.format("default")]
+    assert [line for line in await bring(kube) if "queue " in line] == ["applied queue root", "applied queue default"]
+    assert await crds.lacking(kube) == []
+
+
 async def test_our_podgroups_have_no_status_subresource_like_volcanos(kube: KubeClient) -> None:
     """Its scheduler writes statuses with the object: they would be dropped."""
     await bring(kube)

@@ -212,13 +212,23 @@ async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
 
 
 async def lacking(client: KubeClient) -> list[str]:
-    """What the cluster's definitions do not keep of what HBox reads, a sentence for each. Raises NotFound where one is not there, and as `lacks`."""
+    """What the cluster's definitions do not keep of what HBox reads, and which of our queues are gone, a sentence for each.
+
+    Raises NotFound where a definition is not there, and as `lacks`.
+    """
     said = []
     for manifest in ALL:
         name = manifest["metadata"]["name"]
         found = await client.json("GET", CRDS.path(name=name))
         if missing := lacks(found, manifest):
             said.append(f"CRD {name}{_told(missing)}")
+    for queue in _QUEUES:
+        try:
+            await client.json("GET", QUEUES.path(name=queue))
+        except NotFound:
+            said.append(
+                f"there is no Queue {queue}, as when its definition was deleted: `hbox definitions apply` makes it again"
+            )
     return said
 
 
