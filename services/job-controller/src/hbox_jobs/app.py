@@ -41,7 +41,7 @@ from hbox_common.kube import (
 from hbox_common.model import JobId, PodUid, scheduler_names
 from hbox_common.model.shards import Shards, shard_of
 from hbox_common.pacing import TokenBucket
-from hbox_common.runtime import Condition, Health, LongLived, connected, turn
+from hbox_common.runtime import Condition, Health, LongLived, complaints, connected, turn
 
 from . import metrics
 from .adapters.announcer import Announcer, last_revision, pages
@@ -472,8 +472,8 @@ class JobController:
         conditions = {name: self._health.condition(name) for name in CONDITIONS}
         memory = LongLived()
         while True:
-            wrong = [f"{name}: {_complaint(i)}" for name, i in self._informers.items() if _complaint(i)]
-            _set(conditions["kube"], good=not wrong, message="; ".join(wrong))
+            wrong = {name: complaint for name, i in self._informers.items() if (complaint := _complaint(i))}
+            _set(conditions["kube"], good=not wrong, message=complaints(wrong))
             _set(conditions["bus"], good=self._bus.connected, message="NATS cannot be reached")
             missing = [name for name, i in self._informers.items() if not i.synced.is_set()]
             missing += [] if self._queues_read.is_set() else ["queues, by whose pools jobs go to shards"]

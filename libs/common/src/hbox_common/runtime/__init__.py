@@ -1,7 +1,7 @@
 """How a service process is set up, watched and stopped."""
 
 from .bus import connected
-from .health import Condition, Health, HealthServer
+from .health import Condition, Health, HealthServer, complaints
 from .leading import led, term, turn
 from .run import LongLived, collect_seldom, main
 from .settings import Settings, load
@@ -15,6 +15,7 @@ __all__ = [
     "Settings",
     "WatchedFile",
     "collect_seldom",
+    "complaints",
     "connected",
     "led",
     "load",

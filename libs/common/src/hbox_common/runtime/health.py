@@ -7,7 +7,7 @@ It is asked by whoever reaches the port, and a service's work is done on the sam
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -31,6 +31,18 @@ CONNECTION_S = 30.0
 CONNECTION_BYTES = 64 * 1024
 #: Of a request's first line and of each header.
 LINE_BYTES = 4 * 1024
+
+
+#: Of what is wrong with many things, so many are said in full.
+COMPLAINTS_SAID = 2
+
+
+def complaints(wrong: Mapping[str, str]) -> str:
+    """What is wrong with some kinds, by their names: of the first two all of it, since what keeps many from being read is one thing most of the time."""
+    said = [f"{name}: {complaint}" for name, complaint in list(wrong.items())[:COMPLAINTS_SAID]]
+    if others := list(wrong)[COMPLAINTS_SAID:]:
+        said.append(f"and {', '.join(others)} likewise or otherwise")
+    return "; ".join(said)
 
 
 @dataclass(slots=True)
