@@ -167,3 +167,48 @@ async def test_who_loses_least_since_its_last_checkpoint_goes_first(tmp_path: Pa
                 await client.json("POST", PODS.path(SPACE), body=one)
             await there("mine-0", "mine-1", *lent)
         assert running.json("audit")["faults"] == []
+
+
+async def test_why_names_the_rule_by_which_a_place_is_not_taken_yet_whose_it_is_and_until_when(tmp_path: Path) -> None:
+    """The borrower's pod was evicted a moment ago: made anew it has its place for a minute, for which the owner waits."""
+    with up(tmp_path / "state") as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            await client.json("POST", NODES.path(), body=node("n0"))
+            queue(running, "create", "borrower", "--min-run-time", "1h")
+            queue(running, "create", "owner", "--deserved", f"{GPU}=8")
+
+            async def start(name: str, of: str) -> None:
+                await client.json("POST", PODS.path(SPACE), body=pod(name, of, cards=8))
+
+            async def has(name: str) -> None:
+                async def so() -> bool:
+                    return name in await placed(client, SPACE)
+
+                await waiting.until(so, f"{name} has the node", timeout_s=60)
+
+            async def told(name: str, what: str) -> None:
+                async def so() -> bool:
+                    return what in running.hbox("why", name).stdout
+
+                await waiting.until(so, f"{name} is told: {what}", timeout_s=20)
+
+            await start("lent", "borrower")
+            await has("lent")
+            await start("mine-0", "owner")
+            await told("mine-0", "pods from which nobody takes yet: 1 of queue borrower in minimum run time until 20")
+            await client.json("DELETE", PODS.path(SPACE, "lent"))
+            await has("mine-0")
+            queue(running, "set", "borrower", "--min-run-time", "0s")
+            await client.json("DELETE", PODS.path(SPACE, "mine-0"))
+            await start("lent", "borrower")
+            await has("lent")
+            await start("mine-1", "owner")
+            await has("mine-1")
+            await client.json("DELETE", PODS.path(SPACE, "mine-1"))
+            await start("lent", "borrower")
+            await has("lent")
+            await start("mine-2", "owner")
+            await told(
+                "mine-2",
+                "pods from which nobody takes yet: 1 of queue borrower in cool-down (their jobs were evicted of late) until 20",
+            )

@@ -1,5 +1,7 @@
 """For how long nobody takes from a pod, in a saved cluster as in the running platform."""
 
+from typing import Any
+
 import pytest
 
 from hbox_cli.simulate.documents import objects_of
@@ -43,12 +45,18 @@ spec: {schedulerName: hbox, containers: [{name: c, resources: {requests: {cpu: 1
 """
 
 
-def evicted(*, department: str = "", borrower: str = "") -> list[str]:
-    started = rfc3339(wall_s() - 301)
-    text = CLUSTER.replace("STARTED", started).replace("DEPARTMENT", department).replace("BORROWER", borrower)
-    row = outcome_of("f", objects_of(contents_of(text.encode())), Wish(now=wall_s()))
+STARTED = wall_s() - 301
+
+
+def decided(*, department: str = "", borrower: str = "", owner: str = "") -> dict[str, Any]:
+    text = CLUSTER.replace("STARTED", rfc3339(STARTED)).replace("DEPARTMENT", department).replace("BORROWER", borrower)
+    row = outcome_of("f", objects_of(contents_of((text + owner).encode())), Wish(now=wall_s()))
     assert row["error"] is None
-    return [one["pod"] for one in row["evictions"]]
+    return row
+
+
+def evicted(*, department: str = "", borrower: str = "") -> list[str]:
+    return [one["pod"] for one in decided(department=department, borrower=borrower)["evictions"]]
 
 
 @pytest.mark.parametrize(
@@ -71,3 +79,29 @@ def test_a_pod_that_got_its_place_five_minutes_ago_goes_unless_its_queue_says_th
 def test_a_time_that_is_none_is_named() -> None:
     with pytest.raises(InvalidRequest, match=r"hbox\.io/min-run-time is 'soon', which is no duration"):
         evicted(borrower="hbox.io/min-run-time: soon")
+
+
+def test_who_waits_for_them_is_told_whose_time_it_is_and_until_when() -> None:
+    until = rfc3339(int(STARTED) + 600).replace("T", " ").replace("Z", " UTC")
+    message = decided(borrower="hbox.io/min-run-time: 10m")["pending"]["ns/mine"]["message"]
+    assert message.endswith(f"; pods from which nobody takes yet: 1 of queue borrower in minimum run time until {until}")
+
+
+def test_who_has_no_right_to_take_is_told_nothing_of_it() -> None:
+    """The owner has what it deserves already."""
+    holds = """
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2}
+status: {allocatable: {cpu: 1, memory: 8Gi, pods: 110}, conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: has, namespace: ns, uid: has, creationTimestamp: "2026-01-01T11:00:00Z", annotations: {scheduling.volcano.sh/queue-name: owner}}
+spec: {schedulerName: hbox, nodeName: n2, containers: [{name: c, resources: {requests: {cpu: 1}}}]}
+status: {phase: Running, startTime: "2026-01-01T11:00:00Z"}
+"""
+    row = decided(borrower="hbox.io/min-run-time: 10m", owner=holds)
+    assert not row["evictions"]
+    assert "nobody takes yet" not in row["pending"]["ns/mine"]["message"]

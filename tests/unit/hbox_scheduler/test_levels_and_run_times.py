@@ -250,6 +250,27 @@ def test_whom_the_ledger_protects_nobody_takes_from_under_any_policy(conf: str, 
     assert evicted(world.decide(conf)) == goes
 
 
+def test_who_waits_for_a_pod_of_its_own_queue_that_cools_down_is_told_so() -> None:
+    """Not who has no priority over it, and not while anybody else goes. The queue has no minimum run time."""
+
+    def told(conf: str, priority: int = 9, others: int = 0) -> list[str]:
+        world = SmallWorld(1, 1 + others)
+        holder = world.gang("holder", on=[0], age_s=10)
+        for number in range(others):
+            world.gang(f"free{number}", on=[0], age_s=9)
+        world.gang("claimant", priority=priority)
+        holder.members[0].protected_until = NOW + 5
+        report = world.decide(conf, explain=True)
+        return [one.message for one in report.pending.values()]
+
+    [message] = told(CHECKPOINTS)
+    assert message.endswith(
+        "; pods from which nobody takes yet: 1 of queue q in cool-down (their jobs were evicted of late) until 1970-01-12 13:46:45 UTC"
+    )
+    assert not any("nobody takes yet" in one for one in told(CHECKPOINTS, priority=0))
+    assert not any("nobody takes yet" in one for one in told(CHECKPOINTS, others=1))
+
+
 def test_inside_a_gang_whoever_checkpointed_last_loses_least_and_goes_first() -> None:
     """An elastic gang of three that needs one: the member that wrote its checkpoint a minute ago goes."""
     world = SmallWorld(1, 3)

@@ -6,6 +6,8 @@ Members that ask for nothing are left to backfill as long as any node takes one 
 nobody else.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +15,12 @@ import numpy as np
 from hbox_common.model.rights import may_preempt
 
 from ..cluster.arrays import Bools
-from ..cluster.entities import Gang
+from ..cluster.entities import Gang, Member
 from ..framework.conf import FAILURES_REMEMBERED
 from ..framework.hooks import Preemptable
 from ..framework.pool import OFFLINE_QUEUE, Pool
 from ..framework.preemptors import PreemptionRequests, best_effort_waiting, preemptors, waiting
+from ..framework.protection import note_protected
 from ..framework.turns import ServiceOrder
 from ..framework.victims import Search
 from ..plugins.arguments import Given
@@ -49,10 +52,21 @@ def run(session: "Session") -> None:
             others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)
         if OFFLINE_QUEUE in pools[name].codes:
             others = others | (pools[name].queue == pools[name].codes[OFFLINE_QUEUE])
-        requests[name].serve(gang, sorted(waiting(gang), key=session.member_key), eligible=others, legal=session.preemptable)
+        members = sorted(waiting(gang), key=session.member_key)
+        requests[name].serve(gang, members, eligible=others, legal=session.preemptable)
+        _note_protected(session, gang, members, pools[name])
         _among_modest(session, gang, pools[name], others)
     for gang in gangs:
         _within(session, gang, pools[gang.queue])
+
+
+def _note_protected(session: "Session", gang: Gang, members: Sequence[Member], pool: Pool) -> None:
+    by_priority = session.has("priority", Preemptable)
+    others = [
+        m for m in pool.protected if may_preempt(gang.priority, m.gang.priority) or (not by_priority and m.gang is not gang)
+    ]
+    if members:
+        note_protected(session, gang, others, partial(session.preemptable, members[0]))
 
 
 def _resolves(session: "Session") -> bool:

@@ -9,6 +9,7 @@ run or nothing.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from hbox_common.model.rights import Standing, keeps_minimum, reclaimable
 from ..cluster.entities import Member
 from ..framework.pool import OFFLINE_QUEUE, Pool
 from ..framework.preemptors import PreemptionRequests, growing, preemptors, waiting
+from ..framework.protection import note_protected
 from ..framework.turns import ServiceOrder
 
 if TYPE_CHECKING:
@@ -79,3 +81,6 @@ def run(session: "Session") -> None:
                 )
                 if together[0].row < 0:
                     break
+            if not surplus and members and may(members[0]):
+                others = [m for m in pool.protected if gives[pool.codes[m.gang.queue]] and m.gang.queue != queue.name]
+                note_protected(session, gang, others, partial(session.reclaimable, members[0]))

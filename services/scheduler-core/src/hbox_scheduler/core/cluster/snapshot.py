@@ -76,3 +76,5 @@ class Cluster:
     moves_held: str = ""  #: why nobody is moved now, whatever it gains
     #: gang id -> what the last look for moves came to, where none are made
     move_words: Mapping[str, str] = field(default_factory=dict)
+    #: gang id -> of whom it could take, were they not in their minimum run time or cool-down
+    protected_words: Mapping[str, str] = field(default_factory=dict)

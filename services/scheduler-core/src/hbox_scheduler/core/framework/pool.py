@@ -39,6 +39,7 @@ class Pool:
         for gang in reversed(session.in_order(there)):
             by_queue[OFFLINE_QUEUE if leaving and gang.offline else gang.queue].append(gang)
         members: list[Member] = []
+        self.protected: list[Member] = []  #: of whom nobody takes yet
         harm: list[int] = []  # how many are lost with it: beyond its surplus a gang goes whole
         breaks: list[bool] = []  # whether its gang can spare it no more
         counts: list[int] = []
@@ -48,14 +49,13 @@ class Pool:
             for gang in by_queue[name]:
                 if len(gang.members) == 1:  # most jobs of most clusters
                     m = gang.members[0]
-                    if (
-                        (m.status is running or m.status is bound)
-                        and m.row >= 0
-                        and (leaves or (m.preemptable and (m.protected_until <= now or not protects(m.protected_until, now))))
-                    ):
-                        members.append(m)
-                        harm.append(1)
-                        breaks.append(gang.min_member > 0)
+                    if (m.status is running or m.status is bound) and m.row >= 0 and (leaves or m.preemptable):
+                        if leaves or m.protected_until <= now or not protects(m.protected_until, now):
+                            members.append(m)
+                            harm.append(1)
+                            breaks.append(gang.min_member > 0)
+                        else:
+                            self.protected.append(m)
                     continue
                 mine = [
                     m
@@ -65,6 +65,16 @@ class Pool:
                     and (leaves or (m.preemptable and (m.protected_until <= now or not protects(m.protected_until, now))))
                 ]
                 members += mine
+                self.protected += [
+                    m
+                    for m in gang.members
+                    if m.protected_until > now
+                    and not leaves
+                    and (m.status is running or m.status is bound)
+                    and m.row >= 0
+                    and m.preemptable
+                    and protects(m.protected_until, now)
+                ]
                 if len(mine) > 1:
                     members[-len(mine) :] = sorted(mine, key=session.member_key, reverse=True)
                 surplus = max(0, min(len(mine), gang.ready - gang.min_member))

@@ -127,6 +127,8 @@ class Outcome:
     #: gang id -> why the next member found no place beside those of its gang, then
     next_ones: dict[str, Reasons] = field(default_factory=dict)
     moves: dict[str, FoundMoves] = field(default_factory=dict)  #: gang id -> moves that would make room for it, made or not
+    #: gang id -> of whom it could take, were they not in their minimum run time or cool-down
+    protected: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)  #: what was passed over
 
     def warn(self, what: str) -> None:

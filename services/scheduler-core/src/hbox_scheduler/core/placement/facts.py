@@ -37,6 +37,7 @@ class ClusterFacts:
     recent_moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that this process had move of late
     moves_held: str = ""  #: why the ledger has nobody move now
     move_words: dict[str, str] = field(default_factory=dict)  #: as of `Cluster`
+    protected_words: dict[str, str] = field(default_factory=dict)  #: as of `Cluster`
     #: gang id -> what `move_words` are about, and since when
     moves_seen: dict[str, tuple[object, float]] = field(default_factory=dict)
     now: float = 0.0  #: what time it is, in seconds since the epoch

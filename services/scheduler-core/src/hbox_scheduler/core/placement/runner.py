@@ -37,6 +37,7 @@ from .entitlement import may_reclaim
 from .facts import ClusterFacts
 from .movenotes import MoveNotes
 from .outcomes import JobPlacement, Move, Placed, PodPlacement, Unplaced, Untried
+from .protectionnotes import ProtectionNotes
 from .ranks import Walk, arrange
 from .reserving import Reserving
 from .sessions import Sessions
@@ -79,6 +80,7 @@ class SessionRunner:
         self._walk = Walk()
         self.reserving = Reserving(sessions, columns, bookings, neighbours, facts)
         self.moves = MoveNotes(facts)
+        self.protection = ProtectionNotes(facts)
         self.follow(conf, policy)
 
     def follow(self, conf: Conf, policy: Policy) -> None:
@@ -89,6 +91,7 @@ class SessionRunner:
         conf = as_the_ledger_judges(conf)
         self.reserving.follow(conf)
         self.moves.clear()
+        self.protection.clear()
         #: whether jobs' wishes of the fabric count
         self.heeds_domains = any(one.name == NetworkTopology.name and DomainGradients not in one.off for one in conf.plugins)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
@@ -158,6 +161,7 @@ class SessionRunner:
                 run_action(action, session)
             if self._moves:
                 self.moves.note(session, preemptors)
+            self.protection.note(session, preemptors)
             return self._job_placements(session, preemptors)
 
     @property

@@ -174,6 +174,7 @@ class Sessions:
                     recent_moves=facts.recent_moves,
                     moves_held=facts.moves_held,
                     move_words=facts.move_words,
+                    protected_words=facts.protected_words,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),

@@ -4,12 +4,12 @@ One cycle is one session. Between two of them the world moves on as far as it mu
 where asked), those bound hold their places, and promises are remembered as nominations.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from hbox_common.model import VENDORS, JobId, QueueName
+from hbox_common.model import VENDORS, JobId
 from hbox_common.model.devices import DeviceLabel
 from hbox_common.model.minruntime import OF_LATE_S, run_time_of
 
@@ -17,7 +17,7 @@ from ..actions import revoke
 from ..actions.registry import run_action
 from ..cluster import Columns
 from ..cluster.arrays import Bools
-from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..cluster.entities import Gang, Member, Status
 from ..cluster.snapshot import Cluster
 from ..devices import usage_of_ranked
 from ..explain.cards import CardReasons
@@ -26,6 +26,7 @@ from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
 from ..framework.external import Ask, nobody
 from ..framework.placing import DEVICES
+from ..framework.protection import path_of
 from ..framework.views import Views
 from ..framework.waiting import WaitReasons
 from ..placement.ranks import Walk, arrange
@@ -266,7 +267,7 @@ def _move_on(session: Session, options: CycleOptions, cooling: dict[JobId, float
                     member.nominated = None
                     member.started_at = session.now
                     of_late = session.now - cooling.get(gang.id, float("-inf")) <= OF_LATE_S
-                    run_time = run_time_of(queue.annotations for queue in _path(session, gang))
+                    run_time = run_time_of(queue.annotations for queue in path_of(session, gang.queue))
                     member.protected_until = run_time.protected_until(session.now, evicted=of_late)
                 case Status.ALLOCATED:
                     columns.book(member.row, member.task.requests, member.slices, -1, aligned=member.task.aligned)
@@ -294,16 +295,6 @@ def _move_on(session: Session, options: CycleOptions, cooling: dict[JobId, float
         gang.tally()
         if gang.phase is GroupPhase.RUNNING and gang.count(*_PLACED) < gang.min_member:
             gang.phase = GroupPhase.INQUEUE
-
-
-def _path(session: Session, gang: Gang) -> Iterator[QueueInfo]:
-    """Its queue, and those above it."""
-    seen: set[QueueName] = set()
-    name: QueueName | None = gang.queue
-    while name is not None and name not in seen and (queue := session.queues.get(name)) is not None:
-        seen.add(name)
-        yield queue
-        name = queue.parent
 
 
 def _reset(member: Member) -> None:

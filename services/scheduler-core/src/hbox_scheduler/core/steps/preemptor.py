@@ -79,6 +79,7 @@ class Preemptor:
             self._give_up(nomination)
         self._candidates.pop(job, None)
         self._runner.moves.forget(job)
+        self._runner.protection.forget(job)
 
     def pod_left(self, pod: PodUid) -> None:
         """A pod's booking is gone: a nomination may have waited for it."""
@@ -203,11 +204,12 @@ class Preemptor:
         if self._candidates and self._runner.moves.refused:
             again = now + MOVES_AGAIN_S
             self._unprotected_at = again if self._unprotected_at is None else min(self._unprotected_at, again)
-        for entry in self._runner.moves.reworded:
-            if entry.state is JobState.UNSCHEDULABLE:  # it says so when it is tried next
-                self._queue.activate(entry)
-                self.activated = True
-        self._runner.moves.reworded.clear()
+        for reworded in (self._runner.moves.reworded, self._runner.protection.reworded):
+            for entry in reworded:
+                if entry.state is JobState.UNSCHEDULABLE:  # it says so when it is tried next
+                    self._queue.activate(entry)
+                    self.activated = True
+            reworded.clear()
         self._backoff.record(now, success=bool(plans))
         return plans
 

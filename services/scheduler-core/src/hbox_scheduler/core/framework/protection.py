@@ -1,0 +1,63 @@
+"""What a job is told that could take from others, were these not in their minimum run time or cool-down (ADR 40): how many, of which queues, by which of the
+two, and until when."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from math import inf
+from typing import TYPE_CHECKING
+
+from hbox_common.model import QueueName
+from hbox_common.model.minruntime import run_time_of
+
+from ..cluster.entities import Gang, Member, QueueInfo
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: Queues that are named.
+_NAMED = 4
+
+
+def note_protected(
+    session: "Session", gang: Gang, taken_from: Sequence[Member], legal: Callable[[Sequence[Member]], list[Member]]
+) -> None:
+    """The gang got nothing of what it may take. taken_from: members of whom nobody takes now, though by their queues and priorities it might; legal: of such
+    those that the policy gives away."""
+    if taken_from and not (session.ready(gang) or session.pipelined(gang)) and (given := legal(taken_from)):
+        words = session.outcome.protected.get(gang.id)
+        session.outcome.protected[gang.id] = "; ".join(filter(None, (words, _words(session, given))))
+
+
+def path_of(session: "Session", name: QueueName | None) -> Iterator[QueueInfo]:
+    """A queue, and those above it."""
+    seen: set[QueueName] = set()
+    while name is not None and name not in seen and (queue := session.queues.get(name)) is not None:
+        seen.add(name)
+        yield queue
+        name = queue.parent
+
+
+def _words(session: "Session", members: Sequence[Member]) -> str:
+    ends: dict[tuple[QueueName, bool], list[float]] = {}
+    minima = {
+        name: run_time_of(queue.annotations for queue in path_of(session, name)).min_run_s
+        for name in {member.gang.queue for member in members}
+    }
+    for member in members:
+        since = -inf if member.started_at is None else member.started_at
+        cools = member.protected_until - since > minima[member.gang.queue]
+        ends.setdefault((member.gang.queue, cools), []).append(member.protected_until)
+    said: list[str] = []
+    for (name, cools), until in sorted(ends.items(), key=lambda item: (min(item[1]), item[0])):
+        rule = "cool-down (their jobs were evicted of late)" if cools else "minimum run time"
+        first, last = _clock(min(until)), _clock(max(until))
+        said.append(f"{len(until)} of queue {name} in {rule} until {first}" + (f" to {last}" if last != first else ""))
+    more = f", and of {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    return f"pods from which nobody takes yet: {', '.join(said[:_NAMED])}{more}"
+
+
+def _clock(at: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{at:.0f} s since the epoch"
