@@ -271,6 +271,21 @@ def test_who_waits_for_a_pod_of_its_own_queue_that_cools_down_is_told_so() -> No
     assert not any("nobody takes yet" in one for one in told(CHECKPOINTS, others=1))
 
 
+def test_of_whom_the_policy_gives_nobody_away_nothing_is_told() -> None:
+    """Level medium, in its cool-down: level high takes none of it, now or later."""
+
+    def told(holder: str) -> str:
+        world = SmallWorld(1, 1, classes=THREE)
+        held = world.gang("holder", on=[0], priority=THREE[holder], priority_class=holder, age_s=10)
+        world.gang("claimant", priority=THREE["high"], priority_class="high")
+        held.members[0].protected_until = NOW + 5
+        [message] = [one.message for one in world.decide(STANDARD.format(action="preempt"), explain=True).pending.values()]
+        return message
+
+    assert "1 of queue q in cool-down" in told("low")
+    assert "nobody takes yet" not in told("medium")
+
+
 def test_inside_a_gang_whoever_checkpointed_last_loses_least_and_goes_first() -> None:
     """An elastic gang of three that needs one: the member that wrote its checkpoint a minute ago goes."""
     world = SmallWorld(1, 3)
