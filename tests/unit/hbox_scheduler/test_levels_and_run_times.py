@@ -264,6 +264,7 @@ def test_who_waits_for_a_pod_of_its_own_queue_that_cools_down_is_told_so() -> No
         return [one.message for one in report.pending.values()]
 
     [message] = told(CHECKPOINTS)
+    assert told(CHECKPOINTS.replace('"preempt"', '"gangpreempt"')) == [message]
     assert message.endswith(
         "; pods from which nobody takes yet: 1 of queue q in cool-down (their jobs were evicted of late) until 1970-01-12 13:46:45 UTC"
     )

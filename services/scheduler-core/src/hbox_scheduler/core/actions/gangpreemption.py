@@ -12,6 +12,7 @@ first where least has to be freed. With `allowWholeBundle: false` only surplus i
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ from hbox_common.model.rights import may_preempt, reclaimable
 from ..cluster.arrays import Ints
 from ..cluster.entities import EVICTABLE, Gang, Member, SubGang
 from ..framework.preemptors import bound_to_domain
+from ..framework.protection import Protection
 from ..framework.statement import Statement
 from ..plugins.arguments import Given
 from .allocator import Allocator, When
@@ -67,6 +69,8 @@ class GangPreemption:
         self._breaking = arguments.switch("allowWholeBundle", True)
         arguments.done()
         self._session = session
+        self._protected: list[Member] = []  #: from whom the gang may take later
+        self._protection = Protection(session)
         self._takes, self._reclaim = takes, takes is not Takes.PREEMPT
         self._left_over = takes is Takes.OFFLINE or action.removeprefix("gang") in session.conf.actions
         self._reason = {Takes.PREEMPT: "Preempted", Takes.RECLAIM: "Reclaimed", Takes.OFFLINE: "Revoked"}[takes]
@@ -90,6 +94,14 @@ class GangPreemption:
 
     def serve(self, gang: Gang) -> bool:
         """Make room for all that the gang needs to run. Also nothing where it needs nobody's room: that is allocate's business."""
+        self._protected.clear()
+        served = self._serve(gang)
+        if self._protected and not served:
+            legal = partial(self._session.evictable, gang, reclaim=self._reclaim)
+            self._protection.note(gang, lambda: self._protected, legal)
+        return served
+
+    def _serve(self, gang: Gang) -> bool:
         session = self._session
         wanted = needed(session, pending_members_of(session, gang))
         members = [member for members in wanted.values() for member in members]
@@ -119,7 +131,7 @@ class GangPreemption:
         return True
 
     def _candidates(self, gang: Gang) -> list[Member]:
-        """Members that may be taken as far as the action itself is concerned, those taken first before others."""
+        """Members that may be taken as far as the action itself is concerned, those taken first before others. Of whom nobody takes yet are `_protected`."""
         session = self._session
         found: list[Member] = []
         for other in session.gangs:
@@ -134,14 +146,12 @@ class GangPreemption:
                 fair = reclaimable(queue, preemptable=other.preemptable) and other.queue != gang.queue
             else:
                 fair = other.queue == gang.queue and may_preempt(gang.priority, other.priority)
-            if fair:
-                found += [
-                    member
-                    for member in other.members
-                    if member.status in EVICTABLE
-                    and member.row >= 0
-                    and (other.offline or (member.preemptable and not protects(member.protected_until, session.now)))
-                ]
+            if not fair:
+                continue
+            for member in other.members:
+                if member.status in EVICTABLE and member.row >= 0 and (other.offline or member.preemptable):
+                    kept = not other.offline and protects(member.protected_until, session.now)
+                    (self._protected if kept else found).append(member)
         return session.victims_first(found, preemptor=gang)
 
     def _legal(self, gang: Gang) -> list[Member]:

@@ -6,7 +6,6 @@ Members that ask for nothing are left to backfill as long as any node takes one 
 nobody else.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from ..framework.conf import FAILURES_REMEMBERED
 from ..framework.hooks import Preemptable
 from ..framework.pool import OFFLINE_QUEUE, Pool
 from ..framework.preemptors import PreemptionRequests, best_effort_waiting, preemptors, waiting
-from ..framework.protection import note_protected
+from ..framework.protection import Protection
 from ..framework.turns import ServiceOrder
 from ..framework.victims import Search
 from ..plugins.arguments import Given
@@ -41,6 +40,7 @@ def run(session: "Session") -> None:
     turns = ServiceOrder(session, gangs)
     pools: dict[QueueName, Pool] = {}
     requests: dict[QueueName, PreemptionRequests] = {}
+    protection = Protection(session)
     while (gang := turns.next()) is not None:
         name = gang.queue
         if name not in pools:
@@ -54,19 +54,18 @@ def run(session: "Session") -> None:
             others = others | (pools[name].queue == pools[name].codes[OFFLINE_QUEUE])
         members = sorted(waiting(gang), key=session.member_key)
         requests[name].serve(gang, members, eligible=others, legal=session.preemptable)
-        _note_protected(session, gang, members, pools[name])
+        if members and pools[name].protected:
+            protection.note(gang, partial(_lower, session, gang, pools[name]), partial(session.preemptable, members[0]))
         _among_modest(session, gang, pools[name], others)
     for gang in gangs:
         _within(session, gang, pools[gang.queue])
 
 
-def _note_protected(session: "Session", gang: Gang, members: Sequence[Member], pool: Pool) -> None:
-    by_priority = session.has("priority", Preemptable)
-    others = [
-        m for m in pool.protected if may_preempt(gang.priority, m.gang.priority) or (not by_priority and m.gang is not gang)
-    ]
-    if members:
-        note_protected(session, gang, others, partial(session.preemptable, members[0]))
+def _lower(session: "Session", gang: Gang, pool: Pool) -> list[Member]:
+    """Of those from whom nobody takes yet, whom the gang may preempt by its priority."""
+    if session.has("priority", Preemptable):
+        return [member for member in pool.protected if may_preempt(gang.priority, member.gang.priority)]
+    return [member for member in pool.protected if member.gang is not gang]
 
 
 def _resolves(session: "Session") -> bool:

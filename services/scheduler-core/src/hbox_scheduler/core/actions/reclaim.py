@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model import QueueName
 from hbox_common.model.rights import Standing, keeps_minimum, reclaimable
 
 from ..cluster.entities import Member
 from ..framework.pool import OFFLINE_QUEUE, Pool
 from ..framework.preemptors import PreemptionRequests, growing, preemptors, waiting
-from ..framework.protection import note_protected
+from ..framework.protection import Protection
 from ..framework.turns import ServiceOrder
 
 if TYPE_CHECKING:
@@ -40,9 +41,13 @@ def run(session: "Session") -> None:
         dtype=np.bool_,
     )
     codes = {name: code for code, name in enumerate(pool.queues)}
+    protection = Protection(session)
 
     def may(member: Member) -> bool:
         return session.preemptive(session.queues[member.gang.queue], member)
+
+    def others_than(name: QueueName) -> list[Member]:
+        return [one for one in pool.protected if gives[codes[one.gang.queue]] and one.gang.queue != name]
 
     def spared(preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Of those who may go the ones whose gangs go on without them."""
@@ -81,6 +86,5 @@ def run(session: "Session") -> None:
                 )
                 if together[0].row < 0:
                     break
-            if not surplus and members and may(members[0]):
-                others = [m for m in pool.protected if gives[pool.codes[m.gang.queue]] and m.gang.queue != queue.name]
-                note_protected(session, gang, others, partial(session.reclaimable, members[0]))
+            if pool.protected and not surplus and members and may(members[0]):
+                protection.note(gang, partial(others_than, queue.name), partial(session.reclaimable, members[0]))

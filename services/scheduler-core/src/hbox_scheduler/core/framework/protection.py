@@ -17,15 +17,34 @@ if TYPE_CHECKING:
 #: Queues that are named.
 _NAMED = 4
 
+#: Gangs unlike each other that one action looks at.
+_LOOKS = 16
 
-def note_protected(
-    session: "Session", gang: Gang, taken_from: Sequence[Member], legal: Callable[[Sequence[Member]], list[Member]]
-) -> None:
-    """The gang got nothing of what it may take. taken_from: members of whom nobody takes now, though by their queues and priorities it might; legal: of such
-    those that the policy gives away."""
-    if taken_from and not (session.ready(gang) or session.pipelined(gang)) and (given := legal(taken_from)):
-        words = session.outcome.protected.get(gang.id)
-        session.outcome.protected[gang.id] = "; ".join(filter(None, (words, _words(session, given))))
+
+class Protection:
+    """Of one action: whom gangs that got nothing could take from, were these not protected."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._known: dict[object, str] = {}  #: by what is equal of gangs
+
+    def note(
+        self, gang: Gang, others: Callable[[], Sequence[Member]], legal: Callable[[Sequence[Member]], list[Member]]
+    ) -> None:
+        """others: of those from whom nobody takes now, whom the gang might take from by queues and priorities; legal: of such those that the policy gives away.
+        Of gangs that are unlike each other the first few of an action are looked at: a look costs as much as there are such others."""
+        session = self._session
+        if session.ready(gang) or session.pipelined(gang):
+            return
+        key = gang.queue, gang.priority, gang.priority_class, id(gang.members[0].task)
+        words = self._known.get(key)
+        if words is None:
+            if len(self._known) == _LOOKS:
+                return
+            given = legal(found) if (found := others()) else []
+            words = self._known[key] = _words(session, given) if given else ""
+        if words:
+            session.outcome.protected[gang.id] = "; ".join(filter(None, (session.outcome.protected.get(gang.id), words)))
 
 
 def path_of(session: "Session", name: QueueName | None) -> Iterator[QueueInfo]:
