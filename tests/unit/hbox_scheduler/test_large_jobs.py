@@ -242,6 +242,24 @@ def test_a_start_that_turns_out_to_be_later_lets_in_who_would_have_ended_after_i
     assert "brief-0" in days.started
 
 
+def test_what_comes_idle_before_the_gang_for_whose_end_it_waits_may_be_used_until_then() -> None:
+    """n0 comes free in ten minutes, the two nodes of another gang in an hour: the gang waits for that one's end in any case, and takes its nodes."""
+    days = Days()
+    days.submit(job("early", cards=8), "10m")
+    days.submit(job("other", pods=2, cards=8), "1h")
+    days.submit(job("late", cards=8), "9h")
+    days.pass_time(2, stream=False)
+    days.gang()
+    days.pass_time(300, stream=False, step_s=10)
+    days.simulation.finish([PodUid("early-0")])
+    days.submit(job("next", cards=8, created_at=days.time_of_day))  # nobody knows for how long it runs
+    days.pass_time(300, stream=False, step_s=10)
+    assert "next-0" in days.started
+    days.simulation.finish([PodUid("other-0"), PodUid("other-1")])
+    days.pass_time(10, stream=False)
+    assert {"big-0", "big-1"} <= days.started.keys()
+
+
 def test_whoever_could_have_the_running_gang_leave_is_not_held_back_and_nobody_else() -> None:
     """Higher priority in the same queue; a queue below what it deserves beside a gang beyond that. Not: priority in another queue."""
     days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("other"))))

@@ -27,6 +27,9 @@ from ..topology.tree import Tree
 #: Later than anybody plans, seconds from now.
 HORIZON_S = 30 * 86_400.0
 
+#: Pods of one gang that are expected to end within so many seconds end together.
+TOGETHER_S = 60.0
+
 #: What a node takes of pods that ask for nothing.
 _NO_LIMIT = 1 << 30
 
@@ -111,6 +114,14 @@ class Departures:
         np.maximum.at(last, self.rows[:count], self.ends[:count])
         return last
 
+    def together(self, count: int, rows: int) -> tuple[int, Bools]:
+        """How many have left once the gang has that the last of the first `count` is of; and `[N]` where that gang is the last to leave."""
+        end, last = self.members[count - 1]
+        count = int(np.searchsorted(self.ends[: self.known], end + TOGETHER_S, side="right"))
+        there: Bools = np.zeros(rows, dtype=np.bool_)
+        there[[member.row for member in last.gang.members if member.row >= 0]] = True
+        return count, there & (self.last_end(count, rows) >= end - TOGETHER_S)
+
     def unknown_cards(self, rows: int) -> Floats:
         """`[N]`: cards of those of unknown end, and a little for each of them."""
         held = np.zeros(rows)
@@ -121,7 +132,7 @@ class Departures:
 
 
 #: What decides between nodes, given `room[N]`: arrays `[N]`, lowest first; the first that differs decides.
-Order: TypeAlias = Callable[[Ints], tuple[Floats | Ints, ...]]
+Order: TypeAlias = Callable[[Ints], tuple[Floats | Ints | Bools, ...]]
 
 
 def earliest(
@@ -152,11 +163,19 @@ def earliest(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if after(middle) is None else (low, middle)
-    last = departures.last_end(high, size)
-    rows = after(high, lambda room: (others, -room, -last))  # of equal ones those that come free last: least is kept idle
+    at = float(departures.ends[high - 1])
+    gone, together = departures.together(high, size)
+    last = departures.last_end(gone, size)
+
+    def idle_least(room: Ints) -> tuple[Floats | Ints | Bools, ...]:
+        """Those first that come free by the end for which the gang waits anyway: what is idle before then may be used. Then of equal ones those that come free
+        last."""
+        return ~(together & (room == room.max())), last > at, others, -room, -last
+
+    rows = after(gone, idle_least)
     if rows is None:  # shapes that share nodes are laid out otherwise in another order
         rows = after(high)
-    return None if rows is None else Start(rows, max(float(departures.ends[high - 1]), now))
+    return None if rows is None else Start(rows, max(at, float(last[rows].max()), now))
 
 
 def lay_out(cluster: Columns, needs: Sequence[Need], order: Order) -> Bools | None:
