@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hbox_common.model.annotations import CHECKPOINT_INTERVAL
+
 from .work import CARDS, DAY_S, Day
 
 CHECKPOINT_S = 3600.0
+#: What is written on pods of that.
+SAYS = {CHECKPOINT_INTERVAL: f"{CHECKPOINT_S:.0f}s"}
 #: Longer than in a private cluster by more than this is an anomaly: an engine's step, and two seconds of the machine where a day lasts for twelve minutes
 #: (`running`).
 SLACK_S = 300.0

@@ -1,5 +1,8 @@
 """The policies of a day: HBox's own, as it is, with moves that pay, and without its levels; what Volcano installs; KAI-Scheduler's rules in the words of
-volcano-scheduler.conf."""
+volcano-scheduler.conf, as they are and with HBox's levels.
+
+Rows that keep to the levels (`Row.keeps_levels`) stand under the same constraint; KAI's rules as they are evict level medium for level high (requirements A5).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,15 +41,23 @@ class Row:
     conf: Conf
     notes: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def keeps_levels(self) -> bool:
+        """Whether high takes from low alone, and medium takes no part: also where nobody preempts at all."""
+        return any(one.name == "levels" for one in self.conf.plugins) or not {"preempt", "gangpreempt"} & {*self.conf.actions}
+
 
 def policies() -> dict[str, Row]:
     own = default_conf()
     tiers = tuple(tuple(plugin for plugin in tier if plugin.name != "levels") for tier in own.tiers)
-    kai = parse_conf(KAI, plugins=list(PLUGINS))
+    kai, levels = (
+        parse_conf(text, plugins=list(PLUGINS)) for text in (KAI, KAI.replace("{name: gang}", "{name: gang}, {name: levels}"))
+    )
     return {
         "HBox": Row(own),
         "HBox, moves on": Row(default_conf(defragmentation=Mode.ON)),
         "HBox, no levels": Row(replace(own, tiers=tiers)),
         "Volcano": Row(volcano()),
         "KAI's rules": Row(kai, OVER_QUOTA),
+        "KAI's, levels": Row(levels, OVER_QUOTA),
     }

@@ -33,7 +33,7 @@ from hbox_sandbox.replay import Creation
 from hbox_sandbox.trace import TraceNode, pod_group_manifest
 
 from ..platform import cpu_s
-from .outcome import CHECKPOINT_S, Outcome
+from .outcome import CHECKPOINT_S, SAYS, Outcome
 from .work import CARDS, DAY_S, Day, Piece
 
 HBOX = Path(sys.executable).with_name("hbox")
@@ -110,7 +110,7 @@ class _Driver:
     async def _submit(self, run: _Run) -> None:
         self._runs[run.name] = run
         pods, each = run.piece.pods
-        if pods > 1:
+        if pods > 1 and run.name == run.piece.name:
             await self._creation.create(
                 PODGROUPS, pod_group_manifest(run.name, namespace=SPACE, members=pods, queue=run.piece.department)
             )
@@ -164,15 +164,13 @@ class _Driver:
         saved = ran // CHECKPOINT_S * CHECKPOINT_S
         for name in run.placed:
             self.outcome.evicted(run.piece.pods[1], started if started is not None else run.over[name], run.over[name])
-        if run.pods > 1:
-            await self._delete(run.name, group=True)
         again = run.name.rpartition("-x")
         number = int(again[2]) + 1 if again[1] and again[2].isdecimal() else 1
         await self._submit(_Run(run.piece, max(run.left_s - saved, 60.0), f"{again[0] if number > 1 else run.name}-x{number}"))
 
-    async def _delete(self, name: str, *, group: bool = False) -> None:
+    async def _delete(self, name: str) -> None:
         try:
-            await self._client.json("DELETE", (PODGROUPS if group else PODS).path(SPACE, name))
+            await self._client.json("DELETE", PODS.path(SPACE, name))
         except NotFound:
             pass
 
@@ -183,9 +181,9 @@ class _Driver:
 
 def _pod(run: _Run, name: str, cards: int) -> dict[str, Any]:
     piece = run.piece
-    notes = {"scheduling.volcano.sh/queue-name": piece.department, "hbox.io/run-seconds": f"{run.left_s:.0f}"}
+    notes = {"scheduling.volcano.sh/queue-name": piece.department, "hbox.io/run-seconds": f"{run.left_s:.0f}", **SAYS}
     if run.pods > 1:
-        notes["scheduling.k8s.io/group-name"] = run.name
+        notes["scheduling.k8s.io/group-name"] = piece.name
     resources = {"cpu": str(8 * cards), GPU: str(cards)}
     container = {"name": "main", "image": "pause", "resources": {"requests": resources, "limits": resources}}
     return {

@@ -1,6 +1,7 @@
 """A day under a policy, in its own time: scheduler-core's engine with a ledger that answers at once (`hbox simulate`).
 
-Work runs as long as in the trace. Who is evicted leaves after its notice, and comes back with what it had not done at its last checkpoint.
+Work runs as long as in the trace. Who is evicted leaves after its notice, and comes back with what it had not done at its last checkpoint: a gang as new pods
+of its PodGroup, which stays, as with a controller of jobs.
 """
 
 import os
@@ -9,13 +10,13 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from hbox_common.model import Claim, Job, JobId, PodUid, Queue
+from hbox_common.model import Claim, Job, JobId, Neighbour, PodUid, Queue
 from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.policy import policy_from
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 from .idle import Idle, reasons
-from .outcome import CHECKPOINT_S, Outcome
+from .outcome import CHECKPOINT_S, SAYS, Outcome
 from .policies import Row
 from .work import CARDS, DAY_S, LEVELS, Day, Piece
 
@@ -23,7 +24,7 @@ NOTICE_S = 30.0
 #: Seconds since the epoch when the day begins.
 AHEAD_S = 1e9
 #: Events of so many seconds are decided on together.
-STEP_S = 60.0
+STEP_S = 120.0
 #: The engine looks again of itself (what waits for its time) no more often than that.
 WAKES_S = 300.0
 #: How long after the day what still waits is watched.
@@ -39,6 +40,7 @@ class _Run:
     piece: Piece
     left_s: float
     id: JobId
+    life: int = 1  #: how many times its pods were made
     started: float | None = None
     leaving: bool = False
     nominated: bool = False  #: others were told to leave for it
@@ -74,6 +76,9 @@ class Simulated:
                     self._ends(run)
                 else:
                     fresh += self._leaves(run)
+            self._sim.scheduler.on_neighbours(
+                Neighbour(pod.uid, made.namespace, annotations=SAYS) for made in fresh for pod in made.tasks[0].pods
+            )
             self._sim.submit(fresh)
             self._decide()
             if IDLE and self._events:
@@ -103,10 +108,11 @@ class Simulated:
         piece, (pods, each) = run.piece, run.piece.pods
         self._runs[run.id] = run
         made = job(
-            run.id, pods=pods, cards=each, queue=piece.department, priority=LEVELS[piece.level],
-            cpu_milli=8000 * each, created_at=self._sim.now + AHEAD_S,
+            f"{piece.name}/{run.life}", pods=pods, cards=each, queue=piece.department, priority=LEVELS[piece.level],
+            cpu_milli=8000 * each, revision=run.life,
+            created_at=(piece.submit_s if pods > 1 else self._sim.now) + AHEAD_S,
         )  # fmt: skip
-        return replace(made, priority_class=piece.level)
+        return replace(made, id=run.id, priority_class=piece.level)
 
     def _decide(self) -> None:
         sim, now = self._sim, self._sim.now
@@ -156,9 +162,14 @@ class Simulated:
         for _ in pods:
             self.outcome.evicted(run.piece.pods[1], run.started, now)
         self.outcome.ran(run.piece.cards, run.started, now)
-        self._sim.finish(pods)
         saved = (now - run.started) // CHECKPOINT_S * CHECKPOINT_S
-        return [self._job(_Run(run.piece, max(run.left_s - saved, 60.0), JobId(f"{run.id}'")))]
+        again = _Run(run.piece, max(run.left_s - saved, 60.0), run.id, run.life + 1)
+        if len(pods) > 1:
+            self._sim.gone(pods)  # its PodGroup stays, for the pods that its controller makes next
+        else:
+            self._sim.finish(pods)
+            again.id = JobId(f"{run.piece.name}/{again.life}")
+        return [self._job(again)]
 
 
 def simulated(day: Day, policy: Row) -> tuple[Outcome, Idle]:
