@@ -24,7 +24,7 @@ NOTICE_S = 30.0
 #: Seconds since the epoch when the day begins.
 AHEAD_S = 1e9
 #: Events of so many seconds are decided on together.
-STEP_S = 120.0
+STEP_S = 60.0
 #: The engine looks again of itself (what waits for its time) no more often than that.
 WAKES_S = 300.0
 #: How long after the day what still waits is watched.
