@@ -82,7 +82,7 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/mypy libs services tests
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
-	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox/values.schema.json
+	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.dashboards --check helm/hbox/files/monitoring/dashboards
 	@$(BIN)/python -m tests.mutants --check
 
@@ -101,7 +101,7 @@ format: install ## rewrite the sources in our format
 
 docs: install ## the generated documents
 	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
-	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox/values.schema.json
+	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards
 
 OWN := common sandbox cli topology scheduler ledger health binder jobs agent admission

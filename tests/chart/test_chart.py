@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -24,11 +25,12 @@ from hbox_cli.platform.crds import CLASSES
 from hbox_cli.platform.identities import identities
 from hbox_cli.services import ALONE, ON_NODES, PAIRED, SERVICES
 from hbox_common.bus import find_binary, write_config
-from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
+from hbox_common.kube import NAMESPACES, SECRETS, KubeClient
 from hbox_common.model.shards import Shards, lease_of
 from hbox_common.runtime import load
 from hbox_jobs.settings import JobControllerSettings
+from hbox_sandbox.api.server import ApiServer
 from hbox_scheduler.settings import SchedulerSettings
 
 from ..certificates import NONE, OPENSSL, as_secret, make_certificates
@@ -161,13 +163,23 @@ EXPORT = "hbox:topology-collector:export"
 
 
 @EVERY
-def test_a_ledger_on_a_volume_runs_once(name: str) -> None:
+def test_a_ledger_on_a_volume_is_one_and_the_next_stands_by_beside_it(name: str) -> None:
     [ledger] = [d for d in of(name, "Deployment") if d["metadata"]["name"].endswith("quota-ledger")]
-    env = [e["name"] for e in ledger["spec"]["template"]["spec"]["containers"][0]["env"]]
+    pod = ledger["spec"]["template"]["spec"]
+    env = [e["name"] for e in pod["containers"][0]["env"]]
+    assert ledger["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    near = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": ledger["spec"]["selector"]["matchLabels"]},
+    }
+    here = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
     if "HBOX_DATABASE_URL" in env:
-        assert (ledger["spec"]["replicas"], ledger["spec"]["strategy"]["type"]) == (1, "Recreate")
+        assert ledger["spec"]["replicas"] == 1
+        on_volume = any("persistentVolumeClaim" in v for v in pod["volumes"])
+        assert pod.get("affinity") == (here if on_volume else None), "its volume is on one node at a time"
     else:
         assert name == "postgres"
+        assert "affinity" not in pod
 
 
 @EVERY
@@ -253,14 +265,37 @@ def test_the_job_of_definitions_makes_the_levels_unless_they_are_left_out() -> N
         assert bool(rules) is bool(names)
 
 
-def test_the_job_that_makes_keys_may_read_and_write_them_and_nothing_else() -> None:
+def test_brokers_read_and_write_their_users_keys_and_nothing_else() -> None:
     assert of("open broker", "Secret") == of("own broker", "Secret") == []
+    names = [f"{BUS}-{user}" for user in (*users(), "readers", "routes")]
+    for name in ("default", "readers", "production"):  # Helm rolls back over no object that a value took away
+        assert [s["metadata"]["name"] for s in of(name, "Secret")] == names
     [role] = [r for r in of("readers", "Role") if r["metadata"]["name"] == BUS]
-    secrets, configmaps = role["rules"]
-    names = [f"{BUS}-{user}" for user in (*users(), "grafana", "slurm")]
-    assert secrets == {"apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["get", "patch"]}
-    assert configmaps == {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [f"{BUS}-keys"], "verbs": ["patch"]}
-    assert [s["metadata"]["name"] for s in of("readers", "Secret")] == names
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["get", "patch"]}]
+    [binding] = [b for b in of("readers", "RoleBinding") if b["metadata"]["name"] == BUS]
+    assert [s["name"] for s in binding["subjects"]] == ["hbox-nats"]
+
+
+def test_only_what_makes_the_keys_has_the_brokers_token() -> None:
+    for name in ("default", "production", "TLS"):
+        [statefulset] = of(name, "StatefulSet")
+        pod = statefulset["spec"]["template"]["spec"]
+        [users_], [broker] = pod["initContainers"], pod["containers"]
+        assert pod["automountServiceAccountToken"] is False
+        assert "account" in {m["name"] for m in users_["volumeMounts"]}
+        assert "account" not in {m["name"] for m in broker["volumeMounts"]}
+    assert not [v for v in of("open broker", "StatefulSet")[0]["spec"]["template"]["spec"]["volumes"] if v["name"] == "account"]
+
+
+def test_nothing_is_called_by_the_revision_and_no_version_stands_in_a_brokers_pod() -> None:
+    assert not [
+        file.name for file in (CHART / "templates").rglob("*") if file.is_file() and "Release.Revision" in file.read_text()
+    ]
+    assert not [j for j in of("production", "Job") if "helm.sh/hook" not in j["metadata"].get("annotations", {})]
+    [statefulset] = of("production", "StatefulSet")
+    about = statefulset["spec"]["template"]["metadata"]
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & about["labels"].keys()
+    assert chart.broker().items() <= about["annotations"].items()
 
 
 @pytest.mark.parametrize("name", ["default", "readers", "open broker", "own broker", "own broker that is closed"])
@@ -297,7 +332,9 @@ def test_no_secret_is_in_what_is_rendered(name: str) -> None:
 
 def test_only_the_ledger_sees_the_databases_password() -> None:
     def secrets(spec: Mapping[str, Any]) -> list[str]:
-        return [s["secret"]["name"] for v in spec["volumes"] for s in v.get("projected", {}).get("sources", ())]
+        return [
+            s["secret"]["name"] for v in spec["volumes"] for s in v.get("projected", {}).get("sources", ()) if "secret" in s
+        ]
 
     assert {who: found for who, _, spec in pods("postgres") if (found := secrets(spec))} == {
         "Deployment/hbox-quota-ledger": ["pg"]
@@ -343,41 +380,37 @@ def test_the_broker_is_set_as_the_embedded_one(tmp_path: Path) -> None:
         pytest.param("TLS", marks=pytest.mark.skipif(OPENSSL is None, reason=NONE)),
     ],
 )
-def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) -> None:
+async def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) -> None:
     [text] = [c["data"]["nats.conf"] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
-    config, public, seeds = tmp_path / "nats" / "nats.conf", tmp_path / "keys", tmp_path / "seeds"
-    for folder in (config.parent, public, tmp_path / "nats-users", tmp_path / "nats-routes"):
+    config = tmp_path / "nats" / "nats.conf"
+    for folder in (config.parent, tmp_path / "nats-users"):
         folder.mkdir()
-    (tmp_path / "nats-routes" / "password").write_text("s3cret")
     if name == "TLS":
         as_secret(make_certificates(tmp_path), tmp_path / "nats-tls")
     config.write_text(text.replace('"/data/', f'"{tmp_path}/').replace('"/etc/nats-tls', f'"{tmp_path}/nats-tls'))
-    for user, key in keep(seeds, (*users(), "grafana", "slurm")).items():
-        (public / user).write_text(key)
     [statefulset] = of(name, "StatefulSet")
-    for container in statefulset["spec"]["template"]["spec"].get("initContainers", ()):
-        words = [
-            word.replace("/etc/nats-keys", str(public)).replace("/etc/nats-", f"{tmp_path}/nats-")
-            for word in container["command"]
-        ]
-        subprocess.run([Path(sys.executable).with_name(words[0]), *words[1:]], check=True, timeout=60)
+    async with ApiServer(port=0) as api:
+        kubeconfig = api.kubeconfig(tmp_path / "kubeconfig")
+        async with KubeClient.connect(str(kubeconfig), user_agent="test") as client:
+            await client.json("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
+            for secret in of(name, "Secret"):
+                await client.json("POST", SECRETS.path(NAMESPACE), body=secret)
+        for container in statefulset["spec"]["template"]["spec"].get("initContainers", ()):
+            words = [word.replace("/etc/nats-", f"{tmp_path}/nats-") for word in container["command"]]
+            words = [str(Path(sys.executable).with_name(words[0])), *words[1:], "--kubeconfig", str(kubeconfig)]
+            await asyncio.to_thread(subprocess.run, words, check=True, timeout=60)
     env = dict(os.environ) | {"POD_NAME": "hbox-nats-0"}
-    done = subprocess.run([find_binary(), "-t", "-c", config], capture_output=True, text=True, timeout=30, check=False, env=env)
+    words = [str(find_binary()), "-t", "-c", str(config)]
+    done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=30, check=False, env=env)
     assert done.returncode == 0, done.stderr
 
 
 def test_several_brokers_find_each_other_by_name_and_password() -> None:
-    [statefulset], [job] = (
-        of("production", "StatefulSet"),
-        [j for j in of("production", "Job") if "bus" in j["metadata"]["name"]],
-    )
+    [statefulset] = of("production", "StatefulSet")
     assert statefulset["spec"]["replicas"] == 3
-    [users] = statefulset["spec"]["template"]["spec"]["initContainers"]
-    servers = users["command"][users["command"].index("--servers") + 1].split(",")
+    [users_] = statefulset["spec"]["template"]["spec"]["initContainers"]
+    servers = users_["command"][users_["command"].index("--servers") + 1].split(",")
     assert servers == [f"hbox-nats-{i}.hbox-nats-headless.{NAMESPACE}.svc:6222" for i in range(3)]
-    assert "--cluster" in job["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert "hbox-bus-routes" in {s["metadata"]["name"] for s in of("production", "Secret")}
-    assert "hbox-bus-routes" not in {s["metadata"]["name"] for s in of("default", "Secret")}
     [settings] = [c["data"]["hbox.yaml"] for c in of("production", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
     assert yaml.safe_load(settings)["nats_replicas"] == 3
 
@@ -449,6 +482,7 @@ def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], says: str) ->
     done = template(*values)
     assert done.returncode != 0
     assert says in done.stderr
+    assert "anyOf" not in done.stderr, "that it is none of several helps nobody"
 
 
 def test_another_release_name_is_in_every_name_but_those_of_accounts_and_rights() -> None:
@@ -457,8 +491,8 @@ def test_another_release_name_is_in_every_name_but_those_of_accounts_and_rights(
     assert all(name.startswith("lab-hbox-") for name in names)
 
 
-def test_the_schema_is_what_the_settings_say() -> None:
-    assert (CHART / "values.schema.json").read_text() == chart._text()
+def test_the_schema_is_what_the_settings_say_and_the_brokers_file_what_the_registry_says() -> None:
+    assert {file: (CHART / file).read_text() for file in chart.made()} == chart.made()
 
 
 def test_the_ledger_is_given_the_policys_file_that_the_scheduler_follows() -> None:
@@ -545,6 +579,15 @@ def test_the_charts_own_certificate_is_for_the_service_and_its_authority_is_told
     name = f"hbox-admission.{NAMESPACE}.svc"
     checked = [str(OPENSSL), "verify", "-CAfile", "ca.crt", "-verify_hostname", name, "tls.crt"]
     assert subprocess.run(checked, cwd=tmp_path, capture_output=True, timeout=30, check=False).returncode == 0
+
+
+def test_a_volume_that_is_kept_is_there_beside_postgres_too() -> None:
+    def claims(*values: str) -> list[str]:
+        found = yaml.safe_load_all(template("database.secret.name=pg", *values).stdout)
+        return [f["metadata"]["name"] for f in found if f and f["kind"] == "PersistentVolumeClaim"]
+
+    assert claims() == []
+    assert claims("database.storage.keep=true") == ["hbox-ledger"], "Helm could not roll back over what it left in the cluster"
 
 
 def test_queues_are_closed_to_strangers_in_production_unless_somebody_opens_them() -> None:

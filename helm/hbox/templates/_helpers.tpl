@@ -87,9 +87,9 @@ imagePullSecrets:
 {{- else }}{{ required "nats.enabled is false: nats.externalUrl or nats.secret.name says where the broker is" .Values.nats.externalUrl }}{{ end -}}
 {{- end -}}
 
-{{/* The users of the broker, as `hbox_common.bus.users` has them, and readers. */}}
+{{/* The users of the broker, as `hbox_common.bus.users` has them. */}}
 {{- define "hbox.busUsers" -}}
-{{- concat (list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "hbox-cli" "admin") (keys .Values.nats.readers | sortAlpha) | toYaml -}}
+{{- list "topology-collector" "job-controller" "scheduler-core" "quota-ledger" "binder" "health-monitor" "node-agent" "hbox-cli" "admin" | toYaml -}}
 {{- end -}}
 
 {{/* Readers, as words of a command. */}}

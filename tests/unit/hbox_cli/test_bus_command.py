@@ -1,21 +1,30 @@
 """`hbox bus` as operators meet it: keys that are kept, an authorization, Secrets, and readers."""
 
+import asyncio
 import base64
 import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 import yaml
 
 from hbox_cli.__main__ import cli
-from hbox_cli.commands.bus import _fill, _keep
+from hbox_cli.commands.bus import _kept
 from hbox_common.bus.keys import public_key, read_seed
-from hbox_common.bus.users import users
+from hbox_common.bus.users import authorization, read_only, users
+from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest
-from hbox_common.kube import CONFIGMAPS, SECRETS, KubeClient
+from hbox_common.kube import SECRETS, KubeClient
 from hbox_sandbox.api.server import ApiServer
+
+from ... import waiting
+
+HBOX = Path(sys.executable).with_name("hbox")
 
 
 def run(*words: str | Path) -> None:
@@ -47,19 +56,6 @@ def test_secrets_for_kubectl_have_the_seeds_and_the_configmap_has_none(
     assert not any(seed in configmap["data"]["authorization.conf"] for seed in seeds.values())
 
 
-def test_the_authorization_of_public_keys_is_that_of_their_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("bus", "users", "--out", tmp_path / "seeds", "--reader", "grafana=ml", "-o", "json")
-    keys = json.loads(capsys.readouterr().out)["users"]
-    (tmp_path / "keys").mkdir()
-    for user, key in keys.items():
-        (tmp_path / "keys" / user).write_text(key + "\n")
-    run("bus", "authorization", "--keys", tmp_path / "keys", "--out", tmp_path / "found.conf", "--reader", "grafana=ml")
-    assert (tmp_path / "found.conf").read_text() == (tmp_path / "seeds" / "authorization.conf").read_text()
-    (tmp_path / "keys" / "binder").unlink()
-    with pytest.raises(InvalidRequest, match="binder"):
-        run("bus", "authorization", "--keys", tmp_path / "keys", "--out", tmp_path / "found.conf")
-
-
 @pytest.mark.parametrize("reader", ["grafana", "grafana=", "Grafana=ml", "=ml", "gra fana=ml"])
 def test_a_reader_is_a_name_and_queues(tmp_path: Path, reader: str) -> None:
     with pytest.raises(click.UsageError, match="NAME=QUEUE"):
@@ -71,32 +67,78 @@ def test_a_reader_is_not_called_like_a_user_of_the_platform(tmp_path: Path) -> N
         run("bus", "users", "--out", tmp_path, "--reader", "binder=ml")
 
 
-async def test_the_charts_job_fills_what_is_empty_and_leaves_what_is_there(tmp_path: Path) -> None:
-    async with ApiServer(port=0) as api:
-        path = api.kubeconfig(tmp_path / "kubeconfig")
-        async with KubeClient.connect(str(path), user_agent="test") as client:
-            for resource, kind, name in (
-                (SECRETS, "Secret", "b-binder"),
-                (SECRETS, "Secret", "b-admin"),
-                (CONFIGMAPS, "ConfigMap", "b-keys"),
-            ):
-                body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}}
-                await client.json("POST", resource.path("default"), body=body)
+@dataclass(frozen=True, slots=True)
+class Api:
+    client: KubeClient
+    kubeconfig: Path
 
-            async def filled() -> tuple[dict[str, str], Any]:
-                seeds = {}
-                for name in ("binder", "admin"):
-                    secret = await client.json("GET", SECRETS.path("default", f"b-{name}"))
-                    seeds[name] = base64.b64decode(secret["data"]["seed"]).decode()
-                return seeds, (await client.json("GET", CONFIGMAPS.path("default", "b-keys")))["data"]
+    async def make(self, name: str) -> None:
+        metadata = {"name": name, "namespace": "default"}
+        await self.client.json(
+            "POST", SECRETS.path("default"), body={"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+        )
 
-            assert await _fill(client, "default", "b", ["binder", "admin"]) == 2
-            seeds, keys = first = await filled()
-            assert keys == {name: public_key(seed) for name, seed in seeds.items()}
-            assert await _fill(client, "default", "b", ["binder", "admin"]) == 0
-            assert await filled() == first
-            routes = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b-routes", "namespace": "default"}}
-            await client.json("POST", SECRETS.path("default"), body=routes)
-            made = iter(("first", "second"))
-            assert await _keep(client, "default", "b-routes", "password", lambda: next(made)) == ("first", True)
-            assert await _keep(client, "default", "b-routes", "password", lambda: next(made)) == ("first", False)
+    async def secret(self, name: str) -> dict[str, str]:
+        data = (await self.client.json("GET", SECRETS.path("default", name))).get("data") or {}
+        return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+    async def every(self) -> dict[str, dict[str, str]]:
+        return {name: await self.secret(f"b-{name}") for name in (*users(), "readers", "routes")}
+
+    async def keys(self, out: Path, *words: str) -> str:
+        """`hbox bus keys`, and what it wrote."""
+        told = ("--namespace", "default", "--prefix", "b", "--kubeconfig", str(self.kubeconfig), "--out", str(out))
+        argv = [str(HBOX), "bus", "keys", *told, *words]
+        await asyncio.to_thread(subprocess.run, argv, check=True, timeout=120)
+        return await asyncio.to_thread(out.read_text)
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    """With the Secrets that the chart makes, empty."""
+    async with ApiServer(port=0) as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        async with KubeClient.connect(str(kubeconfig), user_agent="test") as client:
+            one = Api(client, kubeconfig)
+            for name in (*users(), "readers", "routes"):
+                await one.make(f"b-{name}")
+            yield one
+
+
+async def test_a_broker_makes_the_keys_that_are_missing_and_says_what_their_users_may(api: Api, tmp_path: Path) -> None:
+    text = await api.keys(tmp_path / "first.conf", "--reader", "grafana=ml", "--reader", "slurm=batch")
+    first = await api.every()
+    assert first["routes"] == {}, "one broker lets no other in"
+    assert set(first["readers"]) == {"grafana", "slurm"}
+    seeds = {user: first[user]["seed"] for user in users()} | first["readers"]
+    others = {"grafana": read_only("grafana", ["ml"]), "slurm": read_only("slurm", ["batch"])}
+    assert text == authorization({user: public_key(seed) for user, seed in seeds.items()}, others)
+    assert not any(seed in text for seed in seeds.values())
+
+    assert "# slurm" not in await api.keys(tmp_path / "second.conf", "--reader", "grafana=ml")
+    assert await api.every() == first, "kept: a rollback lets the reader in again by the key that it has"
+
+
+async def test_brokers_of_a_cluster_that_start_at_once_agree_on_keys_and_password(api: Api, tmp_path: Path) -> None:
+    servers = ("--servers", "a:6222,b:6222,c:6222")
+    texts = await asyncio.gather(*(api.keys(tmp_path / f"{i}.conf", "--reader", "grafana=ml", *servers) for i in range(3)))
+    assert len(set(texts)) == 1
+    assert (await api.secret("b-routes"))["password"] in texts[0]
+    assert public_key((await api.secret("b-binder"))["seed"]) in texts[0]
+
+
+async def test_of_two_who_make_a_key_at_once_both_take_the_one_that_was_written(api: Api) -> None:
+    path, until = SECRETS.path("default", "b-binder"), monotonic_s() + 30
+    found = await asyncio.gather(*(_kept(api.client, path, {"seed": make}, until) for make in (lambda: "a", lambda: "b")))
+    assert found[0] == found[1] == await api.secret("b-binder")
+
+
+async def test_a_broker_waits_for_a_secret_that_is_not_there_yet(api: Api, tmp_path: Path) -> None:
+    path = SECRETS.path("default", "b-admin")
+    await api.client.json("DELETE", path)
+    asked = asyncio.create_task(api.keys(tmp_path / "out.conf"))
+    await waiting.until(lambda: api.secret("b-binder"), "the first keys", timeout_s=60)
+    assert not asked.done()
+    await api.make("b-admin")
+    text = await asked
+    assert public_key((await api.secret("b-admin"))["seed"]) in text

@@ -3,13 +3,15 @@
 import asyncio
 import base64
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import Conflict, InvalidRequest, NotFound, Unavailable
 
 from ..aio import run
 from ..context import Context, command_options
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
 
 AUTHORIZATION = "authorization.conf"
 
-#: Of the Secret with the password by which servers of a cluster let each other in, after the prefix.
-ROUTES = "routes"
+#: After the prefix: the Secret with the password by which servers of a cluster let each other in, and that with the seeds of readers, by their names.
+ROUTES, READERS = "routes", "readers"
+#: Between two tries to read or write a Secret.
+AGAIN_S = 0.5
 
 _READER = click.option(
     "--reader",
@@ -83,119 +87,104 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], namespace: str | N
 
 
 @command.command("keys")
-@click.option(
-    "--namespace", required=True, help="Of the Secrets and the ConfigMap, which are there already: the chart makes them empty."
-)
+@click.option("--namespace", required=True, help="Of the Secrets, which are there already: the chart makes them empty.")
 @click.option(
     "--prefix",
     default="hbox-bus",
     show_default=True,
-    help="Secrets PREFIX-USER have the seeds, ConfigMap PREFIX-keys the public keys.",
+    help="Secrets PREFIX-USER have the platform's seeds, PREFIX-readers those of all readers.",
 )
 @_READER
-@click.option(
-    "--cluster", is_flag=True, help="Also a password into Secret PREFIX-routes, by which several brokers let each other in."
-)
-@click.option(
-    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Of the cluster [the pod's service account]."
-)
-@command_options
-def keys_(_: Context, *, namespace: str, prefix: str, readers: tuple[str, ...], cluster: bool, kubeconfig: Path | None) -> None:
-    """Write a key into each Secret that has none yet, and the public keys of all into the ConfigMap: what the Helm chart's job does."""
-    from hbox_common.bus.users import users  # noqa: PLC0415
-    from hbox_common.kube import KubeClient  # noqa: PLC0415
-
-    names = (*users(), *_readers(readers))
-
-    async def fill() -> int:
-        async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox bus keys") as client:
-            if cluster:
-                await _keep(client, namespace, f"{prefix}-{ROUTES}", "password", secrets.token_urlsafe)
-            return await _fill(client, namespace, prefix, names)
-
-    made = run(fill)
-    say(f"{made} keys were made, {len(names) - made} were there; their public halves are in the ConfigMap {prefix}-keys")
-
-
-async def _fill(client: "KubeClient", namespace: str, prefix: str, names: Sequence[str]) -> int:
-    """How many seeds were made. Raises InvalidRequest, Unavailable, Conflict."""
-    from hbox_common.bus.keys import new_seed, public_key  # noqa: PLC0415
-    from hbox_common.kube import CONFIGMAPS, MERGE_PATCH  # noqa: PLC0415
-
-    public, made = {}, 0
-    for name in names:
-        seed, new = await _keep(client, namespace, f"{prefix}-{name}", "seed", new_seed)
-        public[name], made = public_key(seed), made + new
-    await client.json("PATCH", CONFIGMAPS.path(namespace, f"{prefix}-keys"), body={"data": public}, content_type=MERGE_PATCH)
-    return made
-
-
-async def _keep(client: "KubeClient", namespace: str, name: str, key: str, make: Callable[[], str]) -> tuple[str, bool]:
-    """What stands in the Secret under `key`, and whether it was made now since nothing did."""
-    from hbox_common.kube import MERGE_PATCH, SECRETS  # noqa: PLC0415
-
-    path = SECRETS.path(namespace, name)
-    secret = await client.json("GET", path)
-    if found := base64.b64decode((secret.get("data") or {}).get(key, "")).decode("utf-8", "replace"):
-        return found, False
-    made = make()
-    # Of the version that was read: two that fill at once do not both believe in their own.
-    version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
-    data = {key: base64.b64encode(made.encode()).decode()}
-    await client.json("PATCH", path, body={"metadata": version, "data": data}, content_type=MERGE_PATCH)
-    return made, True
-
-
-@command.command("authorization")
-@click.option(
-    "--keys",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    required=True,
-    help="A folder with a public key in each file.",
-)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file that nats.conf includes.")
-@_READER
 @click.option(
-    "--servers", metavar="HOST:PORT,...", help="Of a cluster: where its servers listen for each other; needs --password."
-)
-@click.option(
-    "--password", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The file with what lets them in."
+    "--servers",
+    metavar="HOST:PORT,...",
+    help="Of a cluster: where its servers listen for each other; what lets them in is in Secret PREFIX-routes.",
 )
 @click.option(
     "--tls",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="With --servers: the folder with the certificates (tls.crt, tls.key, ca.crt) by which they know each other [clear text].",
 )
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Of the cluster [the pod's service account]."
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(1),
+    default=120.0,
+    show_default=True,
+    help="Seconds to wait for the Secrets.",
+)
 @command_options
-def authorization_(
+def keys_(
     _: Context,
     *,
-    keys: Path,
-    out: Path,
+    namespace: str,
+    prefix: str,
     readers: tuple[str, ...],
+    out: Path,
     servers: str | None,
-    password: Path | None,
     tls: Path | None,
+    kubeconfig: Path | None,
+    timeout_s: float,
 ) -> None:
-    """Write nats-server's authorization block from public keys, as the broker's pod does when it starts: rights are those of this version of HBox. With
-    --servers also the block by which the servers of a cluster find each other."""
+    """Make the keys of the broker's users that are not there yet, in their Secrets, and write nats-server's authorization block for all of them: what a pod of
+    the Helm chart's broker does before it starts. Rights are those of this version of HBox. With --servers also the block by which the servers of a
+    cluster find each other."""
     from hbox_common.bus import Routes  # noqa: PLC0415
+    from hbox_common.bus.keys import new_seed, public_key  # noqa: PLC0415
     from hbox_common.bus.users import authorization, read_only, users  # noqa: PLC0415
+    from hbox_common.kube import SECRETS, KubeClient  # noqa: PLC0415
 
-    if (servers is None) != (password is None):
-        raise click.UsageError("--servers and --password belong together")
     others = {name: read_only(name, queues) for name, queues in _readers(readers).items()}
+    wanted = {user: {"seed": new_seed} for user in users()} | {READERS: dict.fromkeys(others, new_seed)}
+    if servers is not None:
+        wanted[ROUTES] = {"password": partial(secrets.token_urlsafe, 32)}
+
+    async def keep() -> dict[str, dict[str, str]]:
+        until = monotonic_s() + timeout_s
+        async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox bus keys") as client:
+            paths = {name: SECRETS.path(namespace, f"{prefix}-{name}") for name in wanted}
+            return {name: await _kept(client, path, wanted[name], until) for name, path in paths.items()}
+
+    found = run(keep)
+    seeds = {user: found[user]["seed"] for user in users()} | found[READERS]
+    text = authorization({user: public_key(seed) for user, seed in seeds.items()}, others)
+    if servers is not None:
+        several = servers.split(",")
+        text += Routes(f"0.0.0.0:{several[0].rpartition(':')[2]}", several, found[ROUTES]["password"], tls).block()
     try:
-        found = {name: (keys / name).read_text().strip() for name in (*users(), *others)}
-        text = authorization(found, others)
-        if servers is not None and password is not None:
-            several = servers.split(",")
-            listen = f"0.0.0.0:{several[0].rpartition(':')[2]}"
-            text += Routes(listen, several, password.read_text().strip(), tls).block()
         out.write_text(text)
     except OSError as e:
-        raise InvalidRequest(f"{e.filename}: {e.strerror}", hint="is there a file with the public key of each user?") from e
-    say(f"{len(found)} users may say and hear what {out} names")
+        raise InvalidRequest(f"{e.filename}: {e.strerror}", hint="choose another file with --out") from e
+    say(f"{len(seeds)} users have keys; {out} says what they may say and hear")
+
+
+async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[], str]], until: float) -> dict[str, str]:
+    """What stands in the Secret under these keys; what did not was made and written. Tried again until that time where the Secret is not there yet, the API
+    server does not answer, or another broker writes at the same moment. Raises InvalidRequest, NotFound, Unavailable, Conflict."""
+    from hbox_common.kube import MERGE_PATCH  # noqa: PLC0415
+
+    while True:
+        try:
+            secret = await client.json("GET", path)
+            data = secret.get("data") or {}
+            there = {key: base64.b64decode(data[key]).decode("utf-8", "replace") for key in wanted if data.get(key)}
+            made = {key: make() for key, make in wanted.items() if key not in there}
+            if made:
+                # Of the version that was read: of two who write at once, one reads again and takes what the other made.
+                body = {
+                    "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
+                    "data": {key: base64.b64encode(value.encode()).decode() for key, value in made.items()},
+                }
+                await client.json("PATCH", path, body=body, content_type=MERGE_PATCH)
+            return there | made
+        except (NotFound, Unavailable, Conflict):
+            if monotonic_s() > until:
+                raise
+            await asyncio.sleep(AGAIN_S)
 
 
 @command.command("streams")

