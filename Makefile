@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run image test fuzz kube-assets promtool otel test-real test-deploy check mutants chaos bench format lock docs audit clean
+.PHONY: help install run image test fuzz kube-assets promtool otel test-real test-deploy check mutants chaos bench format lock docs audit sbom clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -119,5 +119,14 @@ audit: $(UV) ## known vulnerabilities of what is in the image, by the advisories
 	@$(UV) pip sync --quiet --python .audit/bin/python --require-hashes image/audit.lock
 	@.audit/bin/python image/audit.py .audit/bin/pip-audit --requirement image/requirements.lock --disable-pip --require-hashes
 
+sbom: $(UV) ## the bill of materials of what is in the image (CycloneDX), into sbom.cdx.json; the image has it as /opt/hbox/share/sbom.cdx.json
+	@test -x .sbom/tools/bin/python || $(UV) venv --quiet --clear --python $(PYTHON) .sbom/tools
+	@$(UV) pip sync --quiet --python .sbom/tools/bin/python --require-hashes image/build.lock
+	@test -x .sbom/image/bin/python || $(UV) venv --quiet --clear --python $(PYTHON) .sbom/image
+	@$(UV) pip sync --quiet --python .sbom/image/bin/python --require-hashes image/requirements.lock
+	@$(UV) pip install --quiet --python .sbom/image/bin/python --no-deps $(addprefix ./,$(PACKAGES))
+	@.sbom/tools/bin/cyclonedx-py environment --output-reproducible --of JSON -o sbom.cdx.json .sbom/image/bin/python
+	@echo "==> sbom.cdx.json"
+
 clean: ## all that the targets made, but not the tools
-	@rm -rf .venv .audit .hbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .audit .sbom sbom.cdx.json .hbox .mypy_cache .ruff_cache .pytest_cache .hypothesis

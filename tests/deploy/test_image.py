@@ -34,6 +34,14 @@ def test_its_bill_of_materials_names_what_is_installed(docker: str, image: str) 
     assert f"hbox-cli=={version('hbox-cli')}" in names
 
 
+def test_make_sbom_says_the_same_without_an_image(docker: str, image: str) -> None:
+    def components(text: str) -> set[tuple[str, str]]:
+        return {(one["name"], one["version"]) for one in json.loads(text)["components"]}
+
+    subprocess.run(["make", "sbom"], cwd=ROOT, check=True, timeout=600)
+    assert components((ROOT / "sbom.cdx.json").read_text()) == components(output(docker, "--entrypoint", "cat", image, SBOM))
+
+
 def test_it_runs_as_nobody_on_a_root_that_cannot_be_written(docker: str, image: str) -> None:
     words = ("--read-only", "--tmpfs", "/tmp", "--network", "none", "--entrypoint", "sh", image, "-c", "id -u; hbox --version")
     assert output(docker, *words).split()[0] == "65532"
