@@ -7,10 +7,13 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.terminal import TerminalReporter
 
 from .cluster import BUSYBOX, IMAGE, NEXT, RELEASED, ROOT, Cluster
 
@@ -29,6 +32,36 @@ LAST = ("test_admission_on_nodes", "test_device_plugins_on_nodes", "test_kills_o
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Modules with a device plugin of their own come last: those before patch cards into the nodes' status, which a kubelet with a plugin takes out again."""
     items.sort(key=lambda item: item.path.stem in LAST)
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """What was left out, by file: `passed` beside `skipped` reads as if all were well."""
+    if said := list(left_out(terminalreporter.stats)):
+        terminalreporter.section("not tried", red=True, bold=True)
+        for line in said:
+            terminalreporter.write_line(line)
+
+
+def left_out(stats: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """A line a file and reason."""
+    of = Counter(
+        _file(one)
+        for outcome in ("passed", "failed", "error", "skipped")
+        for one in stats.get(outcome, ())
+        if one.when != "teardown"
+    )
+    reasons: dict[str, Counter[str]] = {}
+    for one in stats.get("skipped", ()):
+        why = one.longrepr[2] if isinstance(one.longrepr, tuple) else str(one.longrepr)
+        reasons.setdefault(_file(one), Counter())[why.removeprefix("Skipped: ")] += 1
+    for file, whys in sorted(reasons.items()):
+        whole = whys.total() == of[file]
+        for why, times in whys.items():
+            yield f"{file}: {'NOTHING of it was tried' if whole else f'{times} of {of[file]}'}: {why}"
+
+
+def _file(report: Any) -> str:
+    return str(report.nodeid).partition("::")[0]
 
 
 def needed(variable: str, what: str) -> str:
