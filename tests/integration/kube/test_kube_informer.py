@@ -59,6 +59,31 @@ async def running(informer: Informer[Pod]) -> AsyncIterator[list[list[tuple[str,
             task.cancel()
 
 
+async def test_a_page_that_is_too_large_is_asked_for_again_as_a_smaller_one(
+    api: Any, informer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace's pods may have a megabyte each; one that is larger than a page all by itself is read all the same."""
+    monkeypatch.setattr("hbox_common.kube.informer.PAGE_BYTES", 10_000)
+
+    def large(name: str, rv: int, size: int) -> Any:
+        made = pod(name, rv)
+        return {"metadata": made["metadata"] | {"annotations": {"example.com/note": size * "x"}}}
+
+    api.reply("GET", ALL, 200, page(*[large(f"p{i}", i, 4_000) for i in range(8)], rv=9))
+    api.reply("GET", ALL, 200, page(*[large(f"p{i}", i, 4_000) for i in range(2)], rv=9, more="next"))
+    api.reply("GET", ALL, 200, page(large("p2", 2, 20_000), large("p3", 3, 4_000), rv=9, more="more"))
+    api.reply("GET", ALL, 200, page(large("p2", 2, 20_000), rv=9, more="last"))
+    api.reply("GET", ALL, 200, page(pod("p3", 3), rv=9, more="end"))
+    api.reply("GET", ALL, 200, page(pod("p4", 4), rv=9))
+    pods = informer(page_size=8)
+    async with running(pods) as batches:
+        await pods.synced.wait()
+    assert [name for batch in batches for _, name in batch] == ["p0", "p1", "p2", "p3", "p4"]
+    asked = [(query["limit"], query.get("continue", "")) for query in api.queries("GET", ALL)]
+    assert asked == [("8", ""), ("2", ""), ("2", "next"), ("1", "next"), ("1", "last"), ("2", "end")]
+    assert not pods.relists
+
+
 async def test_it_lists_in_pages_then_watches_from_there(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), pod("b", 2), rv=9, more="tok/en="))
     api.reply("GET", ALL, 200, page(pod("c", 3), rv=9))

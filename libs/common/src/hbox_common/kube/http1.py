@@ -34,6 +34,10 @@ class BrokenHttp(Exception):
     """The connection ended, or what came on it is no HTTP/1.1, before there was an answer. The request may have been done."""
 
 
+class OversizedBody(BrokenHttp):
+    """The answer's body has more bytes than its reader takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`fields`: header fields by their lower-case names; of repeated ones the last."""
@@ -58,8 +62,10 @@ class Pool:
         self._host_field = url.netloc.rpartition("@")[2]
         self._retired = False
 
-    async def request(self, method: str, target: str, fields: Mapping[str, str], body: bytes | None) -> Answer:
-        """The answer to one request. `target`: path and query, escaped. The caller sets the time limit.
+    async def request(
+        self, method: str, target: str, fields: Mapping[str, str], body: bytes | None, *, most_bytes: int = MAX_BODY_BYTES
+    ) -> Answer:
+        """The answer to one request, of `most_bytes`. `target`: path and query, escaped. The caller sets the time limit.
 
         A read that met a connection which the server was about to end is sent once more, on a new one.
         Raises OSError (ssl.SSLError among them) where there is no connection, and BrokenHttp where it failed later.
@@ -74,11 +80,13 @@ class Pool:
             connection = self._reusable()
             if connection is not None:
                 try:
-                    return await self._exchange(connection, message, method)
+                    return await self._exchange(connection, message, method, most_bytes)
+                except OversizedBody:
+                    raise
                 except BrokenHttp:
                     if method not in _READS:
                         raise
-            return await self._exchange(await self._connect(), message, method)
+            return await self._exchange(await self._connect(), message, method, most_bytes)
 
     def retire(self) -> None:
         """Another pool takes over: idle connections end now, the others with the answers that they wait for."""
@@ -95,9 +103,9 @@ class Pool:
         if self._all:
             await asyncio.wait([connection.lost for connection in self._all], timeout=CLOSE_S)
 
-    async def _exchange(self, connection: "_Connection", message: bytes, method: str) -> Answer:
+    async def _exchange(self, connection: "_Connection", message: bytes, method: str, most_bytes: int) -> Answer:
         try:
-            answer = await connection.exchange(message, bodiless=method == "HEAD")
+            answer = await connection.exchange(message, bodiless=method == "HEAD", most_bytes=most_bytes)
         except BaseException:
             connection.abort()  # what it still brings belongs to nobody
             raise
@@ -147,10 +155,10 @@ class _Connection(asyncio.Protocol):
     def usable(self) -> bool:
         return not self._closing and self._transport is not None and not self._transport.is_closing()
 
-    async def exchange(self, message: bytes, *, bodiless: bool) -> Answer:
+    async def exchange(self, message: bytes, *, bodiless: bool, most_bytes: int) -> Answer:
         if self._transport is None or not self.usable:
             raise BrokenHttp("the server has ended the connection")
-        self._parser = _Parser(bodiless=bodiless)
+        self._parser = _Parser(bodiless=bodiless, most_bytes=most_bytes)
         self._waiting = self._loop.create_future()
         self._transport.write(message)
         answer = await self._waiting
@@ -180,8 +188,11 @@ class _Connection(asyncio.Protocol):
             return
         try:
             answer = self._parser.feed(data)
+        except OversizedBody as e:
+            self._fail(e)
+            return
         except ValueError as e:
-            self._fail(f"what the server sent is no HTTP/1.1: {e}")
+            self._fail(BrokenHttp(f"what the server sent is no HTTP/1.1: {e}"))
             return
         if answer is not None:
             self._finish(answer)
@@ -195,7 +206,7 @@ class _Connection(asyncio.Protocol):
         if answer is not None:
             self._finish(answer)
         else:
-            self._fail(f"the connection ended{f': {error}' if error else ''}")
+            self._fail(BrokenHttp(f"the connection ended{f': {error}' if error else ''}"))
         self._register.discard(self)
         if not self.lost.done():
             self.lost.set_result(None)
@@ -210,21 +221,21 @@ class _Connection(asyncio.Protocol):
         if self._closing:
             self.abort()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: BrokenHttp) -> None:
         waiting, self._waiting, self._parser = self._waiting, None, None
         if waiting is not None and not waiting.done():
-            waiting.set_exception(BrokenHttp(why))
+            waiting.set_exception(why)
         self.abort()
 
 
 class _Parser:
     """One answer, from chunks cut anywhere."""
 
-    __slots__ = ("_bodiless", "_body", "_buffer", "_chunked", "_fields", "_left", "_size", "_status", "close")
+    __slots__ = ("_bodiless", "_body", "_buffer", "_chunked", "_fields", "_left", "_most_bytes", "_size", "_status", "close")
 
-    def __init__(self, *, bodiless: bool) -> None:
+    def __init__(self, *, bodiless: bool, most_bytes: int = MAX_BODY_BYTES) -> None:
         self.close = False  #: the server ends the connection after this answer
-        self._bodiless = bodiless
+        self._bodiless, self._most_bytes = bodiless, most_bytes
         self._buffer = bytearray()
         self._status = 0  #: 0 until the head is through
         self._fields: dict[str, str] = {}
@@ -239,7 +250,7 @@ class _Parser:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Answer | None:
-        """The answer once it is whole. Raises ValueError for what is no HTTP/1.1."""
+        """The answer once it is whole. Raises ValueError for what is no HTTP/1.1, and OversizedBody."""
         self._buffer += data
         while not self._status:
             if not self._head():
@@ -262,8 +273,8 @@ class _Parser:
     def _take(self, size: int) -> int:
         if size:
             self._size += size
-            if self._size > MAX_BODY_BYTES:
-                raise ValueError(f"a body of more than {MAX_BODY_BYTES} bytes")
+            if self._size > self._most_bytes:
+                raise OversizedBody(f"a body of more than {self._most_bytes} bytes")
             self._body.append(bytes(self._buffer[:size]))
             del self._buffer[:size]
         return size

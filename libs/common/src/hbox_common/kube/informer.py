@@ -19,13 +19,14 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import Bug, HBoxError, Unavailable
 
 from .freshness import OLD_S, Freshness, Proof
+from .http1 import MAX_BODY_BYTES
 from .objects import KubeObject
 from .reflector import Delta, Effect, Emit, Expired, Failed, Lines, List, Page, Reflector, Sleep, StreamEnd, Tick, Watch
 from .reflector import Event as ReflectorEvent
 from .resources import Resource
 from .status import Busy
 from .status import Expired as ExpiredError
-from .transport import KubeClient
+from .transport import KubeClient, TooLarge
 
 T = TypeVar("T", bound=KubeObject)
 Handler = Callable[[Sequence[Delta[T]]], Awaitable[None]]
@@ -38,6 +39,8 @@ WATCH_S = 6.0
 DOUBTFUL_WATCH_S = 3.0
 #: A watch that has not ended so long after its time is dead.
 GRACE_S = 2.0
+#: Of one page of a list, where it has several objects.
+PAGE_BYTES = 32 * 2**20
 _LAGS = "the watch did not come to where the store stands: it, or the API server behind it, lags"
 _WENT_BACK = "the store stands before the copy, as after it was restored from a backup"
 #: For a sample to be answered.
@@ -80,7 +83,7 @@ class Informer(Generic[T]):
         self._selection = {
             key: value for key, value in (("fieldSelector", field_selector), ("labelSelector", label_selector)) if value
         }
-        self._page_size = page_size
+        self._page_size = self._limit = page_size
         self._window_s = window_s
         self._watch_s = watch_s
         self._list_timeout_s = list_timeout_s
@@ -160,16 +163,30 @@ class Informer(Generic[T]):
             self.synced.set()
 
     async def _list(self, effect: List) -> ReflectorEvent:
-        params = {**self._selection} if effect.whole else {**self._selection, "limit": str(self._page_size)}
-        if effect.continue_token:
-            params["continue"] = effect.continue_token
-        else:
+        """A page, or the whole. A page that is too large is asked for again as a smaller one: objects may have a megabyte and more each, as many as their
+        makers please."""
+        if not effect.continue_token:
             self._listed_at = monotonic_s()
-        try:
-            answer = await self._client.expected("GET", self._path, params=params, timeout_s=self._list_timeout_s)
-        except HBoxError as e:
-            return _what_happened(e)
-        return Page(answer.body)
+        while True:
+            divided = not effect.whole and self._limit > 1
+            params = {**self._selection} if effect.whole else {**self._selection, "limit": str(self._limit)}
+            if effect.continue_token:
+                params["continue"] = effect.continue_token
+            most_bytes = PAGE_BYTES if divided else MAX_BODY_BYTES
+            try:
+                answer = await self._client.expected(
+                    "GET", self._path, params=params, timeout_s=self._list_timeout_s, most_bytes=most_bytes
+                )
+            except TooLarge as e:
+                if not divided:
+                    return _what_happened(e)
+                self._limit = max(self._limit // 4, 1)
+                continue
+            except HBoxError as e:
+                return _what_happened(e)
+            if len(answer.body) < PAGE_BYTES // 2:
+                self._limit = min(2 * self._limit, self._page_size)
+            return Page(answer.body)
 
     async def _watch(self, effect: Watch, handle: Handler[T]) -> list[Effect[T]]:
         """Hands on what the watch brings; returns what to do after it."""

@@ -24,7 +24,7 @@ from hbox_common.errors import Unavailable
 
 from .access import Access, find_access
 from .deadpeers import tell_dead_peers
-from .http1 import BrokenHttp, Pool
+from .http1 import MAX_BODY_BYTES, BrokenHttp, OversizedBody, Pool
 from .lines import LineSplitter
 from .renewal import Renewal
 from .status import error_of
@@ -39,6 +39,10 @@ JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 _READ_BUFFER_BYTES = 2**20  #: how much of a watch is taken in one go after a pause
+
+
+class TooLarge(Unavailable):
+    """The answer has more bytes than were to be taken: the same question will have no other. What was written may be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +123,26 @@ class KubeClient:
         body: object | bytes | None = None,
         content_type: str = JSON,
         timeout_s: float | None = None,
+        most_bytes: int = MAX_BODY_BYTES,
     ) -> Response:
         """One request, whatever its HTTP status. `path` is escaped already (`Resource.path`); a body that is no bytes becomes JSON.
 
         Raises Unavailable when no answer comes within `timeout_s` (default: the client's), with `outcome_unknown` when it was
-        a write and may have been done all the same.
+        a write and may have been done all the same; TooLarge when the answer has more than `most_bytes`.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit_s):
                 target, fields, data = await self._prepare(path, params, body, content_type)
                 if self._pool is not None:
-                    answer = await self._pool.request(method, self._prefix + target, fields, data)
+                    answer = await self._pool.request(method, self._prefix + target, fields, data, most_bytes=most_bytes)
                     self._look_at(answer.status)
                     return Response(answer.status, answer.body, answer.fields)
                 async with await self._send(method, target, fields, data) as response:
                     self._look_at(response.status)
-                    return Response(response.status, await response.read(), _lower(response))
+                    return Response(response.status, await _body(response, most_bytes), _lower(response))
+        except OversizedBody as e:
+            raise TooLarge(f"Kubernetes API, {method} {path}: {e}", outcome_unknown=method != "GET") from e
         except _FAILURES as e:
             raise self._unavailable(e, method, path, limit_s) from e
 
@@ -171,9 +178,12 @@ class KubeClient:
         content_type: str = JSON,
         timeout_s: float | None = None,
         expect: Container[int] = (200, 201),
+        most_bytes: int = MAX_BODY_BYTES,
     ) -> Response:
-        """As `json`, with the body left as bytes, so that the caller can decode it into a slim type."""
-        response = await self.request(method, path, params=params, body=body, content_type=content_type, timeout_s=timeout_s)
+        """As `json`, with the body left as bytes, so that the caller can decode it into a slim type. `most_bytes`: as for `request`."""
+        response = await self.request(
+            method, path, params=params, body=body, content_type=content_type, timeout_s=timeout_s, most_bytes=most_bytes
+        )
         if response.status not in expect:
             raise error_of(
                 response.status, response.body, what=f"{method} {path}", retry_after=response.headers.get("retry-after")
@@ -270,6 +280,17 @@ def _open_socket(address: tuple[Any, ...]) -> socket.socket:
     opened = socket.socket(family, type_, protocol)
     tell_dead_peers(opened)
     return opened
+
+
+async def _body(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    found, size = [], 0
+    async for chunk in response.content.iter_any():
+        found.append(chunk)
+        size += len(chunk)
+        if size > most_bytes:
+            response.close()
+            raise OversizedBody(f"a body of more than {most_bytes} bytes")
+    return b"".join(found)
 
 
 def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
