@@ -25,7 +25,8 @@ HELD = f"namespace flood has {MOST} jobs that wait for places, as many as it may
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Up]:
-    with up(tmp_path / "state", env={"HBOX_PENDING_PER_NAMESPACE": str(MOST)}) as running:
+    bounds = {"HBOX_PENDING_PER_NAMESPACE": str(MOST), "HBOX_PENDING_MIB_PER_NAMESPACE": "1"}
+    with up(tmp_path / "state", env=bounds) as running:
         yield running
 
 
@@ -86,6 +87,23 @@ async def test_a_flood_is_held_back_and_comes_in_as_others_leave(platform: Up) -
         for name in ("f3", "f4", "f5"):
             await client.json("DELETE", PODS.path("flood", name), params={"gracePeriodSeconds": "0"}, expect=(200, 404))
         await until(lambda: _bound(client, "flood", 1), "the one that fits comes in", timeout_s=20 * SLOWER)
+
+        # Fewer are held back where each says much; what nobody reads costs nothing.
+        await client.json("POST", NAMESPACES.path(), body={**body, "metadata": {"name": "wordy"}})
+        for i in range(MOST):
+            wordy = pod(f"w{i}", cards=9)
+            wordy["metadata"]["labels"] = {f"example.com/{n}": 63 * "x" for n in range(7000)}
+            wordy["metadata"]["annotations"] |= {"example.com/notes": 200_000 * "y"}
+            await client.json("POST", PODS.path("wordy"), body=wordy, timeout_s=60)
+
+        async def too_large() -> bool:
+            reasons = await jobs_of(platform, "wordy")
+            return len(reasons) == MOST and sum("whose pods say 1 MiB" in str(why) for why in reasons.values()) == 2
+
+        await until(too_large, "two are held back for what they say", timeout_s=20 * SLOWER)
+        (held_back, *_) = [name for name, why in (await jobs_of(platform, "wordy")).items() if "whose pods say 1 MiB" in why]
+        why = await asyncio.to_thread(platform.hbox, "why", f"wordy/{held_back}")
+        assert "HBOX_PENDING_MIB_PER_NAMESPACE of job-controller" in why.stdout
 
 
 async def _bound(client: KubeClient, space: str, count: int) -> bool:

@@ -1,6 +1,7 @@
 """Fair intake: namespaces in turns, and so many of one namespace that wait."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -221,6 +222,75 @@ def test_a_verdict_about_a_job_that_is_held_back_withdraws_it() -> None:
     assert (said.job, said.message.startswith("namespace flood has 1 jobs")) == ("uid-f1", True)
 
 
+def large(name: str, mib: float, **fields: Any) -> Any:
+    made = pod(name, namespace="flood", **fields)
+    return replace(made, shape=replace(made.shape, key=f"of {name}", written=int(mib * 2**20)))
+
+
+def test_jobs_that_say_more_together_than_a_namespace_may_are_held_back_and_told_why() -> None:
+    jobs = Jobs(most_pending=20, most_pending_mib=2)
+    feedback = Feedback(jobs)
+    for i in range(4):
+        jobs.pod(large(f"f{i}", 0.9, created_at=100.0 + i), 0.0)
+    jobs.pod(pod("one", namespace="other"), 0.0)
+    batch = jobs.take(0.0, WALL)
+    assert sorted(names(batch.pending)) == ["f0", "f1", "one"]
+    for record in batch.settled:
+        feedback.settled(record, 0.0)
+    told = {write.name: write.message for write in feedback.conditions(2.0, 9)}
+    assert set(told) == {"f2", "f3"}
+    assert all(text.startswith("namespace flood has jobs that wait for places whose pods say 2 MiB") for text in told.values())
+    assert all("HBOX_PENDING_MIB_PER_NAMESPACE" in text for text in told.values())
+    jobs.pod_gone(PodUid("uid-f0"), 1.0)
+    assert names(jobs.take(1.0, WALL).pending) == ["f2"]
+    jobs.validate()
+
+
+def test_nobody_passes_a_job_that_is_too_large_for_what_room_is_left_and_alone_each_comes_in() -> None:
+    jobs = Jobs(most_pending_mib=2)
+    for name, mib, at in (("first", 1.5, 1.0), ("large", 9.0, 2.0), ("small", 0.1, 3.0)):
+        jobs.pod(large(name, mib, created_at=at), 0.0)
+    assert names(jobs.take(0.0, WALL).pending) == ["first"]
+    jobs.pod_gone(PodUid("uid-first"), 1.0)
+    assert names(jobs.take(1.0, WALL).pending) == ["large"]
+    jobs.pod_gone(PodUid("uid-large"), 2.0)
+    assert names(jobs.take(2.0, WALL).pending) == ["small"]
+    jobs.validate()
+
+
+def test_a_gang_counts_its_shapes_once_and_goes_out_when_it_has_grown_too_large() -> None:
+    jobs = Jobs(most_pending_mib=2)
+
+    def member(name: str, shape: str) -> Any:
+        made = large(name, 0.8, group="gang", created_at=100.0)
+        return replace(made, shape=replace(made.shape, key=shape))
+
+    jobs.pod(large("old", 0.8, created_at=50.0), 0.0)
+    for i in range(5):
+        jobs.pod(member(f"m{i}", "a"), 0.0)
+    assert sorted(names(jobs.take(9.0, WALL).pending)) == ["gang", "old"]
+    jobs.pod(member("m5", "b"), 10.0)
+    batch = jobs.take(19.0, WALL)
+    assert [job for job, _ in batch.withdrawn] == ["podgroup:flood/gang"]
+    assert names(jobs.held()) == ["gang"]
+    jobs.validate()
+
+
+def test_a_more_important_job_has_as_many_go_out_as_it_takes_and_none_where_they_would_not_do() -> None:
+    jobs = Jobs(most_pending_mib=2)
+    for i in range(3):
+        jobs.pod(large(f"f{i}", 0.6, created_at=100.0 + i, priority=i), 0.0)
+    jobs.take(0.0, WALL)
+    jobs.pod(large("high", 1.0, priority=2, created_at=500.0), 1.0)
+    batch = jobs.take(1.0, WALL)
+    assert names(batch.pending) == ["high"]
+    assert sorted(job for job, _ in batch.withdrawn) == ["uid-f0", "uid-f1"]
+    jobs.pod(large("higher", 1.5, priority=2, created_at=501.0), 2.0)
+    assert not jobs.take(2.0, WALL).withdrawn
+    assert sorted(names(jobs.jobs())) == ["f2", "high"]
+    jobs.validate()
+
+
 def test_without_a_bound_nobody_is_held_back() -> None:
     jobs = Jobs()
     flood(jobs, 50)
@@ -230,21 +300,28 @@ def test_without_a_bound_nobody_is_held_back() -> None:
 
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.sampled_from("ab"), st.booleans()), max_size=60),
-    st.integers(1, 4),
+    st.integers(0, 4),
+    st.sampled_from([0, 3, 5]),
 )
-def test_the_intake_is_full_or_nobody_is_held_back(steps: list[tuple[int, int, str, bool]], most: int) -> None:
-    """And who is in is never less important than who is held back."""
-    intake = Intake(most)
+def test_the_intake_is_full_or_nobody_is_held_back(steps: list[tuple[int, int, str, bool]], most: int, most_bytes: int) -> None:
+    """And everybody is told of each change. A job of priority 1 has 3 bytes, others have 1."""
+    intake = Intake(most, most_bytes)
+    if not most and not most_bytes:
+        return
+    inside: set[str] = set()
     waiting: dict[str, dict[str, int]] = {"a": {}, "b": {}}
     for number, priority, namespace, comes in steps:
         key = f"{namespace}{number}"
         if comes:
-            intake.enter(key, namespace, priority=priority, created_at=100.0 + number)
+            size = 3 if priority == 1 else 1
+            is_in, changed = intake.enter(key, namespace, priority=priority, created_at=100.0 + number, size=size)
+            inside = (inside - {key} | ({key} if is_in else set())) ^ set(changed)
             waiting[namespace][key] = priority
         else:
-            intake.leave(key, namespace)
+            inside = (inside - {key}) ^ set(intake.leave(key, namespace))
             waiting[namespace].pop(key, None)
         intake.validate()
+        assert inside == {one for space in intake._spaces.values() for one in space.inside}
         for name, keys in waiting.items():
             space = intake._spaces.get(name)
             there = {**space.inside, **space.held} if space is not None else {}

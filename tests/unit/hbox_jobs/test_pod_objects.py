@@ -7,7 +7,7 @@ import pytest
 
 from hbox_common import kube
 from hbox_common.model import CardSlice, Match, MatchOperator, NodeTerm, PreferredTerm, Toleration, TolerationOperator
-from hbox_jobs.adapters.objects import PodReader, group_view
+from hbox_jobs.adapters.objects import MAX_SHAPES_BYTES, PodReader, group_view
 from hbox_jobs.adapters.volumes import claim_view, reach_of
 from hbox_jobs.core.views import PodView
 from hbox_jobs.core.volumes import ClaimView, VolumeUse
@@ -377,3 +377,19 @@ def test_a_pod_that_was_resized_in_place_asks_for_the_most_of_what_is_wanted_set
     usual = read(reader, spec=bound, status=status("1", "1"))
     assert usual.shape is read(reader, spec=bound).shape, "whoever is not resized shares its shape"
     assert read(reader, spec=bound, status=status("nonsense", "1")).shape.requests["cpu"] == 1000
+
+
+def test_what_pods_say_counts_in_bytes_and_as_many_are_kept_for_pods_to_come() -> None:
+    reader = PodReader()
+    words = "x" * 10_000
+    first = read(
+        reader, spec={"nodeSelector": {"a": "b"}}, meta={"labels": {"app": "web"}, "annotations": {"example.com/n": words}}
+    )
+    assert 0 < first.shape.written < 1000, "what nobody reads counts for nothing"
+    assert first.written == len("app" + "web")
+    large = read(reader, spec={"nodeSelector": {"a": words}})
+    assert large.shape.written > 10_000
+    for number in range(MAX_SHAPES_BYTES // 80_000 + 10):
+        read(reader, spec={"nodeSelector": {"a": 8 * words, "number": f"{number}"}})
+    assert sum(shape.written for shape in reader._shapes.values()) == reader._bytes <= MAX_SHAPES_BYTES
+    assert read(reader, spec={"nodeSelector": {"a": 10 * words}}).shape.written == 0, "what is too long is carried no further"

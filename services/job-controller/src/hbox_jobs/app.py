@@ -106,6 +106,7 @@ class JobController:
             tell_after_s=settings.condition_delay_s,
             trace=trace_of,
             most_pending=settings.pending_per_namespace,
+            most_pending_mib=settings.pending_mib_per_namespace,
             routing=self._routing,
         )
         self._traces = JobTraces()

@@ -22,6 +22,11 @@ class JobControllerSettings(Settings):
         ge=0,
         description="of one namespace, jobs that scheduler and ledger are told of while they wait for places; others are held back, and told so; 0 = all",
     )
+    pending_mib_per_namespace: int = Field(
+        64,
+        ge=0,
+        description="likewise, what is told of these jobs: where their pods may run and what they want, labels and notes, of equal pods of a job once; 0 = all",
+    )
     scheduler_names: str = Field(
         SCHEDULER_NAME, description="pods whose schedulerName is one of these are HBox's, joined by commas: hbox,volcano"
     )

@@ -82,8 +82,8 @@ MAX_IMAGES = 16
 #: Of a pod that is being deleted: finalizers that are told, and bytes of each.
 MOST_FINALIZERS, MOST_FINALIZER = 3, 128
 
-#: Distinct shapes kept; a cluster's day has a few hundred.
-MAX_SHAPES = 10_000
+#: Distinct shapes kept, beside those that pods have; a cluster's day has a few hundred. And what they say, bytes: as objects they have several times these.
+MAX_SHAPES, MAX_SHAPES_BYTES = 10_000, 16 * 2**20
 
 
 class PodReader:
@@ -94,6 +94,7 @@ class PodReader:
         self._completes = completes
         self._schedulers = frozenset(schedulers)
         self._shapes: OrderedDict[bytes, Shape] = OrderedDict()  #: by the digest of what is written
+        self._bytes = 0  #: `Shape.written` of these
 
     def view(self, pod: kube.Pod, old: PodView | None = None) -> PodView:
         """The core's value of this version; `old` is that of the version before, so that a complaint is logged once. Never raises."""
@@ -140,6 +141,7 @@ class PodReader:
             started_at=_seconds(status.start_time) or None if written.annotations else None,
             never_preempts=spec.preemption_policy == NEVER,
             rank_key=rank_key(meta.name, written.role, meta.labels, meta.annotations) if written.group else None,
+            written=_bytes_of(meta.labels) + _bytes_of(written.annotations),
             not_admitted=sanitized(status.message or NOT_ADMITTED)
             if (status.phase, status.reason) == ("Failed", NOT_ADMITTED)
             else "",
@@ -200,9 +202,16 @@ class PodReader:
                 completes=self._completes,
             )
             self._shapes[digest] = shape
-            if len(self._shapes) > MAX_SHAPES:
-                self._shapes.popitem(last=False)
+            self._bytes += shape.written
+            while len(self._shapes) > MAX_SHAPES or (self._bytes > MAX_SHAPES_BYTES and len(self._shapes) > 1):
+                _, oldest = self._shapes.popitem(last=False)
+                self._bytes -= oldest.written
         return shape
+
+
+def _bytes_of(texts: Mapping[str, str]) -> int:
+    """Of UTF-8, at least: each character of theirs counts for one."""
+    return sum(map(len, texts)) + sum(map(len, texts.values()))
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -268,6 +277,7 @@ def _read_shape(
         ),
         problem=problem,
         oversized=large,
+        written=0 if large else bytes_,
     )
 
 
@@ -410,6 +420,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         annotations=annotations,
         sub_gangs=sub_gangs,
         problem=sanitized(problem),
+        written=len(_ENCODER.encode(spec)) + _bytes_of(annotations),
         status=GroupStatus(
             phase,
             status.running,

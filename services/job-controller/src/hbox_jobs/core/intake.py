@@ -1,7 +1,7 @@
 """Who comes in, and whose turn it is, by namespace: a namespace that makes jobs by the ten thousand delays its own and nobody else's.
 
 Two rules. *Turns*: what is to be worked out, said or written is taken from one namespace after the other, one of each. *Intake*: of the jobs of one
-namespace that wait for places, so many are told to scheduler and ledger and no more; the rest is held back here, where a job costs a tenth. One comes in as
+namespace that wait for places, so many are told to scheduler and ledger, of so many bytes together, and no more; the rest is held back here. One comes in as
 another gets its places or leaves: the most important first, then the oldest. A job that is more important than one that is in takes its place at once, so
 that a namespace's own flood keeps nothing important of it out. Who has pods with places is never held back: a gang that lost a member needs it again.
 """
@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import inf
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -75,6 +76,9 @@ class Turns(Generic[K]):
             del self._keys[namespace]
 
 
+#: So many jobs go out for one, and no more: to look for them is done again and again while it waits.
+MOST_OUT = 512
+
 #: Of a job: who has more of it comes first. Its priority, and minus when it was made.
 _Rank = tuple[int, float]
 
@@ -87,61 +91,113 @@ class _Space:
     held: dict[str, _Rank] = field(default_factory=dict)
     least: list[tuple[_Rank, str]] = field(default_factory=list)  #: of `inside`, the least important first
     next: list[tuple[_Rank, str]] = field(default_factory=list)  #: of `held`, with ranks negated: the most important first
+    sizes: dict[str, int] = field(default_factory=dict)  #: of both, bytes
+    total: int = 0  #: of `inside`
 
 
 class Intake:
-    """Which jobs are let in. `most`: of one namespace at a time; 0 = all of them, and nothing is kept."""
+    """Which jobs are let in. `most`: of one namespace at a time; `most_bytes`: all of these together, but for one that is alone; 0 = no bound."""
 
-    def __init__(self, most: int = 0) -> None:
-        self._most = most
+    def __init__(self, most: int = 0, most_bytes: int = 0) -> None:
+        self._bounded = bool(most or most_bytes)
+        self._most, self._most_bytes = most or inf, most_bytes or inf
         self._spaces: dict[str, _Space] = {}
 
     def counts(self) -> int:
         """How many are held back."""
         return sum(len(space.held) for space in self._spaces.values())
 
-    def enter(self, key: str, namespace: str, *, priority: int, created_at: float) -> tuple[bool, str | None]:
-        """A job waits for places: whether it is in, and which one has to go out for it."""
-        if not self._most:
-            return True, None
+    def enter(
+        self, key: str, namespace: str, *, priority: int, created_at: float, size: int = 0
+    ) -> tuple[bool, Collection[str]]:
+        """A job waits for places, of which others are told `size` bytes: whether it is in, and which others come in, or have to go out, from now on."""
+        if not self._bounded:
+            return True, ()
         space = self._spaces.setdefault(namespace, _Space())
         rank = (priority, -created_at)
+        before = space.sizes.get(key, 0)
+        space.sizes[key] = size
+        changed: set[str] = set()
         if key in space.inside:
+            space.total += size - before
             if space.inside[key] != rank:
                 space.inside[key] = rank
                 heapq.heappush(space.least, (rank, key))
-            return True, None
-        if len(space.inside) < self._most:
-            self._let_in(space, key, rank)
-            return True, None
-        least = _top(space.least, space.inside)
-        assert least is not None
-        if priority > least[0][0]:
-            del space.inside[least[1]]
-            self._hold(space, least[1], least[0])
-            self._let_in(space, key, rank)
-            return True, least[1]
-        self._hold(space, key, rank)
-        return False, None
+            while space.total > self._most_bytes and len(space.inside) > 1:  # it has grown
+                changed ^= {self._put_out(space)}
+        else:
+            self._hold(space, key, rank)
+        changed ^= self._fill(space)
+        return key in space.inside, changed - {key}
 
-    def leave(self, key: str, namespace: str) -> str | None:
-        """A job waits for places no more. Returns the one that may come in for it: it is in from now on."""
+    def is_crowded(self, namespace: str) -> bool:
+        """Whether jobs of the namespace are held back for the number of those that are in, not for their bytes."""
+        return len(self._spaces[namespace].inside) >= self._most
+
+    def leave(self, key: str, namespace: str) -> Collection[str]:
+        """A job waits for places no more. Returns those that come in for it."""
         space = self._spaces.get(namespace)
         if space is None:
-            return None
+            return ()
+        size = space.sizes.pop(key, 0)
         space.held.pop(key, None)
-        was_in = space.inside.pop(key, None) is not None
-        found = None
-        if was_in and len(space.inside) < self._most and (top := _top(space.next, space.held, negated=True)) is not None:
-            found = top[1]
-            self._let_in(space, found, _negated(top[0]))
+        if space.inside.pop(key, None) is not None:
+            space.total -= size
+        found = self._fill(space)
         if not space.inside and not space.held:
             del self._spaces[namespace]
         return found
 
+    def _fill(self, space: _Space) -> set[str]:
+        """Those who are held back come in, the most important first, as long as there is room, or others of lower priority go out for it. Nobody passes one
+        that is too large for what room there is, so that it gets its turn. Returns who changed."""
+        changed: set[str] = set()
+        while (top := _top(space.next, space.held, negated=True)) is not None:
+            rank, key = _negated(top[0]), top[1]
+            size = space.sizes[key]
+            if not self._has_room(size, space.total, len(space.inside)):
+                gone = self._less_important(space, rank[0], size)
+                if not gone:
+                    break
+                changed ^= {self._put_out(space) for _ in range(gone)}
+            self._let_in(space, key, rank)
+            changed ^= {key}
+        return changed
+
+    def _has_room(self, size: int, total: int, count: int) -> bool:
+        """Whether a job of that size may come to so many."""
+        return count < self._most and (total + size <= self._most_bytes or not count)
+
+    def _less_important(self, space: _Space, priority: int, size: int) -> int:
+        """How many of lower priority would have to go out for one of `size` bytes; 0 where MOST_OUT of them would not do."""
+        taken: list[tuple[_Rank, str]] = []
+        total, count, found = space.total, len(space.inside), 0
+        while len(taken) < MOST_OUT and (least := _top(space.least, space.inside)) is not None and least[0][0] < priority:
+            heapq.heappop(space.least)
+            if taken and least == taken[-1]:
+                continue  # it is in the heap twice
+            taken.append(least)
+            total, count = total - space.sizes[least[1]], count - 1
+            if self._has_room(size, total, count):
+                found = len(taken)
+                break
+        for one in taken:
+            heapq.heappush(space.least, one)
+        return found
+
+    def _put_out(self, space: _Space) -> str:
+        least = _top(space.least, space.inside)
+        assert least is not None
+        rank, key = least
+        del space.inside[key]
+        space.total -= space.sizes[key]
+        self._hold(space, key, rank)
+        return key
+
     def _let_in(self, space: _Space, key: str, rank: _Rank) -> None:
         space.held.pop(key, None)
         space.inside[key] = rank
+        space.total += space.sizes[key]
         heapq.heappush(space.least, (rank, key))
         if len(space.least) > 2 * len(space.inside) + 64:
             space.least = [(one, name) for name, one in space.inside.items()]
@@ -160,8 +216,14 @@ class Intake:
         """Assert the invariants; for tests."""
         for space in self._spaces.values():
             assert len(space.inside) <= self._most
+            assert space.total == sum(space.sizes[key] for key in space.inside)
+            assert space.total <= self._most_bytes or len(space.inside) == 1
             assert not space.inside.keys() & space.held.keys()
-            assert not space.held or len(space.inside) == self._most, "somebody is held back though there is room"
+            assert space.sizes.keys() == space.inside.keys() | space.held.keys()
+            top = min(((_negated(rank), key) for key, rank in space.held.items()), default=None)
+            if top is not None:
+                size = space.sizes[top[1]]
+                assert not self._has_room(size, space.total, len(space.inside)), "somebody is held back though there is room"
 
 
 def _negated(rank: _Rank) -> _Rank:
@@ -185,4 +247,13 @@ def held_text(namespace: str, most: int) -> str:
     return (
         f"namespace {namespace} has {most} jobs that wait for places, as many as it may have at a time "
         "(HBOX_PENDING_PER_NAMESPACE of job-controller): this one comes in as others start or leave, the most important first"
+    )
+
+
+@lru_cache(maxsize=1024)
+def too_large_text(namespace: str, most_mib: int) -> str:
+    """As `held_text`, where it is not their number."""
+    return (
+        f"namespace {namespace} has jobs that wait for places whose pods say {most_mib} MiB of where they may run and what they want, as much as it may have "
+        "at a time (HBOX_PENDING_MIB_PER_NAMESPACE of job-controller): this one comes in as others start or leave, the most important first"
     )

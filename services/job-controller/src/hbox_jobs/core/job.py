@@ -112,6 +112,14 @@ class Record:
         return JobId(f"podgroup:{self.key}" if self.gang else self.key)
 
     @property
+    def size(self) -> int:
+        """What others are told of it and of its pods that wait, in bytes: what these ask for, and where, is told once of equal ones."""
+        waiting = [pod for pod in self.pods.values() if pod.placeable]
+        shapes = {pod.shape.key: pod.shape.written for pod in waiting}
+        own = self.group.written if self.group is not None else 0
+        return own + sum(shapes.values()) + sum(pod.written for pod in waiting)
+
+    @property
     def queue(self) -> QueueName:
         if self.group is not None:
             return self.group.queue or DEFAULT_QUEUE

@@ -34,7 +34,7 @@ from hbox_common.model.shards import ONE_SHARD, shard_of
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
 from .budgets import Budgets, BudgetView
-from .intake import Intake, Turns, held_text
+from .intake import Intake, Turns, held_text, too_large_text
 from .job import Record, Tally, class_of, gang_part, gated_of, job_of, placed_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
 from .phasequeue import PhaseQueue
@@ -76,10 +76,11 @@ class Jobs:
         tell_after_s: float = TELL_AFTER_S,
         trace: Callable[[JobId], str] = traceparent_of,
         most_pending: int = 0,
+        most_pending_mib: int = 0,
         routing: Routing | None = None,
     ) -> None:
-        """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told. `most_pending`: of one namespace, that are told of while they
-        wait; 0 = all. `routing`: whose schedulers place which; None = there is one shard."""
+        """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told. `most_pending`, `most_pending_mib`: of one namespace, that are told
+        of while they wait, and what is told of these (`Record.size`); 0 = all. `routing`: whose schedulers place which; None = there is one shard."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
         self._told_shards: dict[JobId, str] = {}  #: of jobs in the batch that is being made
@@ -99,8 +100,8 @@ class Jobs:
         self._strangers: dict[str, dict[PodUid, None]] = {}  #: pods of other schedulers by the PodGroup that they name
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
         self._urgent: Turns[str] = Turns()
-        self._most_pending = most_pending
-        self._intake = Intake(most_pending)
+        self._most_pending, self._most_pending_mib = most_pending, most_pending_mib
+        self._intake = Intake(most_pending, most_pending_mib << 20)
         self._doubtful: set[str] = set()  #: jobs that an earlier process may have told of
         self.crowd: frozenset[str] = (
             frozenset()
@@ -118,7 +119,7 @@ class Jobs:
     def resume(self, revision: int) -> None:
         """Revisions up to this one were said by earlier processes: the clock may have gone back since."""
         self._revision = max(self._revision, revision)
-        if self._most_pending:
+        if self._most_pending or self._most_pending_mib:
             self._doubtful = set(self._records)
             oldest = sorted(self._urgent, key=self._age)  # who comes in is the same after each start
             for key in oldest:
@@ -624,21 +625,28 @@ class Jobs:
 
     def _hold(self, record: Record, new: Job, tally: Tally, now: float) -> str:
         """Why the job is not told of yet, empty where it is: one that waits for places, and has none, comes in as its namespace has room."""
-        if not self._most_pending:
+        if not (self._most_pending or self._most_pending_mib):
             return ""
         group = record.group
         asks = bool(new.tasks) or (group is not None and bool(group.min_resources) and not tally.live and not record.foreign)
         if not asks or tally.bound:
             self._leave_intake(record, now)
             return ""
-        inside, out = self._intake.enter(record.key, record.namespace, priority=new.priority, created_at=new.created_at)
-        if out is not None:
-            self._mark(out, now, urgent=True)
-        return "" if inside else held_text(record.namespace, self._most_pending)
+        size = record.size if self._most_pending_mib else 0
+        inside, others = self._intake.enter(
+            record.key, record.namespace, priority=new.priority, created_at=new.created_at, size=size
+        )
+        for key in others:
+            self._mark(key, now, urgent=True)
+        if inside:
+            return ""
+        if self._intake.is_crowded(record.namespace):
+            return held_text(record.namespace, self._most_pending)
+        return too_large_text(record.namespace, self._most_pending_mib)
 
     def _leave_intake(self, record: Record, now: float) -> None:
-        if (found := self._intake.leave(record.key, record.namespace)) is not None:
-            self._mark(found, now, urgent=True)
+        for key in self._intake.leave(record.key, record.namespace):
+            self._mark(key, now, urgent=True)
 
     def _end(self, record: Record, old: Job, withdrawn: list[tuple[JobId, int]], tally: Tally, wall: float) -> None:
         """The job of that id is no more."""

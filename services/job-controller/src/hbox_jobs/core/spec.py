@@ -53,9 +53,10 @@ class Shape:
     of_init_containers: tuple[Resources, ...] = field(default=(), compare=False)
     problem: str = field(default="", compare=False)
     oversized: bool = field(default=False, compare=False)  #: where it may run is too long to be carried, and left out
+    written: int = field(default=0, compare=False)  #: bytes of what is carried of it
 
 
-def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = False) -> Shape:
+def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = False, written: int = 0) -> Shape:
     """The shape of `spec`, to be known by `key`. Never raises: what is wrong becomes its `problem`, after one handed in."""
     requests: Resources = {"pods": 1}
     cards: CardRequest | None = None
@@ -95,4 +96,5 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
         of_init_containers=of_init,
         problem=sanitized(problem),
         oversized=oversized,
+        written=written,
     )

@@ -75,6 +75,7 @@ class PodView:
     started_at: float | None = None  #: seconds since the epoch; read where there are notes
     never_preempts: bool = False  #: preemptionPolicy Never
     rank_key: RankKey | None = None  #: of a pod of a gang: by which its rank is found
+    written: int = 0  #: bytes of its labels and annotations above
     not_admitted: str = ""  #: why its kubelet failed it before it began, where a device plugin or another of its managers did
 
     @property
@@ -156,6 +157,7 @@ class GroupView:
     annotations: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
     sub_gangs: tuple[SubGangPolicy, ...] = ()
     problem: str = ""  #: why it cannot be scheduled as written
+    written: int = 0  #: bytes of its spec, and of its annotations above
     status: GroupStatus = GroupStatus()
 
     @property
