@@ -1,11 +1,13 @@
 """Jobs of one namespace that each cost much and find no place hold up nobody else's, and are all tried again in turn."""
 
+import gc
 from dataclasses import replace
 
 import pytest
 
 from hbox_common.model import (
     DEFAULT_QUEUE,
+    CardRequest,
     Job,
     Match,
     MatchOperator,
@@ -16,10 +18,16 @@ from hbox_common.model import (
     Queue,
     Selector,
 )
+from hbox_common.model.devices import Ask, PodDevices
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.task import Task
+from hbox_scheduler.core.cluster.tasks import Tasks
+from hbox_scheduler.core.devices.models import REQUESTS
 from hbox_scheduler.core.placement.runner import SessionRunner
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
+from hbox_scheduler.core.queueing.unschedulable import LOOKS, SCANNED, SPARE, QueueingHint
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 from hbox_scheduler.core.steps.placer import BY_OTHERS, RETRIED
 
@@ -82,6 +90,46 @@ def test_newcomers_of_others_come_after_a_few_though_they_are_younger() -> None:
     simulation.step()
     simulation.submit([plain("one")])
     assert cycles(simulation, "one-0", 5) == 1
+
+
+def test_what_others_get_waits_for_no_try_of_a_namespace_of_which_many_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = world()
+    simulation.submit(flood(simulation))
+    simulation.step()
+    simulation.submit([plain("one")])
+    looked = sessions(monkeypatch)
+    out = simulation.step()
+    assert looked == [1]
+    assert out.more, "the others have the next cycle"
+    assert PodUid("one-0") in simulation.claims
+    simulation.step()
+    assert len(looked) > 1
+
+
+def wishing(name: str, number: int, namespace: str) -> Job:
+    """A job of its own kind, of those that wait for room on nodes."""
+    made = replace(job(name, cpu_milli=60_000 - number, created_at=float(number)), namespace=namespace)
+    return replace(made, tasks=(replace(made.tasks[0], node_selector={"there": "no"}),))
+
+
+def test_a_class_of_another_namespace_is_examined_before_hundreds_of_one_and_all_of_these_in_turn() -> None:
+    simulation = world()
+    simulation.submit([wishing(f"flood-{i:03}", i, "flood") for i in range(MANY)])
+    simulation.submit([job(f"full-{i}", cpu_milli=64_000, created_at=9_000.0) for i in range(4)])
+    simulation.submit([replace(job("lone", cpu_milli=50_000, created_at=9_500.0), namespace="other")])
+    simulation.submit([replace(job("last", cpu_milli=40_000, created_at=9_600.0), namespace="flood")])
+    simulation.run()
+    simulation.now += 10.0
+    simulation.run()
+    assert PodUid("lone-0") not in simulation.claims
+    simulation.finish([PodUid("full-0-0"), PodUid("full-1-0")])
+    simulation.step()
+    simulation.step()
+    assert PodUid("lone-0") in simulation.claims
+    for _ in range(2 * MANY // LOOKS):
+        simulation.scheduler.columns.risen.extend([0])  # something comes free all the time
+        simulation.step()
+    assert PodUid("last-0") in simulation.claims
 
 
 def test_newcomers_of_both_take_turns_while_a_backlog_is_there() -> None:
@@ -163,3 +211,69 @@ def test_who_was_tried_since_the_last_change_waits_for_the_next() -> None:
         simulation.run()
     wake_at = simulation.step().wake_at
     assert wake_at is None or wake_at > simulation.now + 10.0
+
+
+def test_jobs_that_come_and_go_without_a_place_leave_nothing_behind() -> None:
+    """Each of its own shape, and each with a wish for a card of its own."""
+    simulation = world()
+    made = simulation.scheduler
+    for start in range(0, 4 * SPARE, 256):
+        jobs = [job(f"f{i}", cpu_milli=100_000 + i, cards=0) for i in range(start, start + 256)]
+        jobs += [wishing_a_card(f"c{i}", f"none-{i}") for i in range(start, start + 256)]
+        simulation.submit(jobs)
+        for _ in range(5):
+            simulation.step()
+        made.on_withdrawn([one.id for one in jobs], [1_000] * len(jobs))
+        simulation.step()
+    assert len(made._unschedulable._classes) <= 2 * SPARE
+    assert len(made._demand.cards) <= 2 * REQUESTS
+
+
+def test_what_pods_ask_for_is_known_once_and_for_as_long_as_somebody_has_it() -> None:
+    tasks = Tasks(Columns())
+    one = tasks.of(job("a", cpu_milli=1).tasks[0])
+    assert tasks.of(job("b", cpu_milli=1).tasks[0]) is one
+    for number in range(100):
+        tasks.of(job("c", cpu_milli=2 + number).tasks[0])
+    gc.collect()
+    assert list(tasks._known.values()) == [one]
+
+
+def wishing_a_card(name: str, card: str) -> Job:
+    made = job(name, cards=1)
+    devices = PodDevices((Ask("NVIDIA", 1),), wishes=(("nvidia.com/use-gpuuuid", card),))
+    return replace(made, tasks=(replace(made.tasks[0], cards=CardRequest(1, devices=devices)),))
+
+
+def test_of_a_namespace_with_thousands_of_classes_a_part_is_looked_at_in_a_cycle_and_each_in_turn() -> None:
+    """One of the first, one in the middle and the last fit when a node comes free."""
+    simulation = world()
+    count = 3 * SCANNED
+    fits = {1, count // 2, count - 1}
+    full = [job(f"full-{i}", cpu_milli=64_000, created_at=0.0) for i in range(4)]
+    simulation.submit(full)
+    simulation.run()
+    flood = [
+        replace(job(f"f{i}", cpu_milli=1_000 + i if i in fits else 100_000 + i, created_at=1.0 + i), namespace="flood")
+        for i in range(count)
+    ]
+    simulation.submit(flood)
+    simulation.run()
+    simulation.now += 10.0
+    simulation.run()
+    asked: list[int] = []
+    original = QueueingHint.may_hold
+
+    def may_hold(self: QueueingHint, task: Task) -> bool:
+        asked[-1] += 1
+        return original(self, task)
+
+    simulation.finish([PodUid("full-0-0")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueueingHint, "may_hold", may_hold)
+        for _ in range(6):
+            asked.append(0)
+            simulation.step()
+    assert max(asked) <= SCANNED
+    assert {f"f{i}-0" for i in fits} <= simulation.claims.keys()
+    assert not simulation.step().more

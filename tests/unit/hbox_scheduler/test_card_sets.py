@@ -3,10 +3,10 @@
 import numpy as np
 
 from hbox_common.model import NodeName
-from hbox_common.model.devices import Ask, PodDevices
+from hbox_common.model.devices import VENDORS, Ask, Fitted, PodDevices
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.cardsets import SPARE, CardSets
-from hbox_scheduler.core.devices.fits import fits_of
+from hbox_scheduler.core.devices.fits import DeviceFits, fits_of
 from hbox_scheduler.core.simulate import node
 
 TWO = PodDevices((Ask("NVIDIA", 1, container=0), Ask("NVIDIA", 1, container=1)), 2)
@@ -31,3 +31,25 @@ def test_a_code_is_never_anothers() -> None:
     again = sets.codes(node("n", cards=1).cards, {})
     assert len({0, *first, *other, *again}) == 7
     assert sets.described(0) == ((), {})
+
+
+def test_nodes_without_a_card_that_a_pod_names_are_asked_about_once() -> None:
+    """Each node by itself says the same: also where the id is of the first node, whose cards stand for those of all."""
+    columns = Columns()
+    nodes = [node(f"n{i:02}", cards=2) for i in range(20)]
+    for one in nodes:
+        columns.put_node(one)
+    ids = [one.cards[0].uuid for one in nodes]
+    rows = np.arange(20)
+    for wish, named in (("use", ids[0]), ("use", f"{ids[3]}, {ids[7]}"), ("nouse", ids[0]), ("nouse", ids[9]), ("use", "none")):
+        wishes = ((f"nvidia.com/{wish}-gpuuuid", named),)
+        devices = PodDevices((Ask("NVIDIA", 2 if wish == "nouse" else 1),), wishes=wishes)
+        fits = DeviceFits()
+        found = fits.room(columns, rows, devices)
+        alone = [isinstance(VENDORS.fit(one.cards, {}, devices, one.device_facts), Fitted) for one in nodes]
+        assert found.tolist() == alone
+        assert fits._kept <= len(named.split(",")) + 1
+    moved = node("n05", cards=3)
+    columns.put_node(moved)
+    devices = PodDevices((Ask("NVIDIA", 1),), wishes=(("nvidia.com/use-gpuuuid", moved.cards[2].uuid),))
+    assert np.flatnonzero(DeviceFits().room(columns, rows, devices)).tolist() == [5], "cards that came later are known"

@@ -14,11 +14,13 @@ from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.runtimes import RunTimes
 from hbox_scheduler.core.framework.conf import Conf
+from hbox_scheduler.core.placement.reserving import Reserving
 from hbox_scheduler.core.plugins.reservation import SURE_AFTER_S
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import Simulation, job, node
+from hbox_scheduler.core.steps.placer import BY_OTHERS
 
 CARDS = 32
 
@@ -190,6 +192,41 @@ def test_many_gangs_of_one_namespace_that_can_never_start_leave_others_their_res
     days.gang()
     days.pass_time(200)
     assert [one.gang.strip() for one in days.simulation.scheduler.reservations] == ["big"]
+
+
+def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 of one namespace that fit nowhere, each a shape of its own; behind them one of its own that has nodes set aside once its turn has come."""
+    days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("theirs"))))
+    days.pass_time(600)
+    looked: list[int] = []
+    make = Reserving.make
+    monkeypatch.setattr(
+        Reserving, "make", lambda self, entries, *more: looked.append(len(entries)) or make(self, entries, *more)
+    )
+    days.gang("before", created_at=days.time_of_day - 200, queue="theirs")  # the first making of a process is for all
+    days.pass_time(2)
+    for number in range(200):
+        moon = job(f"moon{number:03}", pods=5, cards=8, cpu_milli=1000 + number, created_at=days.time_of_day - 200, priority=1)
+        days.submit(replace(moon, namespace="flood"))
+    days.submit(replace(job("big", pods=2, cards=8, created_at=days.time_of_day - 150), namespace="flood"))
+    looked.clear()
+    days.pass_time(5)
+    few = Limits().session_failures // BY_OTHERS
+    assert max(looked) <= few + 1
+    assert sum(looked) <= 7 * (few + 1)
+    days.pass_time(2.5 * 200 / few)  # a making each other second of these
+    assert {one.gang.strip() for one in days.simulation.scheduler.reservations} == {"before", "big"}
+
+
+def test_what_a_gang_leaves_that_goes_is_kept_from_nobody() -> None:
+    days = Days()
+    days.pass_time(600)
+    days.gang()
+    days.pass_time(200)
+    assert _reserved(days)
+    days.simulation.scheduler.on_withdrawn([JobId("big")], [100])
+    days.simulation.step()
+    assert not _reserved(days)
 
 
 def test_a_queue_has_one_reservation_at_a_time() -> None:

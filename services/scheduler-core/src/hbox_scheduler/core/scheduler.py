@@ -617,8 +617,9 @@ class Scheduler:
             if placed >= self.limits.placements or failures >= most:
                 out.more = self._queue.waits
                 return
-            attempt = self._placer.place(self._preemptor.nominations, self.limits.placements - placed)
+            attempt = self._placer.place(self._preemptor.nominations, self.limits.placements - placed, after_others=placed > 0)
             if attempt is None:
+                out.more = placed > 0 and self._queue.waits
                 return
             out.plans += attempt.plans
             placed += attempt.placements
@@ -663,6 +664,7 @@ class Scheduler:
         self._queue.remove(entry)
         self._preemptor.remove(entry.job.id)
         self._placer.remove(entry.job.id)
+        self._reservations.remove(entry.job.id)
         self._verdicts.drop(entry.job.id)
 
     # Bookings.

@@ -28,6 +28,8 @@ class CardSets:
         self._described: dict[int, Described] = {}
         self._next = 0
         self._most = SPARE
+        self._naming: dict[str, tuple[int, ...]] = {}  #: codes with ids, by each of the ids; made when somebody asks
+        self._named = 0  #: codes before this one are in `_naming`
         self.kept: object = None  #: what others worked out by these codes
         self.codes((), {})  # what rows have before they are described: nothing, under 0
 
@@ -59,6 +61,15 @@ class CardSets:
         self._codes = {key: code for key, code in self._codes.items() if code in kept}
         self._described = {code: told for code, told in self._described.items() if code in kept}
         self._most = 2 * len(self._described) + SPARE
+        self._naming, self._named = {}, 0
+
+    def naming(self, ids: Collection[str]) -> list[int]:
+        """The codes with ids of cards that are among these."""
+        for code in range(self._named, self._next):
+            for card in self._described[code][0] if code in self._described else ():
+                self._naming[card.uuid] = (*self._naming.get(card.uuid, ()), code)
+        self._named = self._next
+        return sorted({code for name in ids for code in self._naming.get(name, ())})
 
     def described(self, code: int) -> Described:
         """The cards of a code, all of them well, and their node's facts."""

@@ -14,9 +14,9 @@ from .amounts import Amount
 from .hostports import Ports
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Task:
-    """Compared by identity: `Tasks` hands out one object for equal requests."""
+    """Compared by identity: `Tasks` hands out one object for equal requests, as long as somebody has it."""
 
     requests: Resources
     amount: Amount

@@ -1,7 +1,7 @@
-"""One task for equal requests, while they are seen."""
+"""One task for equal requests, while somebody has it."""
 
-from collections import OrderedDict
 from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from hbox_common.model import PodGroupTask, Pools
 from hbox_common.model.devices import asks_rdma
@@ -15,12 +15,12 @@ _Key: TypeAlias = tuple[object, ...]
 
 
 class Tasks:
-    """Interns task signatures; the least recently seen ones are forgotten beyond `keep`."""
+    """Interns task signatures. Those that nobody has any more are forgotten: one may have as many bytes as a pod may say, and whoever makes and deletes pods
+    decides how many there are."""
 
-    def __init__(self, columns: Columns, keep: int = 50_000) -> None:
+    def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._known: OrderedDict[_Key, Task] = OrderedDict()
-        self._keep = keep
+        self._known: WeakValueDictionary[_Key, Task] = WeakValueDictionary()
 
     def anew(self) -> None:
         """Columns of resources are others than before: what was resolved by them is not handed out any more."""
@@ -56,7 +56,6 @@ class Tasks:
         )
         task = self._known.get(key)
         if task is not None:
-            self._known.move_to_end(key)
             return task
         task = Task(
             requests=spec.requests,
@@ -75,6 +74,4 @@ class Tasks:
             rdma=cards is not None and (fabric or asks_rdma(spec.requests)),
         )
         self._known[key] = task
-        if len(self._known) > self._keep:
-            self._known.popitem(last=False)
         return task

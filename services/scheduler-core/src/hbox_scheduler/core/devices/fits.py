@@ -2,12 +2,13 @@
 
 Their rule is `VENDORS.fit`, which looks at one node. It is asked once for all nodes that are in the same state: a state is a number, the sum of what is booked
 on each card times a weight of that amount and position, and of the codes of what the node has (`CardSets`). So the states of all rows are a few operations
-over arrays, and the state that one more pod leads to is an addition. Weights have 64 bits: that two states have the same number is as likely as that two
-random numbers are equal, and what came of it the ledger would refuse.
+over arrays, and the state that one more pod leads to is an addition. Nodes are told apart by the ids of their cards only where the request names one of
+these. Weights have 64 bits: that two states have the same number is as likely as that two random numbers are equal, and what came of it the ledger would
+refuse.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -99,7 +100,8 @@ class _Request:
     def __init__(self, devices: PodDevices, excluded: Excluded) -> None:
         wished = devices.wished
         self.devices, self.excluded = devices, excluded
-        self.by_ids = any("uuid" in name for name in wished)
+        #: of cards that it may have, or may not, by the names that vendors' annotations have for this
+        self.ids = frozenset(one.strip() for name, value in wished.items() if "uuid" in name for one in value.split(","))
         self.ranks = _ranks(wished, devices)
         self.answers: dict[int, _Answer] = {}
 
@@ -192,7 +194,7 @@ class DeviceFits:
 
     @staticmethod
     def _by_state(columns: Columns, rows: Rows, known: _Request, find: Callable[["_Walk"], float]) -> Floats:
-        of_rows = states(columns, rows, by_ids=known.by_ids)
+        of_rows = states(columns, rows, ids=known.ids)
         distinct, first, which = np.unique(of_rows, return_index=True, return_inverse=True)
         numbers = _numbers(columns, rows)
         found = [
@@ -226,7 +228,7 @@ class _Walk:
     def __init__(self, columns: Columns, row: int, known: _Request, state: int | None = None) -> None:
         self.columns, self.row, self.known = columns, row, known
         if state is None:
-            state = int(states(columns, np.array([row], dtype=np.int64), by_ids=known.by_ids)[0])
+            state = int(states(columns, np.array([row], dtype=np.int64), ids=known.ids)[0])
         self.state = state
         self.taken: list[PodSlices] = []
         self._used: dict[int, CardAllocation] | None = None
@@ -251,7 +253,7 @@ class _Walk:
 
 def _ask(walk: _Walk) -> _Answer:
     columns, row, known = walk.columns, walk.row, walk.known
-    cards, facts = columns.card_sets.described(int((columns.card_ids if known.by_ids else columns.card_set)[row]))
+    cards, facts = columns.card_sets.described(int((columns.card_ids if known.ids else columns.card_set)[row]))
     well = columns.card_ok[row].tolist()
     if known.excluded:
         models = columns.models_counted(known.excluded)[columns.card_model[row]].tolist()
@@ -315,10 +317,13 @@ def _random(what: str) -> int:
     return int.from_bytes(blake2b(what.encode(), digest_size=8).digest(), signed=True)
 
 
-def states(columns: Columns, rows: Rows, *, by_ids: bool = False) -> Ints:
-    """`[n]`: what rows have and what is booked on their cards, as numbers. by_ids: cards are the same only where their ids are."""
+def states(columns: Columns, rows: Rows, *, ids: Collection[str] = ()) -> Ints:
+    """`[n]`: what rows have and what is booked on their cards, as numbers. ids: rows with cards of these are the same only where all their ids are."""
     weights = _weights(columns.card_index.shape[1])
-    codes = rows_of(columns.card_ids if by_ids else columns.card_set, rows)
+    codes = rows_of(columns.card_set, rows)
+    if ids and (named := columns.card_sets.naming(ids)):
+        by_ids = rows_of(columns.card_ids, rows)
+        codes = np.where(np.isin(by_ids, named), by_ids, codes)
     found: Ints = codes * weights[_CODE, 0] + (
         rows_of(columns.card_cores_used, rows) * weights[_CORES]
         + rows_of(columns.card_memory_used, rows) * weights[_MEMORY]

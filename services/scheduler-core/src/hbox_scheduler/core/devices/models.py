@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
+from operator import itemgetter
 
 import numpy as np
 
@@ -91,6 +92,10 @@ class Worth:
         return np.array(ranks, dtype=np.float64) / len(self.tiers)
 
 
+#: Different requests that are remembered: those for the most cards.
+REQUESTS = 1024
+
+
 class Demand:
     """Cards asked for so far, by what is asked of each. `version` rises each time as many again have been asked for."""
 
@@ -104,6 +109,9 @@ class Demand:
             return
         cards = float(request.count * pods)
         self.cards[request] = self.cards.get(request, 0.0) + cards
+        if len(self.cards) > 2 * REQUESTS:  # whoever makes pods decides how many there are
+            for least, _ in sorted(self.cards.items(), key=itemgetter(1))[:REQUESTS]:
+                del self.cards[least]
         self._seen += cards
         if self._seen >= self._next:
             self._next = 2 * self._seen

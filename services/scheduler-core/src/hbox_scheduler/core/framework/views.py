@@ -333,8 +333,12 @@ _FULL = (0, -np.inf)
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
+#: Views, of which each has its task: what pods may say is bounded for one.
+MOST = 8192
+
+
 class Views:
-    """The views of the tasks met lately; at most `cells` nodes in all of them."""
+    """The views of the tasks met lately; at most `cells` nodes in all of them, and MOST."""
 
     def __init__(self, columns: Columns, policy: Shapes, cells: int = 3_000_000) -> None:
         self._columns = columns
@@ -360,7 +364,7 @@ class Views:
         view = self._views.get(id(task))
         if view is None:
             view = self._views[id(task)] = View(self._columns, self._policy, task, self.states)
-            if len(self._views) > max(8, self._cells // max(self._columns.size, 1)):
+            if len(self._views) > min(max(8, self._cells // max(self._columns.size, 1)), MOST):
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(id(task))

@@ -37,6 +37,10 @@ class Waiting:
     lacks_room: bool = False  #: nothing but a change of nodes can help it
 
 
+#: Shapes of which reasons are kept.
+_KNOWN = 4096
+
+
 class KnownReasons:
     """Reasons by shape, kept from session to session as long as no node changes."""
 
@@ -47,7 +51,7 @@ class KnownReasons:
 
     def of(self, task: Task, find: Callable[[], Reasons]) -> Reasons:
         """Why one more pod like this one finds no place that is free now."""
-        if self._at != self._columns.changes.end:
+        if self._at != self._columns.changes.end or len(self._known) >= _KNOWN:
             self._at = self._columns.changes.end
             self._known.clear()
         found = self._known.get(task)

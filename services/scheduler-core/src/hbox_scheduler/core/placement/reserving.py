@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -69,10 +70,10 @@ class Reserving:
             needs.append((task, len(pods) if len(entry.pending) > 1 else min(left, len(pods))))
         return self._plugin.large.among(self._columns, needs)
 
-    def due_in_s(self, entry: Entry, wall: float) -> float:
-        """How long the job has still to wait before nodes are set aside for it; 0 or less: it has waited for long enough."""
-        assert self._plugin is not None
-        return self._plugin.after_s - (wall - entry.job.created_at)
+    @property
+    def after_s(self) -> float:
+        """How long a job has to have waited before nodes are set aside for it; inf: for nobody."""
+        return self._plugin.after_s if self._plugin is not None else inf
 
     def make(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[tuple[Entry, Reservation]]:
         """Set nodes aside for these jobs, as far as the policy does so, and for no others. Returns for whom, and what."""

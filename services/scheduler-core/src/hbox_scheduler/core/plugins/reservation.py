@@ -110,6 +110,10 @@ class ReservationPlugin(ShapeMask):
         return bits
 
 
+#: Of which it is known how many pods a node holds.
+_SHAPES = 4096
+
+
 class LargeJobs:
     """Which gangs are large: by nodes' worth, and by pods. Of no cluster in particular, but fastest where asked about one."""
 
@@ -132,7 +136,7 @@ class LargeJobs:
     def worth(self, columns: Columns, needs: Sequence[tuple[Task, int]]) -> float:
         """How many of the roomiest nodes they fill; inf where one of them fits on no node at all."""
         at = id(columns), columns.described.end
-        if self._at != at:
+        if self._at != at or len(self._room) > _SHAPES:
             self._at = at
             self._room.clear()
         worth = 0.0

@@ -6,10 +6,12 @@ taken needs no cores any more. Then as many of its jobs are activated, in their 
 decides whether one of them starts.
 """
 
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 from itertools import islice
+from operator import itemgetter
 
 from hbox_common.model import JobId, QueueName, counts_in
 
@@ -23,8 +25,16 @@ from ..quotas.namespaces import NamespaceQuota
 from ..quotas.queues import Queues
 from .jobs import Entry, EquivalenceKey, JobState, Order
 
-#: Classes that are examined in one cycle; the others wait for the next, which sees what is left for them.
-LOOKS = 32
+#: Classes that are examined in one cycle; the others wait for the next, which sees what is left for them. One whose pods wish certain cards counts for more:
+#: whether a node has them is found node by node.
+LOOKS, BY_CARDS = 32, 16
+
+#: A namespace with more classes than this is looked through a part at a time: to ask each of tens of thousands whether a node may hold it costs as much as
+#: some to examine.
+SCANNED = 1024
+
+#: Classes beyond two for each job that there is, before they are looked through for those of which nobody is left.
+SPARE = 1024
 
 #: Jobs of a class, in their order, that preemption considers.
 SHOWN = 512
@@ -50,8 +60,10 @@ class QueueingHint:
 
 @dataclass(slots=True)
 class UnschedulableClass:
-    """`waiting` is a heap; entries that have left are skipped when they come up. `sizes`: pods of the first job, by task."""
+    """`namespace`: of the job that made it. `waiting` is a heap; entries that have left are skipped when they come up. `sizes`: pods of the first job, by
+    task."""
 
+    namespace: str
     waiting: list[Order] = field(default_factory=list)
     sizes: tuple[int, ...] = ()
     retry: bool = False
@@ -76,6 +88,10 @@ class UnschedulableJobs:
         self._queues = queues
         self._quota = quota
         self._classes: dict[EquivalenceKey, UnschedulableClass] = {}
+        self._spaces: dict[
+            str, OrderedDict[EquivalenceKey, None]
+        ] = {}  #: their keys by namespace; of one with more than SCANNED the next to look at first
+        self._left: dict[str, int] = {}  #: of such a namespace, how many classes are to be looked at since something changed
         self._risen = columns.risen.end
         self._booked = columns.changes.end
         self._limited: set[EquivalenceKey] = set()  #: classes from whom room is kept for others
@@ -88,7 +104,8 @@ class UnschedulableJobs:
         key = entry.equivalence_key()
         group = self._classes.get(key)
         if group is None:
-            group = self._classes[key] = UnschedulableClass()
+            group = self._classes[key] = UnschedulableClass(entry.job.namespace)
+            self._spaces.setdefault(entry.job.namespace, OrderedDict())[key] = None
             if any(self._views.limits(task) for task in key[1]):
                 self._limited.add(key)
         group.sizes = tuple(len(pods) for _, pods in entry.pending)
@@ -118,37 +135,82 @@ class UnschedulableJobs:
         without nodes gets its first.
         """
         first_nodes, self._no_nodes = self._no_nodes and bool(self._columns.row_of), not self._columns.row_of
+        if len(self._classes) > 2 * len(entries) + SPARE:
+            self._forget_gone(entries)
         if not self._classes:
             self._risen, self._booked = self._columns.risen.end, self._columns.changes.end
             return []
         hint, eased = self._hints()
         if hint is None and eased is None and not freed and not quotas_freed and not self._retries and not first_nodes:
             return []
-        now = QueueingHint(self._columns, None) if self.behind else None
+        large = self._rotate(anew=hint is not None or eased is not None or bool(freed) or bool(quotas_freed))
+        now = QueueingHint(self._columns, None) if self.behind or large else None
         is_changed, is_freed = self._among(changed), self._among(freed)
         woken: list[Entry] = []
+        if first_nodes or changed:
+            for key, group in list(self._classes.items()):
+                if first_nodes or is_changed(key[0]):
+                    woken.extend(self._first(key, group, entries, len(group.waiting)))
+                    self._drop(key)
         found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
-        for key, group in list(self._classes.items()):
-            if first_nodes or (changed and is_changed(key[0])):
-                woken.extend(self._first(key, group, entries, len(group.waiting)))
-                self._drop(key)
-            elif (
-                group.retry
-                or is_freed(key[0])
-                or (quotas_freed and any(task.namespace in quotas_freed for task in key[1]))
-                or (hint is not None and any(hint.may_hold(task) for task in key[1]))
-                or (eased is not None and key in self._limited and any(eased.may_hold(task) for task in key[1]))
-                or (group.behind and now is not None and any(now.may_hold(task) for task in key[1]))
-            ):
-                found.append((key, group))
-            else:
-                group.behind = False
+        for name, keys in self._spaces.items():
+            if name in large:
+                continue
+            for key in keys:
+                group = self._classes[key]
+                if (
+                    group.retry
+                    or is_freed(key[0])
+                    or (quotas_freed and any(task.namespace in quotas_freed for task in key[1]))
+                    or (hint is not None and any(hint.may_hold(task) for task in key[1]))
+                    or (eased is not None and key in self._limited and any(eased.may_hold(task) for task in key[1]))
+                    or (group.behind and now is not None and any(now.may_hold(task) for task in key[1]))
+                ):
+                    found.append((key, group))
+                else:
+                    group.behind = False
+        for name in large:
+            assert now is not None
+            found += self._found_in_turn(name, now)
         for key, group in self._first_in_order(found):
             group.retry = group.behind = False
             woken.extend(self._activate_some(key, group, entries))
+            self._spaces[group.namespace].move_to_end(key)
             if not group.waiting:
                 self._drop(key)
         return woken
+
+    def _rotate(self, *, anew: bool) -> list[str]:
+        """The namespaces with so many classes that they are looked through a part at a time, where something is left to look at. `anew`: something changed."""
+        large = [name for name, keys in self._spaces.items() if len(keys) > SCANNED]
+        for name in self._left.keys() - set(large):
+            del self._left[name]
+        if anew:
+            self._left.update((name, len(self._spaces[name])) for name in large)
+        return [name for name in large if self._left.get(name)]
+
+    def _found_in_turn(self, name: str, now: QueueingHint) -> list[tuple[EquivalenceKey, UnschedulableClass]]:
+        """Of a namespace with many classes the next ones that a node may hold now: without one that does nothing else helps them."""
+        keys, found, passed = self._spaces[name], list[tuple[EquivalenceKey, UnschedulableClass]](), list[EquivalenceKey]()
+        for key in islice(keys, min(SCANNED, self._left[name])):
+            if any(now.may_hold(task) for task in key[1]):
+                found.append((key, self._classes[key]))
+                if len(found) == LOOKS:
+                    break
+            else:
+                passed.append(key)
+        for key in passed:
+            keys.move_to_end(key)
+        self._left[name] -= len(passed)
+        return found
+
+    def _forget_gone(self, entries: dict[JobId, Entry]) -> None:
+        """Classes of which all jobs are gone or elsewhere."""
+        for key, group in list(self._classes.items()):
+            group.waiting = [order for order in group.waiting if self._here(order, key, entries)]
+            heapify(group.waiting)
+            if not group.waiting:
+                self._drop(key)
 
     def _hints(self) -> tuple[QueueingHint | None, QueueingHint | None]:
         """Bounds of the rows whose free amounts rose since the last call, and of those on which anything was booked, where a class waits for that."""
@@ -161,17 +223,35 @@ class UnschedulableJobs:
     def _first_in_order(
         self, found: list[tuple[EquivalenceKey, UnschedulableClass]]
     ) -> list[tuple[EquivalenceKey, UnschedulableClass]]:
-        """As many classes as are examined in one cycle; the others are `behind`."""
-        self._retries = self.behind = len(found) > LOOKS
-        if not self.behind:
-            return found
-        for _, group in found:
-            group.behind = True
-        orders = [(group.waiting[:1], place) for place, (_, group) in enumerate(found)]
-        return [found[place] for _, place in nsmallest(LOOKS, orders)]
+        """As many classes as are examined in one cycle, by turns of the namespaces of their first jobs; the others are `behind`, and come before those of their
+        namespace that had a look since."""
+        turns: Counter[str] = Counter()
+        ranked: list[tuple[int, int]] = []
+        in_order = sorted(range(len(found)), key=lambda place: (not found[place][1].behind, found[place][1].waiting[:1]))
+        for place in in_order:
+            namespace = found[place][1].namespace
+            ranked.append((turns[namespace], place))
+            turns[namespace] += 1
+        first, left = list[tuple[EquivalenceKey, UnschedulableClass]](), LOOKS
+        for _, place in sorted(ranked, key=itemgetter(0)):
+            left -= BY_CARDS if _wishes_certain_cards(found[place][0]) else 1
+            if left < 0:
+                break
+            first.append(found[place])
+        for _, group in first:
+            if group.namespace in self._left:
+                self._left[group.namespace] -= 1
+        self._retries = self.behind = len(first) < len(found) or any(self._left.values())
+        if self.behind:
+            for _, group in found:
+                group.behind = True
+        return first
 
     def _drop(self, key: EquivalenceKey) -> None:
-        del self._classes[key]
+        namespace = self._classes.pop(key).namespace
+        del self._spaces[namespace][key]
+        if not self._spaces[namespace]:
+            del self._spaces[namespace]
         self._limited.discard(key)
 
     def _activate_some(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry]) -> list[Entry]:
@@ -254,3 +334,7 @@ class UnschedulableJobs:
     def _here(order: Order, key: EquivalenceKey, entries: dict[JobId, Entry]) -> bool:
         entry = entries.get(order[-1])
         return entry is not None and entry.state is JobState.UNSCHEDULABLE and entry.key == key and entry.order == order
+
+
+def _wishes_certain_cards(key: EquivalenceKey) -> bool:
+    return any(task.cards is not None and task.cards.devices is not None and task.cards.devices.wishes for task in key[1])

@@ -142,10 +142,11 @@ class Placer:
         self._backoff.record(now, success=False)
         self._activate_all()
 
-    def place(self, nominations: Nominations, most: int) -> Attempt | None:
-        """One session, for jobs of all queues; None: no job waits for its turn. `most`: pods after which it ends."""
+    def place(self, nominations: Nominations, most: int, *, after_others: bool = False) -> Attempt | None:
+        """One session, for jobs of all queues; None: no job waits for its turn. `most`: pods after which it ends. `after_others`: this cycle has found places,
+        which wait for no namespace of which many failed."""
         self._leaving = nominations
-        taken, outside = self._take()
+        taken, outside = self._take(after_others=after_others)
         if not taken:
             return None
         if not self._sessions.by_shape and any(entry.pending for entry in taken):
@@ -189,12 +190,12 @@ class Placer:
             self._backoff.reset()
         return attempt
 
-    def _take(self) -> tuple[list[Entry], set[QueueName]]:
-        """Jobs of the next session: of namespaces of which many failed when nobody else is active."""
+    def _take(self, *, after_others: bool) -> tuple[list[Entry], set[QueueName]]:
+        """Jobs of the next session: of namespaces of which many failed when nobody else is active, and in a cycle of their own."""
         over = {name for name, failures in self._failures.items() if failures >= self._limits.session_failures // 2}
         if self._sessions.by_shape and over:
             taken, outside = self._queue.take(self._most_jobs, without=over)
-            if taken:
+            if taken or after_others:
                 return taken, outside
         self._failures.clear()
         return self._queue.take(self._most_jobs)

@@ -3,23 +3,28 @@
 Nothing of them is kept but the nodes chosen last: they follow from who waits and since when, who runs, and how long others ran. So a scheduler that starts
 anew makes them again, and of those of a job that is gone, placed or promised places that others leave, nothing stays. A job whose reservation changed in words
 gets its turn, so that it says so; one that fits now gets its turn at once.
+
+To ask about a gang costs as much as to try it, and whoever makes gangs decides how many there are. So a making is for those who have nodes set aside and for a
+few of the others, by turns (`queueing.looks`): who deserves nodes more than those who have them is found within as many makings as it takes to go round. Only
+the first one, of a process that is new or under another policy, is for all at once, so that nobody gets what had drained for them.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection
+from heapq import heappop, heappush
 from math import inf
-from operator import itemgetter
 
 import numpy as np
 
 from hbox_common.model import Claim, ClaimState, JobId
 
 from ..cluster.reservations import Reservation
-from ..queueing.jobs import Entry, JobState
+from ..queueing.jobs import Entry, JobState, Order
+from ..queueing.looks import Looks
 from .context import SchedulerContext
 from .nominations import Nominations
+from .placer import BY_CARDS, BY_OTHERS, TOGETHER
 
-#: Time between two makings while nobody comes or goes, seconds, and what 10,000 that run add to it.
+#: Least time between two makings for others than those who have nodes set aside, seconds, and what 10,000 that run add to it.
 EVERY_S, MORE_S = 1.0, 2.0
 
 #: By so much a start has to be later for those to be tried again who would have ended too late, seconds.
@@ -39,28 +44,42 @@ class Reservations:
         self._queue = context.queue
         self._limits = context.limits
         self._nominations = nominations
-        self._candidates: dict[JobId, None] = {}
+        self._looks = Looks()  #: large jobs that have waited for long enough, but `_holders`
+        self._holders: dict[JobId, None] = {}  #: those with nodes set aside
+        self._later: list[
+            tuple[float, JobId]
+        ] = []  #: a heap: large jobs by when they were created, those that have not waited for long enough or are gone
+        self._in_later: set[JobId] = set()
+        self._new: list[Entry] = []
+        self._new_wishing: list[tuple[Order, JobId]] = []  #: a heap: those of them that wish certain cards
         self._made_at = float("-inf")
-        self._made_for: Set[JobId] = set()
+        self._is_first = True  #: the next making is for all
         self._wake_at: float | None = None
         self._risen = -1
-        self._new: list[Entry] = []
 
     def add(self, entry: Entry) -> None:
         """A job found no place: it may be a large one."""
-        if self._reserving.reserves and self._reserving.is_large(entry):
-            self._candidates[entry.job.id] = None
+        job = entry.job.id
+        if not self._reserving.reserves or job in self._looks or job in self._holders or job in self._in_later:
+            return
+        if self._reserving.is_large(entry):
+            self._wait(entry)
 
     def add_new(self, entry: Entry) -> None:
         """A job is new here. It may have waited for long already: where this process is new, its nodes are set aside before others are tried."""
         if self._reserving.reserves:
             self._new.append(entry)
 
+    def remove(self, job: JobId) -> None:
+        """The job is gone."""
+        self._looks.remove(job)
+
     def reset(self) -> None:
         """Another policy: what it sets aside is found before anybody is tried."""
-        self._candidates.clear()
+        self._looks = Looks()
+        self._holders, self._later, self._in_later, self._new_wishing = {}, [], set(), []
         self._new = list(self._queue.entries.values()) if self._reserving.reserves else []
-        self._made_for = set()
+        self._is_first = True
         self._reserving.unreserve()
 
     def pod_ended(self, claim: Claim | None, wall: float) -> None:
@@ -75,35 +94,26 @@ class Reservations:
     def run(self, now: float, wall: float) -> None:
         """Make them anew, where it is time."""
         self._add_due(wall)
-        at_once = now if self._new else None
-        if not (self._candidates or self._reserving.reservations):
-            self._wake_at = at_once
-            return
-        entries = self._queue.entries
-        self._candidates = {
-            job: None for job in self._candidates if (entry := entries.get(job)) is not None and entry.state in _WAITS
-        }
-        due: list[Entry] = []
-        later: list[float] = []
-        for job in self._candidates:
-            left = self._reserving.due_in_s(entries[job], wall)
-            if left <= 0:
-                due.append(entries[job])
-            else:
-                later.append(left)
-        first = min((now + left / self._limits.clock_rate for left in later), default=None)
-        due.sort(key=lambda entry: entry.order)
-        chosen = {entry.job.id: entry for entry in _by_turns(due)[: self._limits.session_jobs]}
-        if self._is_time(chosen.keys(), now):
-            self._make(chosen.values(), wall)
-            self._made_at, self._made_for = now, set(chosen)
-        again = self._made_at + self._every_s() if chosen else None
-        self._wake_at = min((at for at in (at_once, first, again) if at is not None), default=None)
+        self._ripen(wall)
+        stay = [entry for job in self._holders if (entry := self._queue.entries.get(job)) is not None and entry.state in _WAITS]
+        if (self._looks or stay) and now >= self._made_at + self._every_s():
+            self._make([*stay, *self._next()], wall)
+            self._made_at, self._is_first = now, False
+        elif len(stay) < len(self._holders) or self._has_room():
+            self._make(stay, wall)
+        times = [now] if self._new_wishing else []
+        times += [now + self._left_s(self._later[0][0], wall) / self._limits.clock_rate] if self._later else []
+        times += [self._made_at + self._every_s()] if self._looks or self._holders else []
+        self._wake_at = min(times, default=None)
 
-    def _is_time(self, jobs: Set[JobId], now: float) -> bool:
-        """Whether somebody came or went, room came on reserved nodes, or some time has passed."""
-        if jobs != self._made_for or (jobs and now >= self._made_at + self._every_s()):
-            return True
+    def _next(self) -> list[Entry]:
+        """Who is looked at beside those who have nodes set aside."""
+        entries = self._queue.entries
+        jobs = self._looks.take(inf if self._is_first else self._limits.session_failures, self._limits.session_jobs)
+        return [entry for job in jobs if (entry := entries.get(job)) is not None and entry.state in _WAITS]
+
+    def _has_room(self) -> bool:
+        """Whether room came on reserved nodes."""
         if not self._reserving.reservations or self._columns.risen.end == self._risen:
             return False
         rows = self._columns.risen.since(self._risen)
@@ -117,6 +127,10 @@ class Reservations:
             if (known := before.get(one.gang)) is not None and _opens(known, one):
                 self._columns.risen.extend(np.flatnonzero(one.rows).tolist())
         self._risen = self._columns.risen.end
+        self._holders = {entry.job.id: None for entry, _ in made}
+        for entry in entries:
+            if entry.job.id not in self._holders:
+                self._look_later(entry)
         for entry, one in made:
             known = before.get(one.gang)
             if entry.state is JobState.UNSCHEDULABLE and (one.start <= wall or known is None or known.words != one.words):
@@ -124,25 +138,58 @@ class Reservations:
 
     def _add_due(self, wall: float) -> None:
         """All that are new, but of those that wish certain cards one at a time: each may be like no other, and to ask about it costs as much as to try it."""
-        due = [entry for entry in self._new if self._reserving.due_in_s(entry, wall) <= 0 and entry.state in _WAITS]
-        wishing = sorted((entry for entry in due if entry.wishes_certain_cards), key=lambda entry: entry.order)
-        self._new = wishing[1:]
-        for entry in (*wishing[:1], *(entry for entry in due if not entry.wishes_certain_cards)):
-            entry.update_pending(self._bookings)
-            self.add(entry)
+        new, self._new = self._new, []
+        for entry in new:
+            if self._left_s(entry.job.created_at, wall) > 0 or entry.state not in _WAITS:
+                continue
+            if entry.wishes_certain_cards:
+                heappush(self._new_wishing, (entry.order, entry.job.id))
+            else:
+                self._add_new(entry)
+        while self._new_wishing:
+            wishing = self._queue.entries.get(heappop(self._new_wishing)[1])
+            if wishing is not None and wishing.state in _WAITS:
+                self._add_new(wishing)
+                return
+
+    def _add_new(self, entry: Entry) -> None:
+        entry.update_pending(self._bookings)
+        self.add(entry)
+
+    def _ripen(self, wall: float) -> None:
+        """Those that have waited for long enough are looked at from now on."""
+        while self._later and self._left_s(self._later[0][0], wall) <= 0:
+            _, job = heappop(self._later)
+            self._in_later.remove(job)
+            entry = self._queue.entries.get(job)
+            if entry is None or entry.state not in _WAITS:
+                continue
+            if self._left_s(entry.job.created_at, wall) > 0:  # another one of this name
+                self._wait(entry)
+            else:
+                self._look_later(entry)
+
+    def _wait(self, entry: Entry) -> None:
+        heappush(self._later, (entry.job.created_at, entry.job.id))
+        self._in_later.add(entry.job.id)
+
+    def _look_later(self, entry: Entry) -> None:
+        if entry.job.id not in self._holders:
+            self._looks.add(entry.job.id, entry.job.namespace, entry.order, _cost(entry))
+
+    def _left_s(self, created_at: float, wall: float) -> float:
+        """How long a job has still to wait before nodes are set aside for it; 0 or less: it has waited for long enough."""
+        return self._reserving.after_s - (wall - created_at)
 
     def _every_s(self) -> float:
         return EVERY_S + MORE_S * len(self._bookings) / 10_000
 
 
-def _by_turns(entries: Iterable[Entry]) -> list[Entry]:
-    """The first one of each namespace, then the second ones: who makes many leaves room for those of others."""
-    before: Counter[str] = Counter()
-    turns: list[tuple[int, Entry]] = []
-    for entry in entries:
-        turns.append((before[entry.job.namespace], entry))
-        before[entry.job.namespace] += 1
-    return [entry for _, entry in sorted(turns, key=itemgetter(0))]
+def _cost(entry: Entry) -> int:
+    """What a look at it counts for, of `Limits.session_failures`, as a try that fails (`placer`)."""
+    if entry.wishes_certain_cards:
+        return BY_CARDS
+    return TOGETHER if entry.job.together else BY_OTHERS
 
 
 def _opens(before: Reservation, now: Reservation) -> bool:
