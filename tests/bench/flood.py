@@ -2,11 +2,12 @@
 
 Run it as `python -m tests.bench flood`; `HBOX_BENCH_FLOOD` is how many pods (100,000), `HBOX_BENCH_FLOOD_KIND` what they wait for: `large` (more cards than
 any node has), `shapes` (the same, in HBOX_BENCH_FLOOD_SHAPES shapes, 500), `quota` (their queue's capability is used up), or `hostile` (each with a shape of
-its own of 16 KiB, 128 KiB of annotations, long notes for policies, and a wish about all pods). Waits are measured from a pod's creation until its node is
-seen: before the flood, while it comes, while it stands, while job-controller, scheduler-core and quota-ledger are killed in the middle of it, and while it is
-deleted at once. The API server and this program take their part of the cores while it comes, as they would without HBox: so a flood for another scheduler's
-pods is measured beside it, which HBox reads and leaves alone. With `HBOX_BENCH_FLOOD_STAGES=1` every job is traced, and a table says where the neighbour's
-time went while the flood came; tracing a flood costs by itself.
+its own of 16 KiB, 128 KiB of annotations, long notes for policies, and a wish about all pods); or `churn` (each is deleted again at once), `rewrite` (notes of
+200 of them are written anew all the time), `groups` (PodGroups without pods), `namespaces` (one with each pod), `queues` (likewise). Waits are measured from
+a pod's creation until its node is seen: before the flood, while it comes, while it stands, while job-controller, scheduler-core and quota-ledger are killed
+in the middle of it, and while it is deleted at once. The API server and this program take their part of the cores while it comes, as they would without HBox:
+so a flood of the same for another scheduler's pods is measured beside it, which HBox reads and leaves alone. With `HBOX_BENCH_FLOOD_STAGES=1` every job is
+traced, and a table says where the neighbour's time went while the flood came; tracing a flood costs by itself.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from hbox_common.kube import NAMESPACES, PODS, QUEUES, Delta, Informer, KubeClient, Pod
+from hbox_common.kube import MERGE_PATCH, NAMESPACES, PODGROUPS, PODS, QUEUES, Delta, Informer, KubeClient, Pod
 from hbox_common.model.annotations import WALLTIME
 
 from ..e2e.collector import collector
@@ -37,8 +38,8 @@ STAGES = bool(os.environ.get("HBOX_BENCH_FLOOD_STAGES"))
 KIND = os.environ.get("HBOX_BENCH_FLOOD_KIND", "large")
 NODES = 100
 SHAPES = int(os.environ.get("HBOX_BENCH_FLOOD_SHAPES", "500"))
-#: What becomes of processes that are killed in the middle of the flood.
-KILLED = ("job-controller", "scheduler-core", "quota-ledger")
+#: Killed in the middle of the flood; none where spans are awaited, which go with their processes.
+KILLED = () if STAGES else ("job-controller", "scheduler-core", "quota-ledger")
 #: Of the other namespace.
 PER_S, PODS_MEASURED = 5.0, 200
 #: A device plugin has long taken over a pod's cards then: before that its node is locked for others.
@@ -55,9 +56,9 @@ QUIET_S = 5.0
 PATIENCE_S = 900.0
 
 
-def _hostile(number: int) -> dict[str, Any]:
+def _hostile(number: int, scheduler: str) -> dict[str, Any]:
     """A pod as large as a tenant can make it before the cluster's store is full of a few thousand: each its own shape, long notes, a wish about everybody."""
-    body = _pod(f"hbox-{number}", 9, queue="flood")
+    body = _pod(f"{scheduler}-{number}", 9, scheduler=scheduler, queue="flood")
     body["metadata"]["annotations"] |= {f"example.com/{i}": f"{number}-" + 16_000 * "x" for i in range(8)}
     body["metadata"]["annotations"][WALLTIME] = "y" * 2048
     body["metadata"]["labels"] = {f"example.com/{i}": f"{number}" for i in range(60)}
@@ -138,23 +139,83 @@ def at(waits: Sequence[float], share: float) -> float:
 
 
 async def _flood(client: KubeClient, count: int, scheduler: str) -> None:
-    """So many pods, not faster than FLOOD_PER_S."""
+    """So many pods, or what KIND makes in their place, not faster than FLOOD_PER_S."""
     left = iter(range(count))
     began = time.monotonic()
+    make = MAKERS.get(KIND, _make_pod)
 
     async def work() -> None:
         for i in left:
             await asyncio.sleep(began + i / FLOOD_PER_S - time.monotonic())
-            shape = 1000 + i % SHAPES if KIND == "shapes" else 1000
-            if KIND == "hostile" and scheduler == "hbox":
-                await client.json("POST", PODS.path("flood"), body=_hostile(i), timeout_s=120)
-                continue
-            body = _pod(f"{scheduler}-{i}", 1 if KIND == "quota" else 9, cpu_milli=shape, scheduler=scheduler, queue="flood")
-            await client.json("POST", PODS.path("flood"), body=body, timeout_s=120)
+            await make(client, i, scheduler)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(CONCURRENCY):
             group.create_task(work())
+
+
+async def _make_pod(client: KubeClient, i: int, scheduler: str) -> None:
+    if KIND == "hostile":
+        body = _hostile(i, scheduler)
+    else:
+        shape = 1000 + i % SHAPES if KIND in ("shapes", "churn") else 1000
+        body = _pod(f"{scheduler}-{i}", 1 if KIND == "quota" else 9, cpu_milli=shape, scheduler=scheduler, queue="flood")
+    await client.json("POST", PODS.path("flood"), body=body, timeout_s=120)
+
+
+async def _churn(client: KubeClient, i: int, scheduler: str) -> None:
+    """A pod that is deleted again at once."""
+    await _make_pod(client, i, scheduler)
+    await client.json("DELETE", PODS.path("flood", f"{scheduler}-{i}"), params={"gracePeriodSeconds": "0"}, timeout_s=120)
+
+
+async def _rewrite(client: KubeClient, i: int, scheduler: str) -> None:
+    """The first REWRITTEN are made; a note of one of them that policies read is written anew each time."""
+    if i < REWRITTEN:
+        await _make_pod(client, i, scheduler)
+        return
+    name = f"{scheduler}-{i % REWRITTEN}"
+    body = {"metadata": {"annotations": {WALLTIME: f"{i}s"}}}
+    await client.json("PATCH", PODS.path("flood", name), body=body, content_type=MERGE_PATCH, timeout_s=120, expect=(200, 404))
+
+
+async def _group(client: KubeClient, i: int, scheduler: str) -> None:
+    """A PodGroup without pods; for another scheduler, a pod of it alone."""
+    if scheduler != "hbox":
+        await _make_pod(client, i, scheduler)
+        return
+    spec = {"minMember": 8, "queue": "flood", "minResources": {"nvidia.com/gpu": f"{i}"}}
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": f"g{i}"}, "spec": spec}
+    await client.json("POST", PODGROUPS.path("flood"), body=body, timeout_s=120)
+
+
+async def _namespace(client: KubeClient, i: int, scheduler: str) -> None:
+    """A namespace with one pod."""
+    space = f"space-{scheduler}-{i}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
+    await client.json("POST", NAMESPACES.path(), body=body, timeout_s=120)
+    await client.json("POST", PODS.path(space), body=_pod("one", 9, cpu_milli=1000 + i, scheduler=scheduler), timeout_s=120)
+
+
+async def _queue(client: KubeClient, i: int, scheduler: str) -> None:
+    """A queue with a pod in it; for another scheduler, the pod alone."""
+    if scheduler == "hbox":
+        body = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": f"q{i}"},
+            "spec": {"weight": 1, "deserved": {"nvidia.com/gpu": 1}},
+        }
+        await client.json("POST", QUEUES.path(), body=body, timeout_s=120)
+    await client.json(
+        "POST", PODS.path("flood"), body=_pod(f"{scheduler}-{i}", 9, scheduler=scheduler, queue=f"q{i}"), timeout_s=120
+    )
+
+
+#: What a flood is of, beside pods.
+MAKERS = {"churn": _churn, "rewrite": _rewrite, "groups": _group, "namespaces": _namespace, "queues": _queue}
+#: Pods that are written again and again.
+REWRITTEN = 200
 
 
 async def _beside(neighbour: Neighbour, work: Awaitable[None]) -> tuple[list[float], float]:
@@ -221,7 +282,8 @@ async def _measure(state: Path, pids: dict[str, int]) -> tuple[dict[str, float],
         said("alone", alone)
         control, _ = await _beside(neighbour, _flood(flooding, min(FLOOD, 20_000), "nobody"))
         said("while as many of another scheduler's come", control)
-        await client.json("DELETE", PODS.path("flood"), params={"gracePeriodSeconds": "0"}, timeout_s=300)
+        control_goes, _ = await _beside(neighbour, _gone(flooding))
+        said("while these are deleted", control_goes)
         await asyncio.sleep(QUIET_S)
         before = {name: cpu_s(pid) for name, pid in pids.items()}
         earlier = neighbour.times()[0].keys()
@@ -258,7 +320,13 @@ async def _measure(state: Path, pids: dict[str, int]) -> tuple[dict[str, float],
             least=False,
         )
         report("p99 while they stand, of that alone", at(standing, 0.99) / at(alone, 0.99), "times", TIMES_P99, least=False)
-        report("p99 while they go, of that alone", at(leaving, 0.99) / at(alone, 0.99), "times", TIMES_P99, least=False)
+        report(
+            "p99 while they go, of that beside another scheduler's",
+            at(leaving, 0.99) / at(control_goes, 0.99),
+            "times",
+            TIMES_P99,
+            least=False,
+        )
         for name, most in MEMORY_MIB.items():
             if name in pids:
                 peak = max(peaks[name], peak_mib(pids[name]))
