@@ -27,7 +27,7 @@ def definition(group: str, version: str, kind: str, plural: str) -> dict[str, An
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
+        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}},
         "spec": {
             "group": group,
             "scope": "Cluster",
