@@ -12,7 +12,7 @@ import pytest
 
 from hbox_cli.platform.assets import API_SERVER, ETCD, ControlPlane
 from hbox_common.errors import HBoxError
-from hbox_common.kube import NODES, Delta, Informer, KubeClient, Node
+from hbox_common.kube import NODES, Delta, Informer, KubeClient, Node, apply
 
 from ..certificates import NONE, OPENSSL, make_certificates
 from ..waiting import until
@@ -22,6 +22,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(OPENSSL is None, reason=NONE)]
 
 #: kube-apiserver looks at its files when they change, and once a minute.
 RENEWED_S = 90.0
+
+#: The certificates are for the user `client`.
+OURS = {
+    "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "client"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "client"}],
+}  # fmt: skip
 
 
 def put(path: Path, text: str) -> None:
@@ -87,7 +94,7 @@ def clients(tmp_path: Path, generations: tuple[Path, Path]) -> Path:
 
 @pytest.fixture
 def plane(tmp_path: Path, clients: Path) -> Iterator[ControlPlane]:
-    flags = {"client-ca-file": str(clients), "authorization-mode": "AlwaysAllow"}
+    flags = {"client-ca-file": str(clients)}
     with control_plane(tmp_path / "plane", (ETCD, API_SERVER), {API_SERVER: flags}) as own:
         yield own
 
@@ -97,6 +104,8 @@ async def test_certificates_are_renewed_on_both_sides_and_nothing_is_started_aga
 ) -> None:
     (old, new), files = generations, tmp_path / "files"
     files.mkdir()
+    async with KubeClient.connect(str(plane.kubeconfig), user_agent="test") as admin:
+        await apply(admin, OURS, field_manager="test")
     put(files / "ca.pem", plane.certificate.read_text())
     for name in ("client.pem", "client.key"):
         put(files / name, (old / name).read_text())
