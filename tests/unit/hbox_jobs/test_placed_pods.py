@@ -49,7 +49,7 @@ def test_who_has_ended_or_leaves_is_not_told() -> None:
 
 def test_they_are_told_with_where_their_volumes_are_and_not_at_all_where_nobody_knows_that() -> None:
     jobs = Jobs()
-    jobs.volumes.volume("v", ZONE)
+    jobs.volumes.volume("v", (ZONE,))
     jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True))
     jobs.pod(pod("here", node="n1", volumes=(VolumeUse("data"),)), 0.0)
     jobs.pod(pod("lost", node="n1", volumes=(VolumeUse("missing"),)), 0.0)

@@ -8,7 +8,7 @@ import pytest
 from hbox_common import kube
 from hbox_common.model import CardSlice, Match, MatchOperator, NodeTerm, PreferredTerm, Toleration, TolerationOperator
 from hbox_jobs.adapters.objects import MAX_SHAPES_BYTES, PodReader, group_view
-from hbox_jobs.adapters.volumes import claim_view, reach_of
+from hbox_jobs.adapters.volumes import claim_view, reach_of, reach_of_class
 from hbox_jobs.core.views import PodView
 from hbox_jobs.core.volumes import ClaimView, VolumeUse
 
@@ -359,9 +359,23 @@ def test_a_volume_that_names_no_nodes_is_reached_from_all_and_one_that_cannot_be
         expression = {"key": "zone", "operator": operator, "values": ["a"]}
         return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
 
-    assert reach({}) is None
-    assert reach(on("In")) == (NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),)
-    assert reach(on("Near")) == ()
+    assert reach({}) == ()
+    assert reach(on("In")) == ((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),)
+    assert reach(on("Near")) == ((),)
+
+
+def test_a_class_says_from_where_its_volumes_can_be_reached() -> None:
+    def reach(*terms: Any) -> Any:
+        body = {"metadata": {"name": "c", "uid": "c"}, "provisioner": "p"} | ({"allowedTopologies": terms} if terms else {})
+        return reach_of_class(msgspec.json.decode(json.dumps(body), type=kube.StorageClass))
+
+    def term(*expressions: tuple[str, list[str]]) -> Any:
+        return {"matchLabelExpressions": [{"key": key, "values": values} for key, values in expressions]}
+
+    assert reach() == ()
+    both = NodeTerm((Match("zone", MatchOperator.IN, ("x", "y")), Match("rack", MatchOperator.IN, ("1",))))
+    assert reach(term(("zone", ["x", "y"]), ("rack", ["1"])), term()) == ((both, NodeTerm()),)
+    assert reach(term(("k", ["v" * 100_000]))) == ((),), "more than a pod may say is reached from nowhere"
 
 
 def test_a_pod_that_was_resized_in_place_asks_for_the_most_of_what_is_wanted_set_aside_and_running() -> None:

@@ -49,9 +49,9 @@ def volumes() -> Volumes:
     volumes = Volumes()
     volumes.storage_class("now", Binding.IMMEDIATE)
     volumes.storage_class("late", Binding.BY_HAND)
-    volumes.volume("v", None)
-    volumes.volume("a", ZONE_A)
-    volumes.volume("b", ZONE_B)
+    volumes.volume("v", ())
+    volumes.volume("a", (ZONE_A,))
+    volumes.volume("b", (ZONE_B,))
     return volumes
 
 
@@ -73,6 +73,17 @@ def test_a_claim_that_is_provisioned_for_a_node_keeps_its_pod_from_none_until_on
     only = (NodeTerm(fields=(Match("metadata.name", MatchOperator.IN, ("n1",)),)),)
     assert volumes.needs("ml", "another", "u2", uses) == ((only,), "")
     assert volumes.unselected("ml", uses) == []
+
+
+def test_a_volume_that_is_made_late_is_reached_from_where_its_class_allows_it(volumes: Volumes) -> None:
+    assert volumes.storage_class("zonal", Binding.PLACED, (ZONE_A,)) == []
+    volumes.claim("ml/data", ClaimView(storage_class="zonal"))
+    uses = [VolumeUse("data")]
+    assert volumes.needs("ml", "p", "u", uses) == ((ZONE_A,), "")
+    assert volumes.storage_class("zonal", Binding.PLACED, (ZONE_B,)) == ["ml/data"]
+    volumes.claim("ml/data", ClaimView(storage_class="zonal", selected="n1"))
+    only = (NodeTerm(fields=(Match("metadata.name", MatchOperator.IN, ("n1",)),)),)
+    assert volumes.needs("ml", "p", "u", uses) == ((only, ZONE_B), "")
 
 
 def test_what_no_binding_can_help_is_said_before_what_a_binding_would(volumes: Volumes) -> None:
@@ -102,10 +113,10 @@ def test_a_change_names_the_claims_that_it_touches_and_no_change_names_none(volu
     bound = ClaimView(volume="a", bound=True)
     assert volumes.claim("ml/one", bound) == ["ml/one"]
     assert volumes.claim("ml/one", bound) == []
-    assert volumes.volume("a", ZONE_A) == []
-    assert volumes.volume("a", ZONE_B) == ["ml/one"]
-    assert volumes.volume("a", None, gone=True) == ["ml/one"]
-    assert volumes.volume("a", None, gone=True) == []
+    assert volumes.volume("a", (ZONE_A,)) == []
+    assert volumes.volume("a", (ZONE_B,)) == ["ml/one"]
+    assert volumes.volume("a", (), gone=True) == ["ml/one"]
+    assert volumes.volume("a", (), gone=True) == []
     volumes.claim("ml/two", ClaimView(storage_class="late"))
     assert volumes.storage_class("late", Binding.BY_HAND) == []
     assert volumes.storage_class("late", None) == ["ml/two"]
@@ -123,11 +134,11 @@ def test_a_job_is_announced_anew_when_its_claim_is_bound_and_only_that_job() -> 
     jobs.pod(using("b", "other"), 0.0)
     (first, _) = jobs.take(1.0, 1e9).pending
     assert first.problem == 'pod a: persistentvolumeclaim "data" not found'
-    jobs.volumes.volume("v", ZONE_A)
+    jobs.volumes.volume("v", (ZONE_A,))
     jobs.volumes_changed(jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True)), 2.0)
     (again,) = jobs.take(2.0, 1e9).pending
     assert (again.id, again.problem, again.tasks[0].volumes) == ("uid-a", "", (ZONE_A,))
-    jobs.volumes_changed(jobs.volumes.volume("v", ZONE_B), 3.0)
+    jobs.volumes_changed(jobs.volumes.volume("v", (ZONE_B,)), 3.0)
     (moved,) = jobs.take(3.0, 1e9).pending
     assert moved.tasks[0].volumes == (ZONE_B,)
     assert moved.revision > again.revision > first.revision
@@ -147,7 +158,7 @@ def test_members_of_equal_shape_whose_volumes_are_elsewhere_are_tasks_of_their_o
     jobs = Jobs()
     jobs.group(group(min_member=3), 0.0)
     for name, volume, reach in (("a", "va", ZONE_A), ("b", "vb", ZONE_B), ("c", "vc", ZONE_A)):
-        jobs.volumes.volume(volume, reach)
+        jobs.volumes.volume(volume, (reach,))
         jobs.volumes.claim(f"ml/data-{name}", ClaimView(volume=volume, bound=True))
         jobs.pod(using(name, f"data-{name}", group="g"), 0.0)
     (job,) = jobs.take(1.0, 1e9).pending

@@ -1,7 +1,7 @@
 """Claims, volumes and storage classes of a file, as job-controller keeps them."""
 
 from hbox_common import kube
-from hbox_jobs.adapters.volumes import binding_of, claim_view, reach_of
+from hbox_jobs.adapters.volumes import binding_of, claim_view, reach_of, reach_of_class
 from hbox_jobs.core.volumes import Volumes
 
 from .documents import Document
@@ -18,5 +18,5 @@ def volumes_of(claims: list[Document], volumes: list[Document], classes: list[Do
         known.volume(volume.metadata.name, reach_of(volume))
     for document in classes:
         found = document.read(kube.StorageClass, namespaced=False)
-        known.storage_class(found.metadata.name, binding_of(found))
+        known.storage_class(found.metadata.name, binding_of(found), reach_of_class(found))
     return known

@@ -292,9 +292,21 @@ class PersistentVolume(KubeObject, frozen=True, gc=False):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
 
+class TopologyRequirement(_Slim, frozen=True, gc=False):
+    """The label has one of the values."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(_Slim, frozen=True, gc=False):
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
+
+
 class StorageClass(KubeObject, frozen=True, gc=False):
     volume_binding_mode: str = ""
     provisioner: str = ""
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
 
 
 # --- Volcano's scheduling.volcano.sh/v1beta1

@@ -1,7 +1,7 @@
 """Claims, volumes and storage classes into the core: three watches that are silent in most clusters."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,17 +9,31 @@ import msgspec
 from hbox_common import kube
 from hbox_common.clock import monotonic_s
 from hbox_common.kube import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES, Delta, Informer, KubeClient
-from hbox_common.model import MatchOperator, NodeTerm
+from hbox_common.kube.objects import VolumeNodeAffinity
+from hbox_common.model import Match, MatchOperator, NodeTerm
 from hbox_common.model.bounds import NAME_BYTES, SHAPE_BYTES, sanitized
 
 from ..core.jobs import Jobs
-from ..core.volumes import Binding, ClaimView
+from ..core.volumes import Binding, ClaimView, Reach
 from .objects import node_terms
 
 #: Written by the volume controller when claim and volume name each other.
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 #: The class before `spec.storageClassName`, which still counts first.
 OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+#: Labels of volumes that say from which zone or region they can be reached, and what an old one is called now. A volume of several names them all.
+_ZONE_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "",
+    "topology.kubernetes.io/region": "",
+}
+_NEXT_ZONE = "__"
+_ANYWHERE_UNZONED = NodeTerm(tuple(Match(key, MatchOperator.DOES_NOT_EXIST) for key in _ZONE_LABELS))
+
+#: No node reaches it.
+NOWHERE: Reach = ((),)
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -61,13 +75,13 @@ class VolumeWatch:
             thing = delta.new or delta.old
             assert thing is not None
             gone = delta.new is None
-            self._changed(self._jobs.volumes.volume(thing.metadata.name, None if gone else reach_of(thing), gone=gone))
+            self._changed(self._jobs.volumes.volume(thing.metadata.name, () if gone else reach_of(thing), gone=gone))
 
     async def _on_classes(self, deltas: Sequence[Delta[kube.StorageClass]]) -> None:
         for delta in deltas:
             thing = delta.new or delta.old
             assert thing is not None
-            self._changed(self._jobs.volumes.storage_class(thing.metadata.name, binding_of(delta.new)))
+            self._changed(self._jobs.volumes.storage_class(thing.metadata.name, binding_of(delta.new), reach_of_class(thing)))
 
     def _changed(self, claims: Iterable[str]) -> None:
         self._jobs.volumes_changed(claims, monotonic_s())
@@ -97,16 +111,47 @@ def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
     )
 
 
-def reach_of(volume: kube.PersistentVolume) -> tuple[NodeTerm, ...] | None:
-    """The nodes from which a volume can be reached; None = all. What cannot be read is reached from none."""
-    affinity = volume.spec.node_affinity
-    if affinity is None or affinity.required is None:
-        return None
-    size = len(_ENCODER.encode(affinity))
-    if size > SHAPE_BYTES:
+def reach_of(volume: kube.PersistentVolume) -> Reach:
+    """The nodes from which a volume can be reached: by its node affinity, and by the labels that say its zone and region. What cannot be read is reached
+    from none."""
+    return (*_affinity(volume.spec.node_affinity), *_zones(volume.metadata.labels))
+
+
+def reach_of_class(found: kube.StorageClass) -> Reach:
+    """The nodes from which volumes can be reached that are made for a class: `allowedTopologies`. A term of it without expressions allows none."""
+    if not found.allowed_topologies:
         return ()
+    if len(_ENCODER.encode(found.allowed_topologies)) > SHAPE_BYTES:
+        return NOWHERE
+    return (
+        tuple(
+            NodeTerm(tuple(Match(one.key, MatchOperator.IN, one.values) for one in term.match_label_expressions))
+            for term in found.allowed_topologies
+        ),
+    )
+
+
+def _affinity(affinity: VolumeNodeAffinity | None) -> Reach:
+    if affinity is None or affinity.required is None:
+        return ()
+    if len(_ENCODER.encode(affinity)) > SHAPE_BYTES:
+        return NOWHERE
     operators = {r.operator for t in affinity.required.node_selector_terms for r in (*t.match_expressions, *t.match_fields)}
     try:
-        return node_terms(affinity.required) if operators <= set(MatchOperator) else ()
+        return (node_terms(affinity.required),) if operators <= set(MatchOperator) else NOWHERE
     except ValueError:
-        return ()
+        return NOWHERE
+
+
+def _zones(labels: Mapping[str, str]) -> Reach:
+    """kube-scheduler's VolumeZone: a node with any of the labels has to have those of the volume; an old name is met by the new one too."""
+    reach = []
+    for key, newer in _ZONE_LABELS.items():
+        zones = tuple(sorted({zone.strip() for zone in labels.get(key, "").split(_NEXT_ZONE)}))
+        if key not in labels or not all(zones):
+            continue
+        terms = [_ANYWHERE_UNZONED, NodeTerm((Match(key, MatchOperator.IN, zones),))]
+        if newer:
+            terms.append(NodeTerm((Match(key, MatchOperator.DOES_NOT_EXIST), Match(newer, MatchOperator.IN, zones))))
+        reach.append(tuple(terms))
+    return tuple(reach)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from hbox_common.model import Match, MatchOperator, NodeTerm
 
-#: Of each volume that not every node reaches: one of the terms holds.
+#: For each entry one of its terms holds; none = every node reaches it.
 Reach: TypeAlias = tuple[tuple[NodeTerm, ...], ...]
 
 
@@ -50,8 +50,10 @@ class Volumes:
 
     def __init__(self) -> None:
         self._claims: dict[str, ClaimView] = {}
-        self._reach: dict[str, tuple[NodeTerm, ...] | None] = {}  #: None = from everywhere
-        self._classes: dict[str, Binding] = {}
+        self._reach: dict[str, Reach] = {}
+        self._classes: dict[
+            str, tuple[Binding, Reach]
+        ] = {}  #: and from where the volumes can be reached that are made for the class
         self._on: dict[str, set[str]] = {}  #: claims by the volume that they name
         self._of: dict[str, set[str]] = {}  #: claims by their class
 
@@ -67,10 +69,10 @@ class Volumes:
             self._of.setdefault(new.storage_class, set()).add(key)
         return [key] if old != new else []
 
-    def volume(self, name: str, reach: tuple[NodeTerm, ...] | None, *, gone: bool = False) -> list[str]:
-        """A volume can be reached from the nodes of these terms; None = from all."""
+    def volume(self, name: str, reach: Reach, *, gone: bool = False) -> list[str]:
+        """From where a volume can be reached."""
         known = name in self._reach
-        if known is not gone and self._reach.get(name) == reach:
+        if known is not gone and self._reach.get(name, ()) == reach:
             return []
         if gone:
             self._reach.pop(name, None)
@@ -78,14 +80,15 @@ class Volumes:
             self._reach[name] = reach
         return sorted(self._on.get(name, ()))
 
-    def storage_class(self, name: str, binding: Binding | None) -> list[str]:
-        """When a class's volumes are bound; None = it was deleted."""
-        if self._classes.get(name) == binding:
+    def storage_class(self, name: str, binding: Binding | None, reach: Reach = ()) -> list[str]:
+        """When a class's volumes are bound (None = it was deleted), and from where those can be reached that are made for it."""
+        new = None if binding is None else (binding, reach)
+        if self._classes.get(name) == new:
             return []
-        if binding is None:
+        if new is None:
             del self._classes[name]
         else:
-            self._classes[name] = binding
+            self._classes[name] = new
         return sorted(self._of.get(name, ()))
 
     def unselected(self, namespace: str, uses: Sequence[VolumeUse]) -> list[str]:
@@ -99,7 +102,11 @@ class Volumes:
         ]
 
     def _made_late(self, claim: ClaimView) -> bool:
-        return not claim.volume and not claim.bound and self._classes.get(claim.storage_class) is Binding.PLACED
+        return not claim.volume and not claim.bound and self._binding(claim.storage_class) is Binding.PLACED
+
+    def _binding(self, storage_class: str) -> Binding | None:
+        binding, _ = self._classes.get(storage_class, (None, ()))
+        return binding
 
     def needs(self, namespace: str, pod: str, uid: str, uses: Sequence[VolumeUse]) -> tuple[Reach, str]:
         """From where all volumes of a pod can be reached, or why it has to wait (empty = it need not)."""
@@ -109,10 +116,14 @@ class Volumes:
             return (), problems[0]
         for use in uses:
             claim = self._claims[f"{namespace}/{use.claim}"]
-            terms = _only(claim.selected) if self._made_late(claim) else self._reach[claim.volume]
-            if terms is not None and terms not in reach:
-                reach.append(terms)
+            found = self._where_made(claim) if self._made_late(claim) else self._reach[claim.volume]
+            reach += [terms for terms in found if terms not in reach]
         return tuple(reach), ""
+
+    def _where_made(self, claim: ClaimView) -> Reach:
+        """From where the volume can be reached that will be made for a claim."""
+        _, reach = self._classes[claim.storage_class]
+        return (_only(claim.selected), *reach) if claim.selected else reach
 
     def _problems(self, namespace: str, pod: str, uid: str, uses: Sequence[VolumeUse]) -> Iterator[str]:
         """What no node can help with comes first, as in kube-scheduler."""
@@ -137,7 +148,7 @@ class Volumes:
     def _unbound(self, named: str, claim: ClaimView) -> str:
         if claim.storage_class and claim.storage_class not in self._classes:
             return f'storageclass.storage.k8s.io "{claim.storage_class}" not found, which {named} names'
-        if claim.volume or self._classes.get(claim.storage_class) is not Binding.BY_HAND:
+        if claim.volume or self._binding(claim.storage_class) is not Binding.BY_HAND:
             return "pod has unbound immediate PersistentVolumeClaims"
         return (
             f"{named} waits for its first consumer, and its StorageClass {claim.storage_class} makes no volumes: "
@@ -145,6 +156,6 @@ class Volumes:
         )
 
 
-def _only(node: str) -> tuple[NodeTerm, ...] | None:
-    """This node alone; every one where none is named."""
-    return (NodeTerm(fields=(Match("metadata.name", MatchOperator.IN, (node,)),)),) if node else None
+def _only(node: str) -> tuple[NodeTerm, ...]:
+    """This node alone."""
+    return (NodeTerm(fields=(Match("metadata.name", MatchOperator.IN, (node,)),)),)
