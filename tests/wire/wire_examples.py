@@ -257,6 +257,7 @@ _neighbour = Neighbour(
     ),
     {"hbox.io/walltime": "2h"}, 9.5, ("web",),
     GangPart("master", {"slice": "a"}, {"master": 1}, (SubGangPolicy("slices", ("slice",), {"app": "x"}, 2, 1),)),
+    leaving=True,
 )  # fmt: skip
 
 _plan = Plan(

@@ -594,3 +594,18 @@ def test_a_usage_plugin_without_anything_to_go_by_is_told(more: str, now: float,
 def test_the_classes_of_the_system_are_known_without_their_objects(name: str, value: int) -> None:
     [member] = gang(NODE + QUEUE + GROUP + pod("p", spec=f"priorityClassName: {name}")).members
     assert member.priority == value
+
+
+def test_a_pod_that_has_ended_is_nobodys_neighbour() -> None:
+    apart = (
+        "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+        "[{topologyKey: zone, labelSelector: {matchLabels: {app: web}}}]}}"
+    )
+    for phase, bindings in (("Running", []), ("Succeeded", ["ns/new"]), ("Failed", ["ns/new"])):
+        there = pod("old", "labels: {app: web}", "nodeName: n1", f"phase: {phase}", group="", scheduler="other")
+        row = outcome_of(
+            "f",
+            objects_of(contents_of((NODE + there + pod("new", spec=apart, group="")).encode())),
+            Wish(schedulers={"hbox"}, now=NOW),
+        )
+        assert [binding["pod"] for binding in row["bindings"]] == bindings, phase

@@ -95,3 +95,15 @@ def test_pods_with_notes_are_told_of_with_those_of_their_group_and_when_they_sta
 def notes(jobs: Jobs) -> dict[str, tuple[dict[str, str], float | None]]:
     taken = jobs.take(9.0, 9.0).neighbours
     return {str(one.uid).removeprefix("uid-"): (one.annotations, one.started_at) for one in taken}
+
+
+def test_that_one_is_being_deleted_is_told_where_somebody_asks_about_it() -> None:
+    neighbours = Neighbours()
+    there = pod("a", app="x")
+    neighbours.put(there, None)
+    neighbours.put(replace(there, deleting=True), there)
+    assert not neighbours.due
+    neighbours.put(pod("b", apart("app")), None)
+    assert {one.uid: one.leaving for one in neighbours.take()} == {"a": True, "b": False}
+    neighbours.put(replace(pod("b", apart("app")), deleting=True), pod("b", apart("app")))
+    assert {one.uid: one.leaving for one in neighbours.take()} == {"b": True}

@@ -6,17 +6,24 @@ from hbox_common.events import Event, JobsPending
 from hbox_common.events.codec import decode, encode, headers
 from hbox_common.model import (
     DEFAULT_QUEUE,
+    Claim,
+    ClaimId,
+    ClaimState,
+    JobId,
     Match,
     MatchOperator,
     Neighbour,
     NodeName,
+    PlanId,
     PodConstraints,
     PodTerm,
     PodUid,
     Queue,
+    QueueName,
     Selector,
     Spread,
 )
+from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.cluster.entities import Member
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.framework.placing import Placing
@@ -116,6 +123,80 @@ def test_where_there_are_fewer_zones_than_asked_for_each_takes_no_more_than_the_
         submit(simulation, name, PodConstraints(spread=(Spread(1, ZONE, True, WEB, min_domains=3),)))
     settle(simulation)
     assert sorted("ab"[int(name[1]) % 2] for name in where(simulation).values()) == ["a", "b"]
+
+
+def foreign(
+    simulation: Simulation, name: str, on: str, constraints: PodConstraints, *, labels: dict[str, str] | None = None
+) -> None:
+    """A pod of another scheduler, which no queue counts, as job-controller and ledger tell of it."""
+    uid = PodUid(name)
+    simulation.scheduler.on_neighbours([Neighbour(uid, "default", labels or {}, constraints)])
+    found = Claim(
+        ClaimId(f"found-{name}"), uid, "default", name, JobId(uid), PlanId(""), QueueName(""), 0, NodeName(on), {CPU: 100, PODS: 1},
+        state=ClaimState.POSTED, preemptable=False,
+    )  # fmt: skip
+    simulation.hold([found])
+
+
+def test_pods_of_other_schedulers_are_company_and_keep_away_like_ours() -> None:
+    simulation = world(4)
+    foreign(simulation, "theirs", "n1", PodConstraints(), labels={"app": "web"})
+    foreign(simulation, "shy", "n2", APART)
+    submit(simulation, "apart", APART, labels={"app": "db"})
+    submit(simulation, "near", PodConstraints(affinity=(PodTerm(HOST, WEB),)), labels={"app": "db"})
+    settle(simulation)
+    assert where(simulation)["near-0"] == "n1"
+    assert where(simulation)["apart-0"] != "n1"
+    for number in range(3):
+        submit(simulation, f"web{number}", PodConstraints())
+        settle(simulation)
+        assert where(simulation)[f"web{number}-0"] != "n2"
+
+
+def test_a_pod_of_another_scheduler_that_is_gone_keeps_nobody_away() -> None:
+    simulation = world(1)
+    foreign(simulation, "shy", "n0", APART)
+    submit(simulation, "web", PodConstraints())
+    settle(simulation)
+    assert "web-0" not in where(simulation)
+    simulation.gone([PodUid("shy")])
+    settle(simulation)
+    assert where(simulation)["web-0"] == "n0"
+
+
+def test_a_spread_without_conditions_counts_nobody_as_kube_scheduler_has_it() -> None:
+    everybody = Spread(1, HOST, True, Selector(), honor_affinity=False)
+    simulation = world(2)
+    for name in ("a", "b", "c"):
+        simulation.scheduler.on_neighbours(
+            [Neighbour(PodUid(f"{name}-0"), "default", {"app": "web"}, PodConstraints(spread=(everybody,)))]
+        )
+        simulation.submit([job(name, node_selector={HOST: "n0"})])
+        settle(simulation)
+    assert set(where(simulation).values()) == {"n0"}
+    assert len(where(simulation)) == 3
+
+
+def test_a_pod_that_is_being_deleted_counts_for_no_spread_and_is_company_until_it_is_gone() -> None:
+    """As in kube-scheduler."""
+    spread = PodConstraints(spread=(Spread(1, HOST, True, WEB, honor_affinity=False),))
+    near = PodConstraints(affinity=(PodTerm(HOST, WEB),))
+    simulation = world(2)
+    on_n0 = {HOST: "n0"}
+    for name, constraints in (("old", spread), ("more", spread)):
+        simulation.scheduler.on_neighbours([Neighbour(PodUid(f"{name}-0"), "default", {"app": "web"}, constraints)])
+        simulation.submit([job(name, node_selector=on_n0)])
+        settle(simulation)
+    assert set(where(simulation)) == {"old-0"}
+    simulation.scheduler.on_neighbours(
+        [
+            Neighbour(PodUid("old-0"), "default", {"app": "web"}, spread, leaving=True),
+            Neighbour(PodUid("near-0"), "default", {}, near),
+        ]
+    )
+    simulation.submit([job("near", node_selector=on_n0)])
+    settle(simulation)
+    assert set(where(simulation)) == {"old-0", "more-0", "near-0"}
 
 
 def test_gangs_that_cannot_be_apart_start_nowhere() -> None:

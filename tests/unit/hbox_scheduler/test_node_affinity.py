@@ -11,8 +11,12 @@ from hbox_scheduler.core.simulate import node
 
 ZONE_X, ZONE_Y = (Match("zone", MatchOperator.IN, (zone,)) for zone in "xy")
 FAST = Match("fast", MatchOperator.EXISTS, ())
-#: By node its labels.
-NODES = {"a": {"zone": "x"}, "b": {"zone": "y"}, "c": {"zone": "y", "fast": "1"}, "d": {"fast": "1"}}
+MORE = Match("size", MatchOperator.GT, ("2",))
+#: By node its labels. Of the sizes Python's `int` reads all but x.
+NODES = {
+    "a": {"zone": "x"}, "b": {"zone": "y"}, "c": {"zone": "y", "fast": "1"}, "d": {"fast": "1"}, "e": {"size": "1_0"}, "f": {"size": "x"},
+    "g": {"size": "10"}, "h": {"size": "03"}, "i": {"size": "2"}, "j": {"size": "9223372036854775808"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -25,6 +29,7 @@ NODES = {"a": {"zone": "x"}, "b": {"zone": "y"}, "c": {"zone": "y", "fast": "1"}
         ),
         pytest.param(PodGroupTask("w", {}, (), affinity=(NodeTerm((ZONE_Y, FAST)),)), "c", id="all of a term"),
         pytest.param(PodGroupTask("w", {}, (), affinity=()), "", id="none of no terms"),
+        pytest.param(PodGroupTask("w", {}, (), affinity=(NodeTerm((MORE,)),)), "gh", id="numbers as Kubernetes reads them"),
     ],
 )
 def test_the_nodes_that_are_allowed(task: PodGroupTask, allowed: str) -> None:

@@ -373,6 +373,7 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
                 nominated=pod.nominated,
                 started_at=pod.started_at,
                 constraints=pod.view.constraints,
+                leaving=pod.view.deleting,
                 images=images_of_pod(pod.document) if images else (),
             )
         )

@@ -99,6 +99,7 @@ class Neighbour:
     started_at: float | None = None  #: seconds since the epoch; told where a policy may read it, with notes
     budgets: tuple[str, ...] = ()  #: PodDisruptionBudgets of its namespace that select it
     part: GangPart | None = None
+    leaving: bool = False  #: it is being deleted
 
     @property
     def has_pod_constraints(self) -> bool:

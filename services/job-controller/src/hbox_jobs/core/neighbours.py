@@ -2,7 +2,7 @@
 
 Labels of pods are many and mostly concern nobody. Of a pod is told: its wishes, those of its labels whose keys are named by somebody's wishes, its notes
 for policies, the disruption budgets that select it, and its part in a gang that has any. As long as nobody has any, nothing is told of anybody. A wish that
-could be met by pods without a label (an empty selector, NotIn, DoesNotExist) concerns all pods.
+could be met by pods without a label (an empty selector, NotIn, DoesNotExist) concerns all pods. Whether one of them is being deleted is told too.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class Neighbours:
 
     def put(self, pod: PodView, old: PodView | None) -> None:
         """A pod was seen. `old` is the version before."""
-        if old is not None and old.labels == pod.labels and old.constraints == pod.constraints:
+        if old is not None and (old.labels, old.constraints, old.deleting) == (pod.labels, pod.constraints, pod.deleting):
             if pod.uid in self._pods:
                 self._pods[pod.uid] = pod
             return
@@ -131,7 +131,15 @@ class Neighbours:
         started_at = pod.started_at if annotations else None
         part = self._parts.get(pod.uid)
         return Neighbour(
-            pod.uid, pod.namespace, labels, pod.constraints, dict(annotations or {}), started_at, budgets or (), part
+            pod.uid,
+            pod.namespace,
+            labels,
+            pod.constraints,
+            dict(annotations or {}),
+            started_at,
+            budgets or (),
+            part,
+            pod.deleting,
         )
 
     def _concern(self, key: str) -> None:

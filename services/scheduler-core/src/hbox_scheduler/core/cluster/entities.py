@@ -52,6 +52,9 @@ class Status(Enum):
 #: Hold their places now.
 HOLDING = frozenset({Status.ALLOCATED, Status.BOUND, Status.RUNNING})
 
+#: Nowhere any more.
+ENDED = frozenset({Status.SUCCEEDED, Status.FAILED})
+
 #: May be evicted.
 EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
 
@@ -86,6 +89,7 @@ class Member:
     started_at: float | None = None
     constraints: PodConstraints = NO_CONSTRAINTS
     selectable: bool = True  #: constraints of others may select it
+    leaving: bool = False  #: it is being deleted: no spread counts it
     resource_version: str = ""  #: of the pod, where it is to be bound
     images: tuple[str, ...] = ()
     sub_gang: "SubGang | None" = None

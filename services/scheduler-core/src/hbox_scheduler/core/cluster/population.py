@@ -16,8 +16,8 @@ from .arrays import Bools, Ints
 from .columns import Columns
 from .entities import Member
 
-#: A term, and the namespace of the pod that has it: without namespaces of its own the term means that one.
-TermKey: TypeAlias = tuple[tuple[PodTerm, ...], str]
+#: A term, and the namespace of the pod that has it: without namespaces of its own the term means that one. True: of those alone that are not being deleted.
+TermKey: TypeAlias = tuple[tuple[PodTerm, ...], str, bool]
 
 
 #: Of `PodConstraints`, those that are terms about other pods.
@@ -113,17 +113,22 @@ class Population:
             for member in members:
                 self._members.pop(id(member), None)
 
-    def of(self, terms: tuple[PodTerm, ...], namespace: str) -> Ints:
-        """`[N]`: members that match all of the terms, each asked by a pod of `namespace`. Not to be written to."""
+    def of(self, terms: tuple[PodTerm, ...], namespace: str, *, staying: bool = False) -> Ints:
+        """`[N]`: members that match all of the terms, each asked by a pod of `namespace`. `staying`: without those that are being deleted. Not to be written
+        to."""
         self._begin()
-        key = (terms, namespace)
+        key = (terms, namespace, staying)
         found = self._matching.get(key)
         if found is None:
             found = self._matching[key] = np.zeros(self.columns.size, dtype=np.int64)
             for member, row in self._members.values():
-                if self.matches(terms, namespace, member):
+                if self._counts(key, member):
                     found[row] += 1
         return found
+
+    def _counts(self, key: TermKey, member: Member) -> bool:
+        terms, namespace, staying = key
+        return not (staying and member.leaving) and self.matches(terms, namespace, member)
 
     def matches(self, terms: tuple[PodTerm, ...], namespace: str, member: Member) -> bool:
         return all(self._meant(term, namespace, member) and selects(term.selector, member.labels) for term in terms)
@@ -155,8 +160,8 @@ class Population:
         return not term.namespaces and member.namespace == namespace
 
     def _count(self, member: Member, row: int, times: int) -> None:
-        for (terms, namespace), counts in self._matching.items():
-            if self.matches(terms, namespace, member):
+        for key, counts in self._matching.items():
+            if self._counts(key, member):
                 counts[row] += times
         if not member.constraints:
             return

@@ -65,6 +65,8 @@ class RunningGangs:
         self._gangs: dict[JobId, Gang] = {}
         self._expected: dict[JobId, None] = {}  #: counted, and not made yet
         self._make = make
+        self._beside: dict[JobId, Gang | None] = {}
+        self._expected_beside: dict[JobId, None] = {}  #: of them, those not made yet
         self._population = Population(columns, {})
         self.constrained = False  #: whether any member may want something of others
         self.minimums: dict[QueueName, Resources] = {}  #: sums of minimums, of gangs that count with them
@@ -92,8 +94,14 @@ class RunningGangs:
 
     @property
     def population(self) -> Population:
-        """All of their members."""
+        """All of their members, and the pods beside them."""
         self.gangs  # noqa: B018  # made by now
+        if self._expected_beside:
+            assert self._make is not None
+            for job in self._expected_beside:
+                gang = self._beside[job] = self._make(job)
+                self._population.put_all(gang.members)
+            self._expected_beside.clear()
         return self._population
 
     def put(self, gang: Gang) -> None:
@@ -109,6 +117,11 @@ class RunningGangs:
         self._expected[job] = None
         self._counted[job] = counted
         self._count(counted, 1)
+
+    def beside(self, job: JobId) -> None:
+        """A job that no queue counts: rules between pods see its pods, and nobody else does. None of them leaves for others."""
+        self._beside[job] = None
+        self._expected_beside[job] = None
 
     def _enter(self, gang: Gang) -> None:
         form_sub_gangs(gang)
@@ -126,8 +139,12 @@ class RunningGangs:
         return gang
 
     def drop(self, job: JobId) -> None:
-        """As `take`, of a gang that nobody needs any more."""
+        """As `take`, of a gang that nobody needs any more, or of a job beside them."""
         if (gang := self._leave(job)) is not None:
+            gang.dissolve()
+        self._expected_beside.pop(job, None)
+        if (gang := self._beside.pop(job, None)) is not None:
+            self._population.take_all(gang.members)
             gang.dissolve()
 
     def _leave(self, job: JobId) -> Gang | None:

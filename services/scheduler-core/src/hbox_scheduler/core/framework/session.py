@@ -24,7 +24,7 @@ from hbox_common.model.resources import PODS, add
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
-from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
+from ..cluster.entities import ENDED, Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
 from ..cluster.moves import FoundMoves
 from ..cluster.population import Population
 from ..cluster.reservations import Reservation
@@ -235,7 +235,15 @@ class Session:
             self.promises += gang.waiting
             for member in gang.of(Status.GATED) if gang.count(Status.GATED) else ():
                 add(gang.gated, member.task.requests)
-        self.population.put_all([member for gang in self.fresh if not gang.kinds for member in gang.members if member.row >= 0])
+        self.population.put_all(
+            [
+                member
+                for gang in self.fresh
+                if not gang.kinds
+                for member in gang.members
+                if member.row >= 0 and member.status not in ENDED
+            ]
+        )
         plugins = [plugin for tier in tiers for plugin in tier]
         for plugin in sorted(plugins, key=lambda plugin: plugin.asks_others):
             plugin.open(self)

@@ -22,7 +22,8 @@ _SHAPES = 4096
 
 
 class RunningJobs:
-    """Members for all bookings on known nodes; those of pods that no queue counts are on the columns alone."""
+    """Members for all bookings on known nodes. Pods that no queue counts, of other schedulers above all, are on the columns alone, and where rules between pods
+    may concern them also beside the gangs."""
 
     def __init__(
         self, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], groups: Groups
@@ -44,13 +45,15 @@ class RunningJobs:
         booked, job_of = self._bookings.all(), self._job_of
         for pod in (*changed, *self._marked):
             before, booking = job_of.get(pod), booked.get(pod)
+            if booking is not None and not booking.queue and pod not in self._neighbours:
+                booking = None
             if before is None and booking is None:
-                continue  # it came and went between two looks
+                continue  # it came and went between two looks, or is nobody's neighbour
             if before is not None:
                 changed_jobs[before] = None
                 if booking is None or booking.job != before:
                     del self._job_of[pod], self._pods_of[before][pod]
-            if booking is not None and booking.queue:
+            if booking is not None:
                 changed_jobs[booking.job] = None
                 self._job_of[pod] = booking.job
                 self._pods_of.setdefault(booking.job, {})[pod] = None
@@ -96,7 +99,9 @@ class RunningJobs:
         if not (placed := self._placed(job)):
             return
         group = self._groups.get(job)
-        if group is not None and group.min_resources is not None:
+        if not placed[0].queue:
+            self._gangs.beside(job)
+        elif group is not None and group.min_resources is not None:
             self._gangs.put(self._gang(placed))
         else:
             self._gangs.expect(job, self._counted(placed))
@@ -184,6 +189,7 @@ class RunningJobs:
             started_at=_started(claim, neighbour),
             constraints=neighbour.constraints if neighbour is not None else NO_CONSTRAINTS,
             budgets=neighbour.budgets if neighbour is not None else (),
+            leaving=neighbour is not None and neighbour.leaving,
         )
 
     def _models_of(self, booking: Booking) -> Asked:

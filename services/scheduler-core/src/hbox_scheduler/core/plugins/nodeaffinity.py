@@ -1,5 +1,6 @@
 """Pools of nodes; node selectors and node affinity, as Kubernetes matches them (required terms are alternatives, preferred ones add their weights)."""
 
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -12,12 +13,14 @@ from ..cluster.interning import NAME_FIELD
 from ..cluster.task import Task
 from ..explain.labels import Label
 
+#: As Kubernetes reads one: Python's own takes `1_0`, which a label may well be, for 10.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
+
 
 def _integer(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None
+    """An int64 in decimal digits; None for anything else."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def holds(match: Match) -> Callable[[str | None], bool]:

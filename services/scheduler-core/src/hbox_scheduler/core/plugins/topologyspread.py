@@ -68,8 +68,11 @@ def _judged(spread: Spread, eligible: Bools, untainted: Bools) -> Bools:
 
 
 def _counts(population: Population, member: Member, spread: Spread, counted: Bools) -> tuple[Ints, Ints, Bools]:
-    """Matching pods by node, domain codes by node, and which nodes have the key."""
-    term = PodTerm(spread.topology_key, spread.selector)
-    counts = population.of((term,), member.namespace)
+    """Matching pods by node, domain codes by node, and which nodes have the key. As in kube-scheduler nobody counts who is being deleted, nor anybody where
+    the selector has no conditions."""
+    if spread.selector is not None and not spread.selector.matches:
+        counts = np.zeros(len(counted), dtype=np.int64)
+    else:
+        counts = population.of((PodTerm(spread.topology_key, spread.selector),), member.namespace, staying=True)
     codes = population.columns.descriptions.column(spread.topology_key).codes[: len(counted)]
     return counts, codes, codes > 0
