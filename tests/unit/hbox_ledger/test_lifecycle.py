@@ -7,6 +7,7 @@ import pytest
 
 from hbox_common.events import BindOutcome, EvictKind, PodRead, PodStanding
 from hbox_common.model import ClaimState, Index, NodeName, PlanId, PodFact, PodPhase, PodUid, RefusalReason
+from hbox_common.model.hostports import HostPort, port_amounts
 from hbox_ledger.core import lifecycle
 from hbox_ledger.core.claimrecord import Decision
 from hbox_ledger.core.identity import claim_id
@@ -415,6 +416,14 @@ def test_a_pod_that_was_resized_holds_what_it_takes_now_even_where_that_is_more_
     world.see(replace(grown, requests=claim.requests))
     assert overbooked(world.state, NodeName("a")) == ""
     world.state.validate()
+
+
+def test_a_host_port_is_over_booked_when_two_pods_have_it_and_not_when_one_has(world: World) -> None:
+    port = port_amounts([HostPort(80)])
+    world.see(replace(world.fact("one", "a", ours=False), requests=port))
+    assert overbooked(world.state, NodeName("a")) == ""
+    world.see(replace(world.fact("other", "a", ours=False), requests=port))
+    assert overbooked(world.state, NodeName("a")) == "hostport/TCP/80 more than once"
 
 
 def test_a_pod_that_leaves_is_not_accounted_for_anew_when_it_was_resized(world: World) -> None:

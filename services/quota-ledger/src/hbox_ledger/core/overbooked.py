@@ -1,7 +1,8 @@
 """Nodes that hold more than they have: they shrank, their pods were resized, or others bound pods there. Nobody is sent away; they take nothing new."""
 
-from hbox_common.model import NodeName
+from hbox_common.model import NodeName, is_host_port
 from hbox_common.model.devices import ALL_CORES
+from hbox_common.model.hostports import WHOLE
 
 from .ledgerstate import LedgerState
 
@@ -12,9 +13,9 @@ def overbooked(state: LedgerState, name: NodeName) -> str:
     if node is None or held is None:
         return ""
     over = [
-        f"{used} of {node.allocatable.get(resource, 0)} {resource}"
+        f"{resource} more than once" if is_host_port(resource) else f"{used} of {node.allocatable.get(resource, 0)} {resource}"
         for resource, used in sorted(held.used.items())
-        if used > node.allocatable.get(resource, 0)
+        if used > (WHOLE if is_host_port(resource) else node.allocatable.get(resource, 0))
     ]
     for index, on in sorted(held.cards.items()):
         if not on.pods:
