@@ -253,3 +253,13 @@ def test_cards_that_nobody_knows_by_index_are_in_use_as_well() -> None:
     simulation = world([node("n0", cards=8, cpu=64)])
     simulation.scheduler.columns.book(0, {GPU: 8}, ())
     assert run(simulation, "cpu", 64, memory_mib=64) == 64
+
+
+def test_too_little_is_not_said_to_be_kept_for_cards() -> None:
+    for cards in (0, 4):
+        simulation = world([node("n0", cpu=8, cards=cards, model="A")])
+        assert run(simulation, "large", 1, cpu_milli=9000) == 0
+        assert "Insufficient cpu" in simulation.verdicts[JobId("large0")]
+        assert "idle cards" not in simulation.verdicts[JobId("large0")]
+    assert run(simulation, "kept", 1, cpu_milli=4000) == 0
+    assert "1 node keeps cores and memory for idle cards" in simulation.verdicts[JobId("kept0")]

@@ -131,7 +131,9 @@ class IdleCards(ShapeRoom, ShapeMask):
                 column = columns.resource(resource)
                 share = self._per_card(columns, rows, resource, columns.allocatable[column][rows] / cards)
                 kept = np.ceil(idle * share).astype(np.int64)
-                np.minimum(room, (columns.allocatable[column][rows] - columns.used[column][rows] - kept) // units, out=room)
+                free = columns.allocatable[column][rows] - columns.used[column][rows]
+                # Where too little is free, or nothing is kept, it is not the cards that keep anybody away.
+                np.minimum(room, np.where((kept > 0) & (free >= units), (free - kept) // units, _ANY), out=room)
         if columns.zones and task.aligned is not None:
             for place, row, by_zone in self._kept_by_zone(columns, rows, task):
                 beside = columns.zones.room_beside(row, task.aligned, by_zone)
