@@ -6,6 +6,8 @@ import asyncio
 import json
 import ssl
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -52,15 +54,18 @@ async def lets_in(plane: ControlPlane, trust: Path, generation: Path) -> bool:
     """Whether the server shows a certificate that `trust` vouches for, and knows the client of this generation."""
     context = ssl.create_default_context(cafile=str(trust))
     context.load_cert_chain(generation / "client.pem", generation / "client.key")
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", plane.ports[0], ssl=context)
-    except ssl.SSLError:
-        return False
-    try:
-        writer.write(b"GET /api/v1/nodes?limit=1 HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
-        return b" 200 " in await reader.readline()
-    finally:
-        writer.transport.abort()
+
+    def ask() -> bool:
+        connection = HTTPSConnection("127.0.0.1", plane.ports[0], timeout=10, context=context)
+        try:
+            connection.request("GET", "/api/v1/nodes?limit=1")
+            return connection.getresponse().status == HTTPStatus.OK
+        except ssl.SSLError:
+            return False
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(ask)
 
 
 async def ignore(_: Sequence[Delta[Node]]) -> None:
