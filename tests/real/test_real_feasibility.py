@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,7 +113,11 @@ async def _judge(place: Place, told: Peer, watched: Watched, findings: Findings)
         return None if found is None else Verdict(found.nodes - closed, found.why, found.gated)
 
     async def compare(pod: Json, verdict: Verdict) -> None:
-        for kind, ask in (("the filters", lambda: simulated(place, pod)), ("the platform", lambda: ours(place, watched, pod))):
+        asked: dict[str, Callable[[], Awaitable[Verdict]]] = {
+            "the filters": lambda: simulated(place, pod),
+            "the platform": lambda: ours(place, watched, pod),
+        }
+        for kind, ask in asked.items():
             found, expected = await ask(), verdict
             for pause_s in STANDS_S:
                 if not _differ(kind, found, expected):

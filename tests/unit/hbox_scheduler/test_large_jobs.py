@@ -3,15 +3,17 @@
 4 nodes of 8 cards. `Stream` keeps more one-card jobs waiting than there are cards, each of which runs for `runs_s`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from typing import Any
 
 import pytest
 
 from hbox_common.model import Job, JobId, Neighbour, PodUid, Queue, QueueName, RanFor
 from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices.nvidia import GPU
+from hbox_scheduler.core.cluster.reservations import Reservation
 from hbox_scheduler.core.cluster.runtimes import RunTimes
 from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.placement.reserving import Reserving
@@ -19,6 +21,7 @@ from hbox_scheduler.core.plugins.reservation import SURE_AFTER_S
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
+from hbox_scheduler.core.queueing.jobs import Entry
 from hbox_scheduler.core.simulate import Simulation, job, node
 from hbox_scheduler.core.steps.placer import BY_OTHERS
 
@@ -200,9 +203,12 @@ def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_tur
     days.pass_time(600)
     looked: list[int] = []
     make = Reserving.make
-    monkeypatch.setattr(
-        Reserving, "make", lambda self, entries, *more: looked.append(len(entries)) or make(self, entries, *more)
-    )
+
+    def counted(self: Reserving, entries: Sequence[Entry], *more: Any) -> list[tuple[Entry, Reservation]]:
+        looked.append(len(entries))
+        return make(self, entries, *more)
+
+    monkeypatch.setattr(Reserving, "make", counted)
     days.gang("before", created_at=days.time_of_day - 200, queue="theirs")  # the first making of a process is for all
     days.pass_time(2)
     for number in range(200):
