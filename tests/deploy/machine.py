@@ -373,13 +373,13 @@ def _answers(*words: str) -> bool:
 
 
 def _images(folder: Path, built: Path) -> None:
-    """The stand-in for the Dockerfile's base, and what holds a pod's namespaces: the same with a command that waits."""
+    """The stand-in for the Dockerfile's base, which pods of tests run too, and what holds a pod's namespaces: the same with a command that waits."""
     run("docker", "import", built / "base.tar", BASE)
     run("docker", "build", "--tag", PAUSE, "-", stdin=f'FROM {BASE}\nCMD ["sleep", "infinity"]\n')
-    pause = folder / "pause.tar"
-    run("docker", "save", "--output", pause, PAUSE)
-    run("ctr", "-n", "k8s.io", "images", "import", pause)
-    pause.unlink()
+    both = folder / "images.tar"
+    run("docker", "save", "--output", both, PAUSE, BASE)
+    run("ctr", "-n", "k8s.io", "images", "import", both)
+    both.unlink()
 
 
 def _scheduler(kubeconfig: Path) -> dict[str, Any]:
