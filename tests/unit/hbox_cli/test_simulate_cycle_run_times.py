@@ -6,7 +6,6 @@ import pytest
 
 from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.running import Wish, outcome_of
-from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import rfc3339
 from hbox_common.yamltext import contents_of
@@ -45,12 +44,13 @@ spec: {schedulerName: hbox, containers: [{name: c, resources: {requests: {cpu: 1
 """
 
 
-STARTED = wall_s() - 301
+NOW = 1_767_268_800.0  #: 2026-01-01T12:00:00Z
+STARTED = NOW - 301
 
 
 def decided(*, department: str = "", borrower: str = "", owner: str = "") -> dict[str, Any]:
     text = CLUSTER.replace("STARTED", rfc3339(STARTED)).replace("DEPARTMENT", department).replace("BORROWER", borrower)
-    row = outcome_of("f", objects_of(contents_of((text + owner).encode())), Wish(now=wall_s()))
+    row = outcome_of("f", objects_of(contents_of((text + owner).encode())), Wish(now=NOW))
     assert row["error"] is None
     return row
 

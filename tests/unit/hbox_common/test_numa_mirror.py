@@ -60,6 +60,17 @@ def test_devices_are_aligned_for_every_class_of_pods() -> None:
     assert admit(node, [ask(0, 2)], guaranteed=False).masks == (0b01,)
 
 
+@pytest.mark.parametrize("scope", list(NumaScope))
+def test_a_zone_that_names_no_cards_has_none(scope: NumaScope) -> None:
+    """As the half of a box on whose PCI bridges no cards are: it lacks the resource, and does not have 0 of it."""
+    cardless = Zone(1, {"cpu": 96}, {"cpu": 96})
+    node = replace(H100, scope=scope, zones=(H100.zones[0], cardless))
+    found = admit(node, [ask(8, 2)], guaranteed=True)
+    assert (found.admitted, found.masks) == (True, (0b01,))
+    assert found.node is not None
+    assert [dict(zone.free) for zone in found.node.zones] == [{"cpu": 88, GPU: 2}, {"cpu": 96}]
+
+
 def test_one_numa_node_is_all_that_a_pod_gets_under_single() -> None:
     node = replace(H100, policy=NumaPolicy.SINGLE)
     assert admit(node, [ask(8, 5)], guaranteed=True).message == "5 nvidia.com/gpu are more than one NUMA node has"

@@ -480,6 +480,8 @@ def _taken(node: NumaNode, ask: Mapping[str, int], mask: int, kept: _Kept, *, in
                 still -= part
             has = {i: max(0, free[i].get(resource, 0)) for i in places}
             for i, part in _packed(node, has, still).items() if resource == CPU else _in_order(has, still).items():
+                if not part:  # a zone without any need not name the resource
+                    continue
                 free[i][resource] -= part
                 left[i] += part if init else 0
                 still -= part
