@@ -85,7 +85,7 @@ async def test_who_may_make_roles_but_not_give_rights_is_warned(admin: KubeClien
         "apiextensions.k8s.io",
         "storage.k8s.io",
     ]
-    groups += ["rbac.authorization.k8s.io", "admissionregistration.k8s.io"]
+    groups += ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "scheduling.k8s.io"]
     rule = {"apiGroups": groups, "resources": ["*"], "verbs": ["get", "list", "create", "patch", "delete"]}
     await grant(admin, "test-installer", "test-installer", service_account("default", "installer"), [rule])
     async with KubeClient.connect(str(path), user_agent="test") as installer:
