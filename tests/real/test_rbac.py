@@ -111,11 +111,11 @@ async def test_pods_that_wait_are_told_why(cluster: Cluster) -> None:
     await cluster.add_pods("many", 20)
     await until(lambda: _all_bound(cluster, "many", 16), "as many as there are cards", timeout_s=30)
 
-    async def told() -> bool:
+    async def is_named() -> bool:
         conditions = [c for pod in await cluster.pods("many") for c in pod["status"].get("conditions", ())]
         return len([c for c in conditions if c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable"]) == 4
 
-    await until(told, "the reason of those that wait", timeout_s=30)
+    await until(is_named, "the reason of those that wait", timeout_s=30)
     await cluster.clear()
 
 

@@ -44,11 +44,11 @@ async def test_pods_go_by_the_last_good_object_whatever_strangers_write(tmp_path
             for i in range(200):
                 await client.json("POST", resource.path(), body=topology(f"ghost-{i}", "8"))
 
-            def told(node: str, *words: str) -> bool:
+            def check_names(node: str, *words: str) -> bool:
                 said = platform.hbox("check", "node", node)
                 return all(word in said.stdout for word in words)
 
-            await until(lambda: told("n0", "2 NUMA nodes by NodeResourceTopology: restricted"), timeout_s=WITHIN_S)
+            await until(lambda: check_names("n0", "2 NUMA nodes by NodeResourceTopology: restricted"), timeout_s=WITHIN_S)
             assert platform.hbox("check", "node", "ghost-7").returncode == 3, "there is no such node"
             await client.json("POST", PODS.path("default"), body=guaranteed("small", 4))
             await client.json("POST", PODS.path("default"), body=guaranteed("large", 7))
@@ -59,7 +59,7 @@ async def test_pods_go_by_the_last_good_object_whatever_strangers_write(tmp_path
             await until(there, "small is bound", timeout_s=WITHIN_S)
             for fields in HOSTILE.values():
                 await put(client, topology("n0", "8", "8") | fields)
-                await until(lambda: told("n0", "2 NUMA nodes as it said before count"), timeout_s=WITHIN_S)
+                await until(lambda: check_names("n0", "2 NUMA nodes as it said before count"), timeout_s=WITHIN_S)
             os.kill(platform.pids()["topology-collector"], signal.SIGKILL)
             await put(client, topology("n0", "8", "8") | {"zones": 7})
             await asyncio.sleep(STAYS_S)
@@ -74,7 +74,7 @@ async def test_pods_go_by_the_last_good_object_whatever_strangers_write(tmp_path
             assert "what it said before counts" in message
             await client.json("DELETE", PODS.path("default", "small"), params={"gracePeriodSeconds": "0"})
             await put(client, topology("n0", "8", "8"))
-            await until(lambda: told("n0", "2 NUMA nodes by NodeResourceTopology: restricted"), timeout_s=WITHIN_S)
+            await until(lambda: check_names("n0", "2 NUMA nodes by NodeResourceTopology: restricted"), timeout_s=WITHIN_S)
 
             async def large() -> bool:
                 return "large" in await there()

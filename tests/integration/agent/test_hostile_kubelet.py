@@ -128,11 +128,11 @@ async def test_an_answer_that_means_harm_leaves_what_was_known_and_the_loop_free
         async with hostile(world, answer):
             watch = asyncio.create_task(_longest_stop())
 
-            async def told() -> NodeDevices | None:
+            async def with_the_problem() -> NodeDevices | None:
                 said = await world.said()
                 return said if said is not None and re.search(problem, said.problem) else None
 
-            said = await until(told, problem)
+            said = await until(with_the_problem, problem)
             watch.cancel()
             with suppress(asyncio.CancelledError):
                 await watch
@@ -189,12 +189,12 @@ async def test_more_devices_than_are_read_leave_what_could_be_given_out_and_pods
     async def beyond(_: bytes) -> bytes:
         return answer
 
-    async def told() -> NodeDevices | None:
+    async def with_the_problem() -> NodeDevices | None:
         said = await world.said()
         return said if said is not None and said.problems else None
 
     async with world.agent(resync_s=0.3), listening(socket, {LIST: world.list_pods, ALLOCATABLE: beyond}):
-        said = await until(told)
+        said = await until(with_the_problem)
         assert ([one.pod for one in said.holds], said.problem) == (["train-0"], "")
         assert said.problems[0].startswith("GetAllocatableResources: ")
         assert (said.allocatable, said.left_out) == ((), 1), "of a node of which nothing was known"
@@ -205,7 +205,7 @@ async def test_more_devices_than_are_read_leave_what_could_be_given_out_and_pods
                 good = await world.hears("train-0")
         assert good.allocatable
         async with listening(socket, {LIST: world.list_pods, ALLOCATABLE: beyond}):
-            said = await until(told)
+            said = await until(with_the_problem)
             assert (said.allocatable, said.left_out) == (good.allocatable, 0)
 
 
@@ -260,13 +260,13 @@ async def test_a_configuration_that_breaks_leaves_the_rules_by_which_the_kubelet
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def numa(problem: str, policy: str = "restricted") -> NodeNuma:
-        async def told() -> NodeNuma | None:
+        async def with_the_rules() -> NodeNuma | None:
             for one in await world.bus.last(NodeNumaChanged, [("n1",)]):
                 if isinstance(one.event, NodeNumaChanged) and problem in "; ".join((found := one.event.numa).problems):
                     return found if found.rules is not None and found.rules.topology_manager == policy else None
             return None
 
-        found: NodeNuma = await until(told, problem)
+        found: NodeNuma = await until(with_the_rules, problem)
         return found
 
     monkeypatch.setattr("hbox_agent.app.MACHINE_S", 0.2)

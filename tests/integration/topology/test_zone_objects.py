@@ -128,10 +128,10 @@ async def test_objects_that_cannot_be_read_leave_what_they_said_and_whoever_wrot
             await until(lambda: all(problem(heard, name) for name in of), "the problems are said")
             assert free(heard) == good
 
-            async def told() -> bool:
+            async def have_events() -> bool:
                 return (await events(client)).keys() == of.keys()
 
-            await until(told, "an Event of each")
+            await until(have_events, "an Event of each")
             assert metric("hbox_topology_zone_object_problems") == len(of)
         async with running(run, settings):  # another process: what its predecessor said stands
             for name, fields in of.items():

@@ -253,7 +253,7 @@ def test_whom_the_ledger_protects_nobody_takes_from_under_any_policy(conf: str, 
 def test_who_waits_for_a_pod_of_its_own_queue_that_cools_down_is_told_so() -> None:
     """Not who has no priority over it, and not while anybody else goes. The queue has no minimum run time."""
 
-    def told(conf: str, priority: int = 9, others: int = 0) -> list[str]:
+    def messages_of(conf: str, priority: int = 9, others: int = 0) -> list[str]:
         world = SmallWorld(1, 1 + others)
         holder = world.gang("holder", on=[0], age_s=10)
         for number in range(others):
@@ -263,19 +263,19 @@ def test_who_waits_for_a_pod_of_its_own_queue_that_cools_down_is_told_so() -> No
         report = world.decide(conf, explain=True)
         return [one.message for one in report.pending.values()]
 
-    [message] = told(CHECKPOINTS)
-    assert told(CHECKPOINTS.replace('"preempt"', '"gangpreempt"')) == [message]
+    [message] = messages_of(CHECKPOINTS)
+    assert messages_of(CHECKPOINTS.replace('"preempt"', '"gangpreempt"')) == [message]
     assert message.endswith(
         "; pods from which nobody takes yet: 1 of queue q in cool-down (their jobs were evicted of late) until 1970-01-12 13:46:45 UTC"
     )
-    assert not any("nobody takes yet" in one for one in told(CHECKPOINTS, priority=0))
-    assert not any("nobody takes yet" in one for one in told(CHECKPOINTS, others=1))
+    assert not any("nobody takes yet" in one for one in messages_of(CHECKPOINTS, priority=0))
+    assert not any("nobody takes yet" in one for one in messages_of(CHECKPOINTS, others=1))
 
 
 def test_of_whom_the_policy_gives_nobody_away_nothing_is_told() -> None:
     """Level medium, in its cool-down: level high takes none of it, now or later."""
 
-    def told(holder: str) -> str:
+    def messages_of(holder: str) -> str:
         world = SmallWorld(1, 1, classes=THREE)
         held = world.gang("holder", on=[0], priority=THREE[holder], priority_class=holder, age_s=10)
         world.gang("claimant", priority=THREE["high"], priority_class="high")
@@ -283,8 +283,8 @@ def test_of_whom_the_policy_gives_nobody_away_nothing_is_told() -> None:
         [message] = [one.message for one in world.decide(STANDARD.format(action="preempt"), explain=True).pending.values()]
         return message
 
-    assert "1 of queue q in cool-down" in told("low")
-    assert "nobody takes yet" not in told("medium")
+    assert "1 of queue q in cool-down" in messages_of("low")
+    assert "nobody takes yet" not in messages_of("medium")
 
 
 def test_inside_a_gang_whoever_checkpointed_last_loses_least_and_goes_first() -> None:

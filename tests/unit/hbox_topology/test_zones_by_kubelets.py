@@ -127,7 +127,7 @@ def test_a_policy_that_becomes_none_is_said() -> None:
 
 def test_after_a_restart_what_was_said_is_not_said_again() -> None:
     table = ZoneTable()
-    table.heard(zones_by_kubelet(NUMA, DEVICES))
+    table.restore(zones_by_kubelet(NUMA, DEVICES))
     assert table.numa(NUMA) is None, "not before the other half is there"
     assert [one.pods != () for one in table.all()] == [True]
     assert table.devices(DEVICES) is None

@@ -29,7 +29,7 @@ from .core.fabric.domains import CLIQUE
 from .core.images import ImageTable
 from .core.inventory import Inventory
 from .core.pools import PoolRule
-from .core.zones import Told, ZoneTable
+from .core.zones import ObjectZones, ZoneTable
 from .settings import TopologySettings
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class TopologyCollector:
                     self.inventory.heard(node)
                     self._label(node)
                 case NodeZonesChanged(zones=zones):
-                    self._zones.heard(zones)
+                    self._zones.restore(zones)
 
     async def _on_devices(self, deliveries: Sequence[Delivery]) -> None:
         nodes = {node.metadata.name: node for node in self._nodes.store.values()} if self._nodes.synced.is_set() else {}
@@ -205,8 +205,8 @@ class TopologyCollector:
                 del self._closed[name]
             await asyncio.sleep(LOOK_FOR_ABSENT_S)
 
-    def _on_zone_object(self, node: NodeName, told: Told | None) -> None:
-        self._say_zones(self._zones.objects(node, told, at=wall_s()))
+    def _on_zone_object(self, node: NodeName, found: ObjectZones | None) -> None:
+        self._say_zones(self._zones.objects(node, found, at=wall_s()))
 
     def _has_node(self, node: NodeName) -> bool:
         return self.inventory.get(node) is not None

@@ -121,7 +121,7 @@ class UfmSource:
         why = ""
         try:
             async with asyncio.timeout(self._spec.timeout_s * _EVENTS_PART):
-                return await self._told()
+                return await self._count_events()
         except TimeoutError:
             why = f"no answer within {self._spec.timeout_s * _EVENTS_PART:g} s"
         except HBoxError as e:
@@ -135,7 +135,7 @@ class UfmSource:
         self._last_event = -1
         return 0, 0
 
-    async def _told(self) -> tuple[int, int]:
+    async def _count_events(self) -> tuple[int, int]:
         newest, rows, found = 0, 0, {EventKind.FAILOVER: 0, EventKind.DOWN: 0}
 
         def take(row: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from hbox_common.kube.zones import (
 from hbox_common.model import NodeName, NodeZones
 
 from .. import metrics
-from ..core.zones import KINDS, Told
+from ..core.zones import KINDS, ObjectZones
 from .definitions import until_defined
 from .problems import Problems
 
@@ -43,20 +43,20 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class ZoneObjects:
-    """`changed` is told what objects say of a node now, None where that is nothing. `there`: whether there is such a node."""
+    """`changed` is called with what objects say of a node now, None where that is nothing. `there`: whether there is such a node."""
 
     def __init__(
-        self, client: KubeClient, changed: Callable[[NodeName, Told | None], None], there: Callable[[NodeName], bool]
+        self, client: KubeClient, changed: Callable[[NodeName, ObjectZones | None], None], there: Callable[[NodeName], bool]
     ) -> None:
         self._client, self._changed, self._there = client, changed, there
-        self._told: dict[NodeName, dict[str, Told]] = {}
+        self._by_node: dict[NodeName, dict[str, ObjectZones]] = {}
         self._strangers: dict[NodeName, None] = {}  #: of them, nodes that are not there, in the order of their objects
         resources = (NODE_RESOURCE_TOPOLOGIES, NUMATOPOLOGIES)
         self._problems = {
             kind: Problems(client, resource, kind, reason=REASON) for kind, resource in zip(KINDS, resources, strict=True)
         }
         self._unlisted = set(KINDS)
-        self.listed = asyncio.Event()  #: all that there is of both kinds has been told
+        self.listed = asyncio.Event()  #: all that there is of both kinds has been read
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -77,12 +77,12 @@ class ZoneObjects:
     def came(self, node: NodeName) -> None:
         """There is such a node now."""
         self._strangers.pop(node, None)
-        if node in self._told:
-            self._say(node)
+        if node in self._by_node:
+            self._publish(node)
 
     def went(self, node: NodeName) -> None:
         """There is no such node any more. What is known of its objects is kept as that of others that are not there."""
-        if node in self._told:
+        if node in self._by_node:
             self._stranger(node)
 
     async def _watch(self, resource: Resource, kind: str, type_: type[T], read: Callable[[T], NodeZones]) -> NoReturn:
@@ -95,8 +95,8 @@ class ZoneObjects:
                 there = delta.new if delta.new is not None else delta.old
                 assert there is not None
                 newest[there.metadata.name] = delta.new
-            for name, told in newest.items():
-                self._put(NodeName(name), kind, told, read)
+            for name, object_ in newest.items():
+                self._put(NodeName(name), kind, object_, read)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(informer.run(on_changes))
@@ -109,45 +109,45 @@ class ZoneObjects:
         if not self._unlisted:
             self.listed.set()
 
-    def _put(self, node: NodeName, kind: str, told: T | None, read: Callable[[T], NodeZones]) -> None:
-        if told is None:
+    def _put(self, node: NodeName, kind: str, object_: T | None, read: Callable[[T], NodeZones]) -> None:
+        if object_ is None:
             self._problems[kind].drop(node)
-            own = self._told.get(node, {})
+            own = self._by_node.get(node, {})
             own.pop(kind, None)
             if not own:
-                self._told.pop(node, None)
+                self._by_node.pop(node, None)
                 self._strangers.pop(node, None)
         else:
-            before = self._told.get(node, {}).get(kind)
-            self._told.setdefault(node, {})[kind] = self._read(kind, told, read, before)
-        metrics.ZONE_PROBLEMS.set(sum(len(problems.told) for problems in self._problems.values()))
+            before = self._by_node.get(node, {}).get(kind)
+            self._by_node.setdefault(node, {})[kind] = self._read(kind, object_, read, before)
+        metrics.ZONE_PROBLEMS.set(sum(len(problems.current) for problems in self._problems.values()))
         if self._there(node):
-            self._say(node)
-        elif node in self._told:
+            self._publish(node)
+        elif node in self._by_node:
             self._stranger(node)
 
-    def _read(self, kind: str, told: T, read: Callable[[T], NodeZones], before: Told | None) -> Told:
-        name = told.metadata.name
+    def _read(self, kind: str, object_: T, read: Callable[[T], NodeZones], before: ObjectZones | None) -> ObjectZones:
+        name = object_.metadata.name
         try:
-            zones = read(told)
+            zones = read(object_)
         except InvalidRequest as e:
             text = f"it cannot be read: {e}; what it said before counts"
-            if self._problems[kind].put(name, told.metadata.uid, text):
+            if self._problems[kind].put(name, object_.metadata.uid, text):
                 log.warning("%s %s: %s", kind, name, text)
-            return Told(kind, before.zones if before is not None else None, e.message)
+            return ObjectZones(kind, before.zones if before is not None else None, e.message)
         if zones.problem:
-            self._problems[kind].put(name, told.metadata.uid, zones.problem)
+            self._problems[kind].put(name, object_.metadata.uid, zones.problem)
         else:
             self._problems[kind].drop(name)
-        return Told(kind, zones)
+        return ObjectZones(kind, zones)
 
     def _stranger(self, node: NodeName) -> None:
         self._strangers[node] = None
         if len(self._strangers) > MOST_STRANGERS:
             oldest = next(iter(self._strangers))
-            del self._strangers[oldest], self._told[oldest]
+            del self._strangers[oldest], self._by_node[oldest]
 
-    def _say(self, node: NodeName) -> None:
-        told = self._told.get(node, {})
-        known = [told[kind] for kind in KINDS if kind in told]
+    def _publish(self, node: NodeName) -> None:
+        own = self._by_node.get(node, {})
+        known = [own[kind] for kind in KINDS if kind in own]
         self._changed(node, next((one for one in known if one.zones is not None), known[0] if known else None))

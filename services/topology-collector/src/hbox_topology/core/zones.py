@@ -11,7 +11,7 @@ KINDS = ("NodeResourceTopology", "Numatopology")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ObjectZones:
     """What an object of the cluster says of a node. `problem`: why it cannot be read as it is now; `zones` are as it said them before then, None where that is
     not known either."""
 
@@ -21,56 +21,56 @@ class Told:
 
 
 class ZoneTable:
-    """One writer. What was said of a node is said again when anything but its time differs."""
+    """One writer. The zones of a node are published again when anything but their time differs."""
 
     def __init__(self) -> None:
         self._numa: dict[NodeName, NodeNuma] = {}
         self._devices: dict[NodeName, NodeDevices] = {}
         self._objects: dict[NodeName, NodeZones] = {}
-        self._said: dict[NodeName, NodeZones] = {}
+        self._published: dict[NodeName, NodeZones] = {}
 
-    def numa(self, told: NodeNuma) -> NodeZones | None:
-        """How a node is made. Returns what is to be said now, None where that is nothing."""
-        if told.gone:
-            self._numa.pop(told.node, None)
+    def numa(self, numa: NodeNuma) -> NodeZones | None:
+        """How a node is made. Returns what is to be published now, None where that is nothing."""
+        if numa.gone:
+            self._numa.pop(numa.node, None)
         else:
-            self._numa[told.node] = told
-        return self._changed(told.node, told.at)
+            self._numa[numa.node] = numa
+        return self._changed(numa.node, numa.at)
 
-    def devices(self, told: NodeDevices) -> NodeZones | None:
+    def devices(self, devices: NodeDevices) -> NodeZones | None:
         """What a kubelet gave to whom; likewise."""
-        if told.gone:
-            self._devices.pop(told.node, None)
+        if devices.gone:
+            self._devices.pop(devices.node, None)
         else:
-            self._devices[told.node] = told
-        return self._changed(told.node, told.at)
+            self._devices[devices.node] = devices
+        return self._changed(devices.node, devices.at)
 
-    def objects(self, node: NodeName, told: Told | None, *, at: float) -> NodeZones | None:
+    def objects(self, node: NodeName, found: ObjectZones | None, *, at: float) -> NodeZones | None:
         """What an object of the cluster says of a node, None where there is none any more; likewise. Where it cannot be read, and what it said before is not
-        known here, an earlier process may have said it."""
-        if told is None:
+        known here, an earlier process may have published that."""
+        if found is None:
             self._objects.pop(node, None)
         else:
-            said = self._said.get(node)
-            last = told.zones or (said if said is not None and said.source == told.kind else None)
-            zones = last or NodeZones(node, at, source=told.kind)
-            self._objects[node] = replace(zones, problem=told.problem) if told.problem else zones
+            published = self._published.get(node)
+            last = found.zones or (published if published is not None and published.source == found.kind else None)
+            zones = last or NodeZones(node, at, source=found.kind)
+            self._objects[node] = replace(zones, problem=found.problem) if found.problem else zones
         return self._changed(node, at)
 
     def settle(self, *, at: float) -> Iterator[NodeZones]:
-        """All objects that there are have been told: what is to be said of nodes of which an earlier process said what an object told that is gone."""
-        for node, said in [*self._said.items()]:
-            if said.source in KINDS and node not in self._objects and (changed := self._changed(node, at)) is not None:
+        """All objects have been read: changes of nodes whose zones an earlier process published by an object that is gone since."""
+        for node, published in [*self._published.items()]:
+            if published.source in KINDS and node not in self._objects and (changed := self._changed(node, at)) is not None:
                 yield changed
 
-    def heard(self, said: NodeZones) -> None:
-        """Read back: what an earlier process said."""
-        if not said.gone:
-            self._said.setdefault(said.node, said)
+    def restore(self, published: NodeZones) -> None:
+        """Read back: what an earlier process published."""
+        if not published.gone:
+            self._published.setdefault(published.node, published)
 
     def all(self) -> Iterator[NodeZones]:
-        """What was said last of every node."""
-        return iter(self._said.values())
+        """What was published last of every node."""
+        return iter(self._published.values())
 
     def forget(self, node: NodeName, *, at: float) -> NodeZones | None:
         """The node is gone: the last word on it."""
@@ -79,17 +79,17 @@ class ZoneTable:
         return self._changed(node, at)
 
     def _changed(self, node: NodeName, at: float) -> NodeZones | None:
-        said, now = self._said.get(node), self._now(node)
+        published, now = self._published.get(node), self._now(node)
         if now is None:
-            if said is None or node in self._numa or node in self._devices:  # the other half comes, after a restart
+            if published is None or node in self._numa or node in self._devices:  # the other half comes, after a restart
                 return None
-            del self._said[node]
+            del self._published[node]
             return NodeZones(node, at, gone=True)
-        if said is None and not (now.counts or now.problem):
-            return None  # its kubelet aligns nothing: nobody has to hear that
-        if said is not None and said.said == now.said:
+        if published is None and not (now.counts or now.problem):
+            return None  # its kubelet aligns nothing: nobody needs it
+        if published is not None and published.said == now.said:
             return None
-        self._said[node] = now
+        self._published[node] = now
         return now
 
     def _now(self, node: NodeName) -> NodeZones | None:
