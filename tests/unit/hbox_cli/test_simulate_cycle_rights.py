@@ -171,7 +171,7 @@ def test_what_runs_counts_beside_what_others_are_guaranteed() -> None:
     assert len(row["bindings"]) == 1, "what the owner has is no room for others"
 
 
-FIRM = """
+BORROWED = """
 apiVersion: v1
 kind: Node
 metadata: {name: n0}
@@ -205,7 +205,7 @@ def _evicted(*, classes: str = "", says: str = "'false'", wish: Wish | None = No
         for number in range(8)
     )
     waiting = "".join(_of_pool("owner", number) for number in range(6))
-    text = FIRM.replace("CLASSES", f"hbox.io/non-preemptible-classes: '{classes}'" if classes else "") + running + waiting
+    text = BORROWED.replace("CLASSES", f"hbox.io/non-preemptible-classes: '{classes}'" if classes else "") + running + waiting
     row = outcome_of("f", objects_of(contents_of(text.encode())), wish or Wish(), conf)
     return {one["pod"].removeprefix("ns/lent-") for one in row["evictions"]}
 
