@@ -20,10 +20,10 @@ from hbox_cli.platform.assets import API_SERVER, ETCD, ControlPlane, find_progra
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import PODS, Delta, Informer, KubeClient, Pod
 
-from ..real.control_plane import control_plane
+from ..real.control_plane import control_plane, kube_scheduler
 from .load import NAMESPACE, Load, bind_pod, node_name
 from .platform import cpu_s
-from .real import BURST, NODES, PEER, hbox, kube_scheduler, processes
+from .real import BURST, NODES, PEER, SCHEDULER_CONF, hbox, processes
 
 ANYWHERE = "anywhere"
 #: Bindings at a time: fewer starve the API server, more gain nothing.
@@ -88,7 +88,7 @@ async def _turn(
         await load.clean()
         with _anywhere(plane, nodes) as pid:
             await burst(ANYWHERE, {ANYWHERE: pid})
-        with kube_scheduler(plane, folder) as pid:
+        with kube_scheduler(plane, folder, SCHEDULER_CONF.format(kubeconfig=plane.kubeconfig)) as pid:
             await burst(PEER, {PEER: pid})
         with hbox(plane, folder / "state") as pids:
             await burst("hbox", pids())

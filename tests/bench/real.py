@@ -20,7 +20,7 @@ from pathlib import Path
 from hbox_cli.platform.assets import API_SERVER, ETCD, ControlPlane, find_programs
 from hbox_common.errors import InvalidRequest
 
-from ..real.control_plane import control_plane
+from ..real.control_plane import control_plane, kube_scheduler
 from .load import Load
 from .platform import HBOX, cpu_s, rss_mib
 
@@ -45,7 +45,7 @@ ROWS = {
     "restart": ("scheduler-core killed, next bound", "s", "2", "kube-scheduler 0.9, Volcano 3.2"),
 }
 
-_SCHEDULER = """\
+SCHEDULER_CONF = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {{leaderElect: false}}
@@ -88,7 +88,7 @@ async def _both(plane: ControlPlane, folder: Path, scale: float) -> tuple[Figure
     async with Load.connect(plane.kubeconfig) as load:
         _say(f"{nodes} nodes")
         await load.nodes(nodes)
-        with kube_scheduler(plane, folder) as pid:
+        with kube_scheduler(plane, folder, SCHEDULER_CONF.format(kubeconfig=plane.kubeconfig)) as pid:
             peer = await _measure(load, PEER, processes(plane, {"kube-scheduler": pid}), load.clean, scale)
         with hbox(plane, folder / "state") as pids:
 
@@ -128,25 +128,6 @@ async def _measure(
     figures.values |= {"p50": rated.wait_ms(0.5), "p99": rated.wait_ms(0.99)}
     await clean()
     return figures
-
-
-@contextmanager
-def kube_scheduler(plane: ControlPlane, folder: Path) -> Iterator[int]:
-    """Its process id."""
-    config = folder / "scheduler.yaml"
-    config.write_text(_SCHEDULER.format(kubeconfig=plane.kubeconfig))
-    with (folder / "kube-scheduler.log").open("wb") as log:
-        process = subprocess.Popen(
-            [plane.programs / "kube-scheduler", f"--config={config}", "--secure-port=0"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield process.pid
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 @contextmanager

@@ -37,6 +37,23 @@ def control_plane(
         yield plane
 
 
+@contextmanager
+def kube_scheduler(plane: ControlPlane, folder: Path, configuration: str) -> Iterator[int]:
+    """kube-scheduler by this KubeSchedulerConfiguration, until the end of the block; its process id. Its log is in `folder`."""
+    config, us = folder / "scheduler.yaml", os.getpid()
+    config.write_text(configuration)
+    with (folder / "kube-scheduler.log").open("wb") as log:
+        process = subprocess.Popen(
+            [plane.programs / "kube-scheduler", f"--config={config}", "--secure-port=0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            preexec_fn=lambda: die_with(us),  # noqa: PLW1509  a system call and no more
+        )  # fmt: skip
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
 async def _ready(plane: ControlPlane, api_server: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + READY_S
     while not await plane.ready():

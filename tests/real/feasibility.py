@@ -7,17 +7,14 @@ bound. A pod that never came to the extender has no node. The filters of `hbox s
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
 
-from hbox_cli.platform.assets import ControlPlane, find_programs
-from hbox_cli.platform.child import die_with
+from hbox_cli.platform.assets import ControlPlane
 from hbox_cli.simulate.cluster_file import cluster_of
 from hbox_cli.simulate.documents import Document
 from hbox_common.errors import HBoxError
@@ -39,6 +36,7 @@ from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import plugins_of
 
 from ..waiting import until
+from .control_plane import kube_scheduler
 from .worlds import PATIENT, RUNTIME_CLASSES, Json, World
 
 PEER, OURS = "default-scheduler", "hbox"
@@ -92,26 +90,10 @@ async def peer(plane: ControlPlane, folder: Path) -> AsyncIterator[Peer]:
     await site.start()
     port = runner.addresses[0][1]
     try:
-        with _scheduler(plane, folder, port):
+        with kube_scheduler(plane, folder, SCHEDULER_CONF.format(kubeconfig=plane.kubeconfig, port=port)):
             yield told
     finally:
         await runner.cleanup()
-
-
-@contextmanager
-def _scheduler(plane: ControlPlane, folder: Path, port: int) -> Iterator[None]:
-    config, us = folder / "scheduler.yaml", os.getpid()
-    config.write_text(SCHEDULER_CONF.format(kubeconfig=plane.kubeconfig, port=port))
-    with (folder / "kube-scheduler.log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(find_programs() / "kube-scheduler"), f"--config={config}", "--secure-port=0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            preexec_fn=lambda: die_with(us),  # noqa: PLW1509  a system call and no more
-        )  # fmt: skip
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @dataclass(slots=True)

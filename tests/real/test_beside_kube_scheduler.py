@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from hbox_cli.platform.assets import API_SERVER, ETCD, ControlPlane, find_programs
-from hbox_cli.platform.child import die_with
+from hbox_cli.platform.assets import API_SERVER, ETCD, ControlPlane
 from hbox_cli.simulate.cluster_file import cluster_of
 from hbox_cli.simulate.documents import Document
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient
@@ -29,7 +27,7 @@ from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 
 from ..waiting import until
-from .control_plane import control_plane
+from .control_plane import control_plane, kube_scheduler
 from .controllers_world import Json
 
 SEED, PODS_ASKED = int(os.environ.get("HBOX_SEED", "1")), int(os.environ.get("HBOX_PODS", "200"))
@@ -59,21 +57,10 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
 @contextmanager
 def peer(plane: ControlPlane, folder: Path) -> Iterator[None]:
     """kube-scheduler, without preemption: it is asked where a pod can go, not whom to take away."""
-    program = find_programs() / "kube-scheduler"
-    if not program.exists():
+    if not (plane.programs / "kube-scheduler").exists():
         pytest.skip("kube-scheduler is not among the built programs: build them with `make kube-assets`")
-    config, us = folder / "scheduler.yaml", os.getpid()
-    config.write_text(SCHEDULER_CONF.format(kubeconfig=plane.kubeconfig))
-    with (folder / "kube-scheduler.log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(program), f"--config={config}", "--secure-port=0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            preexec_fn=lambda: die_with(us),  # noqa: PLW1509  a system call and no more
-        )  # fmt: skip
-    try:
+    with kube_scheduler(plane, folder, SCHEDULER_CONF.format(kubeconfig=plane.kubeconfig)):
         yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 class Dice:
