@@ -88,9 +88,8 @@ class UnschedulableJobs:
         self._queues = queues
         self._quota = quota
         self._classes: dict[EquivalenceKey, UnschedulableClass] = {}
-        self._spaces: dict[
-            str, OrderedDict[EquivalenceKey, None]
-        ] = {}  #: their keys by namespace; of one with more than SCANNED the next to look at first
+        #: Their keys by namespace; of one with more than SCANNED the next to look at first.
+        self._by_namespace: dict[str, OrderedDict[EquivalenceKey, None]] = {}
         self._left: dict[str, int] = {}  #: of such a namespace, how many classes are to be looked at since something changed
         self._risen = columns.risen.end
         self._booked = columns.changes.end
@@ -105,7 +104,7 @@ class UnschedulableJobs:
         group = self._classes.get(key)
         if group is None:
             group = self._classes[key] = UnschedulableClass(entry.job.namespace)
-            self._spaces.setdefault(entry.job.namespace, OrderedDict())[key] = None
+            self._by_namespace.setdefault(entry.job.namespace, OrderedDict())[key] = None
             if any(self._views.limits(task) for task in key[1]):
                 self._limited.add(key)
         group.sizes = tuple(len(pods) for _, pods in entry.pending)
@@ -153,7 +152,7 @@ class UnschedulableJobs:
                     woken.extend(self._first(key, group, entries, len(group.waiting)))
                     self._drop(key)
         found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
-        for name, keys in self._spaces.items():
+        for name, keys in self._by_namespace.items():
             if name in large:
                 continue
             for key in keys:
@@ -175,23 +174,25 @@ class UnschedulableJobs:
         for key, group in self._first_in_order(found):
             group.retry = group.behind = False
             woken.extend(self._activate_some(key, group, entries))
-            self._spaces[group.namespace].move_to_end(key)
+            self._by_namespace[group.namespace].move_to_end(key)
             if not group.waiting:
                 self._drop(key)
         return woken
 
     def _rotate(self, *, anew: bool) -> list[str]:
         """The namespaces with so many classes that they are looked through a part at a time, where something is left to look at. `anew`: something changed."""
-        large = [name for name, keys in self._spaces.items() if len(keys) > SCANNED]
+        large = [name for name, keys in self._by_namespace.items() if len(keys) > SCANNED]
         for name in self._left.keys() - set(large):
             del self._left[name]
         if anew:
-            self._left.update((name, len(self._spaces[name])) for name in large)
+            self._left.update((name, len(self._by_namespace[name])) for name in large)
         return [name for name in large if self._left.get(name)]
 
     def _found_in_turn(self, name: str, now: QueueingHint) -> list[tuple[EquivalenceKey, UnschedulableClass]]:
         """Of a namespace with many classes the next ones that a node may hold now: without one that does nothing else helps them."""
-        keys, found, passed = self._spaces[name], list[tuple[EquivalenceKey, UnschedulableClass]](), list[EquivalenceKey]()
+        keys = self._by_namespace[name]
+        found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
+        passed: list[EquivalenceKey] = []
         for key in islice(keys, min(SCANNED, self._left[name])):
             if any(now.may_hold(task) for task in key[1]):
                 found.append((key, self._classes[key]))
@@ -232,7 +233,8 @@ class UnschedulableJobs:
             namespace = found[place][1].namespace
             ranked.append((turns[namespace], place))
             turns[namespace] += 1
-        first, left = list[tuple[EquivalenceKey, UnschedulableClass]](), LOOKS
+        first: list[tuple[EquivalenceKey, UnschedulableClass]] = []
+        left = LOOKS
         for _, place in sorted(ranked, key=itemgetter(0)):
             left -= BY_CARDS if _wishes_certain_cards(found[place][0]) else 1
             if left < 0:
@@ -249,9 +251,9 @@ class UnschedulableJobs:
 
     def _drop(self, key: EquivalenceKey) -> None:
         namespace = self._classes.pop(key).namespace
-        del self._spaces[namespace][key]
-        if not self._spaces[namespace]:
-            del self._spaces[namespace]
+        del self._by_namespace[namespace][key]
+        if not self._by_namespace[namespace]:
+            del self._by_namespace[namespace]
         self._limited.discard(key)
 
     def _activate_some(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry]) -> list[Entry]:
