@@ -46,9 +46,8 @@ class Reservations:
         self._nominations = nominations
         self._looks = Looks()  #: large jobs that have waited for long enough, but `_holders`
         self._holders: dict[JobId, None] = {}  #: those with nodes set aside
-        self._later: list[
-            tuple[float, JobId]
-        ] = []  #: a heap: large jobs by when they were created, those that have not waited for long enough or are gone
+        #: A heap: large jobs by when they were created, those that have not waited for long enough or are gone.
+        self._later: list[tuple[float, JobId]] = []
         self._in_later: set[JobId] = set()
         self._new: list[Entry] = []
         self._new_wishing: list[tuple[Order, JobId]] = []  #: a heap: those of them that wish certain cards
