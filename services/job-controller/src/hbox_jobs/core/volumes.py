@@ -51,9 +51,8 @@ class Volumes:
     def __init__(self) -> None:
         self._claims: dict[str, ClaimView] = {}
         self._reach: dict[str, Reach] = {}
-        self._classes: dict[
-            str, tuple[Binding, Reach]
-        ] = {}  #: and from where the volumes can be reached that are made for the class
+        #: When the volumes of a class are bound, and from where those can be reached that are made for it.
+        self._classes: dict[str, tuple[Binding, Reach]] = {}
         self._on: dict[str, set[str]] = {}  #: claims by the volume that they name
         self._of: dict[str, set[str]] = {}  #: claims by their class
 
