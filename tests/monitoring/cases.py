@@ -147,6 +147,10 @@ ALERTS: Mapping[str, Case] = {
         {'hbox_device_config_differs{service="binder"}': "1x60"}, {'hbox_device_config_differs{service="binder"}': "0x60"}
     ),
     "HBoxPolicyRefused": Case({"hbox_scheduler_policy_refused": "1x60"}, {"hbox_scheduler_policy_refused": "0x60"}),
+    "HBoxSchedulerFails": Case(
+        {'hbox_scheduler_set_aside{kind="job"}': "2x60", 'hbox_scheduler_set_aside{kind="node"}': "0x60"},
+        {'hbox_scheduler_set_aside{kind="job"}': "0x60", 'hbox_scheduler_set_aside{kind="node"}': "0x60"},
+    ),
     "HBoxBusBehind": Case(
         {
             'hbox_bus_behind_seconds{durable="binder-binds"}': "9x60",

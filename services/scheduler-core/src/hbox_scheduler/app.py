@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -31,6 +32,7 @@ from .core.protocol.limits import Limits, Proposals
 from .core.queueing.jobs import JobState
 from .core.simulate.record import Head
 from .core.simulate.replay import scheduler_of
+from .faults import CYCLE_S, Guard, SchedulingFault, SetAside
 from .settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
@@ -50,10 +52,46 @@ EMPTY_CYCLE_S = 0.001
 
 
 async def run(settings: SchedulerSettings, health: Health) -> None:
-    """The service, until cancelled."""
+    """The service, until cancelled. An error of the scheduler's own sets aside whom it is about, and the scheduler begins anew: what it held may be half
+    changed. Raises it where that is nobody, or does not help."""
+    aside = SetAside()
+    health.remarks["set aside"] = aside.words
     async with connected(settings) as bus:
         await turn()
-        await SchedulerService(settings, health, bus).run()
+        while True:
+            fault = await _until_a_fault(SchedulerService(settings, health, bus, aside))
+            case = aside.take(fault, monotonic_s(), wall_s())
+            if case is None:
+                raise fault
+            metrics.FAULTS.inc()
+            log.critical(
+                "the scheduler failed and begins anew; %s %s is %s",
+                case.suspect.kind,
+                case.suspect.label,
+                case.message,
+                exc_info=fault,
+            )
+            del fault  # and with it all that the scheduler held
+            gc.unfreeze()
+            gc.collect()
+            await asyncio.sleep(aside.pause_s())
+
+
+async def _until_a_fault(service: "SchedulerService") -> SchedulingFault:
+    faults: list[SchedulingFault] = []
+    try:
+        await service.run()
+    except* SchedulingFault as group:
+        faults += _leaves(group)
+    return faults[0]
+
+
+def _leaves(group: BaseExceptionGroup[SchedulingFault]) -> Iterator[SchedulingFault]:
+    for one in group.exceptions:
+        if isinstance(one, BaseExceptionGroup):
+            yield from _leaves(one)
+        else:
+            yield one
 
 
 def calm_collector() -> None:
@@ -79,8 +117,10 @@ _YOUNG, _MIDDLE, _OLD = 20_000, 50, 100
 class SchedulerService:
     """All tasks run on one loop, and the core is only touched between awaits: it needs no lock."""
 
-    def __init__(self, settings: SchedulerSettings, health: Health, bus: Bus) -> None:
+    def __init__(self, settings: SchedulerSettings, health: Health, bus: Bus, aside: SetAside | None = None) -> None:
+        """`aside`: jobs and nodes that are left out."""
         self._health, self._bus = health, bus
+        self._aside = SetAside() if aside is None else aside
         self._shards = settings.divided
         self._shard = settings.shard or ONE_SHARD
         if self._shards.several:
@@ -124,8 +164,16 @@ class SchedulerService:
         self._measured: tuple[float, int] = (float("-inf"), -1)  #: when fragmentation was, and at which change of nodes
         self._previewed: tuple[float, DefragmentationAnswer] | None = None
         self._wake = asyncio.Event()
+        self._guard = Guard(lambda: self.scheduler.columns.states)
         self._feeds = Feeds(
-            self.scheduler, bus, instance=settings.instance, changed=self._wake.set, shards=self._shards, shard=self._shard
+            self.scheduler,
+            bus,
+            instance=settings.instance,
+            guard=self._guard,
+            aside=self._aside,
+            changed=self._wake.set,
+            shards=self._shards,
+            shard=self._shard,
         )
         self._sender = Sender(self.scheduler, bus, placements_a_message=settings.cycle_placements, shard=self._shard)
 
@@ -163,7 +211,8 @@ class SchedulerService:
         if changes == self._measured[1] or now - self._measured[0] < MEASURE_S:
             return
         self._measured = now, changes
-        found = self.scheduler.fragmentation()
+        with self._guard():
+            found = self.scheduler.fragmentation()
         metrics.FRAGMENTS.set(found.fragments)
         metrics.FRAGMENTATION.set(found.ratio)
         metrics.IDLE_CARDS.set(found.idle)
@@ -233,7 +282,11 @@ class SchedulerService:
                 calm = True
             started = monotonic_s()
             began = wall_s()
-            out = self.scheduler.cycle(started, began)
+            for one in self._aside.release(started):
+                self._feeds.come_back(one)
+            with self._guard(CYCLE_S):
+                out = self.scheduler.cycle(started, began)
+            out.verdicts += self._aside.verdicts()
             took_s = monotonic_s() - started
             metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
@@ -241,7 +294,11 @@ class SchedulerService:
             collect_young()
             if out.repeated:
                 self._feeds.ask_jobs()
-            wake_at = monotonic_s() if out.more else out.wake_at
+            wake_at = (
+                monotonic_s()
+                if out.more
+                else min((at for at in (out.wake_at, self._aside.next_at()) if at is not None), default=None)
+            )
             await asyncio.sleep(max(0.0, started + self._pause_s(out, took_s) - monotonic_s()))
 
     def _pause_s(self, out: Proposals, took_s: float) -> float:
@@ -283,6 +340,8 @@ class SchedulerService:
                 self._health.condition("policy").ok(self._policy.problem)
             for state, count in scheduler.jobs_by_state.items():
                 metrics.JOBS.labels(state.value).set(count)
+            for kind, number in self._aside.counts().items():
+                metrics.ASIDE.labels(kind.value).set(number)
             metrics.UNANSWERED.set(len(scheduler.outstanding()))
             if feeds.state_read:
                 self._measure()

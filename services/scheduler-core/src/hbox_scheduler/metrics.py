@@ -17,6 +17,10 @@ SNAPSHOTS = counter("scheduler_snapshots", "States read whole: at the start, aft
 FALSE = counter("scheduler_false_changes", "Changes of claims that go beyond what the ledger says, or do not add up: dropped")
 JOBS = gauge("scheduler_jobs", "Jobs with pods to place", ["state"])
 OLDEST = gauge("scheduler_oldest_job_seconds", "Age of the oldest job with pods to place; 0: there is none", ["state"])
+FAULTS = counter("scheduler_faults", "Errors of the scheduler's own after which it began anew, without whom they were about")
+ASIDE = gauge(
+    "scheduler_set_aside", "Jobs, namespaces and nodes that the scheduler leaves out, since it fails at them", ["kind"]
+)
 NODES = gauge("scheduler_nodes", "Nodes known")
 POLICY_REFUSED = gauge(
     "scheduler_policy_refused", "1 while the file of HBOX_SCHEDULER_CONF is wrong and the policy before it stays in force"

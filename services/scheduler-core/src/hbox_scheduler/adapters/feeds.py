@@ -7,7 +7,7 @@ so that a busy ledger cannot keep a newcomer from ever being up to date. Jobs ca
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -40,11 +40,23 @@ from hbox_common.events import (
     RunTimesLearned,
     VictimsStayed,
 )
-from hbox_common.model import CardQuota, ClassQuota, NodeState, PodBudget, RefusalReason, ResourceQuota, pool_of
+from hbox_common.model import (
+    CardQuota,
+    ClassQuota,
+    GroupState,
+    Job,
+    NodeName,
+    NodeState,
+    PodBudget,
+    RefusalReason,
+    ResourceQuota,
+    pool_of,
+)
 from hbox_common.model.shards import ONE_SHARD, Shards
 
 from .. import metrics
 from ..core import Scheduler
+from ..faults import Guard, Kind, SetAside, Suspect
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +74,7 @@ HELD_AGAIN_S = 0.5
 
 
 class Feeds:
-    """Keeps `scheduler` told; `changed` is called after each change. All three states have to be read before it may plan."""
+    """Keeps `scheduler` told, but for what is set `aside`; `changed` is called after each change. All three states have to be read before it may plan."""
 
     def __init__(
         self,
@@ -70,11 +82,15 @@ class Feeds:
         bus: Bus,
         *,
         instance: str,
+        guard: Guard,
+        aside: SetAside,
         changed: Callable[[], None],
         shards: Shards = Shards.ONE,
         shard: str = ONE_SHARD,
     ) -> None:
         self._scheduler, self._bus, self._instance, self._changed = scheduler, bus, instance, changed
+        self._guard, self._aside = guard, aside
+        self._of_nodes_aside: dict[NodeName, dict[type[Event], Event]] = {}  #: what was said last of nodes that are set aside
         self._shards, self._shard = shards, shard
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -152,46 +168,68 @@ class Feeds:
         self.state_read = True
         self._changed()
 
+    def come_back(self, one: Suspect) -> None:
+        """It is set aside no longer. Jobs are there only once all are read."""
+        if one.kind is not Kind.NODE:
+            self.ask_jobs()
+            return
+        for event in self._of_nodes_aside.pop(NodeName(one.name), {}).values():
+            with self._guard():
+                self._on_event_of_node(event)
+        self._changed()
+
+    def _on_event_of_node(self, event: Event) -> None:
+        match event:
+            case NodeStateChanged(node=node):
+                self._on_node(node)
+            case NodeZonesChanged(zones=zones):
+                self._scheduler.on_zones(zones)
+            case HealthVerdict(verdict=verdict):
+                self._scheduler.on_verdict(verdict)
+            case NodeRests(rest=rest):
+                self._scheduler.on_rest(rest)
+
     async def _on_state(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            match delivery.event:
-                case NodeStateChanged(node=node):
-                    self._on_node(node)
-                case NodeZonesChanged(zones=zones):
-                    self._scheduler.on_zones(zones)
-                case HealthVerdict(verdict=verdict):
-                    self._scheduler.on_verdict(verdict)
-                case NodeRests(rest=rest):
-                    self._scheduler.on_rest(rest)
-                case FabricChanged(fabric=fabric, hypernodes=hypernodes, version=version):
-                    self._scheduler.on_fabric(hypernodes, fabric, version)
-                case FabricGapsFound(fabric=fabric, degraded=degraded):
-                    self._scheduler.on_fabric_gaps(fabric, degraded)
-                case FabricSeen(fabric=fabric, seen_at=seen_at, source=source):
-                    self._scheduler.on_fabric_seen(fabric, seen_at, source)
-                case RunTimesLearned(learned=learned):
-                    self._scheduler.on_run_times(learned)
-                case NodesMeasured(usages=usages):
-                    self._scheduler.on_usage(usages)
-                case NodeImagesChanged(images=images):
-                    self._scheduler.on_images(delivery.subject, images)
-                case CardQuotasChanged(quotas=quotas, classes=limited, index=index):
-                    if limited != self._class_quotas.get(delivery.subject, ()):
-                        self._class_quotas[delivery.subject] = limited
-                        classes = tuple(one for some in self._class_quotas.values() for one in some)
-                        self._scheduler.on_class_quotas(classes, index)
-                    self._card_quotas[delivery.subject] = quotas
-                    self._scheduler.on_card_quotas(tuple(one for some in self._card_quotas.values() for one in some))
-                case NamespaceQuotasChanged(quotas=amounts):
-                    self._namespace_quotas[delivery.subject] = amounts
-                    self._scheduler.on_namespace_quotas(tuple(one for some in self._namespace_quotas.values() for one in some))
-                case BudgetsChanged(budgets=budgets):
-                    self._budgets[delivery.subject] = budgets
-                    self._scheduler.on_budgets(one for some in self._budgets.values() for one in some)
-                case QueueStateChanged(queue=queue, gone=gone, recent_cards=recent):
-                    self._scheduler.on_queue(queue, gone=gone, recent_cards=recent)
+        with self._guard():
+            for delivery in deliveries:
+                self._on_state_event(delivery)
         metrics.NODES.set(len(self._scheduler.columns.row_of))
         self._changed()
+
+    def _on_state_event(self, delivery: Delivery) -> None:
+        match delivery.event:
+            case NodeStateChanged() | NodeZonesChanged() | HealthVerdict() | NodeRests() as event:
+                if self._aside.holds_node(name := _node_of(event)):
+                    self._of_nodes_aside.setdefault(name, {})[type(event)] = event
+                else:
+                    self._on_event_of_node(event)
+            case FabricChanged(fabric=fabric, hypernodes=hypernodes, version=version):
+                self._scheduler.on_fabric(hypernodes, fabric, version)
+            case FabricGapsFound(fabric=fabric, degraded=degraded):
+                self._scheduler.on_fabric_gaps(fabric, degraded)
+            case FabricSeen(fabric=fabric, seen_at=seen_at, source=source):
+                self._scheduler.on_fabric_seen(fabric, seen_at, source)
+            case RunTimesLearned(learned=learned):
+                self._scheduler.on_run_times(learned)
+            case NodesMeasured(usages=usages):
+                self._scheduler.on_usage(usages)
+            case NodeImagesChanged(images=images):
+                self._scheduler.on_images(delivery.subject, images)
+            case CardQuotasChanged(quotas=quotas, classes=limited, index=index):
+                if limited != self._class_quotas.get(delivery.subject, ()):
+                    self._class_quotas[delivery.subject] = limited
+                    classes = tuple(one for some in self._class_quotas.values() for one in some)
+                    self._scheduler.on_class_quotas(classes, index)
+                self._card_quotas[delivery.subject] = quotas
+                self._scheduler.on_card_quotas(tuple(one for some in self._card_quotas.values() for one in some))
+            case NamespaceQuotasChanged(quotas=amounts):
+                self._namespace_quotas[delivery.subject] = amounts
+                self._scheduler.on_namespace_quotas(tuple(one for some in self._namespace_quotas.values() for one in some))
+            case BudgetsChanged(budgets=budgets):
+                self._budgets[delivery.subject] = budgets
+                self._scheduler.on_budgets(one for some in self._budgets.values() for one in some)
+            case QueueStateChanged(queue=queue, gone=gone, recent_cards=recent):
+                self._scheduler.on_queue(queue, gone=gone, recent_cards=recent)
 
     def _on_node(self, node: NodeState) -> None:
         """Nodes of other shards are not there: nobody is placed on them, nor taken from."""
@@ -203,6 +241,11 @@ class Feeds:
     # Jobs.
 
     async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
+        with self._guard():
+            self._on_job_events(deliveries)
+        self._changed()
+
+    def _on_job_events(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             if delivery.key != self._shard:
                 self._leave(delivery.event)
@@ -219,11 +262,16 @@ class Feeds:
                         self._scheduler.on_namespaces(namespaces)
                     self._scheduler.on_neighbours(neighbours)
                     if groups:
-                        self._scheduler.on_groups(groups)
-                    self._scheduler.on_jobs(jobs)
+                        self._scheduler.on_groups(self._groups_not_aside(groups))
+                    self._scheduler.on_jobs(self._not_aside(jobs))
                 case JobsWithdrawn(jobs=jobs, revisions=revisions):
                     self._scheduler.on_withdrawn(jobs, revisions)
-        self._changed()
+
+    def _not_aside(self, jobs: Iterable[Job]) -> list[Job]:
+        return [job for job in jobs if not self._aside.holds_job(job.id, job.namespace)]
+
+    def _groups_not_aside(self, groups: Iterable[GroupState]) -> list[GroupState]:
+        return [group for group in groups if not self._aside.holds_job(group.id, group.namespace)]
 
     def _leave(self, event: Event) -> None:
         """Another shard is told of these jobs: one that was ours went there. Heard where job-controller knows of shards, and this process was told of none."""
@@ -261,28 +309,37 @@ class Feeds:
                 self._ask_jobs.set()
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
-            for page in pages:
-                if page.priority_classes is not None:
-                    self._scheduler.on_priority_classes(page.priority_classes)
-                if page.namespaces is not None:
-                    self._scheduler.on_namespaces(page.namespaces)
-            self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
-            pages = [page for page in pages if page.shard == self._shard]
-            self._scheduler.on_jobs_snapshot(
-                [job for page in pages for job in page.jobs],
-                since=mark,
-                groups=[group for page in pages for group in page.groups],
-            )
-            if placed := [job for page in pages for job in page.placed]:
-                self._scheduler.on_placed(placed)
+            with self._guard():
+                self._take_jobs(pages, mark)
             metrics.SNAPSHOTS.labels("jobs").inc()
             self._warned.pop("jobs", None)
             self.jobs_read = True
             self._changed()
 
+    def _take_jobs(self, pages: Sequence[JobsPage], mark: int) -> None:
+        for page in pages:
+            if page.priority_classes is not None:
+                self._scheduler.on_priority_classes(page.priority_classes)
+            if page.namespaces is not None:
+                self._scheduler.on_namespaces(page.namespaces)
+        self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
+        pages = [page for page in pages if page.shard == self._shard]
+        self._scheduler.on_jobs_snapshot(
+            self._not_aside(job for page in pages for job in page.jobs),
+            since=mark,
+            groups=self._groups_not_aside(group for page in pages for group in page.groups),
+        )
+        if placed := self._not_aside(job for page in pages for job in page.placed):
+            self._scheduler.on_placed(placed)
+
     # The ledger.
 
     async def _on_ledger(self, deliveries: Sequence[Delivery]) -> None:
+        with self._guard():
+            self._on_ledger_events(deliveries)
+        self._changed()
+
+    def _on_ledger_events(self, deliveries: Sequence[Delivery]) -> None:
         now = monotonic_s()
         for delivery in deliveries:
             match delivery.event:
@@ -308,7 +365,6 @@ class Feeds:
                         self._ask_claims.set()
                 case VictimsStayed(epoch=epoch, pods=pods):
                     self._scheduler.on_stayed(epoch=epoch, pods=pods, now=now)
-        self._changed()
 
     def _apply(self, change: ClaimsChanged, now: float) -> bool:
         return self._scheduler.on_claims(
@@ -338,7 +394,8 @@ class Feeds:
                 self._ask_claims.set()
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
-            self._take_claims(pages, before)
+            with self._guard():
+                self._take_claims(pages, before)
             self._changed()
             if pages[0].frozen:
                 try:
@@ -388,3 +445,15 @@ class Feeds:
                 continue
             self._early.append(change)
             self._ask_claims.set()
+
+
+def _node_of(event: NodeStateChanged | NodeZonesChanged | HealthVerdict | NodeRests) -> NodeName:
+    match event:
+        case NodeStateChanged(node=node):
+            return node.name
+        case NodeZonesChanged(zones=zones):
+            return zones.node
+        case HealthVerdict(verdict=verdict):
+            return verdict.node
+        case NodeRests(rest=rest):
+            return rest.node

@@ -159,3 +159,8 @@ def _keep_with_others(gang: Gang, need: int) -> None:
     if 0 < asking < need:
         for member in gang.members:
             member.with_others = True
+
+
+def job_of(gang: JobId) -> JobId:
+    """The job of a gang of pods that wait, or run."""
+    return JobId(gang.removesuffix(" "))

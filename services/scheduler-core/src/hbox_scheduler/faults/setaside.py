@@ -1,0 +1,158 @@
+"""Jobs and nodes at which the scheduler failed: it goes on as if they were not there, and comes back to them later.
+
+Theory of operation. After a fault the scheduler begins anew, from what others know, without the suspect: that costs what a restart costs, a second or two, in
+which nobody is placed. If the suspect was the right one, that was all. If not, the same place fails again, and what is known by then decides:
+
+- the third job that fails at one place over one node: the node is set aside, and the jobs come back;
+- so are more nodes at that place, up to `MOST_NODES`: where there are more, the jobs are to blame, and the nodes come back;
+- the fifth job of a namespace within an hour takes its namespace with it: whoever writes such jobs must not cost everybody a restart for each.
+
+Each comes back after a minute, and each time in a row after twice as long. Nothing of it outlives the process: what fails, fails once more in the next one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hbox_common.events import JobVerdict
+from hbox_common.model import JobId, NodeName
+
+from .guard import SchedulingFault
+from .suspects import Kind, Suspect
+
+#: The first time, and at most.
+FIRST_S, MOST_S = 60.0, 3600.0
+#: For how long a fault is remembered as one of several.
+RECENT_S = 3600.0
+#: The last of so many jobs has its node suspected, or its namespace.
+OVER_A_NODE, OF_A_NAMESPACE = 3, 5
+#: Nodes at one place, after which they are not to blame.
+MOST_NODES = 4
+#: Faults that cost no pause beyond the restart itself; each further one within `RECENT_S` twice the pause of the one before.
+FREE, PAUSE_S, MOST_PAUSE_S = 8, 1.0, 60.0
+
+
+@dataclass(slots=True)
+class Case:
+    """One that was set aside. Times are monotonic seconds."""
+
+    suspect: Suspect
+    place: str
+    nodes: frozenset[str]  #: that were at hand, too
+    message: str
+    at: float
+    until: float
+    times: int = 1
+
+
+class SetAside:
+    """Who is set aside in this process, and why."""
+
+    def __init__(self) -> None:
+        self._cases: dict[Suspect, Case] = {}  #: those that came back among them, while they are remembered
+        self._in_force: dict[tuple[Kind, str], Case] = {}
+        self._faults: list[float] = []
+        self._held: dict[JobId, str] = {}  #: jobs that were held back and not told of: why
+
+    # Faults.
+
+    def take(self, fault: SchedulingFault, now: float, wall: float) -> Case | None:
+        """Set one of the suspects aside; None: all of them are already, and it did not help. `wall`: seconds since the epoch."""
+        self._forget(now)
+        self._faults.append(now)
+        nodes = frozenset(one.name for one in fault.suspects if one.kind is Kind.NODE)
+        suspect = self._choose(fault)
+        if suspect is None:
+            return None
+        before = self._cases.get(suspect)
+        times = 1 if before is None else before.times + 1
+        lasts_s = min(MOST_S, FIRST_S * 2 ** (times - 1))
+        until = datetime.fromtimestamp(wall + lasts_s, UTC).strftime("%H:%M:%S")
+        whole = " with its namespace" if suspect.kind is Kind.NAMESPACE else ""
+        message = f"set aside{whole}: the scheduler fails at it ({fault.message}); tried again at {until} UTC"
+        case = Case(suspect, fault.place, nodes, message, now, now + lasts_s, times)
+        self._cases[suspect] = self._in_force[suspect.kind, suspect.name] = case
+        return case
+
+    def pause_s(self) -> float:
+        """To wait before the scheduler begins anew: longer where it does so again and again."""
+        return 0.0 if len(self._faults) <= FREE else min(MOST_PAUSE_S, PAUSE_S * 2.0 ** (len(self._faults) - FREE - 1))
+
+    def _choose(self, fault: SchedulingFault) -> Suspect | None:
+        fresh = [one for one in fault.suspects if (one.kind, one.name) not in self._in_force and not self._covered(one)]
+        here = [case for case in self._cases.values() if case.place == fault.place]
+        blamed = [case for case in here if case.suspect.kind is Kind.NODE]
+        if (job := next((one for one in fresh if one.kind is Kind.JOB), None)) is None:
+            return next(iter(fresh), None)
+        if len(blamed) >= MOST_NODES:
+            self._acquit(blamed)
+        elif node := _node_behind(fresh, here, among_more=bool(blamed)):
+            self._acquit(case for case in here if case.suspect.kind is not Kind.NODE)
+            return node
+        others = [one for one in self._cases if one.namespace == job.namespace and one != job]
+        if job.namespace and len(others) + 1 >= OF_A_NAMESPACE:
+            return Suspect(Kind.NAMESPACE, job.namespace, job.namespace)
+        return job
+
+    def _covered(self, one: Suspect) -> bool:
+        return one.kind is Kind.JOB and (Kind.NAMESPACE, one.namespace) in self._in_force
+
+    def _acquit(self, cases: Iterable[Case]) -> None:
+        for case in list(cases):
+            self._in_force.pop((case.suspect.kind, case.suspect.name), None)
+            del self._cases[case.suspect]
+
+    def _forget(self, now: float) -> None:
+        self._faults = [at for at in self._faults if at > now - RECENT_S]
+        for suspect, case in list(self._cases.items()):
+            if case.until + RECENT_S <= now:
+                del self._cases[suspect]
+
+    # Who may be scheduled.
+
+    def __bool__(self) -> bool:
+        return bool(self._in_force)
+
+    def holds_job(self, job: JobId, namespace: str) -> bool:
+        """Whether the job is set aside; then it is to be told why."""
+        case = self._in_force.get((Kind.JOB, job)) or self._in_force.get((Kind.NAMESPACE, namespace))
+        if case is None:
+            return False
+        self._held[job] = case.message
+        return True
+
+    def holds_node(self, node: NodeName) -> bool:
+        """Whether the node is set aside."""
+        return (Kind.NODE, node) in self._in_force
+
+    def verdicts(self) -> list[JobVerdict]:
+        """Why jobs wait that were held back since the last time."""
+        held, self._held = self._held, {}
+        return [JobVerdict(job=job, message=message) for job, message in held.items()]
+
+    def release(self, now: float) -> list[Suspect]:
+        """Those whose time is over, each once."""
+        over = [key for key, case in self._in_force.items() if case.until <= now]
+        return [self._in_force.pop(key).suspect for key in over]
+
+    def next_at(self) -> float | None:
+        """When `release` has something next."""
+        return min((case.until for case in self._in_force.values()), default=None)
+
+    def counts(self) -> dict[Kind, int]:
+        """How many are set aside."""
+        kinds = [kind for kind, _ in self._in_force]
+        return {kind: kinds.count(kind) for kind in Kind}
+
+    def words(self) -> str:
+        """Who is set aside, for people; "" = nobody."""
+        return "; ".join(f"{case.suspect.kind} {case.suspect.label}: {case.message}" for case in self._in_force.values())
+
+
+def _node_behind(fresh: Iterable[Suspect], here: Iterable[Case], *, among_more: bool) -> Suspect | None:
+    """The node over which several jobs failed at this place."""
+    for node in fresh:
+        over_it = [case for case in here if node.name in case.nodes]
+        if node.kind is Kind.NODE and (among_more or len(over_it) + 1 >= OVER_A_NODE):
+            return node
+    return None
