@@ -79,7 +79,10 @@ def test_where_ever_more_nodes_fail_the_jobs_are_to_blame() -> None:
 
 def test_the_fifth_job_of_a_namespace_takes_it_along_and_no_other() -> None:
     aside = SetAside()
-    assert taken(aside, *(fault(of(name)) for name in "abcde"))[-1] == (Kind.NAMESPACE, "team")
+    assert taken(aside, *(fault(of(name)) for name in "abcd"))[-1] == (Kind.JOB, "d")
+    aside.release(65.0)
+    assert taken(aside, fault(of("d"))) == [(Kind.JOB, "d")]
+    assert taken(aside, fault(of("e"))) == [(Kind.NAMESPACE, "team")]
     assert aside.holds_job(JobId("z"), "team")
     assert not aside.holds_job(JobId("z"), "other")
 
