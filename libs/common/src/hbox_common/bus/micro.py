@@ -109,6 +109,7 @@ class Directory:
         """List an endpoint; one that is served again goes on where it was."""
         for one in self.listed:
             if one.subject == subject:
+                one.metadata = metadata  # the former one would keep all that its answerer holds
                 return one
         one = Listed(name, subject, metadata)
         self.listed.append(one)
