@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import yaml
 
 from .cluster import RELEASED, ROOT, SERVICES, until
 
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
 PROJECT = "hbox-test"
 UP_S = 400
+WATCHERS = ("otel-collector", "prometheus", "grafana")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,10 @@ def compose(docker: str, image: str, postgres: str) -> Iterator[Compose]:
     if not plugin and shutil.which("docker-compose") is None:
         pytest.skip("neither `docker compose` nor docker-compose is there")
     assert f"image: {RELEASED}\n" in (ROOT / "compose.yaml").read_text()
-    env = dict(os.environ) | {"HBOX_API_PORT": "18001", "HBOX_POSTGRES_IMAGE": postgres}
+    watchers = {
+        f"HBOX_{name}_IMAGE": RELEASED for name in ("COLLECTOR", "PROMETHEUS", "GRAFANA")
+    }  # theirs no registry has here
+    env = watchers | dict(os.environ) | {"HBOX_API_PORT": "18001", "HBOX_POSTGRES_IMAGE": postgres}
     found = Compose(words, env)
     found.run("down", "--volumes", "--remove-orphans", timeout_s=120)
     try:
@@ -87,6 +92,15 @@ def test_the_broker_lets_nobody_in_without_a_key(compose: Compose) -> None:
     )
     assert done.returncode == 2
     assert "refuses us" in done.stderr + done.stdout
+
+
+def test_who_watches_finds_its_configuration(compose: Compose) -> None:
+    told = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    for name in WATCHERS:
+        for one in told["services"][name]["configs"]:
+            words = ("run", "--rm", "--no-deps", "-T", "--entrypoint", "cat", name, one["target"])
+            done = compose.run("--profile", "otel", *words)
+            assert done.stdout == (ROOT / told["configs"][one["source"]]["file"]).read_text()
 
 
 def test_what_is_killed_comes_back_and_gangs_run_again(compose: Compose) -> None:

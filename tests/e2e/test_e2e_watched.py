@@ -27,7 +27,7 @@ from .traced_jobs import BARE, submit
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "helm" / "hbox" / "files" / "monitoring"
-CONFIGS: Mapping[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["configs"]
+CONFIGS = {name: ROOT / one["file"] for name, one in yaml.safe_load((ROOT / "compose.yaml").read_text())["configs"].items()}
 SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor", "node-agent")
 #: Two scrapes and an evaluation, at 15 s each.
 SEEN_S = 60.0
@@ -62,7 +62,7 @@ class Watched:
 
 def _moved(text: str, addresses: Mapping[str, str]) -> str:
     for there, here in addresses.items():
-        assert there in text, f"compose.yaml names no {there} any more"
+        assert there in text, f"compose/ names no {there} any more"
         text = text.replace(there, here)
     return text
 
@@ -84,7 +84,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         config = folder / "collector.yaml"
         config.write_text(
             _moved(
-                CONFIGS["collector"]["content"],
+                CONFIGS["collector"].read_text(),
                 {"0.0.0.0:4318": f"127.0.0.1:{otlp}", "0.0.0.0:8889": f"127.0.0.1:{spans}"},
             )
         )
@@ -95,7 +95,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         addresses = {f"{name}:8080": health[name].removeprefix("http://") for name in SERVICES}
         config = folder / "prometheus.yaml"
         moved = {**addresses, "otel-collector:8889": f"127.0.0.1:{spans}", "/etc/prometheus": str(MONITORING)}
-        config.write_text(_moved(CONFIGS["prometheus"]["content"], moved))
+        config.write_text(_moved(CONFIGS["prometheus"].read_text(), moved))
         words = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}", "--storage.tsdb.retention.time=7d")
         start("prometheus", prometheus, *words, f"--web.listen-address=127.0.0.1:{web}")
         asyncio.run(submit(platform.state / "kubeconfig"))

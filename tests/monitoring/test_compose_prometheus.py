@@ -15,7 +15,7 @@ RULES = "/etc/prometheus/rules.yaml"
 
 def test_promtool_takes_the_configuration_and_its_rules(tmp_path: Path) -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
-    text = compose["configs"]["prometheus"]["content"]
+    text = (ROOT / compose["configs"]["prometheus"]["file"]).read_text()
     assert RULES in text
     shutil.copy(ROOT / compose["configs"]["rules"]["file"], tmp_path / "rules.yaml")
     config = tmp_path / "prometheus.yaml"
