@@ -107,9 +107,12 @@ class BinderWorld:
 
     async def states(self, *names: str, registered: Sequence[str] = (), cards: int = 8) -> None:
         """What topology-collector says of these nodes: cards of 80 GiB each."""
+        for name in names:
+            await self.state(a_state(name, registered=registered, cards=cards))
+
+    async def state(self, node: NodeState) -> None:
         async with Bus.connect(self.nats.url, name="topology-collector", instance="test") as bus:
-            for name in names:
-                await bus.publish(NodeStateChanged(node=a_state(name, registered=registered, cards=cards)), name)
+            await bus.publish(NodeStateChanged(node=node), node.name)
 
     async def pod(self, name: str, *, spec: Mapping[str, Any] | None = None, **annotations: str) -> Pod:
         manifest = {

@@ -1,6 +1,7 @@
 """The lock of a node in allocation, on a real broker and an API with faults: binder killed at every step, plugins that die, pods that go."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,16 +14,20 @@ from hbox_binder.adapters import nodelocks
 from hbox_binder.core.stale import UNBOUND_S
 from hbox_common.events import Bind, BindOutcome, EvictKind
 from hbox_common.kube import MERGE_PATCH, NODES, Pod
-from hbox_common.model import CardSlice
-from hbox_common.model.devices import VENDORS, format_lock
+from hbox_common.model import CardSlice, Generation
+from hbox_common.model.devices import VENDORS, NodeReport, format_lock
 from hbox_sandbox.api.faults import Rule
 from hbox_sandbox.kubelet import Kubelets
 
 from ...waiting import until
-from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict
+from .binder_world import NAMESPACE, BinderWorld, a_bind, a_state, an_evict
 
 LOCK, PHASE, TO_ALLOCATE = "hami.io/mutex.lock", "hami.io/bind-phase", "hami.io/vgpu-devices-to-allocate"
 REGISTER = ":".join(f"GPU-{i},10,81920,100,NVIDIA-A100,0,true" for i in range(8)) + ":"
+DIVIDED = {
+    "id": "GPU-0", "index": 0, "count": 7, "devmem": 40960, "devcore": 100, "type": "NVIDIA-A100-SXM4-40GB", "mode": "mig", "health": True,
+    "migProfiles": [{"name": "1g.5gb", "memoryMB": 5120, "core": 14, "placements": [{"start": i, "size": 1} for i in range(7)]}],
+}  # fmt: skip
 ASKS = {"containers": [{"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
 
 
@@ -179,6 +184,37 @@ async def test_the_label_is_written_where_the_api_server_leaves_it_out_of_the_bi
             assert (await world.settled(bind)).outcome is BindOutcome.BOUND
             assert (await world.seen(bind.pod)).metadata.labels["hami.io/vgpu-node"] == "n1", "no outcome before it is there"
     assert world.api.faults.fired == [0 if takes_labels else 6]
+
+
+@pytest.mark.parametrize("takes_labels", [False, True])
+async def test_nobody_writes_on_a_bound_pod_before_hamis_plugin_has_made_its_instance(
+    world: BinderWorld, *, takes_labels: bool
+) -> None:
+    """It writes the instance's id on the version of the pod that it read before it made the instance, and fails the pod where that is another by now."""
+    world.api.cluster.pod_topology_labels = takes_labels
+    await nodes(world, "n1")
+    register = {"hami.io/node-nvidia-register": json.dumps([DIVIDED])}
+    cards = tuple(
+        replace(card, kind="NVIDIA") for card in VENDORS.kind("NVIDIA").register(NodeReport("n1", annotations=register))
+    )
+    await world.state(replace(a_state(registered=("NVIDIA",)), cards=cards, generation=Generation(2)))
+    pod = await a_pod(world, "a")
+    bind = replace(a_bind(pod), slices=(CardSlice(0, 14, 5120, "1g.5gb@6"),))
+    world.faults(replace_client(Rule(verb="patch", resource="pods/status", latency_s=0.5)))
+    async with world.binder():
+        await world.decide(bind)
+
+        async def bound() -> bool:
+            return bool((await world.seen("a")).spec.node_name)
+
+        await until(bound, "a bound")
+        first = await world.seen("a")
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+        await asyncio.sleep(1.0)
+    last = await world.seen("a")
+    assert json.loads(last.metadata.annotations["hami.io/vgpu-mig-allocations"])[0]["placement"] == {"start": 6, "size": 1}
+    assert last.metadata.labels["hami.io/vgpu-node"] == "n1"
+    assert last.metadata.resource_version == first.metadata.resource_version
 
 
 async def test_a_burst_that_goes_well_asks_little_of_the_api_server(

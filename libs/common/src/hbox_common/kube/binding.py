@@ -180,13 +180,22 @@ def _bears(pod: Pod, annotations: Mapping[str, str]) -> bool:
     return all(pod.metadata.annotations.get(name) == annotations[name] for name in names)
 
 
-async def label(client: KubeClient, *, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> None:
-    """Write these labels on the pod, after its binding: where the API server leaves a Binding's own out.
+async def label(
+    client: KubeClient, *, namespace: str, name: str, uid: str, labels: Mapping[str, str], resource_version: str = ""
+) -> str:
+    """Write these labels on the pod: where the API server leaves a Binding's own out. `resource_version`: on that version alone. Returns the version that the
+    pod has with them; empty: they were not written, as far as is known.
     With its status, by which the API server takes labels too: that needs no right to write on pods. Where it does not work out nothing waits for it. Raises
     nothing but Bug."""
-    body = {"metadata": {"uid": uid, "labels": dict(labels)}}
+    fenced = {"resourceVersion": resource_version} if resource_version else {}
+    body = {"metadata": {"uid": uid, "labels": dict(labels), **fenced}}
     with suppress(Unavailable):
-        await client.request("PATCH", PODS.path(namespace, name, "status"), body=body, content_type=STRATEGIC_MERGE_PATCH)
+        answer = await client.request(
+            "PATCH", PODS.path(namespace, name, "status"), body=body, content_type=STRATEGIC_MERGE_PATCH
+        )
+        if answer.status == 200:
+            return answer.decode(Pod).metadata.resource_version
+    return ""
 
 
 def _unknown(e: Unavailable) -> BindResult:

@@ -120,7 +120,7 @@ async def _bind(
         if not call.locked:
             return Answer(Finding.NOT_YET, f"the device plugin of node {decision.node} has registered meanwhile")
         if call.seen and (found := await _bound(client, decision)) is not None:
-            if found.finding is Finding.BOUND:
+            if found.finding is Finding.BOUND and not allocation.by_version:
                 labels.owe(decision, allocation.labels, sent=False)
             return found
         namespace, name, uid = decision.namespace, decision.pod, decision.pod_uid
@@ -130,11 +130,14 @@ async def _bind(
             return Answer(Finding.LOCKED, took.message, holder=took.holder)
         if taking in (Taking.UNCLEAR, Taking.GONE):
             return Answer(Finding.UNCLEAR, took.message)
-    result, fenced = await _post(client, decision, call.resource_version, allocation)
+    version = call.resource_version
+    if allocation.by_version:
+        version = await labels.first(decision, allocation.labels, version)
+    result, fenced = await _post(client, decision, version, allocation)
     if taking is Taking.TAKEN and result.outcome is Bound.BOUND and result.resource_version:
         # A read told it: the pod was bound before this call, and its cards were handed over while it had the lock, if they were.
         await locks.release(decision.node, namespace=decision.namespace, pod=decision.pod)
-    if result.outcome is Bound.BOUND:
+    if result.outcome is Bound.BOUND and not allocation.by_version:
         labels.owe(decision, allocation.labels, sent=not result.resource_version)
     return Answer(
         _found(result, fenced=fenced),

@@ -3,6 +3,9 @@
 One without PodTopologyLabelsAdmission (alpha up to Kubernetes 1.34) leaves a Binding's labels out; what it does is seen on a pod, and looked at again every
 CHECK_S, since an API server may be upgraded. Where it leaves them out they are written afterwards, beside the device plugin's work: no turn, and no slot of the
 core, waits for it, only the outcome of the binding. A decision without an outcome comes again, so that a binder that is killed here leaves no pod without them.
+
+HAMi's plugin in mode `mig` makes the instance, which takes a card seconds, and then writes its id on the version of the pod that it had read: a label that
+comes meanwhile fails the pod. There it is written before the binding, and never after.
 """
 
 import asyncio
@@ -45,6 +48,21 @@ class PodLabels:
         task = self._tasks.create_task(self._write(bind, labels, sent=sent))
         self._writing[bind.id] = task
         task.add_done_callback(lambda _: self._writing.pop(bind.id, None))
+
+    async def first(self, bind: Bind, labels: Mapping[str, str], resource_version: str) -> str:
+        """Have the pod bear these labels before it is bound, if its Binding may not bring them. Returns the version of the pod to bind: where they could not be
+        written that which was there, and it is bound without them."""
+        if not labels or (self._takes_them and self._sure):
+            return resource_version
+        written = await label(
+            self._client,
+            namespace=bind.namespace,
+            name=bind.pod,
+            uid=bind.pod_uid,
+            labels=labels,
+            resource_version=resource_version,
+        )
+        return written or resource_version
 
     def writing(self, decision: DecisionId) -> "asyncio.Task[None] | None":
         """What the outcome of this bind has to wait for."""

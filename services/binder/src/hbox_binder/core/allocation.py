@@ -8,15 +8,18 @@ from hbox_common.events import Bind
 from hbox_common.model import VENDORS, NodeName, NodeState
 from hbox_common.model.devices import Card, Layout, parse_layout
 from hbox_common.model.devices.handshake import ASSIGNED_NODE
+from hbox_common.model.devices.mig import RECORD
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`locks`: of the node, to be taken before the binding. `annotations` and `labels`: of the pod, written by it."""
+    """`locks`: of the node, to be taken before the binding. `annotations` and `labels`: of the pod, written by it. `by_version`: the plugin makes something and
+    writes on the version of the pod that it read before: whoever writes on the pod after its binding makes it fail."""
 
     locks: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    by_version: bool = False
 
 
 _NOTHING = Allocation()
@@ -76,7 +79,7 @@ class NodeCards:
         locks = VENDORS.node_locks(bind.slices, node.cards, node.registered)
         # A label's value has 63 characters at most; a node's name may have 253.
         labels = {ASSIGNED_NODE: bind.node} if len(bind.node) <= _LABEL_BYTES else {}
-        return Allocation(locks, annotations, labels)
+        return Allocation(locks, annotations, labels, by_version=RECORD in annotations)
 
 
 _LABEL_BYTES = 63
