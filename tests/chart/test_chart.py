@@ -451,6 +451,37 @@ def test_the_pod_of_the_restore_guide_has_the_volume_and_the_address_of_the_ledg
     assert spec["securityContext"].items() <= ledger["securityContext"].items()
 
 
+def test_every_container_has_what_all_are_to_have_but_for_what_is_said_of_its_own() -> None:
+    more = ("services.node-agent.enabled=true", "admission.webhook.enabled=true")
+    done = template(
+        *more, "pods.resources.limits.cpu=2", "services.binder.resources.limits.cpu=3", "nats.resources.requests.cpu=1m"
+    )
+    found = {}
+    for one in (
+        f
+        for f in yaml.safe_load_all(done.stdout)
+        if f and f["kind"] in ("Deployment", "StatefulSet", "DaemonSet", "Job", "Pod")
+    ):
+        spec = one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"]
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            found[one["metadata"]["name"], container["name"]] = container["resources"]
+    assert len(found) == 6 + 2 + 2 + 1 + 1  # services, broker, agent and endpoint, job, trial
+    assert found["hbox-binder", "binder"] == {"limits": {"cpu": 3}}
+    assert found["hbox-nats", "nats"] == {"requests": {"cpu": "1m"}, "limits": {"cpu": 2}}
+    assert found["hbox-definitions", "definitions"] == {
+        "requests": {"cpu": "10m", "memory": "96Mi"},
+        "limits": {"cpu": 2, "memory": "512Mi"},
+    }
+    assert all(resources["limits"]["cpu"] == 2 for (name, _), resources in found.items() if name != "hbox-binder")
+
+
+def test_all_that_pulls_an_image_has_the_secrets_for_it() -> None:
+    wanted = [{"name": "pull"}]
+    assert all(spec["imagePullSecrets"] == wanted for _, _, spec in pods("airgap"))
+    [trial] = of("airgap", "Pod")
+    assert trial["spec"]["containers"][0]["command"][-2:] == ["--pull-secret", "pull"], "the gang's pods run the same image"
+
+
 def test_the_same_values_render_the_same_text() -> None:
     assert template(*MATRIX["production"]).stdout == template(*MATRIX["production"]).stdout
 
@@ -473,6 +504,7 @@ def test_the_same_values_render_the_same_text() -> None:
         (("nats.replicas=2",), "replicas"),
         (("nats.replicas=3", "nats.closed=false"), "nats.closed has to be true"),
         (("services.biner.replicas=1",), "biner"),
+        (("pods.resources=2",), "resources"),
         (("admission.webhook.failurePolicy=Maybe",), "failurePolicy"),
         (("admission.webhook.enabled=true", "admission.webhook.tls.secret=mine"), "tls.caBundle"),
         (("admission.webhook.enabled=true", "admission.webhook.tls.caBundle=TUlORQ=="), "goes with tls.secret"),
@@ -483,6 +515,12 @@ def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], says: str) ->
     assert done.returncode != 0
     assert says in done.stderr
     assert "anyOf" not in done.stderr, "that it is none of several helps nobody"
+
+
+def test_a_release_whose_services_could_not_be_named_is_refused() -> None:
+    done = template(release="9-lives")
+    assert done.returncode != 0
+    assert "a release called 9-lives: names of Services do not begin with a digit" in done.stderr
 
 
 def test_another_release_name_is_in_every_name_but_those_of_accounts_and_rights() -> None:

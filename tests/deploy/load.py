@@ -18,6 +18,7 @@ from hbox_common.kube.reflector import Delta
 
 from .. import waiting
 from .cluster import CARDS, GPU, IMAGE, TENANT, gang
+from .timeline import Timeline
 
 #: One job in so many seconds, every third a gang, for so long each once it is bound.
 EVERY_S, RUNS_S = 0.25, 3.0
@@ -36,10 +37,12 @@ class Seen:
 
     created: dict[str, str] = field(default_factory=dict)  #: gang, or "" by pod
     bound: dict[str, float] = field(default_factory=dict)
+    platform: Timeline = field(default_factory=Timeline)
 
-    def longest_pause_s(self, begin: float, end: float) -> float:
+    def longest_pause(self, begin: float, end: float) -> tuple[float, float]:
+        """From when to when."""
         times = [begin, *sorted(at for at in self.bound.values() if begin <= at <= end), end]
-        return max(later - earlier for earlier, later in pairwise(times))
+        return max(pairwise(times), key=lambda pause: pause[1] - pause[0])
 
     def unbound(self) -> list[str]:
         return sorted(self.created.keys() - self.bound.keys())
@@ -81,6 +84,7 @@ async def load(kubeconfig: Path) -> AsyncIterator[Seen]:
                         tasks.create_task(_end(client, pod.metadata.name))
 
                 every = [tasks.create_task(informer.run(notice)), tasks.create_task(_renew(client))]
+                every += [tasks.create_task(watch(client)) for watch in (seen.platform.watch_pods, seen.platform.watch_leases)]
                 coming = tasks.create_task(_come(client, seen, ending))
                 yield seen
                 ending.set()

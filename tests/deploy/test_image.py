@@ -42,6 +42,17 @@ def test_make_sbom_says_the_same_without_an_image(docker: str, image: str) -> No
     assert components((ROOT / "sbom.cdx.json").read_text()) == components(output(docker, "--entrypoint", "cat", image, SBOM))
 
 
+#: Modules that a service imports and that have no bytecode: each start compiles them.
+UNCOMPILED = """
+import sys, pathlib, hbox_ledger.app, hbox_scheduler.app
+print([name for name, m in sys.modules.items() if (getattr(m, "__file__", None) or "").endswith(".py") and not pathlib.Path(m.__cached__).exists()])
+"""
+
+
+def test_nothing_that_a_service_imports_is_compiled_at_its_start(docker: str, image: str) -> None:
+    assert output(docker, "--read-only", "--entrypoint", "python", image, "-c", UNCOMPILED).strip() == "[]"
+
+
 def test_it_runs_as_nobody_on_a_root_that_cannot_be_written(docker: str, image: str) -> None:
     words = ("--read-only", "--tmpfs", "/tmp", "--network", "none", "--entrypoint", "sh", image, "-c", "id -u; hbox --version")
     assert output(docker, *words).split()[0] == "65532"

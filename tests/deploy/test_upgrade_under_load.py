@@ -26,6 +26,8 @@ PAUSE_S = 5.0
 #: Members of a gang are bound by one binder, one after the other, or by two across a handover.
 TORN_S = 10.0
 CALM_S = 5.0
+#: So long before the longest pause what happened to the platform is told from.
+BEFORE_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +66,10 @@ async def _meanwhile(cluster: Cluster, *words: str) -> float:
         took_s = monotonic_s() - begin
         await asyncio.sleep(CALM_S)
         end = monotonic_s()
-    pause_s = seen.longest_pause_s(begin, end)
-    before_s = seen.longest_pause_s(begin - CALM_S, begin)
-    print(f"\n{words[0]}: {took_s:.0f} s, {len(seen.bound)} pods, longest pause {pause_s:.1f} s ({before_s:.1f} s before)")
+    (last, first), (calm, again) = seen.longest_pause(begin, end), seen.longest_pause(begin - CALM_S, begin)
+    pause_s = first - last
+    print(f"\n{words[0]}: {took_s:.0f} s, {len(seen.bound)} pods, longest pause {pause_s:.1f} s ({again - calm:.1f} s before)")
+    print(*seen.platform.between(last - BEFORE_S, first), sep="\n")
     assert not seen.unbound()
     assert not seen.torn(TORN_S)
     return pause_s

@@ -54,6 +54,15 @@ def test_a_gang_that_does_not_run_says_what_its_pods_say(platform: Up) -> None:
     assert left(platform) == []
 
 
+def test_its_pods_pull_with_the_secrets_that_are_named(platform: Up) -> None:
+    done = trial(platform, "--members", "1", "--pull-secret", "mine", "--pull-secret", "another", "--keep")
+    assert done.returncode == 0, done.stderr
+    cluster = json.loads((platform.state / "kubeconfig").read_text())["clusters"][0]["cluster"]["server"]
+    with urlopen(f"{cluster}/api/v1/pods", timeout=10) as answer:
+        [pod] = json.load(answer)["items"]
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "mine"}, {"name": "another"}]
+
+
 def test_definitions_are_applied_where_they_are_missing_and_may_be_applied_again(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     words = [sys.executable, "-m", "hbox_sandbox", "--kubeconfig-out", str(kubeconfig), "--nodes", "3x8"]

@@ -17,7 +17,7 @@ from hbox_common.bus.inspection import OLDEST, Broker, look
 from hbox_common.bus.users import ADMIN
 from hbox_common.clock import wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
-from hbox_common.kube import CONFIGMAPS, CRDS, LEASES, NODES, PODS, STORAGECLASSES, KubeClient, Resource
+from hbox_common.kube import CONFIGMAPS, CRDS, LEASES, NAMESPACES, NODES, PODS, STORAGECLASSES, KubeClient, NotAllowed, Resource
 from hbox_common.model import VENDORS
 
 from .platform import crds
@@ -98,6 +98,7 @@ async def lines(client: KubeClient, install: Install) -> list[Line]:
         ("rights", lambda: _rights(client, install.namespace)),
         ("definitions", lambda: _definitions(client)),
         ("release", lambda: _release(client, install)),
+        ("namespace", lambda: _namespace(client, install.namespace)),
         ("schedulers", lambda: _schedulers(client, install)),
         ("webhooks", lambda: _webhooks(client)),
         ("storage", lambda: _storage(client)),
@@ -277,6 +278,39 @@ async def _release(client: KubeClient, install: Install) -> Iterable[Line]:
         said = f"ClusterRoles of HBox are there, and not of {ours}: {_some(found)}"
         return [Line("release", Level.FAULT, said, "uninstall the other one, or name it with --release and --namespace")]
     return [Line("release", Level.OK, f"no other HBox than {install.namespace}/{install.release}")]
+
+
+async def _namespace(client: KubeClient, namespace: str) -> Iterable[Line]:
+    """Whether what admits pods there (quotas, ranges of limits, pod security, webhooks) would admit one as the chart makes them: asked by a dry run."""
+    try:
+        await client.json("GET", NAMESPACES.path(name=namespace))
+    except NotFound:
+        return [Line("namespace", Level.OK, f"{namespace} is not there yet: helm install --create-namespace")]
+    try:
+        await client.json("POST", PODS.path(namespace), params={"dryRun": "All"}, body=_like_the_charts())
+    except NotAllowed:
+        raise  # to make pods, which a cluster's administrator may
+    except InvalidRequest as e:
+        fix = "pods.resources of the chart for quotas and ranges of limits, such as {limits: {cpu: '1'}}; or another namespace"
+        return [Line("namespace", Level.FAULT, f"a pod as the chart makes them is refused in {namespace}: {e.message}", fix)]
+    return [Line("namespace", Level.OK, f"{namespace} admits pods as the chart makes them")]
+
+
+def _like_the_charts() -> dict[str, Any]:
+    """A service's pod in the profile small, but for what it does."""
+    container = {
+        "name": "main",
+        "image": "hbox",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "resources": {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "2Gi"}},
+    }
+    security = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"automountServiceAccountToken": False, "securityContext": security, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "hbox-check-"}, "spec": spec}
 
 
 def answers_to(deployment: Mapping[str, Any]) -> set[str]:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 @click.option("--cards", type=click.IntRange(0, 16), default=0, show_default=True, help="Cards that each pod asks for.")
 @click.option("--resource", default=VENDORS.default.cards, show_default=True, help="Whose cards, by the name of the resource.")
 @click.option("--image", envvar="HBOX_TRIAL_IMAGE", default="busybox:1.36", show_default=True, help="It has to have `sleep`.")
+@click.option("--pull-secret", "pull_secrets", multiple=True, metavar="NAME", help="By which the image is pulled.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=120.0, show_default=True, help="Seconds to wait.")
 @click.option("--keep", is_flag=True, help="Leave gang and pods where they are.")
 @command_options
@@ -44,6 +45,7 @@ def command(
     cards: int,
     resource: str,
     image: str,
+    pull_secrets: tuple[str, ...],
     timeout_s: float,
     keep: bool,
 ) -> None:
@@ -59,7 +61,7 @@ def command(
     name = f"hbox-trial-{secrets.token_hex(3)}"
     limits = {"cpu": "10m", "memory": "16Mi"} | ({resource: str(cards)} if cards else {})
     gang = _gang(name, queue=queue, members=members)
-    pods = [_pod(f"{name}-{i}", gang=name, image=image, limits=limits) for i in range(members)]
+    pods = [_pod(f"{name}-{i}", gang=name, image=image, pull_secrets=pull_secrets, limits=limits) for i in range(members)]
     run(lambda: _try(str(kubeconfig) if kubeconfig else None, where, gang, pods, timeout_s=timeout_s, keep=keep))
 
 
@@ -73,7 +75,7 @@ def _gang(name: str, *, queue: str, members: int) -> dict[str, Any]:
     }
 
 
-def _pod(name: str, *, gang: str, image: str, limits: Mapping[str, str]) -> dict[str, Any]:
+def _pod(name: str, *, gang: str, image: str, pull_secrets: Sequence[str], limits: Mapping[str, str]) -> dict[str, Any]:
     """It runs where pod security is `restricted`."""
     container = {
         "name": "main",
@@ -105,6 +107,7 @@ def _pod(name: str, *, gang: str, image: str, limits: Mapping[str, str]) -> dict
                 "runAsGroup": 65532,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
+            "imagePullSecrets": [{"name": secret} for secret in pull_secrets],
             "containers": [container],
         },
     }

@@ -240,7 +240,15 @@ def schema() -> dict[str, Any]:
             ),
         ),
         pods=_closed(
-            priorityClassName=_or_null(_NAME), nodeSelector=_STRINGS, tolerations=_LIST, annotations=_STRINGS, labels=_STRINGS
+            priorityClassName=_or_null(_NAME),
+            resources={
+                **_MAP,
+                "description": "of every container, where its service says nothing else: more than the profile's",
+            },
+            nodeSelector=_STRINGS,
+            tolerations=_LIST,
+            annotations=_STRINGS,
+            labels=_STRINGS,
         ),
         database=_closed(secret=_secret("its key holds the ledger's database_url"), storage=_storage()),
         nats=_closed(
