@@ -440,6 +440,20 @@ def test_a_budget_where_there_are_two_and_none_where_there_is_one() -> None:
     assert {b["metadata"]["name"] for b in one} == every - {"hbox-quota-ledger", "hbox-nats"}
 
 
+def test_guides_change_releases_where_they_are_and_take_what_is_new_from_the_chart() -> None:
+    """By `--reuse-values` Helm takes the values of the chart before for those of this one: what is new in it is nil."""
+    lines = [
+        (page.name, line.strip())
+        for page in sorted((ROOT / "docs" / "guides").glob("*.md"))
+        for line in page.read_text().splitlines()
+        if line.strip().startswith(("helm upgrade", "helm install", "helm rollback", "helm uninstall", "helm test"))
+    ]
+    assert len(lines) > 10
+    assert [one for one in lines if "-n hbox-system" not in one[1] and "--namespace hbox-system" not in one[1]] == []
+    upgrades = [one for one in lines if one[1].startswith("helm upgrade") and "--install" not in one[1]]
+    assert [one for one in upgrades if "--reset-then-reuse-values" not in one[1]] == []
+
+
 def test_the_pod_of_the_restore_guide_has_the_volume_and_the_address_of_the_ledger() -> None:
     spec = yaml.safe_load((ROOT / "docs" / "guides" / "restore.yaml").read_text())["spec"]
     [ledger] = [pod for who, _, pod in pods("default") if who == "Deployment/hbox-quota-ledger"]

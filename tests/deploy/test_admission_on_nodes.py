@@ -131,7 +131,7 @@ def test_an_upgrade_keeps_the_certificate_and_pods_go_through(world: World) -> N
     secret = ("secret", f"{ENDPOINT}-tls", "-n", NAMESPACE)
     before = cluster.get(*secret)["data"]
     assert before["tls.crt"]
-    cluster.helm("upgrade", RELEASE, str(CHART), "--reuse-values", "--set", "settings.log_level=debug", *WAIT)
+    cluster.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values", "--set", "settings.log_level=debug", *WAIT)
     assert cluster.get(*secret)["data"] == before
     [hook] = cluster.get("mutatingwebhookconfiguration", ENDPOINT)["webhooks"]
     assert hook["clientConfig"]["caBundle"] == before["ca.crt"]

@@ -67,7 +67,7 @@ capabilities: {drop: [ALL]}
 {{/* Arguments: [root, what the values of this service say or nil, CPU and memory that it requests else, its limit of memory else]. `pods.resources` outranks
 these, and the service's own outranks both. What is said nowhere is always the same text, since brokers go by the text of their pod. */}}
 {{- define "hbox.resources" -}}
-{{- $all := deepCopy (index . 0).Values.pods.resources -}}
+{{- $all := deepCopy (default dict (index . 0).Values.pods.resources) -}}
 {{- $own := index . 1 -}}
 {{- if not (kindIs "invalid" $own) }}{{ mergeOverwrite $all (deepCopy $own) | toYaml }}
 {{- else if $all }}{{ mergeOverwrite (dict "requests" (dict "cpu" (index . 2) "memory" (index . 3)) "limits" (dict "memory" (index . 4))) $all | toYaml }}
