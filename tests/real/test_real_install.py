@@ -46,7 +46,8 @@ def pods(release: Release) -> list[dict[str, Any]]:
 
 def all_are_made(release: Release) -> bool:
     """As many pods as the chart's objects want."""
-    return len(pods(release)) == sum(one["spec"]["replicas"] for one in release.get("deployments,statefulsets")["items"])
+    wanted: int = sum(one["spec"]["replicas"] for one in release.get("deployments,statefulsets")["items"])
+    return len(pods(release)) == wanted
 
 
 async def looked(release: Release) -> Line:
