@@ -1,5 +1,6 @@
 """Which queue a pod may use in a saved cluster, and which nodes those in it."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -9,7 +10,7 @@ from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.running import Wish, outcome_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.yamltext import contents_of
-from hbox_scheduler.core.framework.conf import Conf, parse_conf
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 
 NODES = """
@@ -62,6 +63,27 @@ def test_pools_and_namespaces_of_queues_count_as_in_the_running_platform(notes: 
     row = outcome_of("f", objects_of(contents_of((NODES + queue + POD).encode())), Wish())
     assert {binding["node"] for binding in row["bindings"]} == expected
     assert reason in str(row)
+
+
+@pytest.mark.parametrize(
+    ("queue", "named", "starts"),
+    [
+        ("{name: q}", "q", False),
+        ("{name: q, annotations: {hbox.io/namespaces: ns}}", "q", True),
+        ("{name: q, annotations: {hbox.io/namespaces: '*'}}", "q", True),
+        ("{name: default}", "default", True),
+    ],
+)
+def test_queues_that_name_no_namespaces_are_nobodys_where_they_are_bound(queue: str, named: str, starts: bool) -> None:
+    """And everybody's where they are open."""
+    documents = objects_of(
+        contents_of((NODES + QUEUE.replace("{name: q}", queue) + POD.replace("name: q", f"name: {named}")).encode())
+    )
+    assert len(outcome_of("f", documents, Wish())["bindings"]) == 1
+    row = outcome_of("f", documents, Wish(bound=True))
+    assert bool(row["bindings"]) is starts
+    said = "QueueNotForNamespace: queue q is bound to no namespace, so that ns may not use it"
+    assert (said in str(row["pending"])) is not starts
 
 
 def test_names_of_pools_are_names() -> None:
@@ -189,15 +211,13 @@ spec: {deserved: {nvidia.com/gpu: 2}}
 """
 
 
-#: Volcano's rules.
-VOLCANO = parse_conf(
-    'actions: "reclaim"\ntiers:\n- plugins: [{name: gang}, {name: conformance}, {name: predicates}, {name: capacity}]\n',
-    plugins=tuple(PLUGINS),
-)
+VOLCANO = 'actions: "reclaim"\ntiers:\n- plugins: [{name: gang}, {name: conformance}, {name: predicates}, {name: capacity}]\n'
 
 
-def _evicted(*, classes: str = "", says: str = "'false'", wish: Wish | None = None, conf: Conf | None = None) -> set[str]:
-    """Of eight pods of `lent`, which started one after the other, for six of `owner`."""
+def _evicted(
+    *, classes: str = "", says: str = "'false'", wish: Wish | None = None, more: str = "", policy: str = ""
+) -> set[str]:
+    """Of eight pods of `lent`, which started one after the other, for six of `owner`. more: further documents of the file; policy: what `--policy` names."""
     running = "".join(
         _of_pool("lent", number, "n0")
         .replace("queue-name: lent", f"queue-name: lent, volcano.sh/preemptable: {says}")
@@ -206,15 +226,20 @@ def _evicted(*, classes: str = "", says: str = "'false'", wish: Wish | None = No
     )
     waiting = "".join(_of_pool("owner", number) for number in range(6))
     text = BORROWED.replace("CLASSES", f"hbox.io/non-preemptible-classes: '{classes}'" if classes else "") + running + waiting
-    row = outcome_of("f", objects_of(contents_of(text.encode())), wish or Wish(), conf)
+    conf = parse_conf(policy, plugins=tuple(PLUGINS)) if policy else None
+    row = outcome_of("f", objects_of(contents_of((text + more).encode())), wish or Wish(), conf)
     return {one["pod"].removeprefix("ns/lent-") for one in row["evictions"]}
 
 
 def test_what_a_tenant_says_of_its_pods_is_no_right_as_in_the_running_platform() -> None:
-    """And under Volcano's rules it is one, unless they are read as the services read them."""
+    """Under any policy that HBox is to run by; where a file brings a policy of its own, as by Volcano, it is one, unless it is read as the services read it."""
     assert len(_evicted()) == 6
-    assert _evicted(conf=VOLCANO) == set()
-    assert len(_evicted(wish=Wish(as_services=True), conf=VOLCANO)) == 6
+    assert len(_evicted(wish=Wish(as_services=False))) == 6, "HBox's own knows no other way"
+    assert len(_evicted(policy=VOLCANO)) == 6
+    assert _evicted(policy=VOLCANO, wish=Wish(as_services=False)) == set()
+    own = f"---\n{json.dumps({'apiVersion': 'v1', 'kind': 'ConfigMap', 'metadata': {'name': 'c'}, 'data': {'volcano-scheduler.conf': VOLCANO}})}\n"
+    assert _evicted(more=own) == set()
+    assert len(_evicted(more=own, wish=Wish(as_services=True))) == 6
 
 
 def test_classes_protect_what_their_queue_deserves_in_the_order_of_starts_as_in_the_running_platform() -> None:

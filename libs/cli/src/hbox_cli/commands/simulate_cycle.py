@@ -37,9 +37,18 @@ HBOX = "hbox"
 )
 @click.option("--now", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), help="When it is, for ages and time windows [now].")
 @click.option(
-    "--as-services",
-    is_flag=True,
-    help="Read the policy as the running services do: rights in trees as the ledger judges them, gangs whole, guarantees lent. So is HBox's own, always.",
+    "--as-services/--as-written",
+    default=None,
+    help="Read the policy as the running services do: rights in trees as the ledger judges them, gangs whole, guarantees lent, no tenant's word that nobody may "
+    "take from its pods; or as Volcano does. HBox's own policy is always read as the services do [--policy as services, a file's own as written].",
+)
+@click.option(
+    "--queues",
+    type=click.Choice(("open", "bound")),
+    envvar="HBOX_QUEUES",
+    default="open",
+    show_default=True,
+    help="Whether any namespace may use a queue that names none, nor any above it, or none may.",
 )
 @command_options
 def command(
@@ -51,7 +60,8 @@ def command(
     cycles: int | None,
     schedulers: tuple[str, ...],
     now: datetime | None,
-    as_services: bool,
+    as_services: bool | None,
+    queues: str,
 ) -> None:
     """What the scheduler would do with a saved cluster: what binds where, who is evicted for whom, who waits and why.
 
@@ -74,6 +84,7 @@ def command(
         schedulers=schedulers or (HBOX,),
         now=wall_s() if now is None else now.replace(tzinfo=UTC).timestamp(),
         as_services=as_services,
+        bound=queues == "bound",
         debug=ctx.debug,
     )
     files = files_of(paths)

@@ -6,7 +6,6 @@ Objects of kinds that scheduling does not look at are passed over, so that `kube
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from hbox_scheduler.core.topology.constraints import concerned
 
 from . import kinds
 from .cards import Holder, slices_of
-from .documents import Document, documents_of
+from .documents import Document
 from .gangs import gang_of, lone_gang_of, priority_class_of, priority_of
 from .hypernodes import degraded, hypernodes_of, old_domains
 from .images import images_of_nodes, images_of_pod
@@ -91,20 +90,16 @@ class SavedCluster:
     warnings: tuple[str, ...] = ()  #: what could not be read of nodes, in words
 
 
-def read_cluster(path: Path, *, schedulers: Collection[str], now: float, as_services: bool = False) -> SavedCluster:
+def cluster_of(
+    documents: Sequence[Document], *, schedulers: Collection[str], now: float, as_services: bool = False, bound: bool = False
+) -> SavedCluster:
     """The cluster of one file. `schedulers`: whose pods are to be placed; all others only hold what they hold. now: seconds since the epoch. as_services: whom
-    nobody takes from is what queues say of classes (`protected`); else what `volcano.sh/preemptable` says on pods and PodGroups.
+    nobody takes from is what queues say of classes (`protected`); else what `volcano.sh/preemptable` says on pods and PodGroups. bound: queues that name no
+    namespaces, nor stand below one that does, are nobody's.
 
     Raises InvalidRequest that names document, object and field.
     """
-    return cluster_of(documents_of(path), schedulers=schedulers, now=now, as_services=as_services)
-
-
-def cluster_of(
-    documents: Sequence[Document], *, schedulers: Collection[str], now: float, as_services: bool = False
-) -> SavedCluster:
-    """As `read_cluster`, of documents that are read already."""
-    return _Reading(documents).cluster(schedulers, now, as_services=as_services)
+    return _Reading(documents, bound=bound).cluster(schedulers, now, as_services=as_services)
 
 
 def config_of(documents: Sequence[Document], key: str) -> str | None:
@@ -114,7 +109,8 @@ def config_of(documents: Sequence[Document], key: str) -> str | None:
 
 
 class _Reading:
-    def __init__(self, documents: Sequence[Document]) -> None:
+    def __init__(self, documents: Sequence[Document], *, bound: bool = False) -> None:
+        self._bound = bound
         self._of: dict[str, list[Document]] = defaultdict(list)
         seen: dict[tuple[str, str, str], Document] = {}
         for document in documents:
@@ -148,7 +144,7 @@ class _Reading:
         volumes = volumes_of(self._of["PersistentVolumeClaim"], self._of["PersistentVolume"], self._of["StorageClass"])
         entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
         pods = [entries.entry(document) for document in self._of["Pod"]]
-        rights = rights_of(self._of["Queue"])
+        rights = rights_of(self._of["Queue"], bound=self._bound)
         rests = rests_of(pods)
         for rest in rests:
             if rest.lasts(now):
@@ -242,7 +238,7 @@ class _Reading:
             members[gang.id].append(pod)
             if pod.problem and not gang.problem and pod.ours and pod.view.placeable:
                 gang.problem = pod.problem
-        rights = rights_of(self._of["Queue"])
+        rights = rights_of(self._of["Queue"], bound=self._bound)
         for gang, named_class in groups:
             gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
         class_names = {gang.id: priority_class_of(gang, members[gang.id]) for gang in gangs}

@@ -88,8 +88,9 @@ def in_pools(queues: Sequence[QueueInfo], rights: QueueTree) -> list[QueueInfo]:
     ]
 
 
-def rights_of(documents: Sequence[Document]) -> QueueTree:
-    """Who may use which queue, which pools of nodes those in it, how much, and for how long nobody takes from them. Raises InvalidRequest."""
+def rights_of(documents: Sequence[Document], *, bound: bool = False) -> QueueTree:
+    """Who may use which queue, which pools of nodes those in it, how much, and for how long nobody takes from them. bound: as `Queue.bound`, of all. Raises
+    InvalidRequest."""
     tree = QueueTree({})
     for document in documents:
         queue = document.read(kube.Queue, namespaced=False)
@@ -111,6 +112,7 @@ def rights_of(documents: Sequence[Document]) -> QueueTree:
             lent_pools=_names(document, LENT_POOLS, queue.metadata.annotations),
             lent_to=_names(document, LENT_TO, queue.metadata.annotations),
             namespaces=_names(document, NAMESPACES, queue.metadata.annotations),
+            bound=bound,
             priority_classes=_names(document, PRIORITY_CLASSES, queue.metadata.annotations),
             non_preemptible_classes=_names(document, NON_PREEMPTIBLE_CLASSES, queue.metadata.annotations),
         )

@@ -32,8 +32,10 @@ class Wish:
     policy_file: str = ""  #: where that came from
     schedulers: Collection[str] = ("hbox",)
     now: float = 0.0  #: seconds since the epoch
-    #: policies are read as the running services read them (`as_the_ledger_judges`, `protected`); HBox's own always is
-    as_services: bool = False
+    #: policies are read as the running services read them (`as_the_ledger_judges`, `protected`); HBox's own always is. None: that of the wish is, which is one
+    #: to run HBox by, and a file's own is as it is written
+    as_services: bool | None = None
+    bound: bool = False  #: queues that name no namespaces are nobody's (`HBOX_QUEUES`)
     debug: bool = False
 
 
@@ -69,11 +71,14 @@ def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf 
 
 
 def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None, said: tuple[str, ...]) -> Row:
-    as_services = wish.as_services or (conf is None and config_of(documents, POLICY_KEY) is None)
-    saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now, as_services=as_services)
-    if conf is None:
-        conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _own()
-    if wish.as_services:
+    own = config_of(documents, POLICY_KEY) if conf is None else None
+    as_services = own is None if wish.as_services is None else wish.as_services
+    if conf is None and own is None:
+        conf, as_services = _conf(DEFAULT_CONF, "the default policy"), True
+    elif conf is None:
+        conf = _conf(own or "", POLICY_KEY)
+    saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now, as_services=as_services, bound=wish.bound)
+    if as_services:
         conf = as_the_ledger_judges(conf)
     options = saved.options
     cycles = wish.cycles or options.cycles
@@ -92,12 +97,6 @@ def _ask(question: Question) -> Mapping[str, Any] | None:
     from hbox_scheduler.adapters.extenders import ask_now  # noqa: PLC0415  only a policy with an extender needs a web client
 
     return ask_now(question)
-
-
-@lru_cache(maxsize=1)
-def _own() -> Conf:
-    """HBox's own policy, as its services follow it."""
-    return as_the_ledger_judges(_conf(DEFAULT_CONF, "the default policy"))
 
 
 @lru_cache(maxsize=256)
