@@ -246,3 +246,6 @@ def test_classes_protect_what_their_queue_deserves_in_the_order_of_starts_as_in_
     assert _evicted(classes="*") == set("234567")
     assert len(_evicted(classes="production")) == 6
     assert len(_evicted(classes="*", says="'true'")) == 6
+    assert len(_evicted(classes="*", says="'false', volcano.sh/revocable-zone: '*'")) == 6, (
+        "who may run where places are lent by the hour"
+    )

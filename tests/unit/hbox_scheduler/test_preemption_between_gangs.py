@@ -253,7 +253,20 @@ def _zone(world: SmallWorld, zone: str) -> None:
     world.columns.put_node(state)
 
 
-@pytest.mark.parametrize(("budget", "leave"), [({JDB_MAX_UNAVAILABLE: "50%"}, 3), ({JDB_MIN_AVAILABLE: "4"}, 1), ({}, 1)])
+@pytest.mark.parametrize(
+    ("budget", "leave"),
+    [
+        ({JDB_MAX_UNAVAILABLE: "50%"}, 3),
+        ({JDB_MIN_AVAILABLE: "4"}, 1),
+        ({}, 1),
+        # that let nobody go, ever
+        ({JDB_MAX_UNAVAILABLE: "0"}, 1),
+        ({JDB_MAX_UNAVAILABLE: "0%"}, 1),
+        ({JDB_MIN_AVAILABLE: "5"}, 1),
+        ({JDB_MIN_AVAILABLE: "100%"}, 1),
+        ({JDB_MIN_AVAILABLE: "999999999"}, 1),
+    ],
+)
 def test_a_closed_zone_is_left_within_the_gangs_budget(budget: dict[str, str], leave: int) -> None:
     world = SmallWorld(1)
     _zone(world, "night")

@@ -39,8 +39,8 @@ HBOX = "hbox"
 @click.option(
     "--as-services/--as-written",
     default=None,
-    help="Read the policy as the running services do: rights in trees as the ledger judges them, gangs whole, guarantees lent, no tenant's word that nobody may "
-    "take from its pods; or as Volcano does. HBox's own policy is always read as the services do [--policy as services, a file's own as written].",
+    help="Read the policy as the running services do: rights in trees as the ledger judges them, gangs whole, guarantees lent, no tenant's word that nobody "
+    "may take from its pods; or as Volcano does. HBox's own policy is always read as the services do [--policy as services, a file's own as written].",
 )
 @click.option(
     "--queues",

@@ -12,6 +12,7 @@ import numpy as np
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import DEFAULT_QUEUE, VENDORS, JobId, NodeName, PodUid, Resources, exceeded, is_offline
+from hbox_common.model.annotations import offered
 from hbox_common.model.devices import volcano
 from hbox_common.model.ranks import RankKey, ranks
 from hbox_common.model.resources import PODS, add
@@ -33,7 +34,7 @@ from .gangs import gang_of, lone_gang_of, priority_class_of, priority_of
 from .hypernodes import degraded, hypernodes_of, old_domains
 from .images import images_of_nodes, images_of_pod
 from .nodes import node_of
-from .pods import PodEntries, PodEntry, offered
+from .pods import PodEntries, PodEntry
 from .protected import protect
 from .queues import (
     SYSTEM_CLASSES,

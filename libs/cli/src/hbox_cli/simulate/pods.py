@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hbox_common import kube
 from hbox_common.model import VENDORS, NodeName, PodGroupTask, Vendor
-from hbox_common.model.annotations import QUEUE_NAME
+from hbox_common.model.annotations import PREEMPTABLE, QUEUE_NAME
 from hbox_jobs.adapters.annotations import TASK_SPEC
 from hbox_jobs.adapters.objects import PodReader
 from hbox_jobs.core.job import Record, Tally, job_of
@@ -19,7 +19,6 @@ from hbox_scheduler.core.cluster.entities import Status
 from .documents import Document
 from .times import seconds
 
-PREEMPTABLE = "volcano.sh/preemptable"
 NEVER = "Never"
 
 #: Volcano's priority of a pod that names none.
@@ -133,11 +132,6 @@ def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bo
     """The annotation counts before the label; what neither says is yes, and what is no truth is no."""
     written = annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE))
     return written is None or written in _TRUE
-
-
-def offered(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Whether its tenant lets others take from it: in the services that is all that the annotation can say."""
-    return annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE)) in _TRUE
 
 
 def _status(view: PodView) -> Status:

@@ -1,6 +1,7 @@
 """Names that HBox reads and writes on Kubernetes objects."""
 
 import json
+from collections.abc import Mapping
 
 from hbox_common.errors import InvalidRequest
 
@@ -139,6 +140,13 @@ def parse_pool_amounts(text: str) -> dict[str, dict[str, dict[str, str | float]]
 
 def _is_quantity(value: object) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def offered(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Whether its tenant lets others take from a pod or PodGroup, whatever its queue says of its class: who may run where places are lent by the hour is
+    among them. An annotation counts before a label. To refuse is no tenant's right."""
+    written = annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE, ""))
+    return written.lower() in ("true", "1", "t") or annotations.get(REVOCABLE_ZONE) == "*"
 
 
 def parse_names(annotation: str, text: str) -> tuple[str, ...]:

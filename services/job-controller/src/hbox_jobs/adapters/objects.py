@@ -37,7 +37,7 @@ from hbox_common.model import (
     parse_slices,
     request_units,
 )
-from hbox_common.model.annotations import CARDS, PREEMPTABLE
+from hbox_common.model.annotations import CARDS, offered
 from hbox_common.model.bounds import (
     INT32_MAX,
     KEY_BYTES,
@@ -133,7 +133,7 @@ class PodReader:
             slices=self._slices(pod, old),
             claim=written.claim,
             volumes=volumes,
-            preemptable=_offered(meta.labels, meta.annotations),
+            preemptable=offered(meta.labels, meta.annotations),
             priority_class=spec.priority_class_name if is_name(spec.priority_class_name) else "",
             labels=meta.labels,
             constraints=constraints,
@@ -365,11 +365,6 @@ def _term(term: kube.NodeSelectorTerm) -> NodeTerm:
     )
 
 
-def _offered(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Whether others may take from it whatever its queue says; the annotation counts before the label. To refuse is no tenant's right."""
-    return annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE, "")).lower() in ("true", "1", "t")
-
-
 _NO_LABELS: dict[str, str] = {}
 _NO_SPEC, _NO_STATUS = kube.PodSpec(), kube.PodStatus()
 
@@ -413,7 +408,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         min_member=min_member,
         queue=QueueName(queue),
         priority_class=priority_class,
-        preemptable=_offered(meta.labels, meta.annotations),
+        preemptable=offered(meta.labels, meta.annotations),
         min_task_member=min_task_member,
         min_resources=min_resources,
         topology=topology,

@@ -96,13 +96,13 @@ def _within_budgets(members: Sequence[Member]) -> list[Member]:
 
 
 def budget(gang: Gang) -> int:
-    """How many running members of a gang may be taken now."""
+    """How many running members of a gang may be taken now. A budget that would let nobody go, ever, lets one be away: who wrote it keeps no place by it."""
     running, size = gang.count(Status.RUNNING), len(gang.members)
     if (most := _part(gang, JDB_MAX_UNAVAILABLE, size)) is not None:
         away = size - gang.count(Status.SUCCEEDED, Status.FAILED) - running
-        return max(0, most - away)
+        return max(0, max(1, most) - away)
     if (least := _part(gang, JDB_MIN_AVAILABLE, size)) is not None:
-        return max(0, running - least)
+        return max(0, running - min(least, size - 1))
     return _WITHOUT_BUDGET
 
 
