@@ -18,6 +18,7 @@ from hbox_scheduler.core.cluster.runtimes import RunTimes
 from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.placement.reserving import Reserving
 from hbox_scheduler.core.plugins.reservation import SURE_AFTER_S
+from hbox_scheduler.core.plugins.walltimes import not_longer, walltime_in
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
@@ -254,6 +255,43 @@ def test_a_walltime_that_was_overrun_is_not_believed_again() -> None:
     days.gang(pods=4, cards=8)
     days.pass_time(2700)
     assert days.started["big-0"] == pytest.approx(3000, abs=3)
+
+
+def test_a_walltime_that_is_made_longer_while_its_pod_runs_is_overrun_all_the_same() -> None:
+    """As above, and each says so as soon as it is in the gap."""
+    days = Days(walltime="20s", runs_s=lambda _: 400.0)
+    days.submit(job("long", pods=2, cards=6, created_at=days.time_of_day), "3000s")
+    days.simulation.run()
+    days.ends = [(3000.0, f"long-{i}") for i in range(2)]
+    days.pass_time(600)
+    days.gang(pods=4, cards=8)
+    told: set[str] = set()
+    while days.simulation.now < 3300:
+        days.pass_time(10)
+        fresh = [pod for pod in days.started if pod.startswith("s") and pod not in told]
+        told.update(fresh)
+        longer = {WALLTIME: "10h"}
+        days.simulation.scheduler.on_neighbours(Neighbour(PodUid(pod), "default", annotations=longer) for pod in fresh)
+    assert days.started["big-0"] == pytest.approx(3000, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts"),
+    [
+        ({WALLTIME: "20s"}, {WALLTIME: "1h"}, 20.0),
+        ({WALLTIME: "20s"}, {}, 20.0),
+        ({WALLTIME: "20s"}, {WALLTIME: "for ever"}, 20.0),
+        ({WALLTIME: "1h"}, {WALLTIME: "20s"}, 20.0),
+        ({}, {WALLTIME: "1h"}, 600.0),
+        ({}, {WALLTIME: "20s"}, 20.0),
+    ],
+)
+def test_a_pod_that_has_its_place_can_only_say_that_it_ends_sooner(
+    before: dict[str, str], after: dict[str, str], counts: float
+) -> None:
+    """In a queue that says ten minutes."""
+    queue = {WALLTIME: "10m"}
+    assert walltime_in(not_longer(after, before, queue), queue) == counts
 
 
 def test_those_held_back_are_told_for_whom_and_until_when_and_the_gang_what_it_waits_for() -> None:

@@ -27,6 +27,15 @@ def walltime_in(*written: Mapping[str, str]) -> float | None:
     return None
 
 
+def not_longer(annotations: Mapping[str, str], before: Mapping[str, str], queue: Mapping[str, str]) -> Mapping[str, str]:
+    """Annotations of a pod that has its place. Where they say a longer walltime than before, or none any more, that of before stays: for so long it was
+    let in."""
+    had, has = walltime_in(before, queue), walltime_in(annotations, queue)
+    if had is None or (has is not None and has <= had):
+        return annotations
+    return {**annotations, WALLTIME: f"{had:.3f}s"}
+
+
 def bound_s(member: Member, queue: QueueInfo | None, known: RunTimes, *, sure: bool) -> float:
     """How long it runs at most if it starts now; inf = nobody knows. Not `sure`: more likely than not."""
     return bound_of(written_s(member, queue), member.gang.queue, member.namespace, known, sure=sure)

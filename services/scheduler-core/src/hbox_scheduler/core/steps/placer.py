@@ -12,13 +12,15 @@ turns of their namespaces (`queueing.retries`).
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hbox_common.events import JobVerdict, Plan
 from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName
+from hbox_common.model.annotations import WALLTIME
 
 from ..placement.outcomes import Placed, Unplaced, Untried
 from ..placement.plans import verdict_of
+from ..plugins.walltimes import not_longer
 from ..queueing.backoff import SessionBackoff
 from ..queueing.equivalence import EquivalenceClasses
 from ..queueing.jobs import Entry, JobState
@@ -91,11 +93,20 @@ class Placer:
         for neighbour in neighbours:
             if (job := self._classes.of_pod(neighbour.uid)) is not None:
                 self.revised(job)
-            self._neighbours[neighbour.uid] = neighbour
+            self._neighbours[neighbour.uid] = self._with_its_walltime(neighbour)
             self._sessions.mark_changed((neighbour.uid,))
             self._changes += 1
         if len(self._neighbours) > NEIGHBOURS_KEPT:
             self._forget_gone()
+
+    def _with_its_walltime(self, neighbour: Neighbour) -> Neighbour:
+        """A pod that has its place has it for the walltime that it was let in with, whatever its tenant writes later."""
+        before, booking = self._neighbours.get(neighbour.uid), self._bookings.get(neighbour.uid)
+        if before is None or booking is None or before.annotations.get(WALLTIME) == neighbour.annotations.get(WALLTIME):
+            return neighbour
+        queue = self._bookings.queues.get(booking.queue)
+        rules = queue.annotations if queue is not None else {}
+        return replace(neighbour, annotations=dict(not_longer(neighbour.annotations, before.annotations, rules)))
 
     def invalidate(self) -> None:
         """Something else changed on which places depend: jobs that wait are tried again."""
