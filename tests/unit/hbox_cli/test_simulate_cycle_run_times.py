@@ -87,7 +87,29 @@ def test_who_waits_for_them_is_told_whose_time_it_is_and_until_when() -> None:
     assert message.endswith(f"; pods from which nobody takes yet: 1 of queue borrower in minimum run time until {until}")
 
 
-def test_who_has_no_right_to_take_is_told_nothing_of_it() -> None:
+BUDGET = """
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: mine-alone, namespace: ns}
+spec: {maxUnavailable: 0}
+status: {disruptionsAllowed: ALLOWED}
+"""
+
+
+@pytest.mark.parametrize(("allowed", "goes"), [(0, False), (1, True)])
+def test_who_waits_for_those_under_a_budget_that_is_used_up_is_told_whose_it_is(allowed: int, goes: bool) -> None:
+    row = decided(owner=BUDGET.replace("ALLOWED", str(allowed)))
+    assert bool(row["evictions"]) is goes
+    said = "; pods whose PodDisruptionBudgets let no more go: 1 of queue borrower (ns/mine-alone)"
+    assert row["pending"]["ns/mine"]["message"].endswith(said) is not goes
+
+
+@pytest.mark.parametrize(
+    ("borrower", "more", "word"),
+    [("hbox.io/min-run-time: 10m", "", "nobody takes yet"), ("", BUDGET.replace("ALLOWED", "0"), "PodDisruptionBudgets")],
+)
+def test_who_has_no_right_to_take_is_told_nothing_of_it(borrower: str, more: str, word: str) -> None:
     """The owner has what it deserves already."""
     holds = """
 ---
@@ -102,6 +124,6 @@ metadata: {name: has, namespace: ns, uid: has, creationTimestamp: "2026-01-01T11
 spec: {schedulerName: hbox, nodeName: n2, containers: [{name: c, resources: {requests: {cpu: 1}}}]}
 status: {phase: Running, startTime: "2026-01-01T11:00:00Z"}
 """
-    row = decided(borrower="hbox.io/min-run-time: 10m", owner=holds)
+    row = decided(borrower=borrower, owner=holds + more)
     assert not row["evictions"]
-    assert "nobody takes yet" not in row["pending"]["ns/mine"]["message"]
+    assert word not in row["pending"]["ns/mine"]["message"]

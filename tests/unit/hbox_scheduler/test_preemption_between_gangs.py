@@ -207,6 +207,11 @@ def test_budgets_for_disruptions_hold_over_the_whole_session() -> None:
     report = world.decide(policy("{name: pdb}"))
     assert len(report.evictions) == 1
     assert list(report.nominations) == ["d/h1-0"]
+    said = {
+        name: "pods whose PodDisruptionBudgets let no more go: 2 of queue q (d/web)" in one.message
+        for name, one in report.pending.items()
+    }
+    assert said == {"d/h1-0": False, "d/h2-0": True}
 
 
 def test_whoever_started_a_moment_ago_is_spared() -> None:

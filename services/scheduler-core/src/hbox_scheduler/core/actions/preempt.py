@@ -56,6 +56,8 @@ def run(session: "Session") -> None:
         requests[name].serve(gang, members, eligible=others, legal=session.preemptable)
         if members and pools[name].protected:
             protection.note(gang, partial(_lower, session, gang, pools[name]), partial(session.preemptable, members[0]))
+        if members and session.cluster.budgets:
+            protection.note_budgets(gang, partial(pools[name].staying, others), partial(session.preemptable, members[0]))
         _among_modest(session, gang, pools[name], others)
     for gang in gangs:
         _within(session, gang, pools[gang.queue])

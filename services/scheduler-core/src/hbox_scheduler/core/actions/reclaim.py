@@ -86,5 +86,9 @@ def run(session: "Session") -> None:
                 )
                 if together[0].row < 0:
                     break
-            if pool.protected and not surplus and members and may(members[0]):
+            if surplus or not members or not may(members[0]):
+                continue
+            if pool.protected:
                 protection.note(gang, partial(others_than, queue.name), partial(session.reclaimable, members[0]))
+            if session.cluster.budgets:
+                protection.note_budgets(gang, partial(pool.staying, eligible), partial(session.reclaimable, members[0]))

@@ -124,6 +124,10 @@ class Pool:
                 table[code, column] = units
         return table[np.array(codes, dtype=np.int64)]
 
+    def staying(self, eligible: Bools) -> list[Member]:
+        """Of `[V]` those that have not left."""
+        return [self.members[position] for position in np.flatnonzero(eligible & self.in_place).tolist()]
+
     def on_row(self, row: int) -> Ints:
         """The members on a node, by their positions in the pool."""
         first, last = np.searchsorted(self._sorted_rows, (row, row + 1))

@@ -1,7 +1,8 @@
-"""What a job is told that could take from others, were these not in their minimum run time or cool-down (ADR 40): how many, of which queues, by which of the
-two, and until when."""
+"""What a job is told that could take from others, were these not in their minimum run time or cool-down (ADR 40), or under disruption budgets that are used up
+(ADR 28): how many, of which queues, by which rule, and until when."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING
@@ -33,16 +34,36 @@ class Protection:
     ) -> None:
         """others: of those from whom nobody takes now, whom the gang might take from by queues and priorities; legal: of such those that the policy gives away.
         Of gangs that are unlike each other the first few of an action are looked at: a look costs as much as there are such others."""
+
+        def looked() -> str:
+            given = legal(found) if (found := others()) else []
+            return _words(self._session, given) if given else ""
+
+        self._note(gang, "time", looked)
+
+    def note_budgets(
+        self, gang: Gang, others: Callable[[], Sequence[Member]], legal: Callable[[Sequence[Member]], list[Member]]
+    ) -> None:
+        """As `note`, of those who may not leave by disruption budgets alone. others: whom the gang might take from by queues."""
+
+        def looked() -> str:
+            kept = self._session.outcome.under_budgets
+            kept.clear()
+            legal(others())
+            return _budgets(kept) if kept else ""
+
+        self._note(gang, "budgets", looked)
+
+    def _note(self, gang: Gang, rule: str, looked: Callable[[], str]) -> None:
         session = self._session
         if session.ready(gang) or session.pipelined(gang):
             return
-        key = gang.queue, gang.priority, gang.priority_class, id(gang.members[0].task)
+        key = rule, gang.queue, gang.priority, gang.priority_class, id(gang.members[0].task)
         words = self._known.get(key)
         if words is None:
             if len(self._known) == _LOOKS:
                 return
-            given = legal(found) if (found := others()) else []
-            words = self._known[key] = _words(session, given) if given else ""
+            words = self._known[key] = looked()
         if words:
             session.outcome.protected[gang.id] = "; ".join(filter(None, (session.outcome.protected.get(gang.id), words)))
 
@@ -73,6 +94,15 @@ def _words(session: "Session", members: Sequence[Member]) -> str:
         said.append(f"{len(until)} of queue {name} in {rule} until {first}" + (f" to {last}" if last != first else ""))
     more = f", and of {len(said) - _NAMED} more" if len(said) > _NAMED else ""
     return f"pods from which nobody takes yet: {', '.join(said[:_NAMED])}{more}"
+
+
+def _budgets(kept: Mapping[Member, tuple[str, ...]]) -> str:
+    counts = Counter(member.gang.queue for member in kept)
+    names = sorted({name for some in kept.values() for name in some})
+    queues = ", ".join(f"{count} of queue {queue}" for queue, count in sorted(counts.items())[:_NAMED])
+    queues += f", and of {len(counts) - _NAMED} more" if len(counts) > _NAMED else ""
+    by = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return f"pods whose PodDisruptionBudgets let no more go: {queues}" + (f" ({by})" if by else "")
 
 
 def _clock(at: float) -> str:

@@ -127,8 +127,10 @@ class Outcome:
     #: gang id -> why the next member found no place beside those of its gang, then
     next_ones: dict[str, Reasons] = field(default_factory=dict)
     moves: dict[str, FoundMoves] = field(default_factory=dict)  #: gang id -> moves that would make room for it, made or not
-    #: gang id -> of whom it could take, were they not in their minimum run time or cool-down
+    #: gang id -> of whom it could take, were they not in their minimum run time or cool-down, or under disruption budgets that are used up
     protected: dict[str, str] = field(default_factory=dict)
+    #: of those last asked about, whom a guard keeps because of disruption budgets; with their budgets' names
+    under_budgets: dict[Member, tuple[str, ...]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)  #: what was passed over
 
     def warn(self, what: str) -> None:

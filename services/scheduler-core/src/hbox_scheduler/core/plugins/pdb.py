@@ -26,7 +26,7 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
         Arguments(conf).done()
 
     def open(self, session: "Session") -> None:
-        self._budgets = session.cluster.budgets
+        self._budgets, self._kept = session.cluster.budgets, session.outcome.under_budgets
         self._staying = session.cluster.may_not_leave
         self._left = [budget.allowed for budget in self._budgets] + [0]
         self._named = {(budget.namespace, budget.name): number for number, budget in enumerate(self._budgets)}
@@ -43,6 +43,12 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
                 for budget in mine:
                     left[budget] -= 1
                 victims.append(member)
+            else:
+                known = (
+                    f"{one.namespace}/{one.name}"
+                    for one in (self._budgets[number] for number in mine if number < len(self._budgets))
+                )
+                self._kept[member] = tuple(known)
         return victims
 
     def preemptable(self, preemptor: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
