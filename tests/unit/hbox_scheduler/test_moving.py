@@ -117,6 +117,27 @@ def test_who_has_no_successor_within_a_minute_loses_the_place() -> None:
     assert where(simulation)["other-0"] == "n0"
 
 
+def test_whose_successor_came_early_and_found_another_place_leaves_the_kept_one_to_others() -> None:
+    """As most controllers make them: while the pod that moves still ends. Who is of another namespace succeeds nobody."""
+    simulation = halves()
+    wide(simulation)
+    simulation.put_nodes([node("n2", cards=4)])
+    for name in ("a", "b", "waits"):
+        simulation.submit([replace(job(name, cards=2, created_at=10.0), namespace="another")])
+        simulation.run()
+    assert {name: place for name, place in where(simulation).items() if place != "n1"} == {
+        "old-0": "n0",
+        "a-0": "n2",
+        "b-0": "n2",
+    }
+    simulation.submit([job("again", cards=2, created_at=11.0, priority=5)])
+    simulation.finish([PodUid("a-0")])
+    simulation.run()
+    assert where(simulation)["again-0"] == "n2"
+    simulation.run()
+    assert where(simulation)["waits-0"] == "n0"
+
+
 def test_a_pod_of_a_gang_is_succeeded_by_its_own_gang_alone() -> None:
     simulation = halves(gang=True)
     wide(simulation)

@@ -2,7 +2,8 @@
 
 A pod cannot move: it is evicted, and whoever made it makes another. From the plan on the new place is booked under a name of its own, so that nobody else
 gets it. Once the pod is gone its successor is waited for: another pod of the same job, or, for a pod without a gang, any of its namespace and queue that
-asks for the same: nobody tells whose successor it is. It is given the place before anybody else's turn. Who has none within a minute loses it.
+asks for the same: nobody tells whose successor it is. It is given the place before anybody else's turn. Who has none within a minute loses it. Most controllers
+make a successor while its predecessor still ends. It finds its place among what is free then, and the kept one is free again at once.
 
 The ledger remembers these places with the nomination for which their pods leave; a scheduler that starts goes on with them. What else a pod asked for than
 resources and cards, claims do not tell: a successor is then one that may be on the node.
@@ -131,6 +132,24 @@ class Moves:
                     plans += self._give(entry, [kept], now)
         return plans
 
+    def placed(self, plan: Plan) -> None:
+        """These pods found places that were free: where they could be successors, nobody else comes for as many of the places that are kept."""
+        entry = self._queue.entries.get(plan.job) if self._kept else None
+        if entry is None:
+            return
+        pods = {pod.uid: task for task, spec in zip(entry.tasks, entry.job.tasks, strict=True) for pod in spec.pods}
+        for one in plan.placements:
+            task = pods.get(one.pod_uid)
+            kept = next((kept for kept in self._kept.values() if task is not None and self._succeeds(kept, entry, task)), None)
+            if kept is not None:
+                self._release(kept.leaves.pod)
+                self.given_up.append(GivenUp(plan=kept.plan, moved=(kept.leaves.pod,)))
+
+    def _succeeds(self, kept: ReservedPlace, entry: Entry, task: Task) -> bool:
+        """Whether such a pod of the job could be the successor."""
+        of = entry.job.id == kept.leaves.job if kept.leaves.gang else self._is_alike(kept, entry)
+        return of and self._suits(kept, task)
+
     def next_at(self) -> list[float]:
         """When `keep` gives up somebody."""
         times = [kept.until for kept in self._kept.values() if kept.until is not None]
@@ -138,20 +157,18 @@ class Moves:
 
     def _like(self, kept: ReservedPlace) -> Iterator[Entry]:
         """Jobs of one pod that could be the successor."""
-        old, held = kept.leaves, kept.leaves.held
         for entry in self._queue.entries.values():
-            job = entry.job
-            if (
-                job.queue == old.queue
-                and not job.gang
-                and held is not None
-                and job.namespace == held.namespace
-                and _free(entry)
-            ):
+            if self._is_alike(kept, entry) and _free(entry):
                 entry.update_pending(self._bookings)
                 lone = entry.lone
                 if lone is not None and self._suits(kept, lone) and entry.pending[0][1][0].uid not in self._kept:
                     yield entry
+
+    @staticmethod
+    def _is_alike(kept: ReservedPlace, entry: Entry) -> bool:
+        """Whether it is a job of one pod, of the same queue and namespace."""
+        held, job = kept.leaves.held, entry.job
+        return job.queue == kept.leaves.queue and not job.gang and held is not None and job.namespace == held.namespace
 
     def _give(self, entry: Entry, places: Sequence[ReservedPlace], now: float) -> list[Plan]:
         """The places to pods of the job that ask for the same; all that have to start together, or none."""

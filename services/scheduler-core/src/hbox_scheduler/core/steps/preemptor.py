@@ -236,6 +236,10 @@ class Preemptor:
             self._give_up(nomination)
         return plans
 
+    def placed(self, plan: Plan) -> None:
+        """The plan takes what is free: its pods may be successors of those who move."""
+        self._moves.placed(plan)
+
     def _resume(self, nomination: Nomination, entry: Entry) -> None:
         """The job of a nomination that was taken over is known: it waits for its places, unless it asks for something else than the plan says."""
         plan, row_of = nomination.held, self._plans.columns.row_of
