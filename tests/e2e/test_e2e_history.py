@@ -1,5 +1,6 @@
 """Two queues of equal weight on a running platform; one had the cluster to itself for hours. By a policy that remembers, the next cards that are free go to the
-other; the hours were lived by the real ledger on a clock of our own, before the platform starts on its database.
+other; the hours were lived by the real ledger on a clock of our own, before the platform starts on its database. `hbox simulate cycle`, told of them, says the
+same.
 """
 
 import asyncio
@@ -7,15 +8,17 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hbox_common.kube import NODES, PODS, KubeClient
 from hbox_common.model import CardSlice, PodPhase, Queue, QueueName
+from hbox_common.model.annotations import RECENT_CARDS
 
 from ..integration.ledger.conftest import fact, plan, started
-from .platform_world import Up, until, up
+from .platform_world import Up, saved, simulate_cycle, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -92,7 +95,7 @@ async def wait(what: Any, text: str) -> None:
     await asyncio.to_thread(until, what, timeout_s=40, what=text)
 
 
-async def test_who_had_it_all_waits_until_the_other_has_caught_up(platform: Up, client: KubeClient) -> None:
+async def test_who_had_it_all_waits_until_the_other_has_caught_up(platform: Up, client: KubeClient, tmp_path: Path) -> None:
     await submit(client, "greedy", "first", 8)
     await wait(lambda: cards(platform)["greedy"] == 8, "greedy has the cluster")
     await submit(client, "greedy", "more", 6)  # older than those of the other, and as important
@@ -118,8 +121,15 @@ async def test_who_had_it_all_waits_until_the_other_has_caught_up(platform: Up, 
     assert "of 8 cards on average (an hour weighs half after 168 h)" in said
     assert "it is served after others" in said
 
-    for number in range(6):
-        await client.json("DELETE", PODS.path(SPACE, f"first-{number}"), body={"gracePeriodSeconds": 0})
+    ending = [f"first-{number}" for number in range(6)]
+    there = [one for one in await saved(client) if one["metadata"]["name"] not in ending]
+    for one in there:
+        if one["kind"] == "Queue" and one["metadata"]["name"] in ("greedy", "modest"):
+            one["metadata"].setdefault("annotations", {})[RECENT_CARDS] = str(history(one["metadata"]["name"]))
+    found = simulate_cycle(tmp_path, there, policy=POLICY)["bindings"]
+    assert sorted(one["pod"] for one in found) == [f"{SPACE}/late-{number}" for number in range(6)]
+    for name in ending:
+        await client.json("DELETE", PODS.path(SPACE, name), body={"gracePeriodSeconds": 0})
     await wait(lambda: cards(platform)["modest"] == 6, f"the free cards for modest, found {cards(platform)}")
     assert cards(platform)["greedy"] == 2, "what greedy still runs"
 

@@ -114,7 +114,11 @@ async def test_a_node_for_cards_alone_takes_other_work_once_it_is_said_to_be_mix
                 await waiting.until(so, f"{expected}", timeout_s=60)
 
             await client.json("POST", NODES.path(), body=closed)
-            for body in [*pods("cpu", 2, cpu="1"), *pods("card", 2, cpu="1", cards=1)]:
+            made = [*pods("cpu", 2, cpu="1"), *pods("card", 2, cpu="1", cards=1)]
+            found = simulate_cycle(tmp_path, [closed, *made])
+            assert sorted(one["pod"] for one in found["bindings"]) == [f"{SPACE}/card-0", f"{SPACE}/card-1"]
+            assert {json.dumps(one["reasons"]) for one in found["pending"].values()} == {'{"NodeTakesCardsOnly": 1}'}
+            for body in made:
                 await client.json("POST", PODS.path(SPACE), body=body)
             await come_to_be(card=2)
 
