@@ -11,6 +11,7 @@ import time
 from base64 import b64decode
 from collections.abc import Mapping
 from importlib.metadata import distribution, version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) 
         rolls = spec["strategy"]["type"] == "RollingUpdate"
         assert not rolls or service in PAIRED, f"two of {service} would act at once"
         assert spec["replicas"] == 1 or service in PAIRED
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_services_hand_over_one_after_the_other(name: str) -> None:
+    """Each within a second: together they would pause bindings for the sum of it."""
+    after = {
+        found["metadata"]["labels"]["app.kubernetes.io/component"]: found["spec"]["minReadySeconds"]
+        for found in of(name, "Deployment")
+        if found["spec"]["strategy"]["type"] == "RollingUpdate" and not found["metadata"]["name"].endswith("-admission")
+    }
+    assert after.keys() == {"job-controller", "quota-ledger", "scheduler-core", "binder"}
+    times = sorted(after.values())
+    assert all(later - earlier >= 3 for earlier, later in pairwise([0, *times]))
 
 
 def test_agents_are_root_on_their_node_and_have_nothing_else() -> None:
