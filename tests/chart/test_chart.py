@@ -533,6 +533,8 @@ def test_the_same_values_render_the_same_text() -> None:
         (("nats.replicas=3", "nats.closed=false"), "nats.closed has to be true"),
         (("services.biner.replicas=1",), "biner"),
         (("pods.resources=2",), "resources"),
+        (("settings.log_level=loud",), "settings.log_level"),
+        (("services.binder.settings.log_level=loud",), "services.binder.settings.log_level"),
         (("admission.webhook.failurePolicy=Maybe",), "failurePolicy"),
         (("admission.webhook.enabled=true", "admission.webhook.tls.secret=mine"), "tls.caBundle"),
         (("admission.webhook.enabled=true", "admission.webhook.tls.caBundle=TUlORQ=="), "goes with tls.secret"),

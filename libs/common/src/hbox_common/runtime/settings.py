@@ -50,7 +50,11 @@ class Settings(BaseSettings):
     kubeconfig: str | None = Field(None, description="path of a kubeconfig; without one, the pod's service account")
     health_host: str = Field("127.0.0.1", description="where /healthz, /readyz and /metrics are served")
     health_port: int = Field(0, ge=0, le=65535, description="its port; 0 picks a free one and logs it")
-    log_level: str = Field("info", description="debug, info, warning or error")
+    log_level: str = Field(
+        "info",
+        description="debug, info, warning or error",
+        json_schema_extra={"pattern": "(?i)^(debug|info|warning|error)$"},  # so that the chart refuses what the validator does
+    )
     log_format: LogFormat = Field(LogFormat.JSON, description="json for machines, text for people")
     profile: str | None = Field(
         None, description="an existing folder: a profile of the main thread is written there at the end"
