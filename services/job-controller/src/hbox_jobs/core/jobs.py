@@ -55,6 +55,8 @@ COMPANY_S = 0.8 * LAZY_S
 LARGE = 256
 MAX_REST = 8
 MAX_ITEMS = 512
+#: Of a PodGroup that is so young, and has too few pods, nobody is told so while more of them come: each would be told a count that the next one makes wrong.
+GROWING_S = 60.0
 #: A namespace with more jobs than this in one batch is one of the crowd: what it does next may wait for its company, what others do may not.
 CROWD = 4
 #: Where the others have more than these together there is no crowd: a message for each of them would cost every service more than it brings.
@@ -139,7 +141,7 @@ class Jobs:
         self._pods[new.uid] = new
         if old is not None and old.key != new.key:
             self._leave(old, now)
-        record = self._join(new) if new.ours else None
+        record = self._join(new, now) if new.ours else None
         if new.group and not new.ours and (old is None or old.key != new.key):
             self._strangers.setdefault(new.key, {})[new.uid] = None
             self._mark(new.key, now, urgent=False)
@@ -711,10 +713,12 @@ class Jobs:
             record = self._records[key] = Record(key=key, namespace=namespace, name=name, gang=gang)
         return record
 
-    def _join(self, pod: PodView) -> Record:
+    def _join(self, pod: PodView, now: float) -> Record:
         record = self._record(pod.key, pod.namespace, pod.group or pod.name, gang=bool(pod.group))
         if pod.uid not in record.pods:
             record.unpublishable = ""
+            if _still_made(record, pod):
+                record.published_from = max(record.published_from, now + self._tell_after_s)
         record.put(pod)
         return record
 
@@ -804,3 +808,14 @@ class Jobs:
         assert not set(self._urgent) & self._lazy.keys()
         self._intake.validate()
         self.phases.validate()
+
+
+def _still_made(record: Record, pod: PodView) -> bool:
+    """Whether this is one more pod of a gang that is too small so far, and made just now."""
+    group, job = record.group, record.job
+    return (
+        group is not None
+        and job is not None
+        and job.members < record.min_member
+        and pod.created_at < group.created_at + GROWING_S
+    )
