@@ -20,8 +20,10 @@ ENDPOINT = f"{RELEASE}-admission"
 REPLICAS = 2
 #: As the chart has it: so long an API server waits for an answer, at most.
 TIMEOUT_S = 5
-#: Beside that: kubectl's own start, and a busy machine.
-SLACK_S = 5
+#: Beside that: kubectl's own start, and a busy machine (7 s at a load of 45 on two cores).
+SLACK_S = 15
+#: For two replicas to answer there.
+ANSWERS_S = 300
 #: Of a slice's memory alone: whose pod it is and of how many cards is for the endpoint to say.
 SLICE = {"cpu": "10m", "memory": "16Mi", MEM: "3000"}
 
@@ -67,7 +69,7 @@ def scale(cluster: Cluster, replicas: int) -> None:
 
     until(
         lambda: answering() == replicas and len(endpoints(cluster)) == replicas,
-        timeout_s=120,
+        timeout_s=ANSWERS_S,
         what=lambda: cluster.kubectl("describe", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=admission")[
             -3000:
         ],

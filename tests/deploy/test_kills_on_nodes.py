@@ -14,11 +14,13 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hbox_common.errors import Unavailable
 from hbox_common.kube import NODES, PODS, KubeClient
 
 from .. import waiting
@@ -49,6 +51,8 @@ def world() -> Iterator[World]:
     name: str = cluster.get("nodes")["items"][0]["metadata"]["name"]
     yield World(cluster, name)
     cluster.kubectl("delete", "clusterrole,clusterrolebinding", "test-device-plugin", "--ignore-not-found")
+    # Of `hbox up`: what Helm has not made it does not take over.
+    cluster.kubectl("delete", "clusterrole,clusterrolebinding", "-l", "app.kubernetes.io/managed-by=hbox")
     cluster.clear()
 
 
@@ -81,12 +85,18 @@ class Witness:
         self._client, self._node = client, node
 
     async def pods(self, prefix: str) -> list[dict[str, Any]]:
-        items = (await self._client.json("GET", PODS.path(TENANT)))["items"]
+        items = (await self._get(PODS.path(TENANT)))["items"]
         return [pod for pod in items if pod["metadata"]["name"].startswith(prefix)]
 
     async def locks(self) -> str:
-        notes = (await self._client.json("GET", NODES.path(name=self._node)))["metadata"].get("annotations", {})
+        notes = (await self._get(NODES.path(name=self._node)))["metadata"].get("annotations", {})
         return str(notes.get(LOCK, "") + notes.get(VOLCANOS_LOCK, ""))
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        """From an API server that may be busy for longer than its clients wait."""
+        while True:
+            with suppress(Unavailable):
+                return dict(await self._client.json("GET", path))
 
     async def seen(self, prefix: str) -> str:
         """The last step that one of the pods has come to."""
