@@ -626,6 +626,7 @@ class Scheduler:
             failures += attempt.failures
             for plan in attempt.plans:
                 self._flights.open(plan, now)
+                self._placer.planned(plan)
                 self._preemptor.placed(plan)
             self._conclude(attempt, now)
 

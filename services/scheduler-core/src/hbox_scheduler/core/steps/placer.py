@@ -18,6 +18,7 @@ from hbox_common.events import JobVerdict, Plan
 from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName
 from hbox_common.model.annotations import WALLTIME
 
+from ..placement.gangs import waiting_id
 from ..placement.outcomes import Placed, Unplaced, Untried
 from ..placement.plans import verdict_of
 from ..plugins.walltimes import not_longer
@@ -80,6 +81,7 @@ class Placer:
             every_s=context.limits.verdict_every_s,
             reserves_from=lambda: context.runner.reserving.reserves_from,
         )
+        self._let_in: set[PodUid] = set()  #: on nodes that were set aside for others
         self._tried: set[JobId] = set()  #: in this cycle, without success
         self._backoff = SessionBackoff(context.limits.session_every_s, context.limits.session_max_s)
         self._mark: tuple[int, ...] = ()  #: the state as of this cycle's beginning
@@ -99,8 +101,20 @@ class Placer:
         if len(self._neighbours) > NEIGHBOURS_KEPT:
             self._forget_gone()
 
+    def planned(self, plan: Plan) -> None:
+        """Remember who was let in on nodes that are set aside for others."""
+        reservations = self._runner.reserving.reservations
+        if not reservations or any(one.gang == waiting_id(plan.job) for one in reservations):
+            return
+        rows = self._columns.row_of
+        self._let_in.update(one.pod_uid for one in plan.placements if self._columns.reserved[rows[one.node]])
+        if len(self._let_in) > NEIGHBOURS_KEPT:
+            self._let_in = {uid for uid in self._let_in if uid in self._bookings}
+
     def _with_its_walltime(self, neighbour: Neighbour) -> Neighbour:
-        """A pod that has its place has it for the walltime that it was let in with, whatever its tenant writes later."""
+        """A pod that was let in where nodes are set aside has its place for the walltime that it said then, whatever its tenant writes later."""
+        if neighbour.uid not in self._let_in:
+            return neighbour
         before, booking = self._neighbours.get(neighbour.uid), self._bookings.get(neighbour.uid)
         if before is None or booking is None or before.annotations.get(WALLTIME) == neighbour.annotations.get(WALLTIME):
             return neighbour
