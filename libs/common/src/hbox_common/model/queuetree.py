@@ -13,8 +13,9 @@ What a queue does not name it has from nowhere: it is not limited but by the lim
 does not exist, or that stands above itself, takes nothing: a slip in a name would otherwise lift the limits of a department.
 """
 
+from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from .cardmodels import is_model, named_models
@@ -66,12 +67,14 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     def __init__(self, own: Mapping[QueueName, Resources]) -> None:
         self.version = 0  #: rises with every change of a rule
+        self.places = 0  #: rises when any queue stands below another one than before, or exists no more
         self._own = own
         self._queues: dict[QueueName, Queue] = {}
         self._parents: dict[QueueName, QueueName | None] = {}
-        self._stale = False
+        self._stale = False  #: paths, children and sums have to be found anew, all of them
         self._paths: dict[QueueName, tuple[QueueName, ...]] = {}
         self._children: dict[QueueName, tuple[QueueName, ...]] = {}
+        self._named_above: set[QueueName] = set()  #: names that queues, gone ones too, stand right below
         self._sums: dict[QueueName, Resources] = {}  #: of queues that others stand or stood below
         self._touched: dict[QueueName, tuple[Resources, ...]] = {}  #: the sums that a booking in the queue changes
         self._guarantees: dict[QueueName, Resources] = {}
@@ -81,7 +84,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._amounts: dict[QueueName, QueueAmounts] = {}
         self._lent: Mapping[str, tuple[tuple[QueueName, ...], ...]] | None = None
         self._run_times: dict[QueueName, RunTime] = {}
-        self._by_model: bool | None = None
+        self._naming_models: set[QueueName] = set()
+        self._lenders: set[QueueName] = set()
         self._shares: Mapping[QueueName, Resources] = {}  #: by weight
 
     def __getitem__(self, name: QueueName) -> Queue:
@@ -89,13 +93,21 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     def __setitem__(self, name: QueueName, queue: Queue) -> None:
         parent = QueueName(queue.parent) if queue.parent and ROOT_QUEUE not in (queue.parent, name) else None
-        self._stale |= name not in self._queues or self._parents.get(name) != parent
+        new, moved = name not in self._parents, name not in self._queues or self._parents[name] != parent
         self._queues[name], self._parents[name] = queue, parent
-        self._changed()
+        _keep(self._lenders, name, bool(queue.lent_pools))
+        amounts = (queue.capability, queue.deserved, queue.guarantee, *queue.pool_amounts.values())
+        _keep(self._naming_models, name, bool(named_models(*amounts)))
+        self._stale |= moved and not (new and self._join(name, parent))
+        self.places += moved and (self._stale or parent is not None)
+        self._changed(() if self._stale else (*self.path(name), *self.below(name)))
 
     def __delitem__(self, name: QueueName) -> None:
         del self._queues[name]
+        self._lenders.discard(name)
+        self._naming_models.discard(name)
         self._stale = True
+        self.places += 1
         self._changed()
 
     def __iter__(self) -> Iterator[QueueName]:
@@ -246,7 +258,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         """By pool: to whom each of its owners lends it; an empty list means everybody."""
         if self._lent is None:
             found: dict[str, list[tuple[QueueName, ...]]] = {}
-            for owner, queue in self._queues.items():
+            for owner, queue in self._queues.items() if self._lenders else ():
                 for pool in queue.lent_pools:
                     if self.owns(owner, pool):
                         found.setdefault(pool, []).append(tuple(map(QueueName, queue.lent_to)))
@@ -285,12 +297,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     @property
     def by_model(self) -> bool:
         """Whether any of them names models of cards. Where none does, nobody needs to count by model."""
-        if self._by_model is None:
-            rules = self._queues.values()
-            self._by_model = any(
-                named_models(queue.capability, queue.deserved, queue.guarantee, *queue.pool_amounts.values()) for queue in rules
-            )
-        return self._by_model
+        return bool(self._naming_models)
 
     # What they use.
 
@@ -406,17 +413,33 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     # How the tree is kept.
 
-    def _changed(self) -> None:
-        """What follows from the rules has to be found anew."""
+    def _changed(self, names: Iterable[QueueName] = ()) -> None:
+        """What follows from the rules of these queues has to be found anew; none named: of all. Of a queue that is those on its path and all below it:
+        what is found for a queue follows from its path, and guarantees and what is a leaf from those below."""
         self.version += 1
-        self._guarantees.clear()
-        self._rights.clear()
-        self._refusals.clear()
-        self._pools.clear()
-        self._amounts.clear()
         self._lent = None
-        self._run_times.clear()
-        self._by_model = None
+        names = list(names)
+        for found in (self._guarantees, self._rights, self._refusals, self._pools, self._amounts, self._run_times):
+            if not names:
+                found.clear()
+            for name in names:
+                found.pop(name, None)
+
+    def _join(self, name: QueueName, parent: QueueName | None) -> bool:
+        """Enter a queue that nobody has heard of, where nothing changes for others by it: thousands may come one after the other. False: it has to be found
+        anew how all of them stand."""
+        path = self._path(name)
+        if self._stale or name in self._named_above or not all(one in self._sums for one in path[1:]):
+            return False
+        self._paths[name] = path
+        if parent is not None:
+            siblings = self._children.get(parent, ())
+            place = bisect(siblings, name)
+            self._children[parent] = (*siblings[:place], name, *siblings[place:])
+            self._touched[name] = tuple(self._sums[one] for one in path[1:])
+            for sums in self._touched[name]:
+                add(sums, self._own.get(name, {}))
+        return True
 
     def _fresh(self) -> None:
         if not self._stale:
@@ -428,6 +451,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             if (parent := self._parents[name]) is not None:
                 children.setdefault(parent, []).append(name)
         self._children = {name: tuple(below) for name, below in children.items()}
+        self._named_above = {parent for parent in self._parents.values() if parent is not None}
         self._sums = self.counted()
         self._touched = {
             name: sums
@@ -479,6 +503,13 @@ class TreeAmounts:
 
     def copy_of_used(self, queue: QueueName) -> Counter[str]:
         return Counter(self.tree.used(queue))
+
+
+def _keep(names: set[QueueName], name: QueueName, there: bool) -> None:
+    if there:
+        names.add(name)
+    else:
+        names.discard(name)
 
 
 def _most(one: Mapping[str, int], other: Mapping[str, int]) -> Resources:
