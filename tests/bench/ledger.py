@@ -88,7 +88,7 @@ async def _ledger(url: str) -> AsyncIterator[Ledger]:
         for n in range(NODES):
             ledger.node(node_of(n))
         for queue in queues():
-            await ledger.set_queue(queue)
+            await ledger.set_queues(queue)
         await ledger.reconcile([], as_of=ledger.index)
         relaying = asyncio.create_task(relay.run())
         for first in range(0, LIVE, 500):

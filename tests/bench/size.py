@@ -158,7 +158,7 @@ async def comparison() -> None:
             for number in range(NODES):
                 ledger.node(node_of(number))
             for queue in queues():
-                await ledger.set_queue(queue)
+                await ledger.set_queues(queue)
             facts = [_fact(number) for number in range(PODS)]
             relaying = asyncio.create_task(relay.run())
             for what in ("first comparison, all of it news", "comparison of every minute"):

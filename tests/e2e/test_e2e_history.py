@@ -59,7 +59,7 @@ async def _hours(database: str) -> None:
     """Nine hours in which the queue `greedy` holds eight cards, and one in which nobody has any."""
     async with started(database, now=time.time() - 10 * 3600) as before:
         await before.open()
-        await before.ledger.set_queue(Queue(QueueName("greedy")))
+        await before.ledger.set_queues(Queue(QueueName("greedy")))
         whole = [(f"old-{n}-{i}", n, (CardSlice(i, 100, 40_960),)) for n in ("n0", "n1") for i in range(4)]
         await before.propose(plan("old", *whole).model_copy(update={"queue": "greedy"}))
         before.clock[0] += 9 * 3600

@@ -65,7 +65,7 @@ async def act(kit: Kit, running: Running, random: Random, number: int, integral:
             await running.see(f"m{number}", kit.fact(f"pod{number}", "n1", slices=(kit.whole(random.randint(0, 3)),)))
         case "rules":
             cards = random.randint(0, 6)
-            await running.ledger.set_queue(Queue(DEFAULT_QUEUE, deserved={GPU: cards, "cpu": random.choice([0, 2000])}))
+            await running.ledger.set_queues(Queue(DEFAULT_QUEUE, deserved={GPU: cards, "cpu": random.choice([0, 2000])}))
             integral.deserved.append((int(running.clock[0]), 1000 * cards))
         case "look":
             await running.ledger.meter()

@@ -237,8 +237,8 @@ async def test_a_ledger_whose_epoch_is_over_writes_nothing_and_says_so(kit: Kit,
 
 async def test_queues_and_their_end_survive(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
-        await first.ledger.set_queue(Queue(QueueName("q"), capability={"cpu": 5}))
-        await first.ledger.set_queue(Queue(QueueName("old")))
+        await first.ledger.set_queues(Queue(QueueName("q"), capability={"cpu": 5}))
+        await first.ledger.set_queues(Queue(QueueName("old")))
         await first.ledger.drop_queue(QueueName("old"))
     async with kit.started(database_url) as second:
         views = {v.queue.name: v for v in await second.views.changed_queues()}

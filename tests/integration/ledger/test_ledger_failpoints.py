@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(240)
 async def work(kit: Kit, running: Running) -> None:
     """A turn of every kind, as messages bring them: repeated by whoever does not know whether they were handled."""
     ledger = running.ledger
-    await ledger.set_queue(Queue(QueueName("q"), capability={"cpu": 9000}))
+    await ledger.set_queues(Queue(QueueName("q"), capability={"cpu": 9000}))
     bound = [kit.fact(p, "n0", claim=ledger.state.by_pod[PodUid(p)]) for p in ("one", "other") if p in running.states()]
     await running.open(*bound)
     victim = Victim(

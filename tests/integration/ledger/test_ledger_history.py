@@ -60,7 +60,7 @@ async def test_history_is_what_the_accounts_add_up_to_at_any_time_and_after_a_re
                 *(kit.fact(h.pod, h.node, claim=h.id) for h in (x.claim for x in running.ledger.state.live.values()))
             )
             for name, parent in (("a", ""), ("b", ""), ("below", "b")):
-                await running.ledger.set_queue(Queue(QueueName(name), parent=parent))
+                await running.ledger.set_queues(Queue(QueueName(name), parent=parent))
             for turn in range(12):
                 books = running.ledger.state
                 taken = {(h.claim.node, h.claim.slices[0].index) for h in books.live.values()}
@@ -89,7 +89,7 @@ async def test_a_queue_is_told_with_the_history_of_all_below_it(kit: Kit, databa
     async with kit.started(database_url, now=HOUR * 1000.0, decay=Decay(half_life_h=2.0)) as running:
         await running.open()
         for name, parent in (("dept", ""), ("a", "dept"), ("b", "")):
-            await running.ledger.set_queue(Queue(QueueName(name), parent=parent))
+            await running.ledger.set_queues(Queue(QueueName(name), parent=parent))
         await running.propose(in_queue(kit.plan("p", ("p", "n0", (kit.whole(0), kit.whole(1)))), "a"))
         running.clock[0] += 2 * HOUR
         await running.see("x", kit.fact("p", "n0", PodPhase.SUCCEEDED))

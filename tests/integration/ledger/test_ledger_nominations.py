@@ -13,7 +13,7 @@ from .test_ledger_database import published
 
 async def nominate(kit: Kit, running: Running) -> Plan:
     """`new` wants card 0 of n0: `mover` goes from there to n1."""
-    await running.ledger.set_queue(Queue(QueueName(DEFAULT_QUEUE)))
+    await running.ledger.set_queues(Queue(QueueName(DEFAULT_QUEUE)))
     await running.open()
     await running.propose(kit.plan("p1", ("mover", "n0", (kit.whole(0),))))
     await running.outcome("m1", "mover", BindOutcome.BOUND)

@@ -49,7 +49,7 @@ async def opened(url: str, *, now: float = NOW, queue: Queue | None = None) -> d
         ledger.node(node("n0", cards=8))
         await ledger.reconcile(FACTS, as_of=ledger.index)
         if queue is not None:
-            await ledger.set_queue(queue)
+            await ledger.set_queues(queue)
         assert not ledger.state.frozen
         await ledger.meter()
         assert await ledger.forget(before=NOW - 1) >= 0

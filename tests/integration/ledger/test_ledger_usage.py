@@ -33,7 +33,7 @@ def deserving(cards: int) -> Queue:
 async def test_a_claim_is_accounted_for_from_its_beginning_to_its_end(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()
-        await running.ledger.set_queue(deserving(1))
+        await running.ledger.set_queues(deserving(1))
         await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
         running.clock[0] += 100
         assert await accounts(running, "queue", "user", "model") == {("default", "ml", "A100"): (100, 100, 0)}
@@ -49,7 +49,7 @@ async def test_a_claim_is_accounted_for_from_its_beginning_to_its_end(kit: Kit, 
 async def test_departments_are_the_sums_of_the_queues_below_them(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         for name, parent in (("dept", ""), ("team", "dept"), ("a", "team"), ("b", "dept"), ("alone", "")):
-            await running.ledger.set_queue(Queue(QueueName(name), parent=parent))
+            await running.ledger.set_queues(Queue(QueueName(name), parent=parent))
         await running.open()
         for i, queue in enumerate(("a", "b", "alone")):
             plan = kit.plan(f"p{i}", (f"pod{i}", "n0", (kit.whole(i),)))
@@ -116,9 +116,9 @@ async def test_what_was_deserved_counts_as_it_was_at_that_time(kit: Kit, databas
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
         running.clock[0] += 10
-        await running.ledger.set_queue(deserving(2))
+        await running.ledger.set_queues(deserving(2))
         running.clock[0] += 10
-        await running.ledger.set_queue(deserving(5))
+        await running.ledger.set_queues(deserving(5))
         running.clock[0] += 10
         await running.ledger.drop_queue(DEFAULT_QUEUE)
         running.clock[0] += 10
@@ -143,7 +143,7 @@ async def test_what_happens_while_the_claims_are_gone_through_counts_from_then(
             found = await look(fn)
             if looks == 2:  # and here a queue brings the accounts up to date, before its rules change
                 running.clock[0] += 10
-                await running.ledger.set_queue(deserving(9))
+                await running.ledger.set_queues(deserving(9))
             return found
 
         running.clock[0] += 10
@@ -191,7 +191,7 @@ async def test_a_clock_that_went_back_takes_nothing_away(kit: Kit, database_url:
 async def test_a_budget_that_was_spent_is_told_with_the_commit_and_known_after_a_restart(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
         await first.open()
-        await first.ledger.set_queue(Queue(DEFAULT_QUEUE, budget_card_hours=4))
+        await first.ledger.set_queues(Queue(DEFAULT_QUEUE, budget_card_hours=4))
         await first.propose(kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
         first.clock[0] += 2 * 3600
         await first.ledger.meter()
@@ -204,6 +204,6 @@ async def test_a_budget_that_was_spent_is_told_with_the_commit_and_known_after_a
         assert list(second.states()) == ["pod"]
         [view] = [view for view in await second.views.changed_queues() if view.queue.name == DEFAULT_QUEUE]
         assert view.queue.stopped.startswith("queue default has used 4.0 of its 4 card-hours of 1970-01")
-        await second.ledger.set_queue(Queue(DEFAULT_QUEUE, budget_card_hours=5))
+        await second.ledger.set_queues(Queue(DEFAULT_QUEUE, budget_card_hours=5))
         await second.propose(kit.plan("r", ("other", "n1", (kit.whole(0),))))
         assert list(second.states()) == ["pod", "other"]

@@ -111,7 +111,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.waits: dict[PodUid, tuple[QueueName, Resources]] = {}  #: as job-controller said last
         self.process = self.start()
         for queue in QUEUES.values():
-            self.run(self.ledger.set_queue(queue))
+            self.run(self.ledger.set_queues(queue))
         self.settle()
         self.compare()
 

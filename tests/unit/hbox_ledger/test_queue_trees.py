@@ -13,17 +13,21 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import BindOutcome, Plan, Victim
+from hbox_common.kube import Delta, QueueAffinity, QueueSpec
 from hbox_common.kube import Queue as QueueObject
-from hbox_common.kube import QueueAffinity, QueueSpec
 from hbox_common.kube.objects import Metadata, NodeGroups
+from hbox_common.kube.reflector import DeltaKind
 from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName, QueuePhase
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.store import Store
 from hbox_ledger.adapters import load, tables
 from hbox_ledger.adapters.queues import queue_of
+from hbox_ledger.adapters.quota_publisher import QuotaPublisher
+from hbox_ledger.adapters.statuses import StatusWriter
 from hbox_ledger.core.arbitrate import published_queue
 from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
+from hbox_ledger.rules import AT_ONCE, Rules
 
 from .conftest import World
 
@@ -188,7 +192,7 @@ async def test_what_plugins_read_of_a_queue_is_stored(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
         ledger = await Ledger.begin(store, Relay(store, Nowhere()), clock=lambda: 1_790_000_000.0)
-        await ledger.set_queue(queue)
+        await ledger.set_queues(queue)
         assert (await store.read(load.load)).state.queues[queue.name] == queue
 
 
@@ -237,3 +241,35 @@ def test_where_queues_are_bound_one_that_nobody_bound_is_for_nobody(
         queues[QueueName(name)] = replace(queues[QueueName(name)], bound=True, namespaces=namespaces)
     [answer] = departments.propose(wants(departments, "p", "train"))
     assert answer.committed is let_in
+
+
+async def test_queues_that_come_together_are_written_in_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn accrues what all queues use: one each would cost by the square of their number."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
+        ledger = await Ledger.begin(store, Relay(store, Nowhere()), clock=lambda: 1_790_000_000.0)
+        nobody: Any = None
+        rules = Rules(nobody, ledger, StatusWriter(nobody, instance="i", per_s=0), QuotaPublisher(nobody))
+        turns, write = [0], store.write
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            turns[0] += 1
+            return await write(*args, **options)
+
+        monkeypatch.setattr(store, "write", counted)
+        objects = [QueueObject(metadata=Metadata(name=f"q{i}", uid=f"u{i}", resource_version="1")) for i in range(AT_ONCE + 1)]
+        await rules._on_queues([Delta(DeltaKind.ADDED, None, one) for one in objects])
+        assert turns == [2]
+        assert len(ledger.state.queues) == AT_ONCE + 1
+        await rules._on_queues([Delta(DeltaKind.ADDED, None, one) for one in objects])
+        assert turns == [2], "nothing is written of what is as it was"
+        first, again = objects[0], QueueObject(metadata=Metadata(name="q1", uid="other", resource_version="2"))
+        changes = [
+            Delta(DeltaKind.DELETED, first, None),
+            Delta(DeltaKind.DELETED, objects[1], None),
+            Delta(DeltaKind.ADDED, None, again),
+        ]
+        await rules._on_queues(changes)
+        assert QueueName("q0") not in ledger.state.queues
+        assert QueueName("q1") in ledger.state.queues
+        assert (await store.read(load.load)).state.queues.keys() == ledger.state.queues.keys()

@@ -445,18 +445,22 @@ class Ledger:
         metrics.DRIFT.inc(freed + found)
         metrics.SUSPECTS.set(len(self.suspects()))
 
-    async def set_queue(self, queue: Queue) -> None:
-        """A queue's rules, as they are from now on."""
+    async def set_queues(self, *queues: Queue) -> None:
+        """Rules of queues, as they are from now on, each queue's once. In one turn: each turn accrues what all queues used by the rules of before."""
         async with self._lock:
             await self._fresh()
-            if self.state.queues.get(queue.name) == queue:
+            changed = [queue for queue in queues if self.state.queues.get(queue.name) != queue]
+            if not changed:
                 return
-            cause = queue.fault or f"{queue.phase}, capability {queue.capability}"
-            self._touch_relatives(queue.name)
-            await self._queue(queue, gone=False, change="set", cause=cause)
-            self.gone.pop(queue.name, None)
-            self._gone_since.pop(queue.name, None)
-            self._touch_relatives(queue.name)
+            names = [queue.name for queue in changed]
+            self._touch_relatives(names)
+            await self._queues(
+                [(queue, "set", queue.fault or f"{queue.phase}, capability {queue.capability}") for queue in changed]
+            )
+            for name in names:
+                self.gone.pop(name, None)
+                self._gone_since.pop(name, None)
+            self._touch_relatives(names)
 
     async def drop_queue(self, name: QueueName) -> None:
         """A queue was deleted. What it holds stays until its pods end; nothing new is given to it."""
@@ -465,10 +469,10 @@ class Ledger:
             queue = self.state.queues.get(name)
             if queue is None:
                 return
-            await self._queue(queue, gone=True, change="deleted", cause="its object was deleted")
+            await self._queues([(queue, "deleted", "its object was deleted")], gone=True)
             self.gone[name] = queue
             self._gone_since[name] = self._clock()
-            self._touch_relatives(name)
+            self._touch_relatives([name])
 
     async def meter(self) -> None:
         """Bring the usage accounts up to the present second.
@@ -590,23 +594,30 @@ class Ledger:
             await self._fresh()
             await turn(look=True)
 
-    async def _queue(self, queue: Queue, *, gone: bool, change: str, cause: str) -> None:
-        note = Record(self.state.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
+    async def _queues(self, changes: Sequence[tuple[Queue, str, str]], *, gone: bool = False) -> None:
+        """Write these queues down, each with what happened to it and why."""
+        now = self._clock()
+        notes = [Record(self.state.epoch, now, "kubernetes", f"queue {queue.name}", what, why) for queue, what, why in changes]
         accrued = await self._accrued()  # by the rules of before
-        extra = partial(self._journal.queue, queue=queue, gone=gone)
+
+        def extra(batch: Batch) -> None:
+            for queue, _, _ in changes:
+                self._journal.queue(batch, queue, gone=gone)
 
         def decide(step: Step) -> None:
             budget.spend(self.state, step, accrued)
-            if not gone:
+            for queue, _, _ in changes if not gone else ():
                 budget.change(self.state, step, queue)
-            self.state.rule(step, queue.name, None if gone else queue)
-            step.queues.add(queue.name)
+            for queue, _, _ in changes:
+                self.state.rule(step, queue.name, None if gone else queue)
+                step.queues.add(queue.name)
 
-        await self._turn(decide, notes=[note], extra=extra)
+        await self._turn(decide, notes=notes, extra=extra)
 
-    def _touch_relatives(self, name: QueueName) -> None:
+    def _touch_relatives(self, names: Iterable[QueueName]) -> None:
         """What is wrong with a queue depends on those above and below it."""
-        self.touched.add([*self.state.queues.path(name), *self.state.queues.below(name)])
+        for name in names:
+            self.touched.add([*self.state.queues.path(name), *self.state.queues.below(name)])
 
     async def _accrued(self) -> usage.Accrued:
         """What is to be added to the usage accounts by now. The caller holds the lock until that is committed: no claim begins or ends meanwhile."""

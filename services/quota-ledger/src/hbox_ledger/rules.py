@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Freshness, Informer, KubeClient, ResourceQuota
 from hbox_common.kube import Queue as QueueObject
-from hbox_common.model import DEFAULT_QUEUE, QueueName
+from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName
 from hbox_common.model.annotations import EVICTIONS_RELEASED
 from hbox_common.model.bounds import sanitized
 from hbox_common.runtime import Condition
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 QUOTA_WINDOW_S = 0.25
 SAY_AGAIN_S = 1.0
 TRY_AGAIN_S = 0.5
+AT_ONCE = 256  #: queues whose rules are written in one turn, at most: some tens of milliseconds
 LONGEST_WORD = 64  #: with which evictions are released: a time, as `hbox` writes it
 
 
@@ -49,9 +50,11 @@ class Rules:
             await self._keep(condition)
 
     async def _on_queues(self, deltas: Sequence[Delta[QueueObject]]) -> None:
+        changed: dict[QueueName, Queue] = {}
         for delta in deltas:
             if delta.new is None:
                 assert delta.old is not None
+                await self._set(changed)
                 self._statuses.gone(QueueName(delta.old.metadata.name))
                 await _insist(partial(self._ledger.drop_queue, QueueName(delta.old.metadata.name)))
                 continue
@@ -63,7 +66,16 @@ class Rules:
                 queue = queue_of(delta.new, bound=self._bound)
             except InvalidRequest as e:
                 queue = closed(delta.new, e.message)
-            await _insist(partial(self._ledger.set_queue, queue))
+            changed[queue.name] = queue
+            if len(changed) >= AT_ONCE:
+                await self._set(changed)
+        await self._set(changed)
+
+    async def _set(self, changed: dict[QueueName, Queue]) -> None:
+        """Hand these rules on, which leaves none."""
+        if changed:
+            await _insist(partial(self._ledger.set_queues, *changed.values()))
+            changed.clear()
 
     async def _on_quotas(self, _: Sequence[Delta[ResourceQuota]]) -> None:
         found = [quota for one in self._quotas.store.values() if (quota := card_quota(one)) is not None]

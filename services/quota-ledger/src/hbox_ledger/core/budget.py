@@ -47,22 +47,25 @@ def spend(state: LedgerState, step: Step, accrued: Accrued) -> None:
     step.usage = accrued
     state.history.enter(accrued)
     month = month_of(accrued.until)
-    stopped = {name: message for name in state.queues if (message := stop(state, name))}
+    budgeted = [name for name, queue in state.queues.items() if queue.budget_card_hours is not None]
+    stopped = {name: message for name in budgeted if (message := stop(state, name))}
     if month != state.month:
         state.month, state.spent = month, {}
     before = dict(state.spent)
     for account, amounts in accrued.amounts.items():
         if account.hour >= month:
             state.spent[account.queue] = state.spent.get(account.queue, 0) + amounts.own + amounts.borrowed
-    for name, queue in state.queues.items():
-        budget = queue.budget_card_hours
-        _tell(state, step, queue, level(spent_of(state, name, before), budget))
+    for name in budgeted:
+        queue = state.queues[name]
+        _tell(state, step, queue, level(spent_of(state, name, before), queue.budget_card_hours))
         if bool(stopped.get(name)) != bool(stop(state, name)):
             step.queues.add(name)
 
 
 def change(state: LedgerState, step: Step, queue: Queue) -> None:
     """Tell where a queue's new rules bring its budget to a level. The books have the old ones."""
+    if queue.budget_card_hours is None:
+        return
     old = state.queues.get(queue.name)
     _tell(state, step, queue, level(spent_of(state, queue.name), old.budget_card_hours if old is not None else None))
 
