@@ -33,7 +33,8 @@ from hbox_common.model import (
     TopologyWish,
 )
 from hbox_common.model.devices import VENDORS, Ask, PodDevices
-from hbox_scheduler.app import calm_collector, collect_young
+from hbox_common.runtime import LongLived
+from hbox_scheduler.app import between_cycles, calm_collector
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import Simulation, job, node
@@ -130,6 +131,7 @@ class World:
         self._run([job("guard", cards=1)])
         self._next = 0
         self.cycles: list[float] = []
+        self._memory = LongLived()
 
     def _run(self, jobs: Sequence[Job]) -> None:
         self.simulation.now = self.now
@@ -168,7 +170,7 @@ class World:
             if gone:
                 made.finish(gone)
             out = made.step()
-            collect_young()
+            between_cycles(made.scheduler, self._memory)
             took_s = time.process_time() - started
             used_s += took_s
             self.cycles.append(took_s)

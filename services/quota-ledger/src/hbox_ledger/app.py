@@ -37,7 +37,7 @@ from hbox_common.events import (
 )
 from hbox_common.kube import OLD_S, KubeClient
 from hbox_common.model.shards import ONE_SHARD, shard_of
-from hbox_common.runtime import Condition, Health, WatchedFile, connected, turn
+from hbox_common.runtime import Condition, Health, LongLived, WatchedFile, connected, turn
 from hbox_common.store import Store
 
 from . import metrics
@@ -412,6 +412,7 @@ class Shell:
     async def tick(self, conditions: Conditions) -> NoReturn:
         connections = self._bus.connections
         indexes = deque([self._ledger.index], UNSEEN_TICKS)  #: at the ticks before
+        memory = LongLived()
         while True:
             if self._bus.connected:
                 conditions.bus.ok()
@@ -424,6 +425,7 @@ class Shell:
                 self._compare.set()
             indexes.append(self._ledger.index)
             self._watch_evictions(conditions.evictions)
+            memory.holds(len(self._ledger.state.records) + len(self._ledger.state.live))
             try:
                 await self._ledger.tick()
                 conditions.database.ok()

@@ -71,12 +71,13 @@ def collect_seldom() -> None:
 
 
 class LongLived:
-    """Keeps the collector from walking what a service holds: of 100,000 pods a walk takes half a second, in which all wait. `step`: so many are worth it.
+    """Keeps the collector from walking what a service holds: of 100,000 pods a walk takes half a second, in which all wait. `step`: so many more are set
+    aside together, before which they are walked once: of 500 jobs that takes some 10 ms.
 
     What is not walked is freed all the same when nobody refers to it; only cycles that end there stay, until half of what was held is gone.
     """
 
-    def __init__(self, step: int = 10_000) -> None:
+    def __init__(self, step: int = 500) -> None:
         self._step, self._frozen = step, 0
 
     def holds(self, count: int) -> None:

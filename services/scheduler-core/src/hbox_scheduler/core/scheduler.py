@@ -785,6 +785,11 @@ class Scheduler:
     def jobs_by_state(self) -> dict[JobState, int]:
         return self._queue.by_state()
 
+    @property
+    def size(self) -> int:
+        """How many jobs are known, and how many pods have places: what is kept grows with these."""
+        return len(self._queue.entries) + len(self.bookings)
+
     def oldest_job(self, state: JobState) -> float | None:
         """When the oldest job in this state was made, in seconds since the epoch; None where there is none."""
         return self._queue.oldest(state)
