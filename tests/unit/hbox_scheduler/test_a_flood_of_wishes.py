@@ -1,6 +1,7 @@
 """Jobs of one namespace that each cost much and find no place hold up nobody else's, and are all tried again in turn."""
 
 import gc
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -27,7 +28,8 @@ from hbox_scheduler.core.placement.runner import SessionRunner
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
-from hbox_scheduler.core.queueing.unschedulable import LOOKS, SCANNED, SPARE, QueueingHint
+from hbox_scheduler.core.queueing.shapes import Within
+from hbox_scheduler.core.queueing.unschedulable import LOOKS, SCANNED, SPARE
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 from hbox_scheduler.core.steps.placer import BY_OTHERS, RETRIED
 
@@ -262,15 +264,15 @@ def test_of_a_namespace_with_thousands_of_classes_a_part_is_looked_at_in_a_cycle
     simulation.now += 10.0
     simulation.run()
     asked: list[int] = []
-    original = QueueingHint.may_hold
+    original = Within.any_of
 
-    def may_hold(self: QueueingHint, task: Task) -> bool:
+    def any_of(self: Within, tasks: Iterable[Task]) -> bool:
         asked[-1] += 1
-        return original(self, task)
+        return original(self, tasks)
 
     simulation.finish([PodUid("full-0-0")])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QueueingHint, "may_hold", may_hold)
+        patch.setattr(Within, "any_of", any_of)
         for _ in range(6):
             asked.append(0)
             simulation.step()

@@ -255,12 +255,13 @@ class Scheduler:
 
     def on_queue(self, queue: Queue, *, gone: bool = False, recent_cards: float = 0.0) -> None:
         """A queue's rules, and how many cards it and all below it used on average of late. What is used of it now is counted here, from the claims."""
-        self._facts.recent_cards[queue.name] = recent_cards
         if gone:
-            del self._facts.recent_cards[queue.name]
+            self._facts.recent_use.drop(queue.name)
             self._queues_changed.update(self.queues.drop(queue.name))
-        elif self.queues.put(queue):
-            self._queues_changed.add(queue.name)
+        else:
+            self._facts.recent_use.put(queue.name, recent_cards)
+            if self.queues.put(queue):
+                self._queues_changed.add(queue.name)
         self.admission.invalidate()
 
     def on_card_quotas(self, quotas: Iterable[CardQuota]) -> None:

@@ -20,6 +20,7 @@ from hbox_common.model.consolidation import RecentMoves
 from .entities import Gang, QueueInfo
 from .images import HeldImages
 from .reservations import Reservation
+from .roster import Roster
 from .running import Kind, RunningGangs
 from .runtimes import RunTimes
 
@@ -78,3 +79,9 @@ class Cluster:
     move_words: Mapping[str, str] = field(default_factory=dict)
     #: gang id -> of whom it could take, were they not in their minimum run time or cool-down
     protected_words: Mapping[str, str] = field(default_factory=dict)
+    kept: Roster | None = None  #: of `queues`, where it is kept from session to session
+
+    @property
+    def roster(self) -> Roster:
+        """The queues, and what is asked of all of them together."""
+        return Roster.of(self.queues) if self.kept is None else self.kept

@@ -53,9 +53,7 @@ class Guarantees:
 
     def __init__(self, columns: Columns, cluster: Cluster) -> None:
         self._columns = columns
-        self._keeping = (
-            frozenset(queue.name for queue in cluster.queues if not queue.reclaimable) if cluster.lending else _NOTHING
-        )
+        self._keeping = cluster.roster.keeping if cluster.lending else _NOTHING
         self._limited = cluster.limited_by_guarantees
         self._booked: dict[int, tuple[Held, int]] = {}
         self._names: dict[int, str] = {}

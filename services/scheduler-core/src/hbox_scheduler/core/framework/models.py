@@ -42,10 +42,7 @@ class Models:
         self, columns: Columns, cluster: Cluster, running: RunningGangs, fresh: Sequence[Gang], guarantees: Guarantees
     ) -> None:
         """`guarantees`: what the models may not be taken of, where others are guaranteed them."""
-        amounts = {
-            name for queue in cluster.queues for of in (queue.capability, queue.deserved, queue.guarantee) for name in of
-        }
-        named = named_models(amounts)
+        named = named_models(cluster.roster.named)
         self._named = bool(named)
         self._columns = columns
         self._guarantees = guarantees
@@ -58,10 +55,10 @@ class Models:
         self._known: dict[tuple[tuple[str, int], ...], Asked] = {}
         self._variants: dict[int, tuple[Task, tuple[Variant, ...]]] = {}
         self._trial: tuple[Member, Variant] | None = None
-        self._paths = _paths(cluster)
+        self._paths = cluster.roster.paths()
         self._limits: dict[QueueName, Resources] = {}
         self._shares: dict[QueueName, frozenset[int]] = {}
-        for queue in cluster.queues:
+        for queue in cluster.roster.queues.values():
             self._limits[queue.name] = {name: units for name, units in queue.capability.items() if is_model(by_pool(name)[0])}
             self._shares[queue.name] = frozenset(map(columns.resource, named_models(queue.deserved, queue.guarantee)))
         self._used: dict[QueueName, Resources] = {}
@@ -207,15 +204,3 @@ class Models:
             for column, cards in who.models:
                 name = in_pool(self.names[column], who.account)
                 own[name] = own.get(name, 0) + times * cards
-
-
-def _paths(cluster: Cluster) -> dict[QueueName, tuple[QueueName, ...]]:
-    """Each queue and those above it, itself first."""
-    parents = {queue.name: queue.parent for queue in cluster.queues}
-    paths: dict[QueueName, tuple[QueueName, ...]] = {}
-    for name in parents:
-        path = [name]
-        while (parent := parents.get(path[-1])) is not None and parent in parents and parent not in path:
-            path.append(parent)
-        paths[name] = tuple(path)
-    return paths

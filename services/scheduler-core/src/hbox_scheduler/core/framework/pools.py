@@ -9,7 +9,7 @@ wherever the rest of it is, as far as all of it may leave.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -50,7 +50,7 @@ class Pools:
     """False where all is of `pooled`: then it has no say, and costs nothing."""
 
     def __init__(
-        self, columns: Columns, queues: dict[QueueName, QueueInfo], running: RunningGangs, fresh: Sequence[Gang]
+        self, columns: Columns, queues: Mapping[QueueName, QueueInfo], running: RunningGangs, fresh: Sequence[Gang]
     ) -> None:
         self._columns = columns
         self._queues = queues

@@ -180,7 +180,7 @@ class Session:
         self.ask = ask
         self.learned = learned
         self.outcome = Outcome()
-        self.queues: dict[QueueName, QueueInfo] = {queue.name: queue for queue in cluster.queues}
+        self.queues: Mapping[QueueName, QueueInfo] = cluster.roster.queues
         _intern(columns, cluster)
         self.running = cluster.running or RunningGangs(columns)  #: gangs that were here before, and have nothing to place
         self.running.tell()
@@ -852,9 +852,8 @@ def _passed(tiers: Iterable[list[Vote]]) -> bool:
 
 def _intern(columns: Columns, cluster: Cluster) -> None:
     """Give a column to every resource that a queue or a minimum names: what no node has is an amount of 0, not one that does not count."""
-    for queue in cluster.queues:
-        for name in (*queue.capability, *queue.deserved, *queue.guarantee):
-            columns.resource(name)
+    for name in cluster.roster.named:
+        columns.resource(name)
     for gang in cluster.gangs:
         for name in gang.min_resources or {}:
             columns.resource(name)

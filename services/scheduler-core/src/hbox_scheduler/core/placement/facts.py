@@ -15,6 +15,23 @@ from ..topology.known import KnownTree
 
 
 @dataclass(slots=True)
+class RecentUse:
+    """How many cards queues used on average of late. `changes` rises with every other value."""
+
+    cards: dict[QueueName, float] = field(default_factory=dict)
+    changes: int = 0
+
+    def put(self, queue: QueueName, cards: float) -> None:
+        if self.cards.get(queue, 0.0) != cards:
+            self.changes += 1
+        self.cards[queue] = cards
+
+    def drop(self, queue: QueueName) -> None:
+        self.changes += 1
+        self.cards.pop(queue, None)
+
+
+@dataclass(slots=True)
 class ClusterFacts:
     """As published last; empty where nobody publishes it."""
 
@@ -27,7 +44,7 @@ class ClusterFacts:
     usage: Sequence[NodeUsage] = ()  #: what nodes really use
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     #: what queues, with all below them, used on average of late
-    recent_cards: dict[QueueName, float] = field(default_factory=dict)
+    recent_use: RecentUse = field(default_factory=RecentUse)
     demand: Mapping[CardRequest, float] = field(default_factory=dict)  #: cards asked for so far, by what is asked of each
     budgets: Sequence[DisruptionBudget] = ()
     #: pods whose eviction was refused, and until when that is believed of them (monotonic)

@@ -1,33 +1,40 @@
 """Queues as sessions see them."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 
 from hbox_common.model import Queue, QueueName, QueuePhase, QueueTree, by_pool
 from hbox_common.model.resources import PODS
 
 from ..cluster.entities import QueueInfo
+from ..cluster.roster import Roster
+from .facts import RecentUse
 
 
 class QueueInfos:
     """Kept as long as they are the same: who keeps something by queue sees what changed."""
 
     def __init__(self) -> None:
-        self._version = -1
-        self._tree: list[QueueInfo] = []  #: those of the tree, in its order
+        self._seen = (-1, -1)  #: the version of the tree, and the changes of what was used of late
         self._infos: dict[QueueName, tuple[Queue, QueueInfo]] = {}
+        self._unknown: list[QueueName] = []  #: those of the roster that are not in the tree
+        self._roster = Roster.of(())
 
-    def of(self, queues: QueueTree, named: Set[QueueName], recent_cards: Mapping[QueueName, float]) -> list[QueueInfo]:
+    def of(self, queues: QueueTree, named: Set[QueueName], recent_use: RecentUse) -> Roster:
         """Those of the tree, and those that nobody made and somebody names."""
-        unknown = [self._info(Queue(name), queues, 0.0) for name in sorted(named - queues.keys())]
+        unknown = sorted(name for name in named if name not in queues)
+        seen = queues.version, recent_use.changes
+        if (seen, unknown) == (self._seen, self._unknown):
+            return self._roster
         infos = self._infos
-        if queues.version != self._version:
+        if seen[0] != self._seen[0]:
             for name in infos.keys() - queues.keys() - named:
                 del infos[name]
-            self._version = queues.version
-            self._tree = [self._info(queue, queues, recent_cards.get(name, 0.0)) for name, queue in queues.items()]
-        elif any(info.recent_cards != recent_cards.get(info.name, 0.0) for info in self._tree):
-            self._tree = [self._info(infos[info.name][0], queues, recent_cards.get(info.name, 0.0)) for info in self._tree]
-        return [*self._tree, *unknown]
+        self._seen, self._unknown = seen, unknown
+        known = [self._info(queue, queues, recent_use.cards.get(name, 0.0)) for name, queue in queues.items()]
+        found = [*known, *(self._info(Queue(name), queues, 0.0) for name in unknown)]
+        if found != list(self._roster.queues.values()):
+            self._roster = Roster.of(found)
+        return self._roster
 
     def _info(self, queue: Queue, queues: QueueTree, recent_cards: float) -> QueueInfo:
         found = self._infos.get(queue.name)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 from hbox_common.model import JobId, Neighbour, PodUid, QueueName, QueueTree
-from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 
 from ..cluster import Bookings, Columns
 from ..cluster.entities import Gang, Member, Status
@@ -139,13 +138,13 @@ class Sessions:
             gangs += self._groups.without_pods(there)
         named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.alike()}
         facts = self._facts
-        known = self._queue_infos.of(queues, named, facts.recent_cards)
+        known = self._queue_infos.of(queues, named, facts.recent_use)
         with self._gone(gone, preempting=whole):
             session = Session(
                 columns=self._columns,
                 cluster=Cluster(
                     gangs,
-                    known,
+                    list(known.queues.values()),
                     facts.hypernodes,
                     old_domains=facts.fabrics.old,
                     degraded=facts.fabrics.degraded,
@@ -161,9 +160,7 @@ class Sessions:
                     demand=facts.demand,
                     budgets=facts.budgets,
                     may_not_leave=facts.may_not_leave,
-                    waiting=self._waiting_kinds()
-                    if self._by_demand or any(OVER_QUOTA_WEIGHT in one.annotations for one in known)
-                    else (),
+                    waiting=self._waiting_kinds() if self._by_demand or known.weighted else (),
                     outside=outside,
                     most=most,
                     most_failures=most_failures,
@@ -175,6 +172,7 @@ class Sessions:
                     moves_held=facts.moves_held,
                     move_words=facts.move_words,
                     protected_words=facts.protected_words,
+                    kept=known,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),

@@ -26,6 +26,7 @@ from hbox_common.model.rights import Standing, within
 from ..cluster.amounts import Asked, Sums
 from ..cluster.arrays import Ints
 from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
+from ..cluster.roster import Roster
 from ..cluster.running import Kind
 from ..cluster.task import Task
 from ..explain.labels import Label
@@ -118,6 +119,7 @@ class QueueAccounts:
         self._forget_tasks()
         self._follow(session)
         self.total, self._card_mib = self._sizes(session)
+        self._roster = session.cluster.roster
         self.accounts = {name: Account(queue, self.size) for name, queue in session.queues.items()}
         self._tree(hierarchy)
         self._set_limits()
@@ -151,17 +153,14 @@ class QueueAccounts:
     def resumes(self, session: "Session", *, hierarchy: bool) -> bool:
         """Whether they are right for this session too, which they follow then."""
         self._restore()
-        queues = session.queues
         models = session.models.names if self._by_model else {}
         pools = _pools_of(session)
         columns = _cards_of(session, models, pools), session.counted.tolist()
         if (self._hierarchy, self.models, self._pools, self.cards, self._counted) != (hierarchy, models, pools, *columns):
             return False
-        if len(queues) != len(self.accounts):
+        others = self._others(session.cluster.roster)
+        if others is None:
             return False
-        others = [
-            (one, queue) for one, queue in zip(self.accounts.values(), queues.values(), strict=True) if one.queue is not queue
-        ]
         if any(_place(account.queue) != _place(queue) for account, queue in others):
             return False
         self._follow(session)
@@ -171,10 +170,20 @@ class QueueAccounts:
         stale = total != self.total or any(_amounts(account.queue) != _amounts(queue) for account, queue in others)
         for account, queue in others:
             account.queue = queue
+        self._roster = session.cluster.roster
         if stale:
             self.total = total
             self._set_limits()
         return True
+
+    def _others(self, roster: Roster) -> list[tuple[Account, QueueInfo]] | None:
+        """Accounts whose queues are others now; None: there are more queues, or fewer."""
+        if roster is self._roster:
+            return []
+        if len(roster.queues) != len(self.accounts):
+            return None
+        pairs = zip(self.accounts.values(), roster.queues.values(), strict=True)
+        return [(account, queue) for account, queue in pairs if account.queue is not queue]
 
     def _follow(self, session: "Session") -> None:
         """What the session has of its own."""
@@ -593,11 +602,10 @@ def _pools_of(session: "Session") -> dict[str, dict[int, int]]:
     """By pool, of columns of resources those under which queues count them there: of what queues name."""
     found: dict[str, dict[int, int]] = {}
     resources = session.columns.resources
-    for queue in session.queues.values():
-        for name in (*queue.capability, *queue.deserved, *queue.guarantee):
-            resource, pool = by_pool(name)
-            if pool:
-                found.setdefault(pool, {})[session.columns.resource(resource)] = resources[name]
+    for name in session.cluster.roster.named:
+        resource, pool = by_pool(name)
+        if pool:
+            found.setdefault(pool, {})[session.columns.resource(resource)] = resources[name]
     return found
 
 

@@ -155,6 +155,8 @@ class SchedulingQueue:
     def reroute(self, changed: set[QueueName]) -> None:
         """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now, or may or may not be placed at all."""
         lent, self._lent = self._lent, self._queues.all().lends  # what one queue lends others may use
+        if not (changed or lent or self._lent):
+            return
         moved = {
             name: route
             for name, before in self._routes.items()

@@ -7,7 +7,7 @@ decides whether one of them starts.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -24,6 +24,7 @@ from ..quotas.models import max_pods, within_limits
 from ..quotas.namespaces import NamespaceQuota
 from ..quotas.queues import Queues
 from .jobs import Entry, EquivalenceKey, JobState, Order
+from .shapes import Shapes, Within
 
 #: Classes that are examined in one cycle; the others wait for the next, which sees what is left for them. One whose pods wish certain cards counts for more:
 #: whether a node has them is found node by node.
@@ -49,13 +50,17 @@ class QueueingHint:
         self._idle_cards = int(((columns.card_pods[rows] == 0) & columns.card_ok[rows]).sum(axis=1).max(initial=0))
         self._percent = int(free_percent(columns, rows).max(initial=0))
 
-    def may_hold(self, task: Task) -> bool:
-        """False only where none of the risen rows can take one pod of the task."""
-        if any(column >= len(self._free) or units > self._free[column] for column, units in task.amount):
-            return False
-        if task.cards is None or task.cards.devices is not None:
-            return True
-        return self._idle_cards >= task.cards.count if task.cards.whole else self._percent >= task.cards.cores
+    def may_hold(self, shapes: Shapes) -> Within:
+        """All but those of which none of the rows can take one pod."""
+        return shapes.within(self._free, self._idle_cards, self._percent)
+
+
+@dataclass(slots=True)
+class OfQueue:
+    """The classes of one queue, by namespace. `highest`: no job of theirs has a higher priority."""
+
+    highest: int
+    keys: dict[str, dict[EquivalenceKey, None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -66,8 +71,6 @@ class UnschedulableClass:
     namespace: str
     waiting: list[Order] = field(default_factory=list)
     sizes: tuple[int, ...] = ()
-    retry: bool = False
-    behind: bool = False  #: something that it waits for has changed, and others were examined first
 
 
 class UnschedulableJobs:
@@ -90,10 +93,20 @@ class UnschedulableJobs:
         self._classes: dict[EquivalenceKey, UnschedulableClass] = {}
         #: Their keys by namespace; of one with more than SCANNED the next to look at first.
         self._by_namespace: dict[str, OrderedDict[EquivalenceKey, None]] = {}
+        self._by_queue: dict[QueueName, OfQueue] = {}
+        self._below: dict[QueueName, dict[QueueName, None]] = {}  #: of these queues those that stand below each, and itself
+        self._places = -1  #: as of which places in the tree
+        #: What classes ask for of namespaces that are looked through whole, and of those that are not; and whose it is, of the former.
+        self._shapes, self._large_shapes = Shapes(), Shapes()
+        self._by_task: dict[Task, dict[EquivalenceKey, None]] = {}
+        self._large: dict[str, None] = {}  #: namespaces with more than SCANNED
         self._left: dict[str, int] = {}  #: of such a namespace, how many classes are to be looked at since something changed
         self._risen = columns.risen.end
         self._booked = columns.changes.end
-        self._limited: set[EquivalenceKey] = set()  #: classes from whom room is kept for others
+        self._limited: dict[EquivalenceKey, None] = {}  #: classes from whom room is kept for others
+        self._retrying: dict[EquivalenceKey, None] = {}  #: classes to be examined again whatever changed
+        #: classes for which something has changed that they wait for, while others were examined first
+        self._behind: dict[EquivalenceKey, None] = {}
         self._retries = False
         self._no_nodes = not columns.row_of  #: as of the last look
         self.behind = False  #: classes are left that the next call examines
@@ -104,19 +117,22 @@ class UnschedulableJobs:
         group = self._classes.get(key)
         if group is None:
             group = self._classes[key] = UnschedulableClass(entry.job.namespace)
-            self._by_namespace.setdefault(entry.job.namespace, OrderedDict())[key] = None
+            self._enter(key, entry.job.namespace)
             if any(self._views.limits(task) for task in key[1]):
-                self._limited.add(key)
+                self._limited[key] = None
         group.sizes = tuple(len(pods) for _, pods in entry.pending)
         if entry.activated_from is not None and entry.activated_from != key:
             self.retry_class(entry)
         entry.state, entry.key, entry.activated_from = JobState.UNSCHEDULABLE, key, None
         heappush(group.waiting, entry.order)
+        of_queue = self._by_queue[key[0]]
+        of_queue.highest = max(of_queue.highest, -entry.order[0])
 
     def retry_class(self, entry: Entry) -> None:
         """An activated job did not use the capacity for which it was activated: its class is examined again, for another job of it."""
-        if entry.activated_from is not None and (group := self._classes.get(entry.activated_from)) is not None:
-            group.retry = self._retries = True
+        if entry.activated_from is not None and entry.activated_from in self._classes:
+            self._retrying[entry.activated_from] = None
+            self._retries = True
         entry.activated_from = None
 
     def leave(self, entry: Entry, state: JobState) -> None:
@@ -142,59 +158,75 @@ class UnschedulableJobs:
         hint, eased = self._hints()
         if hint is None and eased is None and not freed and not quotas_freed and not self._retries and not first_nodes:
             return []
-        large = self._rotate(anew=hint is not None or eased is not None or bool(freed) or bool(quotas_freed))
-        now = QueueingHint(self._columns, None) if self.behind or large else None
-        is_changed, is_freed = self._among(changed), self._among(freed)
         woken: list[Entry] = []
         if first_nodes or changed:
-            for key, group in list(self._classes.items()):
-                if first_nodes or is_changed(key[0]):
-                    woken.extend(self._first(key, group, entries, len(group.waiting)))
-                    self._drop(key)
-        found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
-        for name, keys in self._by_namespace.items():
-            if name in large:
-                continue
-            for key in keys:
+            for key in list(self._classes) if first_nodes else self._of_queues(changed):
                 group = self._classes[key]
-                if (
-                    group.retry
-                    or is_freed(key[0])
-                    or (quotas_freed and any(task.namespace in quotas_freed for task in key[1]))
-                    or (hint is not None and any(hint.may_hold(task) for task in key[1]))
-                    or (eased is not None and key in self._limited and any(eased.may_hold(task) for task in key[1]))
-                    or (group.behind and now is not None and any(now.may_hold(task) for task in key[1]))
-                ):
-                    found.append((key, group))
-                else:
-                    group.behind = False
+                woken.extend(self._first(key, group, entries, len(group.waiting)))
+                self._drop(key)
+        large = self._rotate(anew=hint is not None or eased is not None or bool(freed) or bool(quotas_freed))
+        small = many = None  # those that any node may hold, where it pays to know: without one nothing else helps a class
+        if self.behind or large or len(self._classes) > LOOKS:
+            now = QueueingHint(self._columns, None)
+            small, many = now.may_hold(self._shapes), now.may_hold(self._large_shapes)
+            if not small and not many:
+                self._retries = self.behind = False
+                self._retrying, self._behind, self._left = {}, {}, {}
+                return woken
+        keys = self._concerned(hint, eased, small, freed, quotas_freed)
+        found = [(key, group) for key in keys if (group := self._classes[key]).namespace not in large]
+        self._behind = {key: None for key in self._behind if key in keys or self._classes[key].namespace in large}
         for name in large:
-            assert now is not None
-            found += self._found_in_turn(name, now)
+            assert many is not None
+            found += self._found_in_turn(name, many)
         for key, group in self._first_in_order(found):
-            group.retry = group.behind = False
+            self._retrying.pop(key, None)
+            self._behind.pop(key, None)
             woken.extend(self._activate_some(key, group, entries))
             self._by_namespace[group.namespace].move_to_end(key)
             if not group.waiting:
                 self._drop(key)
         return woken
 
+    def _concerned(
+        self,
+        hint: QueueingHint | None,
+        eased: QueueingHint | None,
+        small: Within | None,
+        freed: set[QueueName],
+        quotas_freed: set[str],
+    ) -> dict[EquivalenceKey, None]:
+        """Classes for which something has changed that they wait for. Those of large namespaces are found in their turn."""
+        found = dict(self._retrying)
+        found.update(dict.fromkeys(self._of_queues(freed, without=self._large)))
+        for name in sorted(quotas_freed - self._large.keys()):
+            for key in self._by_namespace.get(name, ()):
+                if any(task.namespace in quotas_freed for task in key[1]):
+                    found[key] = None
+        for task in hint.may_hold(self._shapes) if hint is not None else ():
+            found.update(self._by_task[task])
+        for task in eased.may_hold(self._shapes) if eased is not None else ():
+            found.update((key, None) for key in self._by_task[task] if key in self._limited)
+        if small is None:
+            return found
+        found.update((key, None) for key in self._behind if self._classes[key].namespace not in self._large)
+        return {key: None for key in found if self._classes[key].namespace in self._large or small.any_of(key[1])}
+
     def _rotate(self, *, anew: bool) -> list[str]:
         """The namespaces with so many classes that they are looked through a part at a time, where something is left to look at. `anew`: something changed."""
-        large = [name for name, keys in self._by_namespace.items() if len(keys) > SCANNED]
-        for name in self._left.keys() - set(large):
+        for name in self._left.keys() - self._large.keys():
             del self._left[name]
         if anew:
-            self._left.update((name, len(self._by_namespace[name])) for name in large)
-        return [name for name in large if self._left.get(name)]
+            self._left.update((name, len(self._by_namespace[name])) for name in self._large)
+        return [name for name in self._large if self._left.get(name)]
 
-    def _found_in_turn(self, name: str, now: QueueingHint) -> list[tuple[EquivalenceKey, UnschedulableClass]]:
+    def _found_in_turn(self, name: str, many: Within) -> list[tuple[EquivalenceKey, UnschedulableClass]]:
         """Of a namespace with many classes the next ones that a node may hold now: without one that does nothing else helps them."""
         keys = self._by_namespace[name]
         found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
         passed: list[EquivalenceKey] = []
         for key in islice(keys, min(SCANNED, self._left[name])):
-            if any(now.may_hold(task) for task in key[1]):
+            if many.any_of(key[1]):
                 found.append((key, self._classes[key]))
                 if len(found) == LOOKS:
                     break
@@ -228,7 +260,9 @@ class UnschedulableJobs:
         namespace that had a look since."""
         turns: Counter[str] = Counter()
         ranked: list[tuple[int, int]] = []
-        in_order = sorted(range(len(found)), key=lambda place: (not found[place][1].behind, found[place][1].waiting[:1]))
+        in_order = sorted(
+            range(len(found)), key=lambda place: (found[place][0] not in self._behind, found[place][1].waiting[:1])
+        )
         for place in in_order:
             namespace = found[place][1].namespace
             ranked.append((turns[namespace], place))
@@ -245,16 +279,97 @@ class UnschedulableJobs:
                 self._left[group.namespace] -= 1
         self._retries = self.behind = len(first) < len(found) or any(self._left.values())
         if self.behind:
-            for _, group in found:
-                group.behind = True
+            self._behind.update((key, None) for key, _ in found)
         return first
 
+    def _enter(self, key: EquivalenceKey, namespace: str) -> None:
+        """A new class stands wherever it is looked for."""
+        keys = self._by_namespace.setdefault(namespace, OrderedDict())
+        keys[key] = None
+        queue = key[0]
+        of_queue = self._by_queue.get(queue)
+        if of_queue is None:
+            of_queue = self._by_queue[queue] = OfQueue(-(1 << 60))
+            self._stand(queue)
+        of_queue.keys.setdefault(namespace, {})[key] = None
+        if namespace in self._large:
+            self._note(key, self._large_shapes)
+            return
+        self._note(key, self._shapes)
+        if len(keys) > SCANNED:
+            for one in keys:
+                self._forget(one, self._shapes)
+                self._note(one, self._large_shapes)
+            self._large[namespace] = None
+
     def _drop(self, key: EquivalenceKey) -> None:
-        namespace = self._classes.pop(key).namespace
-        del self._by_namespace[namespace][key]
-        if not self._by_namespace[namespace]:
+        namespace, queue = self._classes.pop(key).namespace, key[0]
+        keys, of_queue = self._by_namespace[namespace], self._by_queue[queue]
+        del keys[key], of_queue.keys[namespace][key]
+        if not of_queue.keys[namespace]:
+            del of_queue.keys[namespace]
+        if not of_queue.keys:
+            del self._by_queue[queue]
+            self._leave_tree(queue)
+        for some in (self._limited, self._retrying, self._behind):
+            some.pop(key, None)
+        if namespace in self._large:
+            self._forget(key, self._large_shapes)
+            if len(keys) <= SCANNED:
+                del self._large[namespace]
+                for one in keys:
+                    self._forget(one, self._large_shapes)
+                    self._note(one, self._shapes)
+        else:
+            self._forget(key, self._shapes)
+        if not keys:
             del self._by_namespace[namespace]
-        self._limited.discard(key)
+
+    def _note(self, key: EquivalenceKey, shapes: Shapes) -> None:
+        for task in key[1]:
+            shapes.add(task)
+            if shapes is self._shapes:
+                self._by_task.setdefault(task, {})[key] = None
+
+    def _forget(self, key: EquivalenceKey, shapes: Shapes) -> None:
+        for task in key[1]:
+            shapes.drop(task)
+            if shapes is self._shapes and (keys := self._by_task.get(task)) is not None:
+                keys.pop(key, None)
+                if not keys:
+                    del self._by_task[task]
+
+    def _stand(self, queue: QueueName) -> None:
+        for above in self._queues.all().path(queue):
+            self._below.setdefault(above, {})[queue] = None
+
+    def _leave_tree(self, queue: QueueName) -> None:
+        for above in self._queues.all().path(queue):
+            if (below := self._below.get(above)) is not None:
+                below.pop(queue, None)
+                if not below:
+                    del self._below[above]
+
+    def _queues_of(self, names: set[QueueName]) -> list[QueueName]:
+        """Queues with classes that are among these, or below one of them."""
+        if not names:
+            return []
+        if self._places != (places := self._queues.all().places):
+            self._places, self._below = places, {}
+            for queue in self._by_queue:
+                self._stand(queue)
+        found = dict.fromkeys(queue for name in sorted(names) for queue in self._below.get(name, ()))
+        return [queue for queue in found if queue in self._by_queue]
+
+    def _of_queues(self, names: set[QueueName], *, without: Container[str] = ()) -> list[EquivalenceKey]:
+        """Classes of these queues, and of those below them, but those of the namespaces `without`."""
+        return [
+            key
+            for queue in self._queues_of(names)
+            for namespace, keys in self._by_queue[queue].keys.items()
+            if namespace not in without
+            for key in keys
+        ]
 
     def _activate_some(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry]) -> list[Entry]:
         queue, tasks, need, _ = key
@@ -306,31 +421,21 @@ class UnschedulableJobs:
         wanted: Callable[[QueueName, int], bool],
     ) -> Iterator[Iterator[Entry]]:
         """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`, or their namespace among
-        `quotas_freed`. `wanted`: whether jobs of the queue with this priority, or less, are; asked once for each."""
-        among = self._among(freed)
+        `quotas_freed`. `wanted`: whether jobs of the queue with this priority, or less, are; asked once for each, and first of the highest."""
+        queues = [queue for queue in self._queues_of(freed) if wanted(queue, self._by_queue[queue].highest)]
+        keys = [key for queue in queues for keys in self._by_queue[queue].keys.values() for key in keys]
+        for name in sorted(quotas_freed):
+            keys += [key for key in self._by_namespace.get(name, ()) if any(task.namespace in quotas_freed for task in key[1])]
         known: dict[tuple[QueueName, int], bool] = {}
-        for key, group in self._classes.items():
+        for key in dict.fromkeys(keys):
+            group = self._classes[key]
             if not group.waiting:
-                continue
-            if not among(key[0]) and not (quotas_freed and any(task.namespace in quotas_freed for task in key[1])):
                 continue
             rank = key[0], -group.waiting[0][0]
             if (found := known.get(rank)) is None:
                 found = known[rank] = wanted(*rank)
             if found:
                 yield (entries[order[-1]] for order in islice(group.waiting, SHOWN) if self._here(order, key, entries))
-
-    def _among(self, names: set[QueueName]) -> Callable[[QueueName], bool]:
-        """Whether a queue or one above it is among `names`: once for each queue, for thousands of classes may be of one."""
-        known: dict[QueueName, bool] = {}
-
-        def among(queue: QueueName) -> bool:
-            found = known.get(queue)
-            if found is None:
-                found = known[queue] = self._queues.among(queue, names)
-            return found
-
-        return among
 
     @staticmethod
     def _here(order: Order, key: EquivalenceKey, entries: dict[JobId, Entry]) -> bool:

@@ -51,11 +51,12 @@ class Queues:
 
     def put(self, queue: Queue) -> bool:
         """Take new rules. Returns whether they differ from the old."""
-        changed = self._tree.get(queue.name) != queue
-        self._lending.eased |= changed
+        if self._tree.get(queue.name) == queue:
+            return False  # each pod that comes or goes has its queue told anew, and all is found anew by other rules
+        self._lending.eased = True
         self._tree[queue.name] = queue
         self._bookings.ruled()
-        return changed
+        return True
 
     def drop(self, name: QueueName) -> tuple[QueueName, ...]:
         """Forget the rules of a queue. Returns which queues may allow more now: one that has no other below it takes work again."""
