@@ -51,11 +51,13 @@ class Days:
     def time_of_day(self) -> float:
         return self.simulation.now + self.simulation.wall_ahead
 
-    def submit(self, one: Job, walltime: str = "") -> None:
-        if walltime:
-            one = replace(one, tasks=tuple(replace(spec, annotations={WALLTIME: walltime}) for spec in one.tasks))
+    def submit(self, one: Job, *walltimes: str) -> None:
+        """`walltimes`: of its shapes; one is of all of them, "" of none."""
+        if any(walltimes):
+            said = [{WALLTIME: walltime} for walltime in (walltimes if len(walltimes) > 1 else walltimes * len(one.tasks))]
+            one = replace(one, tasks=tuple(replace(spec, annotations=of) for spec, of in zip(one.tasks, said, strict=True)))
             self.simulation.scheduler.on_neighbours(
-                Neighbour(pod.uid, "default", annotations={WALLTIME: walltime}) for spec in one.tasks for pod in spec.pods
+                Neighbour(pod.uid, "default", annotations=spec.annotations) for spec in one.tasks for pod in spec.pods
             )
         self.simulation.submit([one])
 
@@ -324,10 +326,13 @@ def test_a_start_that_turns_out_to_be_later_lets_in_who_would_have_ended_after_i
 
 
 def test_what_comes_idle_before_the_gang_for_whose_end_it_waits_may_be_used_until_then() -> None:
-    """n0 comes free in ten minutes, the two nodes of another gang in an hour: the gang waits for that one's end in any case, and takes its nodes."""
+    """n0 comes free in ten minutes, the two nodes of another gang in an hour, one of them half a minute after the other: the gang waits for that one's end in
+    any case, and takes its nodes."""
     days = Days()
     days.submit(job("early", cards=8), "10m")
-    days.submit(job("other", pods=2, cards=8), "1h")
+    other = job("other", cards=8)
+    other = replace(other, tasks=(*other.tasks, *job("other-too", cards=8).tasks), min_member=2, members=2)
+    days.submit(other, "3600s", "3630s")
     days.submit(job("late", cards=8), "9h")
     days.pass_time(2, stream=False)
     days.gang()
@@ -336,7 +341,7 @@ def test_what_comes_idle_before_the_gang_for_whose_end_it_waits_may_be_used_unti
     days.submit(job("next", cards=8, created_at=days.time_of_day))  # nobody knows for how long it runs
     days.pass_time(300, stream=False, step_s=10)
     assert "next-0" in days.started
-    days.simulation.finish([PodUid("other-0"), PodUid("other-1")])
+    days.simulation.finish([PodUid("other-0"), PodUid("other-too-0")])
     days.pass_time(10, stream=False)
     assert {"big-0", "big-1"} <= days.started.keys()
 
