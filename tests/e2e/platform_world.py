@@ -1,5 +1,6 @@
 """The platform in processes of its own, started as a user starts it."""
 
+import asyncio
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ from hbox_common.kube import (
     KubeClient,
 )
 
-from .. import forked
+from .. import forked, waiting
 
 HBOX = [sys.executable, "-m", "hbox_cli"]
 #: How much longer everything may take where other tests, each with a platform, share the cores. No figure of ours is a bar: `make bench` has those.
@@ -144,6 +145,20 @@ async def placed(client: KubeClient, space: str, prefix: str = "") -> dict[str, 
         and one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         and "deletionTimestamp" not in one["metadata"]
     }
+
+
+async def emptied(running: Up, client: KubeClient, space: str) -> None:
+    """Nothing of a namespace is left, and the scheduler has every card back: what a test leaves behind, whole or failed, is not the next one's."""
+    for kind in (PODS, PODGROUPS):
+        for one in (await client.json("GET", kind.path(space)))["items"]:
+            path = kind.path(space, one["metadata"]["name"])
+            await client.json("DELETE", path, body={"gracePeriodSeconds": 0}, expect=(200, 202, 404))
+
+    async def all_idle() -> bool:
+        said = await asyncio.to_thread(running.json, "defrag")
+        return bool(said["idleCards"] == said["cards"])
+
+    await waiting.until(all_idle, "every card idle", timeout_s=60 * SLOWER)
 
 
 def own_policy() -> str:

@@ -10,7 +10,7 @@ import pytest
 from hbox_common.kube import HYPERNODES, NODES, PODGROUPS, PODS, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, placed, simulate_cycle, up
+from .platform_world import Up, emptied, placed, simulate_cycle, up
 from .test_e2e_shares_and_neighbours import SPACE, create, pod
 from .traced_jobs import node
 
@@ -54,9 +54,7 @@ def hypernode(name: str, tier: int, *selectors: dict[str, Any]) -> dict[str, Any
 async def client(fabric: Up) -> AsyncIterator[KubeClient]:
     async with KubeClient.connect(str(fabric.state / "kubeconfig"), user_agent="test") as client:
         yield client
-        for resource in (PODS, PODGROUPS):
-            for one in (await client.json("GET", resource.path(SPACE)))["items"]:
-                await client.json("DELETE", resource.path(SPACE, one["metadata"]["name"]), body={"gracePeriodSeconds": 0})
+        await emptied(fabric, client, SPACE)
 
 
 async def gang(

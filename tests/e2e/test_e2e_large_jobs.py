@@ -6,7 +6,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from hbox_scheduler.app import LEARNED_S
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 
 from .. import waiting
-from .platform_world import Up, placed, queue, simulate_cycle, up
+from .platform_world import SLOWER, Up, emptied, placed, queue, simulate_cycle, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -37,6 +37,19 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     policy.write_text(DEFAULT_CONF.replace("after: 2m", "after: 2s"))
     with up(folder / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
         yield running
+
+
+@pytest.fixture
+async def client(platform: Up) -> AsyncIterator[KubeClient]:
+    """An empty cluster before and after each test, also after one that failed."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        for name in NODES_THERE:
+            with suppress(Conflict):  # made for the first of these tests
+                await client.json("POST", NODES.path(), body=node(name))
+        yield client
+        for one in (await client.json("GET", HYPERNODES.path()))["items"]:
+            await client.json("DELETE", HYPERNODES.path(name=one["metadata"]["name"]))
+        await emptied(platform, client, SPACE)
 
 
 def pod(
@@ -74,15 +87,22 @@ async def here(client: KubeClient, prefix: str, count: int, timeout_s: float) ->
     async def so() -> bool:
         return sum(name.startswith(prefix) for name in await placed(client, SPACE)) == count
 
-    await waiting.until(so, f"{count} of {prefix}", timeout_s=timeout_s)
+    await waiting.until(so, f"{count} of {prefix}", timeout_s=timeout_s * SLOWER)
 
 
 async def said(running: Up, job: str, *words: str, timeout_s: float = 30) -> None:
-    async def so() -> bool:
-        why = (await asyncio.to_thread(running.hbox, "why", job)).stdout
-        return all(word in " ".join(why.split()) for word in words)
+    why = ""
 
-    await waiting.until(so, f"{job} is told {words}", timeout_s=timeout_s)
+    async def so() -> bool:
+        nonlocal why
+        why = " ".join((await asyncio.to_thread(running.hbox, "why", job)).stdout.split())
+        return all(word in why for word in words)
+
+    try:
+        await waiting.until(so, f"{job} is told {words}", timeout_s=timeout_s * SLOWER)
+    except AssertionError as e:
+        e.add_note(why)
+        raise
 
 
 async def remove(client: KubeClient, *prefixes: str) -> None:
@@ -92,58 +112,51 @@ async def remove(client: KubeClient, *prefixes: str) -> None:
                 await client.json("DELETE", kind.path(SPACE, one["metadata"]["name"]))
 
 
-async def test_a_gang_starts_beside_a_stream_of_small_pods_and_both_sides_are_told(platform: Up) -> None:
-    """56 small pods are always there for 32 cards; nothing says how long they run. The gang has pods of two shapes, 24 cards in all."""
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        for name in NODES_THERE:
-            await client.json("POST", NODES.path(), body=node(name))
-        made = 0
+async def test_a_gang_starts_beside_a_stream_of_small_pods_and_both_sides_are_told(platform: Up, client: KubeClient) -> None:
+    """56 small pods are always there for 32 cards; nothing says how long they run. The gang has pods of two shapes, 16 cards in all: half of the cluster stays
+    set aside also where nobody knows any more when small pods end, as of those that run longer than others did on a busy machine."""
+    made = 0
 
-        async def stream() -> None:
-            nonlocal made
-            while True:
-                items = (await client.json("GET", PODS.path(SPACE)))["items"]
-                live = [one for one in items if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
-                small = sum(one["metadata"]["name"].startswith("s") for one in live)
-                for _ in range(56 - small):
-                    await create(client, [pod(f"s{made}", notes={"hbox.io/run-seconds": str(16 + made % 9)})])
-                    made += 1
-                await asyncio.sleep(0.3)
+    async def stream() -> None:
+        nonlocal made
+        while True:
+            items = (await client.json("GET", PODS.path(SPACE)))["items"]
+            live = [one for one in items if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+            small = sum(one["metadata"]["name"].startswith("s") for one in live)
+            for _ in range(56 - small):
+                await create(client, [pod(f"s{made}", notes={"hbox.io/run-seconds": str(16 + made % 9)})])
+                made += 1
+            await asyncio.sleep(0.3)
 
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(stream())
-            await here(client, "s", 32, 60)
-            await create(client, gang("big", [(2, 8), (2, 4)]))
-            await said(platform, "big", "reserved for it: n", "of queue default")
-            await create(client, [pod("small")])
-            await said(platform, "small", "ReservedForLargeJob", "set aside for a gang of queue default (4 pods)")
-            await here(client, "big", 4, 120)
-            running.cancel()
-        await remove(client, "s", "big")
-        await here(client, "", 0, 60)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(stream())
+        await here(client, "s", 32, 60)
+        await create(client, gang("big", [(1, 8), (2, 4)]))
+        await said(platform, "big", "reserved for it: n", "of queue default")
+        await create(client, [pod("small")])
+        await said(platform, "small", "ReservedForLargeJob", "set aside for a gang of queue default (3 pods)")
+        await here(client, "big", 3, 130)
+        running.cancel()
 
 
-async def test_what_ends_before_the_start_goes_on_and_what_does_not_waits(platform: Up) -> None:
+async def test_what_ends_before_the_start_goes_on_and_what_does_not_waits(platform: Up, client: KubeClient) -> None:
     """`long` holds 6 cards of each node for five minutes, as it says; `big` needs all nodes then. In between only those go in who say that they end."""
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        queue(platform, "create", "others")
-        await create(client, gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}))
-        await here(client, "long", 4, 30)
-        await create(client, gang("big", [(4, 8)]))
-        await said(platform, "big", "reserved for it: n0, n1, n2, n3", "expected to start at", "4 of queue default")
-        await create(client, [pod(f"endless-{i}", of="others") for i in range(2)])
-        brief = {"hbox.io/walltime": "20s", "hbox.io/run-seconds": "3"}
-        await create(client, [pod(f"brief-{i}", of="others", notes=brief) for i in range(4)])
-        await here(client, "brief", 4, 30)
-        await said(platform, "endless-0", "4 set aside for a gang of queue default (4 pods), expected to start at")
-        assert not any(name.startswith("endless") for name in await placed(client, SPACE))
-        await here(client, "brief", 0, 30)
-        await remove(client, "long")  # sooner than they said
-        await here(client, "big", 4, 30)
-        await remove(client, "big")
-        await here(client, "endless", 2, 30)
-        await remove(client, "endless", "brief")
-        await here(client, "", 0, 60)
+    queue(platform, "create", "others")
+    await create(client, gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}))
+    await here(client, "long", 4, 30)
+    await create(client, gang("big", [(4, 8)]))
+    await said(platform, "big", "reserved for it: n0, n1, n2, n3", "expected to start at", "4 of queue default")
+    await create(client, [pod(f"endless-{i}", of="others") for i in range(2)])
+    brief = {"hbox.io/walltime": "20s", "hbox.io/run-seconds": "3"}
+    await create(client, [pod(f"brief-{i}", of="others", notes=brief) for i in range(4)])
+    await here(client, "brief", 4, 30)
+    await said(platform, "endless-0", "4 set aside for a gang of queue default (4 pods), expected to start at")
+    assert not any(name.startswith("endless") for name in await placed(client, SPACE))
+    await here(client, "brief", 0, 30)
+    await remove(client, "long")  # sooner than they said
+    await here(client, "big", 4, 30)
+    await remove(client, "big")
+    await here(client, "endless", 2, 30)
     assert platform.json("audit")["faults"] == []
 
 
@@ -174,28 +187,20 @@ def taken() -> list[dict[str, Any]]:
     return found
 
 
-async def test_a_gang_of_one_leaf_has_nodes_of_one_leaf_set_aside(platform: Up) -> None:
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        for name in NODES_THERE:
-            with suppress(Conflict):  # made by the first of these tests
-                await client.json("POST", NODES.path(), body=node(name))
-        for name in LEAVES:
-            await client.json("POST", HYPERNODES.path(), body=hypernode(name))
-        await create(client, taken())
-        await here(client, "taken", 4, 30)
-        await create(client, near())
-        await said(platform, "near", "reserved for it: n2, n3", "expected to start at", "2 of queue default")
-        queue(platform, "create", "unknown")  # of which nobody has learned how long its pods run, as of the others by now
-        await create(client, [pod(f"endless-{i}", of="unknown") for i in range(6)])
-        await here(client, "endless", 4, 30)
-        await said(platform, "endless-5", "2 set aside for a gang of queue default (2 pods), expected to start at")
-        assert {node for name, node in (await placed(client, SPACE)).items() if name.startswith("endless")} == {"n0", "n1"}
-        await remove(client, "taken-n2", "taken-n3")
-        await here(client, "near", 2, 30)
-        await remove(client, "near", "endless", "taken")
-        for name in LEAVES:
-            await client.json("DELETE", HYPERNODES.path(name=name))
-        await here(client, "", 0, 60)
+async def test_a_gang_of_one_leaf_has_nodes_of_one_leaf_set_aside(platform: Up, client: KubeClient) -> None:
+    for name in LEAVES:
+        await client.json("POST", HYPERNODES.path(), body=hypernode(name))
+    await create(client, taken())
+    await here(client, "taken", 4, 30)
+    await create(client, near())
+    await said(platform, "near", "reserved for it: n2, n3", "expected to start at", "2 of queue default")
+    queue(platform, "create", "unknown")  # of which nobody has learned how long its pods run, as of the others by now
+    await create(client, [pod(f"endless-{i}", of="unknown") for i in range(6)])
+    await here(client, "endless", 4, 30)
+    await said(platform, "endless-5", "2 set aside for a gang of queue default (2 pods), expected to start at")
+    assert {node for name, node in (await placed(client, SPACE)).items() if name.startswith("endless")} == {"n0", "n1"}
+    await remove(client, "taken-n2", "taken-n3")
+    await here(client, "near", 2, 30)
     assert platform.json("audit")["faults"] == []
 
 
@@ -214,30 +219,24 @@ def test_the_same_of_a_gang_of_one_leaf_in_simulate_cycle(tmp_path: Path) -> Non
     assert "reserved for it: n2, n3; expected to start at" in found["pending"][f"{SPACE}/near-0"]["message"]
 
 
-async def test_what_was_learned_of_run_times_is_known_after_a_scheduler_was_killed(platform: Up) -> None:
+async def test_what_was_learned_of_run_times_is_known_after_a_scheduler_was_killed(platform: Up, client: KubeClient) -> None:
     """Nobody says how long the pods of queue `known` run; 20 of them ran for a second or two. So one more may use what is set aside for `big` in five
     minutes; none of queue `strange` may, of which nobody knows anything."""
-    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
-        for name in NODES_THERE:
-            with suppress(Conflict):
-                await client.json("POST", NODES.path(), body=node(name))
-        queue(platform, "create", "known")
-        queue(platform, "create", "strange")
-        await create(client, [pod(f"ran-{i}", of="known", notes={"hbox.io/run-seconds": "1"}) for i in range(20)])
-        await here(client, "ran", 0, 60)
-        await asyncio.sleep(LEARNED_S + 2)
-        before = platform.pids()["scheduler-core"]
-        os.kill(before, signal.SIGKILL)
-        await waiting.until(lambda: platform.pids()["scheduler-core"] != before, "a scheduler-core started again")
-        await create(client, gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}))
-        await here(client, "long", 4, 30)
-        await create(client, gang("big", [(4, 8)]))
-        await said(platform, "big", "reserved for it: n", "expected to start at", "4 of queue default")
-        await create(client, [pod("stranger", of="strange"), pod("known", of="known")])
-        await here(client, "known", 1, 30)
-        await said(platform, "stranger", "set aside for a gang of queue default (4 pods), expected to start at")
-        await remove(client, "stranger", "known", "ran", "big", "long")
-        await here(client, "", 0, 60)
+    queue(platform, "create", "known")
+    queue(platform, "create", "strange")
+    await create(client, [pod(f"ran-{i}", of="known", notes={"hbox.io/run-seconds": "1"}) for i in range(20)])
+    await here(client, "ran", 0, 60)
+    await asyncio.sleep(LEARNED_S + 2)
+    before = platform.pids()["scheduler-core"]
+    os.kill(before, signal.SIGKILL)
+    await waiting.until(lambda: platform.pids()["scheduler-core"] != before, "a scheduler-core started again")
+    await create(client, gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}))
+    await here(client, "long", 4, 30)
+    await create(client, gang("big", [(4, 8)]))
+    await said(platform, "big", "reserved for it: n", "expected to start at", "4 of queue default")
+    await create(client, [pod("stranger", of="strange"), pod("known", of="known")])
+    await here(client, "known", 1, 30)
+    await said(platform, "stranger", "set aside for a gang of queue default (4 pods), expected to start at")
     assert platform.json("audit")["faults"] == []
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from hbox_common.bus import Bus, Delivery
+from hbox_common.bus.continuity import LOOK_S
+from hbox_common.bus.errors import StreamApiError
 from hbox_common.events import JobsWithdrawn, PodsObserved, Stream
 from hbox_common.model import JobId
 
@@ -26,15 +28,29 @@ async def publish(bus: Bus, first: int, count: int) -> None:
             tasks.create_task(bus.publish(job(str(number)), "0"))
 
 
+async def attached(bus: Bus, durable: str) -> None:
+    """Returns when the broker knows the consumer: what is dropped before that nobody was to read."""
+
+    async def known() -> bool:
+        try:
+            await bus._connection.api(f"CONSUMER.INFO.{Stream.JOBS.value}.{durable}")
+        except StreamApiError:
+            return False
+        return True
+
+    await until(known, f"the consumer {durable}")
+
+
 class Slow(Reader):
-    """Takes nothing while it is shut."""
+    """Takes nothing while it is shut; `asked`: it was handed something."""
 
     def __init__(self) -> None:
         super().__init__(self.wait)
-        self.open = asyncio.Event()
+        self.open, self.asked = asyncio.Event(), asyncio.Event()
         self.gaps = 0
 
     async def wait(self, _: Sequence[Delivery]) -> None:
+        self.asked.set()
         await self.open.wait()
 
     async def gap(self) -> None:
@@ -62,7 +78,7 @@ async def test_what_a_slow_consumer_lost_is_told_while_it_lives(small: Bus) -> N
     reader = Slow()
     async with running(small.consume("slow", [JobsWithdrawn], reader, on_missed=reader.gap)):
         await publish(small, 0, 10)
-        await until(lambda: small.connected)
+        await reader.asked.wait()
         await publish(small, 10, 4000)
         reader.open.set()
         await until(lambda: "4009" in reader.names, "the last message is read", timeout_s=30)
@@ -75,17 +91,24 @@ async def test_who_keeps_up_is_told_of_nothing_while_its_stream_is_filled_many_t
     reader, idle = Slow(), Slow()
     reader.open.set()
     idle.open.set()
+    reads, passes_over = asyncio.Event(), asyncio.Event()
     async with running(
-        small.follow([JobsWithdrawn], reader, on_gap=reader.gap),
-        small.follow([PodsObserved], idle, on_gap=idle.gap),
+        small.follow([JobsWithdrawn], reader, on_ready=reads.set, on_gap=reader.gap),
+        small.follow([PodsObserved], idle, on_ready=passes_over.set, on_gap=idle.gap),
         small.consume("keeps-up", [PodsObserved], idle, on_missed=idle.gap),
     ):
-        await asyncio.sleep(1.0)
+        await reads.wait()
+        await passes_over.wait()
+        await attached(small, "keeps-up")
         for round_ in range(20):
             await publish(small, 200 * round_, 200)
-            await asyncio.sleep(0.5)
-        await until(lambda: len(reader.names) == 4000, "all is read", timeout_s=10)
-        await asyncio.sleep(2.5)
+
+            def all_is_read(published: int = 200 * (round_ + 1)) -> bool:
+                return len(reader.names) == published
+
+            await until(all_is_read)
+            await asyncio.sleep(0.5)  # no stream of ours is filled within two looks
+        await asyncio.sleep(2 * LOOK_S + 0.5)
     assert (reader.gaps, idle.gaps) == (0, 0)
     info = await small._connection.api(f"STREAM.INFO.{Stream.JOBS.value}")
     assert info["state"]["first_seq"] > 2000, "the stream was not filled: the limit is too large for this test"
@@ -102,14 +125,14 @@ async def test_a_consumer_that_is_made_anew_begins_with_what_is_new_and_not_days
             def came(before: int = before) -> bool:
                 return len(reader.names) > before
 
-            await asyncio.sleep(0.3)
+            await attached(bus, "anew")
             await bus.publish(job(f"new{before}"), "0")
             await until(came)
     assert reader.names == ["new0", "new1"]
     await bus._connection.api("CONSUMER.DELETE.HBOX_JOBS.anew")
     await asyncio.sleep(1.5)
     async with running(bus.consume("anew", [JobsWithdrawn], reader, from_last_s=1.0)):
-        await asyncio.sleep(0.3)
+        await attached(bus, "anew")
         await bus.publish(job("after"), "0")
         await until(lambda: reader.names[2:] == ["after"])
 
