@@ -24,6 +24,8 @@ SETTLED_S = 3.0
 JOIN_AFTER_S = 5.0, 20.0
 #: After its end all that has room has to be bound, and for so long it is looked at for more.
 BOUND_WITHIN_S, LOOK_S = 30.0, 10.0
+#: Between two looks. No pod here ends: what was given twice stays so, and lists of all pods are most of what this costs.
+LOOK_AGAIN_S = 2.0
 
 
 @dataclass(slots=True)
@@ -78,7 +80,8 @@ async def _look(client: KubeClient, seen: Seen, for_s: float) -> None:
     until = monotonic_s() + for_s
     while monotonic_s() < until:
         await _count(client, seen)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(min(LOOK_AGAIN_S, max(0.0, until - monotonic_s())))
+    await _count(client, seen)
 
 
 async def _count(client: KubeClient, seen: Seen) -> None:

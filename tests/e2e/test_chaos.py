@@ -30,7 +30,8 @@ pytestmark = pytest.mark.e2e
 
 SEED = 20
 HOLD_S = 2.0
-ROUNDS = 2
+#: Of kills of every process. The replay in `test_e2e_replay.py` has another, `make chaos` a hundred.
+ROUNDS = 1
 
 
 @pytest.fixture
