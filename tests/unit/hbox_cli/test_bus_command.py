@@ -3,8 +3,7 @@
 import asyncio
 import base64
 import json
-import subprocess
-import sys
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +21,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.kube import SECRETS, KubeClient
 from hbox_sandbox.api.server import ApiServer
 
-from ... import waiting
-
-HBOX = Path(sys.executable).with_name("hbox")
+from ... import forked, waiting
 
 
 def run(*words: str | Path) -> None:
@@ -88,8 +85,8 @@ class Api:
     async def keys(self, out: Path, *words: str) -> str:
         """`hbox bus keys`, and what it wrote."""
         told = ("--namespace", "default", "--prefix", "b", "--kubeconfig", str(self.kubeconfig), "--out", str(out))
-        argv = [str(HBOX), "bus", "keys", *told, *words]
-        await asyncio.to_thread(subprocess.run, argv, check=True, timeout=120)
+        done = await asyncio.to_thread(forked.run, "bus", "keys", *told, *words, timeout_s=120, env=os.environ)
+        assert done.returncode == 0, done.stderr
         return await asyncio.to_thread(out.read_text)
 
 

@@ -1,6 +1,7 @@
 """`hbox simulate sweep --dask` on a cluster of Dask's own, in this process."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from hbox_cli.simulate import dask_cluster
 from hbox_cli.simulate.fgd import Work, run
 from hbox_cli.simulate.openb import NODES, PODS_PREFIX
 from hbox_common.errors import InvalidRequest, Unavailable
+
+from ... import forked
 
 
 @pytest.fixture
@@ -52,8 +55,7 @@ def test_a_sweep_that_was_stopped_goes_on_over_a_cluster(folder: Path, address: 
             "--policies",
             "binpack",
         ]
-        argv = [sys.executable, "-m", "hbox_cli", *words, *more]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=110, check=False)
+        return forked.run(*words, *more, timeout_s=110, env=os.environ)
 
     assert sweep("--seeds", "1", "--jobs", "1").returncode == 0
     done = sweep("--seeds", "3", "--dask", address)

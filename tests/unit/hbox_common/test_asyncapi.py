@@ -122,9 +122,13 @@ def test_the_command_runs_as_the_makefile_runs_it() -> None:
     command = [sys.executable, "-m", "hbox_common.asyncapi", "--check", *map(str, FILES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    done = subprocess.run([*command[:3], "--check", "x.txt"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "neither .yaml nor .md" in done.stderr
+
+
+def test_a_file_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as told:
+        main(["--check", "x.txt"])
+    assert told.value.code == 2
+    assert "neither .yaml nor .md" in capsys.readouterr().err
 
 
 def test_the_yaml_reads_back_as_the_document() -> None:

@@ -86,6 +86,10 @@ class Days:
                         number = int(placement.pod_uid[1:].partition("-")[0])
                         heappush(self.ends, (simulation.now + self.runs_s(number), placement.pod_uid))
 
+    def fill(self, seconds: float) -> None:
+        """Until small jobs have all cards, and it is known how long they run: nothing is looked at meanwhile."""
+        self.pass_time(seconds, step_s=5.0)
+
     @property
     def busy(self) -> int:
         return sum(claim.requests.get(GPU, 0) for claim in self.simulation.claims.values())
@@ -93,21 +97,21 @@ class Days:
 
 def test_a_gang_that_starved_beside_one_card_jobs_starts_within_minutes() -> None:
     days = Days()
-    days.pass_time(900)
+    days.fill(900)
     assert days.busy == CARDS
     days.gang()
     asked = days.simulation.now
-    days.pass_time(900)
+    days.fill(900)
     assert days.started["big-0"] == days.started["big-1"]
     assert days.started["big-0"] - asked < 700
-    days.pass_time(60)
+    days.fill(60)
     assert days.busy == CARDS
 
 
 def test_without_a_reservation_it_waits_as_long_as_the_others_come() -> None:
     days = Days()
     days.simulation.scheduler.follow(_without_reservations())
-    days.pass_time(900)
+    days.fill(900)
     days.gang()
     days.pass_time(3600, step_s=5.0)
     assert "big-0" not in days.started
@@ -122,30 +126,30 @@ def test_who_is_known_to_end_before_the_start_goes_on_meanwhile_and_delays_nobod
         days.submit(job("long", pods=2, cards=6, created_at=days.time_of_day), "1500s")  # a start that is known, and far
         days.simulation.run()
         days.ends = [(1500.0, f"long-{i}") for i in range(2)]
-        days.pass_time(600)
+        days.fill(600)
         days.gang(pods=4, cards=8)
-        days.pass_time(300)
+        days.pass_time(300, step_s=2.0)
         idle.append(CARDS - days.busy)
-        days.pass_time(700)
+        days.pass_time(700, step_s=2.0)
         assert days.started["big-0"] == pytest.approx(1500, abs=3)
     assert idle[0] == 0
 
 
 def test_shapes_of_several_kinds_start_together() -> None:
     days = Days()
-    days.pass_time(600)
+    days.fill(600)
     mixed = job("big", pods=2, cards=8, created_at=days.time_of_day)
     (workers,) = mixed.tasks
     extra = job("big-ps", pods=3, cards=2, created_at=days.time_of_day).tasks[0]
     days.submit(replace(mixed, tasks=(workers, extra), min_member=5, members=5))
-    days.pass_time(900)
+    days.fill(900)
     assert len({at for pod, at in days.started.items() if pod.startswith("big")}) == 1
     assert sum(pod.startswith("big") for pod in days.started) == 5
 
 
 def test_a_scheduler_that_starts_anew_sets_the_same_nodes_aside_before_it_places_anybody() -> None:
     days = Days()
-    days.pass_time(600)
+    days.fill(600)
     days.gang()
     days.pass_time(300)
     kept = _reserved(days)
@@ -166,7 +170,7 @@ def test_a_scheduler_that_starts_anew_sets_the_same_nodes_aside_before_it_places
 def test_work_of_other_queues_is_held_back_last() -> None:
     """Nobody knows any run times. The gang's own queue is empty: for two minutes more others go on, then they are delayed."""
     days = Days(queues=(Queue(QueueName("small")), Queue(QueueName("large"))), small_queue="small", runs_s=lambda _: 20_000.0)
-    days.pass_time(60)
+    days.fill(60)
     days.gang(queue="large")
     days.pass_time(200)
     assert [one.own_queue for one in days.simulation.scheduler.reservations] == [True]
@@ -184,15 +188,15 @@ def test_work_of_other_queues_is_held_back_last() -> None:
 )
 def test_a_gang_that_asks_for_the_moon_reserves_nothing(queue: Queue, pods: int) -> None:
     days = Days(queues=(queue,), runs_s=lambda _: 20_000.0)
-    days.pass_time(60)
+    days.fill(60)
     days.gang(pods=pods)
-    days.pass_time(600)
+    days.fill(600)
     assert not days.simulation.scheduler.reservations
 
 
 def test_many_gangs_of_one_namespace_that_can_never_start_leave_others_their_reservation() -> None:
     days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("theirs"))), limits=Limits(session_jobs=2))
-    days.pass_time(600)
+    days.fill(600)
     for number in range(4):
         days.submit(replace(job(f"moon{number}", pods=5, cards=8, created_at=float(number), queue="theirs"), namespace="flood"))
     days.gang()
@@ -203,7 +207,7 @@ def test_many_gangs_of_one_namespace_that_can_never_start_leave_others_their_res
 def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """200 of one namespace that fit nowhere, each a shape of its own; behind them one of its own that has nodes set aside once its turn has come."""
     days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("theirs"))))
-    days.pass_time(600)
+    days.fill(600)
     looked: list[int] = []
     make = Reserving.make
 
@@ -229,7 +233,7 @@ def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_tur
 
 def test_what_a_gang_leaves_that_goes_is_kept_from_nobody() -> None:
     days = Days()
-    days.pass_time(600)
+    days.fill(600)
     days.gang()
     days.pass_time(200)
     assert _reserved(days)
@@ -240,7 +244,7 @@ def test_what_a_gang_leaves_that_goes_is_kept_from_nobody() -> None:
 
 def test_a_queue_has_one_reservation_at_a_time() -> None:
     days = Days()
-    days.pass_time(600)
+    days.fill(600)
     for number in range(5):
         days.gang(f"big{number}", pods=2)
     days.pass_time(200)
@@ -253,9 +257,9 @@ def test_a_walltime_that_was_overrun_is_not_believed_again() -> None:
     days.submit(job("long", pods=2, cards=6, created_at=days.time_of_day), "3000s")
     days.simulation.run()
     days.ends = [(3000.0, f"long-{i}") for i in range(2)]
-    days.pass_time(600)
+    days.fill(600)
     days.gang(pods=4, cards=8)
-    days.pass_time(2700)
+    days.pass_time(2700, step_s=3.0)
     assert days.started["big-0"] == pytest.approx(3000, abs=3)
 
 
@@ -298,7 +302,7 @@ def test_a_pod_that_has_its_place_can_only_say_that_it_ends_sooner(
 
 def test_those_held_back_are_told_for_whom_and_until_when_and_the_gang_what_it_waits_for() -> None:
     days = Days()
-    days.pass_time(900)
+    days.fill(900)
     days.gang()
     days.pass_time(300)
     verdicts = days.simulation.verdicts
@@ -349,7 +353,7 @@ def test_what_comes_idle_before_the_gang_for_whose_end_it_waits_may_be_used_unti
 def test_whoever_could_have_the_running_gang_leave_is_not_held_back_and_nobody_else() -> None:
     """Higher priority in the same queue; a queue below what it deserves beside a gang beyond that. Not: priority in another queue."""
     days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("other"))))
-    days.pass_time(900)
+    days.fill(900)
     days.gang()
     days.pass_time(300)
     (reserved,) = days.simulation.scheduler.reservations
@@ -371,7 +375,7 @@ def test_an_owner_gets_its_share_beside_the_nodes_set_aside_for_a_borrower() -> 
         queues=(Queue(QueueName("owner"), deserved={GPU: 8}), Queue(QueueName("borrower"), deserved={GPU: 0})),
         small_queue="borrower",
     )
-    days.pass_time(900)
+    days.fill(900)
     days.gang(queue="borrower")
     days.pass_time(300)
     kept = _reserved(days)
