@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
+from . import searching
 from .postgres_server import PostgresServer, postgres_server
 from .side_by_side import Scheduling, turn
 
@@ -18,10 +18,7 @@ from .side_by_side import Scheduling, turn
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-#: The same examples at each run; `make fuzz` has others each time.
-settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.register_profile("random", print_blob=True, deadline=None)
-settings.load_profile("fixed")
+searching.register()
 
 
 @pytest.hookimpl(wrapper=True)

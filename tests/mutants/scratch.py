@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..searching import UNSHRUNK
+
 #: pytest's exit status where tests failed; all but this and 0 say that they did not run.
 TESTS_FAILED = 1
 
@@ -65,6 +67,7 @@ class Scratch:
             "-p",
             "no:cacheprovider",
             "--tb=line",
+            f"--hypothesis-profile={UNSHRUNK}",
             *(["-x"] if first_failure else []),
         ]
         process = subprocess.Popen(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_admission.core import Outcome, Rules, mutate, review
@@ -26,6 +26,7 @@ from hbox_jobs.core.spec import Shape
 
 from .. import hamis_webhook
 from ..json_patch import patched
+from ..searching import examples
 
 RULES = Rules()
 AMOUNTS = st.one_of(
@@ -81,7 +82,7 @@ def told(shape: Shape) -> tuple[CardRequest | None, Mapping[str, int], str]:
     return shape.cards, shape.requests, shape.problem
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(pods())
 def test_job_controller_reads_the_same_but_for_what_is_left_out(pod: dict[str, Any]) -> None:
     before = deepcopy(pod)
@@ -137,7 +138,7 @@ def hami_pods(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(hami_pods())
 def test_pods_say_the_same_whichever_webhook_comes_first(pod: dict[str, Any]) -> None:
     """Whose the pod is says who comes first: each lets the other's pods by. Read as HBox's, they ask for the same of devices."""
@@ -171,7 +172,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.dictionaries(st.sampled_from(["spec", "metadata"]), JSON))
 def test_whatever_is_no_pod_is_told_so(pod: dict[str, Any]) -> None:
     try:
@@ -184,7 +185,7 @@ def test_whatever_is_no_pod_is_told_so(pod: dict[str, Any]) -> None:
     assert said.startswith("this is no pod")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.one_of(st.binary(max_size=60), JSON.map(lambda value: json.dumps(value).encode())))
 def test_whatever_is_no_review_is_told_so(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match=r"this is no AdmissionReview|this is '.*' of"):

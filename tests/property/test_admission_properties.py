@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import GroupPhase, QueueName
@@ -16,6 +16,7 @@ from hbox_scheduler.core.framework import Session
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 
+from ..searching import examples
 from ..unit.hbox_scheduler.small_world import NOW, SmallWorld
 
 POLICIES = [
@@ -79,7 +80,7 @@ def let_in(policy: str, there: list[Runs], outside: list[tuple[str, dict[str, in
     return [gang.name for gang in world.gangs if gang.name.startswith("w") and gang.phase is GroupPhase.INQUEUE]
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.sampled_from(POLICIES), st.lists(running, min_size=1, max_size=3), st.lists(waiting, min_size=3, max_size=6))
 def test_those_who_run_count_alike_whether_they_are_kept_or_given(
     policy: str, there: list[Runs], outside: list[tuple[str, dict[str, int]]]

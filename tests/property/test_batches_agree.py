@@ -4,7 +4,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import (
@@ -29,6 +29,7 @@ from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 from ..policies import volcano
+from ..searching import examples
 
 Places = dict[PodUid, tuple[NodeName, tuple[CardSlice, ...]]]
 
@@ -109,7 +110,7 @@ CONFS = {
 
 
 @pytest.mark.parametrize("name", CONFS)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(world=worlds())
 def test_pods_go_to_the_same_places_at_once_and_one_by_one(name: str, world: tuple[list[NodeState], list[Job]]) -> None:
     assert placed(CONFS[name], *world, one_by_one=False) == placed(CONFS[name], *world, one_by_one=True)

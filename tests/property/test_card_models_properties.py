@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, JobId, PodGroupTask, PodUid, QueueName
@@ -20,6 +20,8 @@ from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate
+
+from ..searching import examples
 
 MODELS = {"T4": 15_360, "V100": 32_768, "A100": 81_920}
 POLICY = """
@@ -70,7 +72,7 @@ def placed(nodes: list[tuple[str, int]], gangs: list[Wish], plugin: str) -> dict
     return {binding.member.name: str(binding.node) for binding in report.bindings}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(nodes=clusters, gangs=st.lists(wishes, min_size=1, max_size=6), percent=st.sampled_from((25, 50, 100)))
 def test_what_is_kept_goes_to_nobody_who_could_use_another_model(
     nodes: list[tuple[str, int]], gangs: list[Wish], percent: int
@@ -93,14 +95,14 @@ def test_what_is_kept_goes_to_nobody_who_could_use_another_model(
         assert free_takers[model] <= cards - kept
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(nodes=clusters, gangs=st.lists(wishes.filter(lambda wish: bool(wish.model)), min_size=1, max_size=6))
 def test_who_names_a_model_is_placed_as_if_the_plugin_were_not_there(nodes: list[tuple[str, int]], gangs: list[Wish]) -> None:
     plugin = "{name: card-models, arguments: {reserve.percent: 100, link.required: true}}"
     assert placed(nodes, gangs, plugin) == placed(nodes, gangs, "")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(nodes=clusters, cards=st.integers(1, 4))
 def test_one_pod_finds_a_place_exactly_when_it_would_have_found_one_and_no_cheaper_one_was_free(
     nodes: list[tuple[str, int]], cards: int

@@ -4,7 +4,7 @@ node's state by its number is what a look at the node says."""
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import (
@@ -29,6 +29,8 @@ from hbox_scheduler.core.cluster.task import Task
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.devices import CardFit, pick, slices_of
 from hbox_scheduler.core.devices.fits import after, allocations, layout_of, states
+
+from ..searching import examples
 
 MIB = 1000
 
@@ -85,7 +87,7 @@ def task_of(tasks: Tasks, request: CardRequest) -> Task:
 NODES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)).filter(any), min_size=1, max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(NODES, st.lists(st.tuples(requests(), st.integers(1, 3)), min_size=1, max_size=5), st.data())
 def test_what_is_picked_is_what_the_ledger_takes_and_no_card_is_given_twice(
     sizes: list[tuple[int, int]], wanted: list[tuple[CardRequest, int]], data: st.DataObject
@@ -145,7 +147,7 @@ def _alike(columns: Columns, nodes: Sequence[NodeState], books: Sequence[NodeAll
             assert figures[2] <= card.shares
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(NODES, requests(), st.integers(1, 4))
 def test_the_state_that_a_pod_leads_to_is_that_of_the_row_with_it(
     sizes: list[tuple[int, int]], request: CardRequest, pods: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, CardSlice, JobId, PodGroupTask, PodUid, QueueName
@@ -26,6 +26,8 @@ from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import CycleOptions, Report, simulate
+
+from ..searching import examples
 
 ACTIONS = "enqueue, allocate, backfill, reclaim, preempt"
 CARDS = 4
@@ -147,7 +149,7 @@ def held(gang: Gang) -> int:
 
 
 @every_conf_and_moves
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(world=worlds())
 def test_no_node_and_no_card_is_given_away_twice(policy: str, world: World) -> None:
     run(world, policy)
@@ -167,7 +169,7 @@ def test_no_node_and_no_card_is_given_away_twice(policy: str, world: World) -> N
 
 
 @every_conf_and_moves
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(world=worlds())
 def test_gangs_start_whole_and_are_never_left_in_pieces(policy: str, world: World) -> None:
     before = {gang.id: held(gang) for gang in world.cluster.gangs}
@@ -185,7 +187,7 @@ def test_gangs_start_whole_and_are_never_left_in_pieces(policy: str, world: Worl
 
 
 @every_conf_and_moves
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(world=worlds())
 def test_nobody_leaves_but_for_a_gang_that_then_has_all_it_needs(policy: str, world: World) -> None:
     report = run(world, policy)
@@ -197,7 +199,7 @@ def test_nobody_leaves_but_for_a_gang_that_then_has_all_it_needs(policy: str, wo
 
 
 @every_conf
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(world=worlds(walls=False))
 def test_whoever_could_have_stayed_has_stayed(policy: str, world: World) -> None:
     """Where nothing but nodes stands in the way, and one gang takes: no single one of the evicted fits back beside those who come. (Of several gangs
@@ -216,7 +218,7 @@ def test_whoever_could_have_stayed_has_stayed(policy: str, world: World) -> None
 
 
 @every_conf
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(world=worlds())
 def test_a_gang_is_preempted_for_a_more_important_one_of_its_queue_alone(policy: str, world: World) -> None:
     report = run(world, policy)
@@ -233,7 +235,7 @@ def test_a_gang_is_preempted_for_a_more_important_one_of_its_queue_alone(policy:
 
 
 @every_conf
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(world=worlds())
 def test_reclaim_leaves_every_queue_its_guarantee(policy: str, world: World) -> None:
     """With what it was promised: places that others leave are as good as its own. (The ledger judges evictions by claims alone.)"""
@@ -250,7 +252,7 @@ def test_reclaim_leaves_every_queue_its_guarantee(policy: str, world: World) -> 
 
 
 @every_conf
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(world=worlds())
 def test_what_was_just_given_is_not_taken_back(policy: str, world: World) -> None:
     world.book()
@@ -263,7 +265,7 @@ def test_what_was_just_given_is_not_taken_back(policy: str, world: World) -> Non
     assert not gone & {id(eviction.member) for eviction in again}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(world=worlds(), data=st.data())
 def test_a_search_that_is_discarded_leaves_no_trace(world: World, data: st.DataObject) -> None:
     world.book()
@@ -295,7 +297,7 @@ def _state(session: Session, world: World) -> object:
     return columns, members, counts, keys
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(world=worlds())
 def test_what_a_gang_counts_as_it_goes_is_what_its_members_are(world: World) -> None:
     run(world, "capacity")

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, Job, JobId, Neighbour, Queue, QueueName
@@ -20,6 +20,8 @@ from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.queueing.equivalence import EquivalenceClasses
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+from ..searching import examples
 
 VOLCANO = """
 actions: "enqueue, allocate, backfill"
@@ -141,7 +143,7 @@ def everybody_looked_at() -> Iterator[None]:
 @pytest.mark.parametrize(
     "conf", [DEFAULT_CONF, VOLCANO, WITHOUT_GANGS, KEEPING], ids=["ours", "volcano", "without gangs", "keeping"]
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(events=EVENTS)
 def test_the_same_are_placed_and_the_same_is_said_of_those_that_wait(conf: str, events: list[Event]) -> None:
     world, other = World(conf), World(conf)

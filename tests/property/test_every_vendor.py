@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.errors import InvalidRequest
@@ -20,6 +20,8 @@ from hbox_common.model.devices.metax import APP_CLASS, CLASSES, POLICIES, QOS
 from hbox_common.model.devices.mthreads import MEMORY_SIZES
 from hbox_common.model.devices.neuron import INSTANCE_TYPE
 from hbox_common.model.devices.vendor import CARD_POLICY
+
+from ..searching import examples
 
 Amounts = Mapping[str, str | float]
 
@@ -153,7 +155,7 @@ def test_every_vendor_is_tried() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_no_card_gives_more_than_it_has_and_annotations_say_what_the_books_say(kind: Kind, data: st.DataObject) -> None:
     vendor, cards = kind.vendor, kind.cards

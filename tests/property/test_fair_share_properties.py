@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide, remembering
+
+from ..searching import examples
 
 PARTS = st.floats(0.0, 1.0, allow_nan=False).map(lambda x: round(x, 3))
 CLAIMS = st.builds(
@@ -24,7 +26,7 @@ def owed(claims: list[ShareDemand]) -> list[int]:
 
 
 @given(WORLDS, st.integers(0, 200), K)
-@settings(max_examples=400)
+@examples(400)
 def test_what_is_owed_is_kept_nobody_gets_more_than_it_wants_and_the_sum_is_the_same(
     world: list[tuple[ShareDemand, float]], amount: int, k: float
 ) -> None:
@@ -43,7 +45,7 @@ def test_without_a_weight_history_changes_no_bit(world: list[tuple[ShareDemand, 
 
 
 @given(WORLDS, st.integers(0, 200), K, st.integers(0, 7), st.sampled_from([0.001, 0.01, 0.1, 0.5, 2.0]))
-@settings(max_examples=800)
+@examples(800)
 def test_more_history_never_gives_more(
     world: list[tuple[ShareDemand, float]], amount: int, k: float, who: int, more: float
 ) -> None:

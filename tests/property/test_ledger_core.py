@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -39,6 +38,7 @@ from hbox_ledger.core.reconcile import Comparison
 from hbox_ledger.core.step import Step
 
 from ..jobterms import terms
+from ..searching import examples
 
 NODES, CARDS, MEMORY, SHARES, CPU = (NodeName("a"), NodeName("b")), 2, 100, 3, 4000
 CAPABILITY = {"cpu": 6000, "nvidia.com/gpu": 4}
@@ -251,4 +251,4 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 TestLedgerCore = LedgerMachine.TestCase
-TestLedgerCore.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLedgerCore.settings = examples(150, stateful_step_count=40)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_agent.core.facts import zone_memory
@@ -13,6 +13,8 @@ from hbox_common.model.nodezones import NodeZones, zones_by_kubelet
 from hbox_common.model.numa import admit
 from hbox_common.model.resources import MIB
 from hbox_sandbox.kubelet.topology import BOXES, NodeTopology
+
+from ..searching import examples
 
 GPU, HUGE = "nvidia.com/gpu", "hugepages-2Mi"
 CPUS = 16
@@ -52,7 +54,7 @@ steps = st.lists(st.one_of(pods(), st.integers(0, 7)), min_size=1, max_size=10)
 
 
 @pytest.mark.hypothesis
-@settings(max_examples=1500, deadline=None)
+@examples(1500)
 @given(
     st.sampled_from(sorted({count: box for box, (count, _) in BOXES.items() if count <= 4}.values())),
     st.sampled_from(("none", "best-effort", "restricted", "single-numa-node")),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.bench.victims import new_member, new_task
 
@@ -20,6 +20,8 @@ from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.plugins.queueaccounts import QueueAccounts
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node
+
+from ..searching import examples
 
 CARDS, NODES, QUEUES = 4, 4, 5
 
@@ -172,7 +174,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.sampled_from(sorted(POLICIES)), st.lists(steps, min_size=6, max_size=30))
 def test_accounts_that_are_kept_say_what_new_ones_say(policy: str, done: list[tuple[str, object]]) -> None:
     world = World()

@@ -2,11 +2,13 @@
 
 from itertools import combinations, permutations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model.devices import NearAdapters, PathKind
 from hbox_scheduler.core.devices.rails import Adapters, missing, ordered
+
+from ..searching import examples
 
 CARDS = 6
 #: Mostly near ones: else few draws have cards that want the same adapter.
@@ -60,7 +62,7 @@ def worth(adapters: Adapters, cards: tuple[int, ...]) -> tuple[int, int, list[in
     return -rails(adapters, cards), -sum(bool(near(adapters, card)) for card in cards), without
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(nodes(), st.permutations(range(CARDS)), st.integers(1, CARDS), SETS, st.integers(1, 4))
 def test_no_other_choice_has_more_rails(adapters: Adapters, order: list[int], many: int, used: frozenset[int], k: int) -> None:
     open_ = tuple(order[:many])
@@ -71,7 +73,7 @@ def test_no_other_choice_has_more_rails(adapters: Adapters, order: list[int], ma
     assert worth(adapters, chosen)[:2] == best[:2]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(nodes(), st.permutations(range(CARDS)), SETS, SETS, st.integers(1, 3), st.integers(1, 2))
 def test_all_open_cards_are_there_once_and_those_of_other_numa_nodes_come_last(
     adapters: Adapters, order: list[int], elsewhere: frozenset[int], used: frozenset[int], k: int, pods: int
@@ -84,7 +86,7 @@ def test_all_open_cards_are_there_once_and_those_of_other_numa_nodes_come_last(
     )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(nodes(), st.permutations(range(CARDS)), st.integers(1, 3))
 def test_without_a_reason_the_order_stands(adapters: Adapters, order: list[int], k: int) -> None:
     """Of choices with an adapter for every card, the one that comes first in the order."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import (
@@ -30,6 +30,8 @@ from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.placement.running import RunningJobs
 from hbox_scheduler.core.queueing.groups import Groups
 from hbox_scheduler.core.simulate import node
+
+from ..searching import examples
 
 PODS_THERE = [PodUid(f"p{i}") for i in range(4)]
 #: Each with its queue and priority.
@@ -194,7 +196,7 @@ def seen(gangs: RunningGangs) -> object:
     return by_id, alike, gangs.requested.tolist(), everybody, wishes, gangs.minimums, gangs.unmet
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.lists(steps, min_size=12, max_size=40))
 def test_what_is_kept_is_what_a_rebuild_makes(done: list[tuple[str, object]]) -> None:
     world = World()

@@ -5,7 +5,7 @@ A proposal that is refused though nothing is news to the scheduler would be prop
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.events import Placement, Plan, Victim
@@ -28,6 +28,7 @@ from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import job, node
 
 from ..policies import one_by_one
+from ..searching import examples
 from .both import CARDS, NODES, Both
 
 
@@ -70,7 +71,7 @@ def lent_for_good(both: Both) -> int:
     return max(0, sum(map(owed, tree.tops())) + sum(map(held, tree.tops())) - CARDS * NODES)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(trees(), st.data())
 def test_nothing_that_is_proposed_is_refused(queues: list[Queue], data: st.DataObject) -> None:
     """One queue fills the cluster, others ask for what is theirs."""
@@ -120,7 +121,7 @@ def granted(both: Both, one: Job) -> list[Plan]:
     return plans
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(trees(), st.data())
 def test_nobody_waits_for_what_it_may_take_back(queues: list[Queue], data: st.DataObject) -> None:
     """Gangs of any minimum fill the cluster; jobs of one card that still wait when nothing moves any more have no right to anything that runs."""
@@ -173,7 +174,7 @@ def trees_of_models(draw: st.DrawFn) -> list[Queue]:
 policies = st.sampled_from([default_conf(), one_by_one()])
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(trees_of_models(), policies, st.data())
 def test_what_is_proposed_keeps_to_amounts_by_model(queues: list[Queue], policy: Conf, data: st.DataObject) -> None:
     """One queue fills the cluster, others ask for what is theirs: of one model or of any; pods end, rules change, nodes get other cards."""
@@ -226,7 +227,7 @@ def requests(draw: st.DrawFn) -> CardRequest:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(quotas(), policies, st.data())
 def test_what_is_proposed_in_namespaces_with_quotas_is_paid_for(
     limits: list[CardQuota], policy: Conf, data: st.DataObject

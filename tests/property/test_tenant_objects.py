@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from hbox_common import kube
@@ -29,6 +29,8 @@ from hbox_scheduler.core import Scheduler
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import node
+
+from ..searching import examples
 
 GROUP, QUEUE, ROLE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name", "volcano.sh/task-spec"
 
@@ -192,7 +194,7 @@ async def booked(facts: list[PodFact]) -> None:
             assert {h.claim.pod_uid for h in found.state.live.values()} == holding
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(30, suppress_health_check=list(HealthCheck))
 @given(st.lists(pods(), min_size=1, max_size=5, unique_by=lambda one: one["metadata"]["uid"]), groups())
 def test_nothing_that_a_tenant_may_write_raises_anywhere(objects: list[dict[str, Any]], group: dict[str, Any]) -> None:
     pending, facts = seen_by_job_controller(objects, group)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import combinations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import HyperNode, NodeName, QueueName, SubGangPolicy
@@ -19,6 +19,7 @@ from hbox_scheduler.core.topology.cover import Parts, fewest, select
 from hbox_scheduler.core.topology.spread import SpreadLevels, spread
 from hbox_scheduler.core.topology.tree import tree_of
 
+from ..searching import examples
 from ..unit.hbox_scheduler.fabric_world import CONF, SOFT, Fabric, hard, placed
 
 rooms = st.lists(st.integers(0, 5), min_size=1, max_size=6)
@@ -36,6 +37,7 @@ def pods_above(leaves: Mapping[str, object], width: int) -> dict[str, list[str]]
     return {f"p{i}": names[i : i + width] for i in range(0, len(names), width)}
 
 
+@examples(300)
 @given(rooms, st.data())
 def test_the_chosen_cover_is_the_smallest_and_among_those_the_least(room: list[int], data: st.DataObject) -> None:
     whole = data.draw(st.lists(st.booleans(), min_size=len(room), max_size=len(room)))
@@ -64,7 +66,7 @@ def test_the_chosen_cover_is_the_smallest_and_among_those_the_least(room: list[i
     assert cost(fresh) == min(cost(cover) for cover in covers if len(cover) == least)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(leaf_shapes, st.integers(1, 3), st.integers(1, 8), st.data())
 def test_a_soft_gang_never_uses_more_leaves_than_the_fewest_that_would_do(
     shape: list[list[int]], width: int, pods: int, data: st.DataObject
@@ -90,7 +92,7 @@ def test_a_soft_gang_never_uses_more_leaves_than_the_fewest_that_would_do(
     assert len(fabric.leaves_used(got)) == least
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(leaf_shapes, st.integers(1, 3), st.lists(st.integers(1, 2), min_size=1, max_size=6), st.integers(1, 3))
 def test_a_hard_gang_is_in_one_allowed_domain_or_nowhere(
     shape: list[list[int]], width: int, cores: list[int], tier: int
@@ -113,7 +115,7 @@ def test_a_hard_gang_is_in_one_allowed_domain_or_nowhere(
         assert all(sum(size[node] for node in domain) < len(cores) for domain in domains)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(leaf_shapes, st.integers(1, 3), st.integers(1, 4), st.integers(1, 3))
 def test_sub_gangs_are_each_in_a_leaf_and_all_placed_or_none(
     shape: list[list[int]], width: int, groups: int, size: int
@@ -136,7 +138,7 @@ def test_sub_gangs_are_each_in_a_leaf_and_all_placed_or_none(
     assert len({gang.id}) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     leaf_shapes,
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=4),
@@ -169,7 +171,7 @@ def test_nobody_is_evicted_in_vain_nor_by_equals(
     assert all(used[node] <= cores for nodes in leaves.values() for node, cores in nodes.items())
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(leaf_shapes, st.integers(1, 6), st.integers(0, 6))
 def test_what_a_quota_cuts_off_is_taken_back_to_the_last_cell(shape: list[list[int]], pods: int, allowed: int) -> None:
     fabric = Fabric(leaves_of(shape))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.bench.victims import new_member, new_task
 
@@ -20,6 +20,8 @@ from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.plugins.capacity import Capacity
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node
+
+from ..searching import examples
 
 CARDS = 4
 
@@ -100,7 +102,7 @@ def outcome(session: Session) -> tuple[list[tuple[str, int]], list[tuple[str, in
     return evicted, [(member.name, member.row) for member in session.outcome.nominations]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(worlds())
 def test_looking_at_a_few_queues_first_finds_whom_looking_at_all_finds(world: World) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -112,7 +114,7 @@ def test_looking_at_a_few_queues_first_finds_whom_looking_at_all_finds(world: Wo
         assert few == outcome(session_of(world))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(worlds())
 def test_the_order_of_queues_that_is_kept_is_that_of_sorting_anew(world: World) -> None:
     session = session_of(world)

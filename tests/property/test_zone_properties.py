@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import NodeName, NodeZones, PodZones, ZoneAmounts
@@ -15,6 +15,8 @@ from hbox_sandbox.kubelet.topology import NodeTopology
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+from ..searching import examples
 
 CPUS = 32
 
@@ -57,7 +59,7 @@ def manifest(asked: list[tuple[int, int]], init: list[tuple[int, int]]) -> dict[
 
 
 @pytest.mark.hypothesis
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     policy=st.sampled_from(["restricted", "single-numa-node"]),
     scope=st.sampled_from(["container", "pod"]),

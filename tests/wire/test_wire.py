@@ -12,13 +12,14 @@ from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import REGISTRY, Event, HealthChanged, JobsWithdrawn, NodeStateChanged, decode, encode, headers
 from hbox_common.model import JobId
 
+from ..searching import examples
 from .wire_examples import EXAMPLES, GOLDEN, golden_of
 
 TYPES = sorted(REGISTRY.values(), key=lambda t: t.__name__)
@@ -88,7 +89,7 @@ def value_of(hint: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("event", TYPES, ids=lambda t: t.__name__)
 def test_any_message_reads_back_as_it_was(event: type[Event]) -> None:
-    @settings(max_examples=25, deadline=None, database=None)
+    @examples(25, database=None)
     @given(value_of(event))
     def reads_back(message: Event) -> None:
         assert decode(encode(message), header_of(type(message))) == message
@@ -176,13 +177,13 @@ def test_a_body_above_its_limit_is_refused_by_the_writer_and_unseen_by_the_reade
         decode(b"\xc1" * (limit + 1), header_of(JobsWithdrawn))
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@examples(300, database=None)
 @given(st.binary(max_size=200), st.sampled_from(TYPES))
 def test_random_bytes_are_a_message_or_refused(body: bytes, event: type[Event]) -> None:
     _message_or_refused(body, event)
 
 
-@settings(max_examples=500, deadline=None, database=None)
+@examples(500, database=None)
 @given(st.sampled_from(TYPES), st.data())
 def test_messages_with_some_bytes_changed_are_a_message_or_refused(event: type[Event], data: st.DataObject) -> None:
     body = bytearray(golden_of(event).read_bytes())

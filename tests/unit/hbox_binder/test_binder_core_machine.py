@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -25,6 +24,8 @@ from hbox_binder.core import (
 )
 from hbox_common.events import Bind, BindOutcome, Evict, EvictKind
 from hbox_common.model import ClaimId, DecisionId, Epoch, JobId, NodeName, PlanId, PodUid, QueueName
+
+from ...searching import examples
 
 FINDINGS: dict[Verb, list[Finding]] = {
     Verb.BIND: [f for f in Finding if f not in (Finding.ACCEPTED, Finding.BLOCKED)],
@@ -198,5 +199,5 @@ class BinderMachine(RuleBasedStateMachine):
         assert self.core.waiting == self.core.running == 0
 
 
-BinderMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+BinderMachine.TestCase.settings = examples(120, stateful_step_count=50)
 TestBinderMachine = BinderMachine.TestCase

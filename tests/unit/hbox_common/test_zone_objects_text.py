@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.clock import processor_s
@@ -18,6 +18,8 @@ from hbox_common.kube.zones import (
     zones_of_topology,
 )
 from hbox_common.model.nodedevices import parse_cpu_list
+
+from ...searching import examples
 
 RESTRICTED = b'[{"name": "topologyManagerPolicy", "value": "restricted"}]'
 
@@ -60,7 +62,7 @@ def test_ranges_that_lie_over_each_other_without_end_are_refused() -> None:
 
 
 @pytest.mark.hypothesis
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.recursive(
         st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=20)),

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hbox_common.events import NodeAction
 from hbox_common.model import Card, Generation, NodeName, NodeState, Verdict
 from hbox_health.core import OWNER, Decide, Event, Monitor, NodeSeen, Publish, Rules, Synced, Ticked, VerdictHeard
+
+from ...searching import examples
 
 NAMES = [NodeName(f"n{i}") for i in range(4)]
 RULES = Rules(bad_conditions=("XidError",), recover_after_s=10.0, max_cordoned_fraction=0.5)
@@ -135,5 +136,5 @@ class HealthMachine(RuleBasedStateMachine):
             assert name not in self.stream or self.stream[name].healthy
 
 
-HealthMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+HealthMachine.TestCase.settings = examples(100, stateful_step_count=40)
 TestHealthMachine = HealthMachine.TestCase

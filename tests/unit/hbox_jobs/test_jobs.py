@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.events import JobPhase, JobVerdict
@@ -425,7 +425,6 @@ _steps = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(_steps)
 def test_a_reader_who_heard_everything_knows_what_can_be_placed(steps: Any) -> None:
     jobs = Jobs()

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, NodeState, PodGroupTask
@@ -18,6 +18,8 @@ from hbox_scheduler.core.plugins import Shape, card_worth, expected_fragment
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.alike import place_alike
+
+from ...searching import examples
 
 demands = st.dictionaries(st.integers(3, 99), st.integers(1, 50).map(float), min_size=1, max_size=8)
 
@@ -40,7 +42,7 @@ def test_without_shares_a_part_of_a_card_is_worth_its_part() -> None:
 
 
 @given(demands)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_worth_rises_and_a_set_of_requests_never_costs_more_than_the_room_that_it_takes(demand: dict[int, float]) -> None:
     worth = card_worth(demand)
     assert (np.diff(worth) >= -1e-9).all()
@@ -51,7 +53,7 @@ def test_worth_rises_and_a_set_of_requests_never_costs_more_than_the_room_that_i
 
 
 @given(demands)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_prices_of_all_requests_lie_between_their_volume_and_the_cards_that_a_packing_needs(
     demand: dict[int, float],
 ) -> None:
@@ -160,7 +162,7 @@ def loss_by_definition(cpu: int, free: list[int], model: str, mix: dict[Shape, f
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 24), st.sampled_from(["A100", "T4"])), min_size=2, max_size=4),
     st.lists(st.sampled_from([20, 50, 65, 100]), max_size=6),
 )
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_score_is_the_fall_of_the_waste_by_its_definition(
     mix: dict[Shape, float], drawn: list[tuple[int, int, str]], before: list[int]
 ) -> None:

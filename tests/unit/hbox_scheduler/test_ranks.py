@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import HyperNode, Job, JobId, NodeName, PodGroupTask, PodRef, PodUid
@@ -14,6 +14,8 @@ from hbox_scheduler.core.placement.ranks import Walk
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+from ...searching import examples
 
 #: Two spines with two leaves each; by name alone the leaves of one spine do not stand together.
 LEAVES = {"leaf-2": ["n4", "n10"], "leaf-10": ["n1", "n3"], "leaf-1": ["n2", "n9"], "leaf-3": ["n5", "n8"]}
@@ -123,7 +125,7 @@ def test_ranks_of_an_older_service_or_a_hostile_one_break_nothing(rank: int) -> 
     assert len(simulation.claims) == 8
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     leaves=st.permutations(sorted(WALK)),
     sizes=st.lists(st.tuples(st.integers(1, 12), st.sampled_from([1, 2, 4])), min_size=1, max_size=4),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.errors import InvalidRequest
@@ -11,6 +11,8 @@ from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.trace import TraceSimulation
 from hbox_scheduler.core.simulate.trace_jobs import JobOutcome, TraceJob
 from hbox_scheduler.core.simulate.trace_turns import BACKFILL, FAIR_SHARE, FIFO, LEAST_SERVED, ORDERS, TraceTurns
+
+from ...searching import examples
 
 HOUR = 3600.0
 
@@ -83,7 +85,7 @@ def test_what_is_long_ago_counts_little() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 16)), min_size=1, max_size=12))
-@settings(max_examples=40)
+@examples(40)
 def test_with_one_queue_history_changes_nothing(drawn: list[tuple[int, int, int]]) -> None:
     jobs = [owned("q", f"{n}", at * 600.0, hours / 2, cards) for n, (at, hours, cards) in enumerate(drawn)]
     fair, plain = run(*jobs, turns=FAIR_SHARE, nodes=2), run(*jobs, turns=BACKFILL, nodes=2)
@@ -156,7 +158,7 @@ def test_cards_are_split_evenly_over_as_few_pods_as_fit(cards: int, nodes: int, 
     ),
     st.sampled_from(sorted(ORDERS)),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_job_runs_whole_and_no_card_twice(drawn: list[tuple[int, float, int]], order: str) -> None:
     jobs = [job(f"j{i}", at * 0.25 * HOUR, hours, cards) for i, (at, hours, cards) in enumerate(drawn)]
     out = run(*jobs, turns=ORDERS[order], nodes=2)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.errors import InvalidRequest
@@ -16,6 +16,8 @@ from hbox_scheduler.core.policy.default import default_conf, default_text
 from hbox_scheduler.core.policy.policy import policy_of
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate import Simulation, job, node
+
+from ...searching import examples
 
 CARDS = 4
 
@@ -86,7 +88,7 @@ def test_the_argument_is_a_switch_and_keeps_nobody_from_batches() -> None:
     assert not in_the_way(default_conf())
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     units=st.lists(st.integers(0, 3), min_size=2, max_size=10),
     running=st.lists(st.tuples(st.integers(0, 9), st.integers(1, CARDS)), max_size=6),

@@ -3,7 +3,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.kube.objects import Pod
@@ -24,6 +24,8 @@ from hbox_common.kube.reflector import (
     Tick,
     Watch,
 )
+
+from ....searching import examples
 
 
 def pod(name: str, rv: int, *, uid: str | None = None, node: str = "", **metadata: Any) -> Any:
@@ -345,7 +347,7 @@ ACTIONS = st.lists(
 
 
 @given(actions=ACTIONS, page_size=st.integers(1, 3))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_server(actions: Any, page_size: int) -> None:
     server: dict[str, Any] = {}
     history: list[tuple[int, bytes]] = []
