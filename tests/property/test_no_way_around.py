@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hbox_common.model import PUBLIC, CardQuota, CardRequest, Claim, Job, PodUid, Queue, QueueName
@@ -19,7 +19,6 @@ from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL, POOLED, is_exclusive
 from hbox_scheduler.core.simulate import job, node
 
-from ..searching import examples
 from .mixes import TOTAL, Kind, Mix, Work, World, mixes, work
 
 #: So many mixes: the same at every run, others each time with `--hypothesis-profile=random`.
@@ -243,7 +242,7 @@ def lent_for_good(world: World) -> Counter[str]:
 
 
 @pytest.mark.timeout(120 + EXAMPLES)
-@examples(EXAMPLES)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(mixes(), st.data())
 def test_nobody_waits_for_what_it_could_have(mix: Mix, data: st.DataObject) -> None:
     world = mix.world()
