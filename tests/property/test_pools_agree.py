@@ -97,3 +97,29 @@ def test_an_owner_has_all_that_it_lends(borrowed: list[tuple[int, int]], asks: i
     held = [record.claim for record in both.books.live.values() if record.claim.queue == "owner"]
     assert len(held) == asks
     assert all(OF[claim.node] in ("lab", PUBLIC) for claim in held)
+
+
+def test_what_a_borrower_deserves_there_takes_nothing_back_from_the_owner() -> None:
+    """Of what the owner took back, a job of the borrower's that still waited got two cards: its queue was said to deserve two of the lab."""
+    owner = Queue(QueueName("owner"), pools=("lab",), lent_pools=("lab",))
+    both = Both([owner, Queue(QueueName("other"), pool_amounts={"deserved": {in_pool(GPU, "lab"): 2}})], cluster())
+    both.submit(job("gang", queue="other", pods=3, min_member=3, cards=2, priority=9))
+    for number in range(5):
+        both.submit(job(f"b{number}", queue="other", cards=1, priority=9, created_at=float(1 + number)))
+    both.submit(*(job(f"o{number}", queue="owner", cards=1, created_at=float(100 + number)) for number in range(4)))
+    held = [record.claim for record in both.books.live.values() if record.claim.queue == "owner"]
+    assert sorted(claim.node for claim in held) == ["l0", "l0", "l1", "l1"]
+
+
+def test_what_a_department_deserves_of_a_pool_that_a_queue_below_it_owns_counts() -> None:
+    """The label is on the project, the amount on its department."""
+    amounts = {in_pool(GPU, "lab"): 2}
+    departments = [Queue(QueueName(name), pool_amounts={"deserved": amounts}) for name in ("d", "e")]
+    projects = [Queue(QueueName(f"{name}-p"), parent=name, pools=("lab",)) for name in ("d", "e")]
+    both = Both([*departments, *projects], cluster())
+    for number in range(4):
+        both.submit(job(f"b{number}", queue="e-p", cards=1, created_at=float(number)))
+    for number in range(4):
+        both.submit(job(f"o{number}", queue="d-p", cards=1, created_at=float(100 + number)))
+    held = [record.claim for record in both.books.live.values() if record.claim.queue == "d-p"]
+    assert [OF[claim.node] for claim in held].count("lab") == 2

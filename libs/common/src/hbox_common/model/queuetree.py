@@ -236,10 +236,20 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                     ("guarantee", queue.guarantee),
                 )
             ]
-            found = QueueAmounts(*own)
+            capability, deserved, guarantee = own
+            found = QueueAmounts(capability, self._not_on_loan(name, deserved), self._not_on_loan(name, guarantee))
             if name in self._queues:
                 self._amounts[name] = found
         return found
+
+    def _not_on_loan(self, name: QueueName, shares: Resources) -> Resources:
+        """What of a queue's shares counts: none in a pool whose owners are others, who have all of it back whenever they ask (ADR 37)."""
+        borrowed = [one for one in shares if self._is_others(name, by_pool(one)[1])]
+        return {one: units for one, units in shares.items() if one not in borrowed} if borrowed else shares
+
+    def _is_others(self, name: QueueName, pool: str) -> bool:
+        """Whether the pool has owners, and neither the queue nor any below it is one of them."""
+        return self.borrows(name, pool) and not any(self.owns(one, pool) for one in self.below(name))
 
     def owns(self, name: QueueName, pool: str) -> bool:
         """Whether the queue is an owner of this exclusive pool: others are there on loan, if at all."""
