@@ -87,7 +87,9 @@ async def test_what_did_not_fit_into_memory_is_said_from_the_outbox_in_order_and
         ids = [id for id, _ in broker.sent]
         assert len(ids) == len(set(ids))
         bound = [bind.pod for _, event in broker.sent if isinstance(event, BindDecided) for bind in event.binds]
-        assert bound == [f"pod{number}" for number in range(80)]
+        numbers = [int(pod.removeprefix("pod")) for pod in bound]
+        first = relay.AT_ONCE  # those under way while the broker was away are said again each in its own time
+        assert sorted(numbers[:first]) + numbers[first:] == list(range(80))
 
 
 async def test_a_ledger_that_starts_on_a_full_outbox_says_all_of_it(kit: Kit, database_url: str) -> None:
