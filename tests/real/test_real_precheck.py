@@ -139,10 +139,12 @@ async def test_what_would_stand_in_the_way_is_told(admin: KubeClient) -> None:
     ):
         await admin.json("DELETE", path)
     assert {name: line.level.value for name, line in found.items()} == {
+        "namespace": "warning",
         "node-clocks": "warning",
         "release": "fault",
         "storage": "warning",
         "webhooks": "warning",
     }
+    assert "strict.example.com" in found["namespace"].message  # no pod can be made, not even by a dry run
     assert "n by 8" in found["node-clocks"].message or "n by 9" in found["node-clocks"].message
     assert not await bad(admin)
