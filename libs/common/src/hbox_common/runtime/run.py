@@ -74,7 +74,8 @@ class LongLived:
     """Keeps the collector from walking what a service holds: of 100,000 pods a walk takes half a second, in which all wait. `step`: so many more are set
     aside together, before which they are walked once: of 500 jobs that takes some 10 ms.
 
-    What is not walked is freed all the same when nobody refers to it; only cycles that end there stay, until half of what was held is gone.
+    What is not walked is freed all the same when nobody refers to it; only cycles that end there stay, until half of what was held is gone: the rest
+    is walked once then.
     """
 
     def __init__(self, step: int = 500) -> None:
@@ -88,7 +89,9 @@ class LongLived:
             self._frozen = count
         elif self._frozen and count < self._frozen // 2:
             gc.unfreeze()
-            self._frozen = 0
+            gc.collect()
+            gc.freeze()
+            self._frozen = count
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
