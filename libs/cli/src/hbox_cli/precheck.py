@@ -293,6 +293,9 @@ async def _namespace(client: KubeClient, namespace: str) -> Iterable[Line]:
     except InvalidRequest as e:
         fix = "pods.resources of the chart for quotas and ranges of limits, such as {limits: {cpu: '1'}}; or another namespace"
         return [Line("namespace", Level.FAULT, f"a pod as the chart makes them is refused in {namespace}: {e.message}", fix)]
+    except Unavailable as e:
+        fix = "a webhook that answers nobody keeps all pods out: mend it, or take its configuration away"
+        return [Line("namespace", Level.WARNING, f"whether {namespace} admits pods cannot be asked: {e.message}", fix)]
     return [Line("namespace", Level.OK, f"{namespace} admits pods as the chart makes them")]
 
 

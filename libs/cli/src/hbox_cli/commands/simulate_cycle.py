@@ -13,6 +13,7 @@ from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.yamltext import read_file
 
 from ..context import Context, command_options
+from ..options import queues_option
 from ..output import Form, put
 
 if TYPE_CHECKING:
@@ -42,14 +43,7 @@ HBOX = "hbox"
     help="Read the policy as the running services do: rights in trees as the ledger judges them, gangs whole, guarantees lent, no tenant's word that nobody "
     "may take from its pods; or as Volcano does. HBox's own policy is always read as the services do [--policy as services, a file's own as written].",
 )
-@click.option(
-    "--queues",
-    type=click.Choice(("open", "bound")),
-    envvar="HBOX_QUEUES",
-    default="open",
-    show_default=True,
-    help="Whether any namespace may use a queue that names none, nor any above it, or none may.",
-)
+@queues_option
 @command_options
 def command(
     ctx: Context,

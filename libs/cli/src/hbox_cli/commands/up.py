@@ -19,6 +19,7 @@ from hbox_sandbox.trace import TraceNode, machines
 from ..aio import Interrupted, run
 from ..context import Context, command_options
 from ..exits import Exit
+from ..options import queues_option
 from ..output import say
 from ..platform import ONE_THREAD, Api, Plan, Platform, forked
 from ..platform.crds import bring_levels
@@ -70,14 +71,7 @@ POLICIES = ("binpack", "least-waste", "fgd")
     default=True,
     help="Make the PriorityClasses high, medium, low and offline in a cluster of our own; once a cluster has the first three they are HBox's levels [made].",
 )
-@click.option(
-    "--queues",
-    type=click.Choice(("open", "bound")),
-    envvar="HBOX_QUEUES",
-    default="open",
-    show_default=True,
-    help="Whether any namespace may use a queue that names none, nor any above it, or none may.",
-)
+@queues_option
 @click.option(
     "--shares",
     type=click.Choice(("deserved", "weight", "policy")),

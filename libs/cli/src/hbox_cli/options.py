@@ -1,0 +1,13 @@
+"""Options that several commands have."""
+
+import click
+
+#: What the services are told by HBOX_QUEUES: `queues`, "open" or "bound".
+queues_option = click.option(
+    "--queues",
+    type=click.Choice(("open", "bound")),
+    envvar="HBOX_QUEUES",
+    default="open",
+    show_default=True,
+    help="Whether any namespace may use a queue that names none, nor any above it, or none may.",
+)
