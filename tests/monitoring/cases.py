@@ -148,8 +148,8 @@ ALERTS: Mapping[str, Case] = {
     ),
     "HBoxPolicyRefused": Case({"hbox_scheduler_policy_refused": "1x60"}, {"hbox_scheduler_policy_refused": "0x60"}),
     "HBoxSchedulerFails": Case(
-        {'hbox_scheduler_set_aside{kind="job"}': "2x60", 'hbox_scheduler_set_aside{kind="node"}': "0x60"},
-        {'hbox_scheduler_set_aside{kind="job"}': "0x60", 'hbox_scheduler_set_aside{kind="node"}': "0x60"},
+        {'hbox_scheduler_quarantined{kind="job"}': "2x60", 'hbox_scheduler_quarantined{kind="node"}': "0x60"},
+        {'hbox_scheduler_quarantined{kind="job"}': "0x60", 'hbox_scheduler_quarantined{kind="node"}': "0x60"},
     ),
     "HBoxBusBehind": Case(
         {

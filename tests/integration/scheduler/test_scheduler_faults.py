@@ -1,12 +1,12 @@
-"""Errors of scheduler-core's own, on a real broker: whom they are about is set aside and told, and everybody else is scheduled.
+"""Errors of scheduler-core's own, on a real broker: whom they are about is put in quarantine and told, and everybody else is scheduled.
 
 The errors are planted in the core, since none is known that could be met."""
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
 from ...waiting import until
-from .test_scheduler_service import Peers
+from .test_scheduler_service import Peers, running
 
 #: For the scheduler to begin anew some times, on a busy machine too.
 BEGINNINGS_S = 90.0
@@ -43,19 +43,19 @@ def of(name: str, namespace: str = "default", created_at: float = 0.0) -> Job:
     return replace(job(name, cards=1, created_at=created_at), namespace=namespace)
 
 
-@asynccontextmanager
-async def scheduling(nats: EmbeddedServer, peers: Peers, health: Health) -> AsyncIterator[None]:
-    tasks = [
-        asyncio.ensure_future(peers.run()),
-        asyncio.ensure_future(app.run(SchedulerSettings(nats_url=nats.url), health)),
-    ]
-    try:
-        yield
-        assert not [task for task in tasks if task.done()]
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+@dataclass
+class Service:
+    """As its process runs it, over all that it begins anew."""
+
+    url: str
+    health: Health
+
+    def run(self) -> Coroutine[None, None, None]:
+        return app.run(SchedulerSettings(nats_url=self.url), self.health)
+
+
+def scheduling(nats: EmbeddedServer, peers: Peers, health: Health) -> AbstractAsyncContextManager[None]:
+    return running(peers, Service(nats.url, health))
 
 
 @pytest.fixture
@@ -83,10 +83,11 @@ async def test_a_job_at_which_it_fails_is_told_so_and_the_others_are_placed(
         await until(lambda: "good-0" in peers.claims, "the other job is placed")
         await until(lambda: "bad" in peers.waiting, "the job is told")
         assert (
-            "set aside: the scheduler fails at it (KeyError: 'no such card' (test_scheduler_faults.py:" in peers.waiting["bad"]
+            "in quarantine: the scheduler fails at it (KeyError: 'no such card' (test_scheduler_faults.py:"
+            in peers.waiting["bad"]
         )
         assert "tried again at " in peers.waiting["bad"]
-        assert "job default/bad: set aside" in str(health.report())
+        assert "job default/bad: in quarantine" in str(health.report())
         await peers.submit(of("later", created_at=2.0))
         await until(lambda: "later-0" in peers.claims, "those that come later are placed")
         assert "bad-0" not in peers.claims
@@ -120,14 +121,14 @@ async def test_a_job_comes_back_when_its_time_is_over(
             raise KeyError("once")
 
     at_job(monkeypatch, fails)
-    monkeypatch.setattr("hbox_scheduler.faults.setaside.FIRST_S", 1.0)
+    monkeypatch.setattr("hbox_scheduler.faults.quarantine.FIRST_S", 1.0)
     await peers.cluster([node("n1", cards=8)])
     peers.jobs = [of("bad")]
     async with scheduling(nats, peers, health):
         await until(lambda: "bad-0" in peers.claims, "it is placed in the end")
         assert failed
-        assert "set aside" in peers.waiting["bad"]
-        assert "set aside" not in str(health.report())
+        assert "in quarantine" in peers.waiting["bad"]
+        assert "in quarantine" not in str(health.report())
 
 
 @pytest.mark.parametrize("namespaces", [1, 4])
@@ -148,12 +149,12 @@ async def test_a_node_over_which_several_jobs_fail_is_left_out(
     async with scheduling(nats, peers, health):
         await until(lambda: len(peers.claims) == 4, "all jobs are placed", timeout_s=BEGINNINGS_S)
         assert {claim.node for claim in peers.claims.values()} == {"good"}
-        assert "node bad: set aside" in str(health.report())
-        assert "job " not in health.remarks["set aside"]()
-        assert metrics.ASIDE.labels("node")._value.get() == 1
+        assert "node bad: in quarantine" in str(health.report())
+        assert "job " not in health.remarks["quarantine"]()
+        assert metrics.QUARANTINED.labels("node")._value.get() == 1
 
 
-async def test_a_namespace_whose_jobs_fail_one_after_the_other_is_set_aside_whole(
+async def test_a_namespace_whose_jobs_fail_one_after_the_other_is_put_in_quarantine_whole(
     nats: EmbeddedServer,
     peers: Peers,
     health: Health,
@@ -174,7 +175,7 @@ async def test_a_namespace_whose_jobs_fail_one_after_the_other_is_set_aside_whol
         await until(lambda: "good-0" in peers.claims, "the other namespace's job is placed", timeout_s=BEGINNINGS_S)
         await until(lambda: len(peers.waiting) == 20, "all of them are told")
         assert len(set(begun)) <= 5
-        assert "set aside with its namespace" in peers.waiting["bad19"]
+        assert "in quarantine with its namespace" in peers.waiting["bad19"]
         gc.unfreeze()
         gc.collect()
         assert len([one for one in gc.get_objects() if isinstance(one, Scheduler)]) == 1  # those before it are freed

@@ -33,7 +33,7 @@ from .core.queueing.jobs import JobState
 from .core.scheduler import Scheduler
 from .core.simulate.record import Head
 from .core.simulate.replay import scheduler_of
-from .faults import CYCLE_S, Guard, SchedulingFault, SetAside
+from .faults import CYCLE_S, Guard, Quarantine, SchedulingFault
 from .settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
@@ -53,15 +53,15 @@ EMPTY_CYCLE_S = 0.001
 
 
 async def run(settings: SchedulerSettings, health: Health) -> None:
-    """The service, until cancelled. An error of the scheduler's own sets aside whom it is about, and the scheduler begins anew: what it held may be half
-    changed. Raises it where that is nobody, or does not help."""
-    aside = SetAside()
-    health.remarks["set aside"] = aside.words
+    """The service, until cancelled. An error of the scheduler's own puts in quarantine whom it is about, and the scheduler begins anew: what it held may be
+    half changed. Raises it where that is nobody, or does not help."""
+    quarantine = Quarantine()
+    health.remarks["quarantine"] = quarantine.words
     async with connected(settings) as bus:
         await turn()
         while True:
-            fault = await _until_a_fault(SchedulerService(settings, health, bus, aside))
-            case = aside.take(fault, monotonic_s(), wall_s())
+            fault = await _until_a_fault(SchedulerService(settings, health, bus, quarantine))
+            case = quarantine.take(fault, monotonic_s(), wall_s())
             if case is None:
                 raise fault
             metrics.FAULTS.inc()
@@ -75,7 +75,7 @@ async def run(settings: SchedulerSettings, health: Health) -> None:
             del fault  # and with it all that the scheduler held
             gc.unfreeze()
             gc.collect()
-            await asyncio.sleep(aside.pause_s())
+            await asyncio.sleep(quarantine.pause_s())
 
 
 async def _until_a_fault(service: "SchedulerService") -> SchedulingFault:
@@ -125,10 +125,10 @@ _YOUNG, _MIDDLE, _OLD = 20_000, 50, 100
 class SchedulerService:
     """All tasks run on one loop, and the core is only touched between awaits: it needs no lock."""
 
-    def __init__(self, settings: SchedulerSettings, health: Health, bus: Bus, aside: SetAside | None = None) -> None:
-        """`aside`: jobs and nodes that are left out."""
+    def __init__(self, settings: SchedulerSettings, health: Health, bus: Bus, quarantine: Quarantine | None = None) -> None:
+        """`quarantine`: of jobs and nodes that are left out."""
         self._health, self._bus = health, bus
-        self._aside = SetAside() if aside is None else aside
+        self._quarantine = Quarantine() if quarantine is None else quarantine
         self._shards = settings.divided
         self._shard = settings.shard or ONE_SHARD
         if self._shards.several:
@@ -178,7 +178,7 @@ class SchedulerService:
             bus,
             instance=settings.instance,
             guard=self._guard,
-            aside=self._aside,
+            quarantine=self._quarantine,
             changed=self._wake.set,
             shards=self._shards,
             shard=self._shard,
@@ -291,11 +291,11 @@ class SchedulerService:
                 calm = True
             started = monotonic_s()
             began = wall_s()
-            for one in self._aside.release(started):
+            for one in self._quarantine.release(started):
                 self._feeds.come_back(one)
             with self._guard(CYCLE_S):
                 out = self.scheduler.cycle(started, began)
-            out.verdicts += self._aside.verdicts()
+            out.verdicts += self._quarantine.verdicts()
             took_s = monotonic_s() - started
             metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
@@ -306,7 +306,7 @@ class SchedulerService:
             wake_at = (
                 monotonic_s()
                 if out.more
-                else min((at for at in (out.wake_at, self._aside.next_at()) if at is not None), default=None)
+                else min((at for at in (out.wake_at, self._quarantine.next_at()) if at is not None), default=None)
             )
             await asyncio.sleep(max(0.0, started + self._pause_s(out, took_s) - monotonic_s()))
 
@@ -349,8 +349,8 @@ class SchedulerService:
                 self._health.condition("policy").ok(self._policy.problem)
             for state, count in scheduler.jobs_by_state.items():
                 metrics.JOBS.labels(state.value).set(count)
-            for kind, number in self._aside.counts().items():
-                metrics.ASIDE.labels(kind.value).set(number)
+            for kind, number in self._quarantine.counts().items():
+                metrics.QUARANTINED.labels(kind.value).set(number)
             metrics.UNANSWERED.set(len(scheduler.outstanding()))
             if feeds.state_read:
                 self._measure()

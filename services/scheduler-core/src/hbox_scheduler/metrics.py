@@ -18,8 +18,8 @@ FALSE = counter("scheduler_false_changes", "Changes of claims that go beyond wha
 JOBS = gauge("scheduler_jobs", "Jobs with pods to place", ["state"])
 OLDEST = gauge("scheduler_oldest_job_seconds", "Age of the oldest job with pods to place; 0: there is none", ["state"])
 FAULTS = counter("scheduler_faults", "Errors of the scheduler's own after which it began anew, without whom they were about")
-ASIDE = gauge(
-    "scheduler_set_aside", "Jobs, namespaces and nodes that the scheduler leaves out, since it fails at them", ["kind"]
+QUARANTINED = gauge(
+    "scheduler_quarantined", "Jobs, namespaces and nodes that the scheduler leaves out, since it fails at them", ["kind"]
 )
 NODES = gauge("scheduler_nodes", "Nodes known")
 POLICY_REFUSED = gauge(

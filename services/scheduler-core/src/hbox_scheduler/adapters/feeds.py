@@ -56,7 +56,7 @@ from hbox_common.model.shards import ONE_SHARD, Shards
 
 from .. import metrics
 from ..core import Scheduler
-from ..faults import Guard, Kind, SetAside, Suspect
+from ..faults import Guard, Kind, Quarantine, Suspect
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ HELD_AGAIN_S = 0.5
 
 
 class Feeds:
-    """Keeps `scheduler` told, but for what is set `aside`; `changed` is called after each change. All three states have to be read before it may plan."""
+    """Keeps `scheduler` told, but for what is in `quarantine`; `changed` is called after each change. All three states have to be read before it may plan."""
 
     def __init__(
         self,
@@ -83,14 +83,14 @@ class Feeds:
         *,
         instance: str,
         guard: Guard,
-        aside: SetAside,
+        quarantine: Quarantine,
         changed: Callable[[], None],
         shards: Shards = Shards.ONE,
         shard: str = ONE_SHARD,
     ) -> None:
         self._scheduler, self._bus, self._instance, self._changed = scheduler, bus, instance, changed
-        self._guard, self._aside = guard, aside
-        self._of_nodes_aside: dict[NodeName, dict[type[Event], Event]] = {}  #: what was said last of nodes that are set aside
+        self._guard, self._quarantine = guard, quarantine
+        self._withheld: dict[NodeName, dict[type[Event], Event]] = {}  #: what was said last of nodes in quarantine
         self._shards, self._shard = shards, shard
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -169,11 +169,11 @@ class Feeds:
         self._changed()
 
     def come_back(self, one: Suspect) -> None:
-        """It is set aside no longer. Jobs are there only once all are read."""
+        """Its quarantine is over. Jobs are there only once all are read."""
         if one.kind is not Kind.NODE:
             self.ask_jobs()
             return
-        for event in self._of_nodes_aside.pop(NodeName(one.name), {}).values():
+        for event in self._withheld.pop(NodeName(one.name), {}).values():
             with self._guard():
                 self._on_event_of_node(event)
         self._changed()
@@ -199,8 +199,8 @@ class Feeds:
     def _on_state_event(self, delivery: Delivery) -> None:
         match delivery.event:
             case NodeStateChanged() | NodeZonesChanged() | HealthVerdict() | NodeRests() as event:
-                if self._aside.holds_node(name := _node_of(event)):
-                    self._of_nodes_aside.setdefault(name, {})[type(event)] = event
+                if self._quarantine.holds_node(name := _node_of(event)):
+                    self._withheld.setdefault(name, {})[type(event)] = event
                 else:
                     self._on_event_of_node(event)
             case FabricChanged(fabric=fabric, hypernodes=hypernodes, version=version):
@@ -262,16 +262,16 @@ class Feeds:
                         self._scheduler.on_namespaces(namespaces)
                     self._scheduler.on_neighbours(neighbours)
                     if groups:
-                        self._scheduler.on_groups(self._groups_not_aside(groups))
-                    self._scheduler.on_jobs(self._not_aside(jobs))
+                        self._scheduler.on_groups(self._groups_let_in(groups))
+                    self._scheduler.on_jobs(self._let_in(jobs))
                 case JobsWithdrawn(jobs=jobs, revisions=revisions):
                     self._scheduler.on_withdrawn(jobs, revisions)
 
-    def _not_aside(self, jobs: Iterable[Job]) -> list[Job]:
-        return [job for job in jobs if not self._aside.holds_job(job.id, job.namespace)]
+    def _let_in(self, jobs: Iterable[Job]) -> list[Job]:
+        return [job for job in jobs if not self._quarantine.holds_job(job.id, job.namespace)]
 
-    def _groups_not_aside(self, groups: Iterable[GroupState]) -> list[GroupState]:
-        return [group for group in groups if not self._aside.holds_job(group.id, group.namespace)]
+    def _groups_let_in(self, groups: Iterable[GroupState]) -> list[GroupState]:
+        return [group for group in groups if not self._quarantine.holds_job(group.id, group.namespace)]
 
     def _leave(self, event: Event) -> None:
         """Another shard is told of these jobs: one that was ours went there. Heard where job-controller knows of shards, and this process was told of none."""
@@ -325,11 +325,11 @@ class Feeds:
         self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
         pages = [page for page in pages if page.shard == self._shard]
         self._scheduler.on_jobs_snapshot(
-            self._not_aside(job for page in pages for job in page.jobs),
+            self._let_in(job for page in pages for job in page.jobs),
             since=mark,
-            groups=self._groups_not_aside(group for page in pages for group in page.groups),
+            groups=self._groups_let_in(group for page in pages for group in page.groups),
         )
-        if placed := self._not_aside(job for page in pages for job in page.placed):
+        if placed := self._let_in(job for page in pages for job in page.placed):
             self._scheduler.on_placed(placed)
 
     # The ledger.

@@ -1,7 +1,7 @@
 """Errors of the scheduler's own: whom they are about, and how everybody else goes on being scheduled."""
 
 from .guard import CYCLE_S, Guard, SchedulingFault, TookTooLong
-from .setaside import SetAside
+from .quarantine import Quarantine
 from .suspects import Kind, Suspect
 
-__all__ = ["CYCLE_S", "Guard", "Kind", "SchedulingFault", "SetAside", "Suspect", "TookTooLong"]
+__all__ = ["CYCLE_S", "Guard", "Kind", "Quarantine", "SchedulingFault", "Suspect", "TookTooLong"]

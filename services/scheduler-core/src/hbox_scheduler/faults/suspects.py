@@ -1,7 +1,7 @@
 """Whom an error is about: the jobs and nodes that were at hand where it arose, by the variables of the traceback's frames.
 
 Nothing has to be noted down on the way, so that it costs nothing until something fails. It is a suspicion: a variable may be left from a loop that
-has ended. `setaside` goes by several.
+has ended. `quarantine` goes by several.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _ROW = "row"
 
 
 class Kind(StrEnum):
-    """What can be set aside."""
+    """What can be put in quarantine."""
 
     JOB = "job"
     NAMESPACE = "namespace"  #: all jobs in it

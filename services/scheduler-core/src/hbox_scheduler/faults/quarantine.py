@@ -3,7 +3,7 @@
 Theory of operation. After a fault the scheduler begins anew, from what others know, without the suspect: that costs what a restart costs, a second or two, in
 which nobody is placed. If the suspect was the right one, that was all. If not, the same place fails again, and what is known by then decides:
 
-- the third job that fails at one place over one node: the node is set aside, and the jobs come back;
+- the third job that fails at one place over one node: the node is put in quarantine, and the jobs come back;
 - so are more nodes at that place, up to `MOST_NODES`: where there are more, the jobs are to blame, and the nodes come back;
 - the fifth job of a namespace within an hour takes its namespace with it: whoever writes such jobs must not cost everybody a restart for each.
 
@@ -34,7 +34,7 @@ FREE, PAUSE_S, MOST_PAUSE_S = 8, 1.0, 60.0
 
 @dataclass(slots=True)
 class Case:
-    """One that was set aside. Times are monotonic seconds."""
+    """Of one that was put in quarantine. Times are monotonic seconds."""
 
     suspect: Suspect
     place: str
@@ -45,8 +45,8 @@ class Case:
     times: int = 1
 
 
-class SetAside:
-    """Who is set aside in this process, and why."""
+class Quarantine:
+    """Who is left out in this process, for how long, and why."""
 
     def __init__(self) -> None:
         self._cases: dict[Suspect, Case] = {}  #: those that came back among them, while they are remembered
@@ -57,7 +57,7 @@ class SetAside:
     # Faults.
 
     def take(self, fault: SchedulingFault, now: float, wall: float) -> Case | None:
-        """Set one of the suspects aside; None: all of them are already, and it did not help. `wall`: seconds since the epoch."""
+        """Put one of the suspects in quarantine; None: all of them are already, and it did not help. `wall`: seconds since the epoch."""
         self._forget(now)
         self._faults.append(now)
         nodes = frozenset(one.name for one in fault.suspects if one.kind is Kind.NODE)
@@ -69,7 +69,7 @@ class SetAside:
         lasts_s = min(MOST_S, FIRST_S * 2 ** (times - 1))
         until = datetime.fromtimestamp(wall + lasts_s, UTC).strftime("%H:%M:%S")
         whole = " with its namespace" if suspect.kind is Kind.NAMESPACE else ""
-        message = f"set aside{whole}: the scheduler fails at it ({fault.message}); tried again at {until} UTC"
+        message = f"in quarantine{whole}: the scheduler fails at it ({fault.message}); tried again at {until} UTC"
         case = Case(suspect, fault.place, nodes, message, now, now + lasts_s, times)
         self._cases[suspect] = self._in_force[suspect.kind, suspect.name] = case
         return case
@@ -114,7 +114,7 @@ class SetAside:
         return bool(self._in_force)
 
     def holds_job(self, job: JobId, namespace: str) -> bool:
-        """Whether the job is set aside; then it is to be told why."""
+        """Whether the job is in quarantine; then it is to be told why."""
         case = self._in_force.get((Kind.JOB, job)) or self._in_force.get((Kind.NAMESPACE, namespace))
         if case is None:
             return False
@@ -122,7 +122,7 @@ class SetAside:
         return True
 
     def holds_node(self, node: NodeName) -> bool:
-        """Whether the node is set aside."""
+        """Whether the node is in quarantine."""
         return (Kind.NODE, node) in self._in_force
 
     def verdicts(self) -> list[JobVerdict]:
@@ -140,12 +140,12 @@ class SetAside:
         return min((case.until for case in self._in_force.values()), default=None)
 
     def counts(self) -> dict[Kind, int]:
-        """How many are set aside."""
+        """How many there are."""
         kinds = [kind for kind, _ in self._in_force]
         return {kind: kinds.count(kind) for kind in Kind}
 
     def words(self) -> str:
-        """Who is set aside, for people; "" = nobody."""
+        """Who is in quarantine, for people; "" = nobody."""
         return "; ".join(f"{case.suspect.kind} {case.suspect.label}: {case.message}" for case in self._in_force.values())
 
 
