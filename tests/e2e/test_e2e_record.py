@@ -108,7 +108,7 @@ async def test_records_of_a_running_platform_replay_bit_by_bit(tmp_path: Path) -
     killed, stopped = (replayed(record, hash_seed=seed) for seed, record in enumerate(sorted(records.iterdir()), 1))
     assert (killed["end"], stopped["end"]) == ("", "the service was stopped")
     assert killed["differences"] == stopped["differences"] == 0
-    assert killed["victims"] == 2
+    assert killed["victims"] in range(2, 20, 2), "the same two each time; the ledger may refuse a plan while they start"
     assert killed["placements"] >= 2, "what came in its last quarter of a second may be missing"
     assert stopped["placements"] == 1
     own = what_if(killed_record(records), "recorded")
