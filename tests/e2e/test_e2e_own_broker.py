@@ -14,7 +14,7 @@ from hbox_common.bus.users import users
 from hbox_common.kube import NODES, KubeClient
 from hbox_sandbox.kubelet.deviceplugin import PLUGIN_FAILS
 
-from .platform_world import Up, hbox, until, up
+from .platform_world import Up, hbox, up
 from .test_e2e_device_plugins import SLICE, a_pod, create, ended, registered
 
 pytestmark = pytest.mark.e2e
@@ -41,13 +41,17 @@ async def _a_plugin_fails(platform: Up) -> None:
             await create(client, pinned(f"fails-{number}"))
             [pod] = await ended(client, f"fails-{number}", 1)
             assert pod["status"]["reason"] == "UnexpectedAdmissionError"
-        await create(client, pinned("waits"))
 
-    def told() -> bool:
-        [node] = [item for item in platform.json("nodes")["items"] if item["name"] == "bad"]
-        return bool(node["devicePlugin"]) and "NodeDevicePluginFails" in platform.hbox("why", "waits").stdout
+        def told(name: str) -> bool:
+            [node] = [item for item in platform.json("nodes")["items"] if item["name"] == "bad"]
+            return bool(node["devicePlugin"]) and "NodeDevicePluginFails" in platform.hbox("why", name).stdout
 
-    await asyncio.to_thread(until, told, timeout_s=10, what="the rest of the node, by scheduler-core and the command")
+        for number in range(30):  # the node rests for 2 s, 4 s, ...; at the end of each rest one of those that wait is tried
+            await create(client, pinned(f"waits-{number}"))
+            await asyncio.sleep(0.5)
+            if await asyncio.to_thread(told, f"waits-{number}"):
+                return
+    raise AssertionError("the rest of the node is not told by scheduler-core and the command")
 
 
 async def test_the_platform_runs_on_it_with_the_keys_and_not_without(tmp_path: Path, server: EmbeddedServer) -> None:
