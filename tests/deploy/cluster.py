@@ -166,7 +166,7 @@ class Cluster:
         pods: list[dict[str, Any]] = self.get("pods", "-n", namespace, *words)["items"]
         return pods
 
-    def running(self, name: str, members: int) -> list[dict[str, Any]]:
+    def running(self, name: str, members: int, *, timeout_s: float = 120) -> list[dict[str, Any]]:
         """The pods of that gang of the tenant's, waited for until all of them run."""
         mine = ("-n", TENANT, "-l", f"gang={name}")
 
@@ -174,7 +174,7 @@ class Cluster:
             pods = self.pods(*mine[1:])
             return len(pods) == members and all(pod["status"]["phase"] == "Running" for pod in pods)
 
-        until(good, timeout_s=120, what=lambda: self.kubectl("describe", "pods", *mine)[-3000:])
+        until(good, timeout_s=timeout_s, what=lambda: self.kubectl("describe", "pods", *mine)[-3000:])
         return self.pods(*mine[1:])
 
     def assert_no_restarts(self) -> None:

@@ -15,7 +15,7 @@ BROKERS = 3
 #: As values.yaml says which names the broker's certificate has to be for.
 BROKER_NAMES = f"DNS:hbox-nats.{NAMESPACE}.svc,DNS:*.hbox-nats-headless.{NAMESPACE}.svc"
 DATABASE = "database"
-URL = f"postgresql+psycopg://hbox:hbox@postgres.{DATABASE}.svc/hbox"
+URL = f"postgresql+psycopg://hbox:{{password}}@postgres.{DATABASE}.svc/hbox"
 
 #: The profile's 500m for each of 13 pods is more than a node for tests has.
 SMALL = {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "2Gi"}}
@@ -39,18 +39,24 @@ def prepare(cluster: Cluster, postgres: str, folder: Path) -> Path:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DATABASE}},
         _secret("broker-tls", {"tls.crt": made / "broker.pem", "tls.key": made / "broker.key", "ca.crt": made / "ca.pem"}),
         _secret("services-tls", {"tls.crt": made / "client.pem", "tls.key": made / "client.key", "ca.crt": made / "ca.pem"}),
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "hbox-database", "namespace": NAMESPACE},
-            "stringData": {"database_url": URL},
-        },
+        address("hbox"),
         *_database(postgres),
     )
     cluster.kubectl("wait", "-n", DATABASE, "pod/postgres", "--for=condition=Ready", "--timeout=120s", timeout_s=130)
     values = folder / "values.json"
     values.write_text(json.dumps(VALUES))
     return values
+
+
+def address(password: str) -> dict[str, Any]:
+    """The Secret with the database's address."""
+    about = {"name": "hbox-database", "namespace": NAMESPACE}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": about,
+        "stringData": {"database_url": URL.format(password=password)},
+    }
 
 
 def _secret(name: str, files: dict[str, Path]) -> dict[str, Any]:

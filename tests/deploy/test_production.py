@@ -4,6 +4,7 @@ rollback, uninstall. In this order, on one release."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from ..certificates import NONE, OPENSSL
 from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, SERVICES, TENANT, WAIT, Cluster, gang, uids, until
-from .production import BROKERS, DATABASE, PAIRED, prepare
+from .production import BROKERS, DATABASE, PAIRED, address, prepare
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
 
@@ -115,6 +116,31 @@ def test_those_who_stand_by_take_over_and_a_broker_is_missed_by_nobody(installed
         timeout_s=120,
         what=lambda: cluster.kubectl("describe", "pods", "-n", NAMESPACE, "hbox-nats-1")[-3000:],
     )
+
+
+def test_a_password_of_the_database_that_is_renewed_restarts_no_ledger(installed: Installed) -> None:
+    """At the server first; the kubelet hands the Secret on within a minute or two. Meanwhile every session is cut."""
+    cluster = installed.cluster
+    before = {pod["metadata"]["uid"]: _restarts(pod) for pod in _component(cluster, "quota-ledger")}
+
+    def sql(password: str, words: str) -> None:
+        asked = ("psql", "--host=127.0.0.1", "--username=hbox", "--dbname=hbox", "--command", words)
+        cluster.kubectl("exec", "-n", DATABASE, "postgres", "--", "env", f"PGPASSWORD={password}", *asked)
+
+    sql("hbox", "ALTER ROLE hbox PASSWORD 'renewed'")
+    sql("renewed", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'hbox' AND pid <> pg_backend_pid()")
+    cluster.apply(*gang("renewed", members=2, cards=0, image=IMAGE))
+    time.sleep(10)
+    assert not [
+        pod for pod in cluster.pods(TENANT) if pod["metadata"]["name"].startswith("renewed-") and "nodeName" in pod["spec"]
+    ]
+    cluster.apply(address("renewed"))
+    cluster.running("renewed", 2, timeout_s=180)
+    assert {pod["metadata"]["uid"]: _restarts(pod) for pod in _component(cluster, "quota-ledger")} == before
+
+
+def _restarts(pod: dict[str, Any]) -> int:
+    return sum(one["restartCount"] for one in pod["status"]["containerStatuses"])
 
 
 def test_a_port_scan_from_a_tenants_pod_finds_nothing_that_changes_anything(installed: Installed) -> None:

@@ -287,6 +287,37 @@ async def test_a_connection_that_was_cut_is_opened_again_by_the_next_call(postgr
         assert await count(store) == 2
 
 
+async def test_a_user_whose_password_changes_is_let_in_with_the_one_that_the_address_has_by_then(
+    postgres: PostgresServer,
+) -> None:
+    postgres.empty_database()
+    with postgres.connect() as admin:
+        admin.execute("CREATE ROLE writer LOGIN PASSWORD 'of-old'")
+        admin.execute("GRANT ALL ON SCHEMA public TO writer")
+        try:
+            url = postgres.url(user="writer", password="of-old")
+            async with Store.open(lambda: url, metadata=metadata, versions=None) as store:
+                await store.write(adds(1))
+                admin.execute("ALTER ROLE writer PASSWORD 'of-now'")
+                await store.write(adds(2))  # who is in stays in
+                admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'writer'")
+                with pytest.raises(Unavailable):
+                    await store.write(adds(3))
+                with pytest.raises(Unavailable, match="password authentication failed") as raised:
+                    await store.write(adds(3))
+                assert "of-old" not in str(raised.value)
+                url = "half writ"
+                with pytest.raises(Unavailable, match="password authentication failed"):
+                    await store.write(adds(3))
+                url = postgres.url(user="writer", password="of-now").replace("/postgres?", "/elsewhere?")
+                await store.write(adds(4))
+                assert await count(store) == 3, "the database is the one that it was"
+                assert await store.look(lambda c: c.execute(select(func.count()).select_from(numbers)).scalar_one()) == 3
+        finally:
+            admin.execute("DROP OWNED BY writer CASCADE")
+            admin.execute("DROP ROLE writer")
+
+
 async def test_what_was_acknowledged_survives_a_kill_of_the_server_and_work_goes_on_after_it(postgres: PostgresServer) -> None:
     async with opened(postgres.empty_database()) as store:
         await store.write(adds(1))

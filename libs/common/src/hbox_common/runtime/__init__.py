@@ -4,7 +4,7 @@ from .bus import connected
 from .health import Condition, Health, HealthServer, complaints
 from .leading import led, term, turn
 from .run import LongLived, collect_seldom, main
-from .settings import Settings, load
+from .settings import Settings, load, secret_of
 from .watchedfile import WatchedFile
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "led",
     "load",
     "main",
+    "secret_of",
     "term",
     "turn",
 ]

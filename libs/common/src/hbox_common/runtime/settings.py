@@ -151,6 +151,20 @@ def load(settings: type[S], service: str, environ: dict[str, str] | None = None)
         ) from e
 
 
+def secret_of(settings: Settings, name: str, environ: dict[str, str] | None = None) -> str:
+    """A field as its mounted Secret has it by now: the kubelet writes the file anew where the Secret changes. Without such a file, and where the environment
+    outranks it, as `load` found it."""
+    env = os.environ if environ is None else environ
+    known = str(getattr(settings, name))
+    folder = env.get("HBOX_SECRETS", "")
+    if not folder or env.get(f"HBOX_{name.upper()}"):
+        return known
+    try:
+        return (Path(folder) / name).read_text().strip() or known
+    except (OSError, UnicodeError):
+        return known
+
+
 def _secrets(folder: Path, settings: type[Settings]) -> dict[str, str]:
     """The fields that have a file in `folder`, each without the space around it. A folder is shared by all services: other files are theirs."""
     try:

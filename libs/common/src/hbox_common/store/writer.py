@@ -7,6 +7,9 @@ A connection that broke is opened anew (and its writer's lock taken anew) by the
 `outcome_unknown`, since a commit may have reached the disk. So do those that wait for longer than ANSWER_S; what nobody waits for any more is
 not begun.
 
+User and password are those that the address has when a connection is opened: they change while a service runs, at the server and in its Secret one after the
+other. Until both have the new ones a database that let the service in before is unavailable, no fault of the settings.
+
 A `brief` write to SQLite runs at once, on the caller's loop, where the thread has nothing to do: a few statements and an fsync are worth less than to wake
 the thread and to be woken by it, which on a busy machine are two turns in the queue for a processor. A disk that was slow once gets no such write for a while.
 """
@@ -20,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Connection, MetaData
+from sqlalchemy import URL, Connection, MetaData
 from sqlalchemy.exc import SQLAlchemyError
 
 from hbox_common.clock import monotonic_s
@@ -51,9 +54,11 @@ class _Call:
 class Store:
     """One database, for one process that writes to it."""
 
-    def __init__(self, url: str, metadata: MetaData, versions: Path | None, exclusive: bool) -> None:
-        self._url, self._metadata, self._versions, self._exclusive = parse(url), metadata, versions, exclusive
+    def __init__(self, address: Callable[[], str], metadata: MetaData, versions: Path | None, exclusive: bool) -> None:
+        self._address, self._metadata, self._versions, self._exclusive = address, metadata, versions, exclusive
+        self._url = parse(address())
         self._engine = engine(self._url)
+        self._opened = False  #: a connection was, once
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._room = asyncio.BoundedSemaphore(WAITING)
         self._loop = asyncio.get_running_loop()
@@ -71,9 +76,10 @@ class Store:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, metadata: MetaData, versions: Path | None, exclusive: bool = True
+        cls, url: str | Callable[[], str], *, metadata: MetaData, versions: Path | None, exclusive: bool = True
     ) -> AsyncIterator["Store"]:
-        """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`.
+        """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`. One that changes is asked for before
+        each connection; of what it says then user and password count.
 
         `exclusive`: no other process may write meanwhile. Without it the caller's transactions have to tell by themselves that another has
         taken over: a lock would keep a standby out for as long as a leader hangs. Whoever opens it last goes on; in PostgreSQL the sessions of
@@ -81,7 +87,7 @@ class Store:
 
         Raises InvalidRequest (address, folder, not a database, unknown schema) or Unavailable (unreachable, another writer).
         """
-        store = cls(url, metadata, versions, exclusive)
+        store = cls(url if callable(url) else lambda: url, metadata, versions, exclusive)
         with ExitStack() as held:
             if exclusive and store.kind == "sqlite":
                 held.enter_context(FileLock(Path(cast(str, store._url.database))))
@@ -128,10 +134,10 @@ class Store:
 
     async def look(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn`, which only reads, on what is committed, on a connection and in a thread of its own: for what takes long, while writes go on."""
-        url, versions = self._url.render_as_string(hide_password=False), self._versions
+        versions = self._versions
 
         def work() -> T:
-            with reading(url, versions=versions) as connection:
+            with reading(self._url_by_now().render_as_string(hide_password=False), versions=versions) as connection:
                 return fn(connection)
 
         return await asyncio.to_thread(work)
@@ -217,6 +223,9 @@ class Store:
     def _connected(self) -> Connection:
         if self._connection is None:
             connection: Connection | None = None
+            if (url := self._url_by_now()) != self._url:
+                self._engine.dispose()
+                self._url, self._engine = url, engine(url)
             try:
                 connection = self._engine.connect()
                 if self._exclusive and self.kind == "postgresql":
@@ -229,15 +238,24 @@ class Store:
                 if isinstance(e, HBoxError):
                     raise
                 raise self._unopened(e) from e
-            self._connection = connection
+            self._connection, self._opened = connection, True
         return self._connection
+
+    def _url_by_now(self) -> URL:
+        """With the user and password of now; another host or database is for the next start."""
+        try:
+            now = parse(self._address())
+        except InvalidRequest:  # somebody is about to write it
+            return self._url
+        return self._url.set(username=now.username, password=now.password)
 
     def _unopened(self, error: SQLAlchemyError) -> HBoxError:
         where = self._url.render_as_string(hide_password=True)
         if self.kind == "sqlite":
             found = mapped(error, f"database {where}")
             return InvalidRequest(found.message, hint="is it a database of this service, and may this user write to it?")
-        return refused(error, f"database {where}")
+        found = refused(error, f"database {where}")
+        return Unavailable(found.message, hint=found.hint) if self._opened and isinstance(found, InvalidRequest) else found
 
     def _drop(self) -> None:
         if self._connection is not None:
