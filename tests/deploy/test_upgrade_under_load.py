@@ -1,5 +1,5 @@
-"""An upgrade from an older commit's image to this one, and the rollback, while jobs come all the time; after an upgrade that was killed, too. The older one is
-HBOX_DEPLOY_OLDER, a commit, or the one before this."""
+"""An upgrade from an older commit's image to this one, and the rollback, while jobs come all the time. The older one is HBOX_DEPLOY_OLDER, a commit, or the one
+before this."""
 
 from __future__ import annotations
 
