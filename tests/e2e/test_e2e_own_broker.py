@@ -42,16 +42,16 @@ async def _a_plugin_fails(platform: Up) -> None:
             [pod] = await ended(client, f"fails-{number}", 1)
             assert pod["status"]["reason"] == "UnexpectedAdmissionError"
 
-        def told(name: str) -> bool:
+        def is_reported(pod: str) -> bool:
             [node] = [item for item in platform.json("nodes")["items"] if item["name"] == "bad"]
-            return bool(node["devicePlugin"]) and "NodeDevicePluginFails" in platform.hbox("why", name).stdout
+            return bool(node["devicePlugin"]) and "NodeDevicePluginFails" in platform.hbox("why", pod).stdout
 
         for number in range(30):  # the node rests for 2 s, 4 s, ...; at the end of each rest one of those that wait is tried
             await create(client, pinned(f"waits-{number}"))
             await asyncio.sleep(0.5)
-            if await asyncio.to_thread(told, f"waits-{number}"):
+            if await asyncio.to_thread(is_reported, f"waits-{number}"):
                 return
-    raise AssertionError("the rest of the node is not told by scheduler-core and the command")
+    raise AssertionError("the rest of the node is not reported by `hbox nodes` and `hbox why`")
 
 
 async def test_the_platform_runs_on_it_with_the_keys_and_not_without(tmp_path: Path, server: EmbeddedServer) -> None:

@@ -300,6 +300,8 @@ async def test_a_user_whose_password_changes_is_let_in_with_the_one_that_the_add
                 await store.write(adds(1))
                 admin.execute("ALTER ROLE writer PASSWORD 'of-now'")
                 await store.write(adds(2))  # who is in stays in
+                with pytest.raises(Unavailable, match="password authentication failed"):
+                    await store.look(lambda c: c.execute(select(numbers.c.n)).all())
                 admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'writer'")
                 with pytest.raises(Unavailable):
                     await store.write(adds(3))

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.runtime import Settings, load, secret_of
+from hbox_common.runtime import Settings, current_secret, load
 
 
 class BinderSettings(Settings):
@@ -48,13 +48,13 @@ def test_a_secret_is_what_its_file_says_by_now_unless_the_environment_does(tmp_p
     file.write_text("nats://old@broker:4222\n")
     settings = load(BinderSettings, "binder", env)
     file.write_text("nats://new@broker:4222\n")
-    assert secret_of(settings, "nats_url", env) == "nats://new@broker:4222"
-    assert secret_of(settings, "nats_url", {**env, "HBOX_NATS_URL": "nats://env:2"}) == "nats://old@broker:4222"
+    assert current_secret(settings, "nats_url", env) == "nats://new@broker:4222"
+    assert current_secret(settings, "nats_url", {**env, "HBOX_NATS_URL": "nats://env:2"}) == "nats://old@broker:4222"
     for nothing in (b"", b"\xff"):
         file.write_bytes(nothing)
-        assert secret_of(settings, "nats_url", env) == "nats://old@broker:4222"
+        assert current_secret(settings, "nats_url", env) == "nats://old@broker:4222"
     file.unlink()
-    assert secret_of(settings, "nats_url", env) == secret_of(settings, "nats_url", {}) == "nats://old@broker:4222"
+    assert current_secret(settings, "nats_url", env) == current_secret(settings, "nats_url", {}) == "nats://old@broker:4222"
 
 
 def test_a_wrong_secret_is_named_and_not_told(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-#: What the services are told by HBOX_QUEUES: `queues`, "open" or "bound".
+#: The services' setting HBOX_QUEUES, as the parameter `queues`: "open" or "bound".
 queues_option = click.option(
     "--queues",
     type=click.Choice(("open", "bound")),

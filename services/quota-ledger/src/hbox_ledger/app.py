@@ -37,7 +37,7 @@ from hbox_common.events import (
 )
 from hbox_common.kube import OLD_S, KubeClient
 from hbox_common.model.shards import ONE_SHARD, shard_of
-from hbox_common.runtime import Condition, Health, LongLived, WatchedFile, connected, secret_of, turn
+from hbox_common.runtime import Condition, Health, LongLived, WatchedFile, connected, current_secret, turn
 from hbox_common.store import Store
 
 from . import metrics
@@ -106,7 +106,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
 
 def _store(settings: LedgerSettings) -> AbstractAsyncContextManager[Store]:
     return Store.open(
-        lambda: secret_of(settings, "database_url"),
+        lambda: current_secret(settings, "database_url"),
         metadata=tables.metadata,
         versions=tables.VERSIONS,
         exclusive=not settings.leader_election,  # a leader that hangs would keep its standby out; transactions are fenced by epoch and index

@@ -4,7 +4,7 @@ from .bus import connected
 from .health import Condition, Health, HealthServer, complaints
 from .leading import led, term, turn
 from .run import LongLived, collect_seldom, main
-from .settings import Settings, load, secret_of
+from .settings import Settings, current_secret, load
 from .watchedfile import WatchedFile
 
 __all__ = [
@@ -17,10 +17,10 @@ __all__ = [
     "collect_seldom",
     "complaints",
     "connected",
+    "current_secret",
     "led",
     "load",
     "main",
-    "secret_of",
     "term",
     "turn",
 ]

@@ -151,18 +151,18 @@ def load(settings: type[S], service: str, environ: dict[str, str] | None = None)
         ) from e
 
 
-def secret_of(settings: Settings, name: str, environ: dict[str, str] | None = None) -> str:
-    """A field as its mounted Secret has it by now: the kubelet writes the file anew where the Secret changes. Without such a file, and where the environment
-    outranks it, as `load` found it."""
+def current_secret(settings: Settings, name: str, environ: dict[str, str] | None = None) -> str:
+    """The field `name` as its file in the mounted Secret has it now: the kubelet writes the file anew when the Secret changes. The value that `load` found,
+    where there is no such file, where it cannot be read, and where the environment outranks it."""
     env = os.environ if environ is None else environ
-    known = str(getattr(settings, name))
+    loaded = str(getattr(settings, name))
     folder = env.get("HBOX_SECRETS", "")
     if not folder or env.get(f"HBOX_{name.upper()}"):
-        return known
+        return loaded
     try:
-        return (Path(folder) / name).read_text().strip() or known
+        return (Path(folder) / name).read_text().strip() or loaded
     except (OSError, UnicodeError):
-        return known
+        return loaded
 
 
 def _secrets(folder: Path, settings: type[Settings]) -> dict[str, str]:

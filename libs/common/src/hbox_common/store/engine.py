@@ -224,14 +224,16 @@ def schema_lock(connection: Connection) -> Iterator[None]:
     connection.commit()
 
 
-def refused(error: SQLAlchemyError, where: str) -> HBoxError:
-    """The house's error for a database that could not be opened: InvalidRequest where only the operator can mend it, else Unavailable."""
+def refused(error: SQLAlchemyError, where: str, *, accepted_before: bool = False) -> HBoxError:
+    """The house's error for a database that could not be opened: InvalidRequest where only the operator can mend it, else Unavailable; always Unavailable from
+    a server that accepted this process before, since the operator is about to mend it."""
     message = _words(error)
+    kind = Unavailable if accepted_before else InvalidRequest
     for words, hint in _REFUSED.items():
         if words.search(message):
-            return InvalidRequest(f"{where}: {message}", hint=hint)
+            return kind(f"{where}: {message}", hint=hint)
     if getattr(getattr(error, "orig", None), "sqlstate", None) in _NO_RIGHTS:
-        return InvalidRequest(f"{where}: {message}", hint="let this user create tables there, or make it the database's owner")
+        return kind(f"{where}: {message}", hint="let this user create tables there, or make it the database's owner")
     found = mapped(error, where)
     if isinstance(found, Bug):
         return found

@@ -16,8 +16,8 @@ from .schema import Schema, newest
 
 
 @contextmanager
-def reading(url: str, *, versions: Path | None) -> Iterator[Connection]:
-    """A connection that reads one moment of the database at `url`.
+def reading(url: str, *, versions: Path | None, accepted_before: bool = False) -> Iterator[Connection]:
+    """A connection that reads one moment of the database at `url`. `accepted_before`: as for `refused`.
 
     Raises InvalidRequest where its schema is not the newest of `versions`, nor a later one with room for who knows these; NotFound, Unavailable.
     """
@@ -42,7 +42,7 @@ def reading(url: str, *, versions: Path | None) -> Iterator[Connection]:
                 _check(connection, where, versions)
             yield connection
     except SQLAlchemyError as e:
-        raise refused(e, where) from e
+        raise refused(e, where, accepted_before=accepted_before) from e
     finally:
         engine.dispose()
 

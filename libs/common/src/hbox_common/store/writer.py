@@ -7,8 +7,8 @@ A connection that broke is opened anew (and its writer's lock taken anew) by the
 `outcome_unknown`, since a commit may have reached the disk. So do those that wait for longer than ANSWER_S; what nobody waits for any more is
 not begun.
 
-User and password are those that the address has when a connection is opened: they change while a service runs, at the server and in its Secret one after the
-other. Until both have the new ones a database that let the service in before is unavailable, no fault of the settings.
+Each connection is opened with the user and password that the address has then: an operator changes them while a service runs, at the server and in the Secret,
+one after the other. Until both have the new ones, a database that accepted the service before is Unavailable, and not an InvalidRequest, which would end it.
 
 A `brief` write to SQLite runs at once, on the caller's loop, where the thread has nothing to do: a few statements and an fsync are worth less than to wake
 the thread and to be woken by it, which on a busy machine are two turns in the queue for a processor. A disk that was slow once gets no such write for a while.
@@ -58,7 +58,7 @@ class Store:
         self._address, self._metadata, self._versions, self._exclusive = address, metadata, versions, exclusive
         self._url = parse(address())
         self._engine = engine(self._url)
-        self._opened = False  #: a connection was, once
+        self._opened = False  #: the server has accepted a connection before
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._room = asyncio.BoundedSemaphore(WAITING)
         self._loop = asyncio.get_running_loop()
@@ -78,8 +78,8 @@ class Store:
     async def open(
         cls, url: str | Callable[[], str], *, metadata: MetaData, versions: Path | None, exclusive: bool = True
     ) -> AsyncIterator["Store"]:
-        """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`. One that changes is asked for before
-        each connection; of what it says then user and password count.
+        """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`. A function is called
+        for the address before each connection; later connections take user and password from it, and no other host or database.
 
         `exclusive`: no other process may write meanwhile. Without it the caller's transactions have to tell by themselves that another has
         taken over: a lock would keep a standby out for as long as a leader hangs. Whoever opens it last goes on; in PostgreSQL the sessions of
@@ -137,7 +137,8 @@ class Store:
         versions = self._versions
 
         def work() -> T:
-            with reading(self._url_by_now().render_as_string(hide_password=False), versions=versions) as connection:
+            url = self._current_url().render_as_string(hide_password=False)
+            with reading(url, versions=versions, accepted_before=self._opened) as connection:
                 return fn(connection)
 
         return await asyncio.to_thread(work)
@@ -223,7 +224,7 @@ class Store:
     def _connected(self) -> Connection:
         if self._connection is None:
             connection: Connection | None = None
-            if (url := self._url_by_now()) != self._url:
+            if (url := self._current_url()) != self._url:
                 self._engine.dispose()
                 self._url, self._engine = url, engine(url)
             try:
@@ -241,11 +242,11 @@ class Store:
             self._connection, self._opened = connection, True
         return self._connection
 
-    def _url_by_now(self) -> URL:
-        """With the user and password of now; another host or database is for the next start."""
+    def _current_url(self) -> URL:
+        """The address with the user and password that it has now; another host or database counts at the next start."""
         try:
             now = parse(self._address())
-        except InvalidRequest:  # somebody is about to write it
+        except InvalidRequest:  # the file is half written
             return self._url
         return self._url.set(username=now.username, password=now.password)
 
@@ -254,8 +255,7 @@ class Store:
         if self.kind == "sqlite":
             found = mapped(error, f"database {where}")
             return InvalidRequest(found.message, hint="is it a database of this service, and may this user write to it?")
-        found = refused(error, f"database {where}")
-        return Unavailable(found.message, hint=found.hint) if self._opened and isinstance(found, InvalidRequest) else found
+        return refused(error, f"database {where}", accepted_before=self._opened)
 
     def _drop(self) -> None:
         if self._connection is not None:
