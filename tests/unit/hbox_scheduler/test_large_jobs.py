@@ -147,6 +147,19 @@ def test_shapes_of_several_kinds_start_together() -> None:
     assert sum(pod.startswith("big") for pod in days.started) == 5
 
 
+@pytest.mark.parametrize("asked_after_s", [60, 67, 73])
+def test_beside_jobs_of_seconds_it_keeps_its_nodes_and_starts_as_soon_as_they_have_ended(asked_after_s: int) -> None:
+    """None of them runs for longer than 24 s."""
+    days = Days(runs_s=lambda number: 16.0 + number % 9)
+    days.pass_time(asked_after_s)
+    long_ago = days.time_of_day - 600
+    one, two = (job("big", pods=pods, cards=cards, created_at=long_ago) for pods, cards in ((1, 8), (2, 4)))
+    few = replace(two.tasks[0], name="few", pods=tuple(replace(pod, uid=PodUid(f"big-few-{pod.uid}")) for pod in two.tasks[0].pods))
+    days.submit(replace(one, tasks=(*one.tasks, few), min_member=3, members=3))
+    days.pass_time(30)
+    assert sum(pod.startswith("big") for pod in days.started) == 3
+
+
 def test_a_scheduler_that_starts_anew_sets_the_same_nodes_aside_before_it_places_anybody() -> None:
     days = Days()
     days.fill(600)
