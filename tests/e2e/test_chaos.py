@@ -62,7 +62,7 @@ def faults(on: Machine, processes: Iterable[str]) -> list[Fault]:
 async def test_under_every_fault_no_promise_is_broken_and_bindings_go_on_soon(on: tuple[Machine, Up]) -> None:
     where, platform = on
     suffered = faults(where, platform.pids())
-    report = await campaign(where, suffered, seed=SEED, nodes=60, rate=8.0, slack=3.0, look_s=1.0)
+    report = await campaign(where, suffered, seed=SEED, nodes=24, rate=4.0, slack=3.0, look_s=1.0)
     print(report.table(), *where.missing, sep="\n")
     assert report.violations == [], report.table()
     assert report.bound > 100
