@@ -33,8 +33,15 @@ from hbox_scheduler.core.simulate.record import INPUTS, Head, Reader
 from hbox_scheduler.core.simulate.replay import begins
 from hbox_scheduler.core.simulate.whatif import CHANGED, OUTSIDE, OWN, WhatIf
 from hbox_scheduler.core.simulate.workload import End, Workload, timed
+from hbox_scheduler.core.steps import reservations
 
 from .whatif_world import POLICIES, Arrival, World, arrivals, six_nodes
+
+
+@pytest.fixture(autouse=True)
+def reserving_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large jobs wait for most of the minutes that pass here: every second would be thousands of makings, nearly all of them alike."""
+    monkeypatch.setattr(reservations, "EVERY_S", 6.0)
 
 
 def head_of(policy: str) -> Head:
