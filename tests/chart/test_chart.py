@@ -35,7 +35,7 @@ from hbox_sandbox.api.server import ApiServer
 from hbox_scheduler.settings import SchedulerSettings
 
 from ..certificates import NONE, OPENSSL, as_secret, make_certificates
-from .rendered import CHART, MATRIX, NAMESPACE, objects, of, pods, template
+from .rendered import CHART, MATRIX, NAMESPACE, helm_anew, objects, of, pods, read, template
 
 ROOT = CHART.parents[1]
 BUS = "hbox-bus"
@@ -269,7 +269,7 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
 
 def test_the_job_of_definitions_makes_the_levels_unless_they_are_left_out() -> None:
     for values, word in (((), "--levels"), (("definitions.levels=false",), "--no-levels")):
-        rendered = [one for one in yaml.safe_load_all(template(*values).stdout) if one]
+        rendered = read(template(*values).stdout)
         [job] = [one for one in rendered if one["kind"] == "Job" and one["metadata"]["name"] == "hbox-definitions"]
         assert job["spec"]["template"]["spec"]["containers"][0]["command"][-1] == word
         [role] = [one for one in rendered if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "hbox:definitions"]
@@ -485,11 +485,7 @@ def test_every_container_has_what_all_are_to_have_but_for_what_is_said_of_its_ow
         *more, "pods.resources.limits.cpu=2", "services.binder.resources.limits.cpu=3", "nats.resources.requests.cpu=1m"
     )
     found = {}
-    for one in (
-        f
-        for f in yaml.safe_load_all(done.stdout)
-        if f and f["kind"] in ("Deployment", "StatefulSet", "DaemonSet", "Job", "Pod")
-    ):
+    for one in (f for f in read(done.stdout) if f["kind"] in ("Deployment", "StatefulSet", "DaemonSet", "Job", "Pod")):
         spec = one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"]
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
             found[one["metadata"]["name"], container["name"]] = container["resources"]
@@ -511,7 +507,7 @@ def test_all_that_pulls_an_image_has_the_secrets_for_it() -> None:
 
 
 def test_the_same_values_render_the_same_text() -> None:
-    assert template(*MATRIX["production"]).stdout == template(*MATRIX["production"]).stdout
+    assert helm_anew(*MATRIX["production"]).stdout == template(*MATRIX["production"]).stdout
 
 
 @pytest.mark.parametrize(
@@ -555,7 +551,7 @@ def test_a_release_whose_services_could_not_be_named_is_refused() -> None:
 
 def test_another_release_name_is_in_every_name_but_those_of_accounts_and_rights() -> None:
     done = template(release="lab")
-    names = {f["metadata"]["name"] for f in yaml.safe_load_all(done.stdout) if f and f["kind"] in ("Deployment", "Service")}
+    names = {f["metadata"]["name"] for f in read(done.stdout) if f["kind"] in ("Deployment", "Service")}
     assert all(name.startswith("lab-hbox-") for name in names)
 
 
@@ -636,7 +632,7 @@ def test_the_webhook_keeps_out_of_what_it_needs_itself_and_lets_by_where_it_is_n
 @pytest.mark.skipif(OPENSSL is None, reason=NONE)
 def test_the_charts_own_certificate_is_for_the_service_and_its_authority_is_told(tmp_path: Path) -> None:
     done = template("admission.webhook.enabled=true")
-    found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(done.stdout) if o}
+    found = {(o["kind"], o["metadata"]["name"]): o for o in read(done.stdout)}
     data = {key: b64decode(text) for key, text in found["Secret", "hbox-admission-tls"]["data"].items()}
     [hook] = found["MutatingWebhookConfiguration", "hbox-admission"]["webhooks"]
     assert b64decode(hook["clientConfig"]["caBundle"]) == data["ca.crt"]
@@ -651,8 +647,8 @@ def test_the_charts_own_certificate_is_for_the_service_and_its_authority_is_told
 
 def test_a_volume_that_is_kept_is_there_beside_postgres_too() -> None:
     def claims(*values: str) -> list[str]:
-        found = yaml.safe_load_all(template("database.secret.name=pg", *values).stdout)
-        return [f["metadata"]["name"] for f in found if f and f["kind"] == "PersistentVolumeClaim"]
+        found = read(template("database.secret.name=pg", *values).stdout)
+        return [f["metadata"]["name"] for f in found if f["kind"] == "PersistentVolumeClaim"]
 
     assert claims() == []
     assert claims("database.storage.keep=true") == ["hbox-ledger"], "Helm could not roll back over what it left in the cluster"
@@ -662,7 +658,7 @@ def test_queues_are_closed_to_strangers_in_production_unless_somebody_opens_them
     def of_ledger(*values: str) -> str | None:
         done = template(*values)
         assert done.returncode == 0, done.stderr
-        maps = [one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "ConfigMap"]
+        maps = [one for one in read(done.stdout) if one["kind"] == "ConfigMap"]
         [settings] = [one["data"]["hbox.yaml"] for one in maps if one["metadata"]["name"] == "hbox-settings"]
         return (yaml.safe_load(settings).get("quota-ledger") or {}).get("queues")
 
@@ -677,7 +673,7 @@ def test_each_shard_has_a_scheduler_that_is_told_which_it_is_with_a_lease_of_its
 ) -> None:
     done = template("profile=production", f"shards={text}".replace(",", "\\,"))
     assert done.returncode == 0, done.stderr
-    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    found = read(done.stdout)
     shards = Shards.parse(text)
     wanted = {lease_of("scheduler-core", shard): shard for shard in (shards.names if shards.several else [""])}
 

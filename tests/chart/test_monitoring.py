@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import yaml
 
 from hbox_cli.platform import dashboards
 
-from .rendered import CHART, NAMESPACE, helm, of
+from .rendered import CHART, of, read, template
 
 PLAIN = yaml.safe_load((CHART / "files" / "monitoring" / "rules.yaml").read_text())
-WITH = ("--set", "podMonitor.enabled=true")
+WITH = ("podMonitor.enabled=true",)
 
 
-def _rendered(*words: str) -> list[dict[str, object]]:
-    command = [helm(), "template", "hbox", str(CHART), "--namespace", NAMESPACE, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return [found for found in yaml.safe_load_all(done.stdout) if found and found["kind"] == "PrometheusRule"]
+def _rendered(*values: str) -> list[dict[str, object]]:
+    done = template(*values)
+    assert done.returncode == 0, done.stderr
+    return [found for found in read(done.stdout) if found["kind"] == "PrometheusRule"]
 
 
 def test_the_rules_are_there_where_the_services_are_scraped() -> None:
     [rule] = _rendered(*WITH)
     assert rule["spec"] == PLAIN
     assert _rendered() == []
-    assert _rendered(*WITH, "--set", "prometheusRule.enabled=false") == []
+    assert _rendered(*WITH, "prometheusRule.enabled=false") == []
 
 
 def test_each_dashboard_is_a_config_map_that_the_sidecar_finds() -> None:
