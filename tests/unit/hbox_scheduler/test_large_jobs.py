@@ -113,7 +113,7 @@ def test_without_a_reservation_it_waits_as_long_as_the_others_come() -> None:
     days.simulation.scheduler.follow(_without_reservations())
     days.fill(900)
     days.gang()
-    days.pass_time(3600, step_s=5.0)
+    days.fill(1800)
     assert "big-0" not in days.started
 
 
@@ -128,9 +128,10 @@ def test_who_is_known_to_end_before_the_start_goes_on_meanwhile_and_delays_nobod
         days.ends = [(1500.0, f"long-{i}") for i in range(2)]
         days.fill(600)
         days.gang(pods=4, cards=8)
-        days.pass_time(300, step_s=2.0)
+        days.fill(300)
         idle.append(CARDS - days.busy)
-        days.pass_time(700, step_s=2.0)
+        days.fill(590)
+        days.pass_time(20, step_s=2.0)
         assert days.started["big-0"] == pytest.approx(1500, abs=3)
     assert idle[0] == 0
 
@@ -164,7 +165,7 @@ def test_a_scheduler_that_starts_anew_sets_the_same_nodes_aside_before_it_places
     days = Days()
     days.fill(600)
     days.gang()
-    days.pass_time(300)
+    days.pass_time(300, step_s=2.0)
     kept = _reserved(days)
     assert len(kept) == 2
     before, claims = days.simulation, days.simulation.claims
@@ -185,7 +186,7 @@ def test_work_of_other_queues_is_held_back_last() -> None:
     days = Days(queues=(Queue(QueueName("small")), Queue(QueueName("large"))), small_queue="small", runs_s=lambda _: 20_000.0)
     days.fill(60)
     days.gang(queue="large")
-    days.pass_time(200)
+    days.pass_time(200, step_s=2.0)
     assert [one.own_queue for one in days.simulation.scheduler.reservations] == [True]
     days.pass_time(100)
     assert [one.own_queue for one in days.simulation.scheduler.reservations] == [False]
@@ -213,12 +214,12 @@ def test_many_gangs_of_one_namespace_that_can_never_start_leave_others_their_res
     for number in range(4):
         days.submit(replace(job(f"moon{number}", pods=5, cards=8, created_at=float(number), queue="theirs"), namespace="flood"))
     days.gang()
-    days.pass_time(200)
+    days.pass_time(200, step_s=2.0)
     assert [one.gang.strip() for one in days.simulation.scheduler.reservations] == ["big"]
 
 
 def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 of one namespace that fit nowhere, each a shape of its own; behind them one of its own that has nodes set aside once its turn has come."""
+    """100 of one namespace that fit nowhere, each a shape of its own; behind them one of its own that has nodes set aside once its turn has come."""
     days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("theirs"))))
     days.fill(600)
     looked: list[int] = []
@@ -231,7 +232,7 @@ def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_tur
     monkeypatch.setattr(Reserving, "make", counted)
     days.gang("before", created_at=days.time_of_day - 200, queue="theirs")  # the first making of a process is for all
     days.pass_time(2)
-    for number in range(200):
+    for number in range(100):
         moon = job(f"moon{number:03}", pods=5, cards=8, cpu_milli=1000 + number, created_at=days.time_of_day - 200, priority=1)
         days.submit(replace(moon, namespace="flood"))
     days.submit(replace(job("big", pods=2, cards=8, created_at=days.time_of_day - 150), namespace="flood"))
@@ -240,7 +241,7 @@ def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_tur
     few = Limits().session_failures // BY_OTHERS
     assert max(looked) <= few + 1
     assert sum(looked) <= 7 * (few + 1)
-    days.pass_time(2.5 * 200 / few)  # a making each other second of these
+    days.pass_time(2.5 * 100 / few)  # a making each other second of these
     assert {one.gang.strip() for one in days.simulation.scheduler.reservations} == {"before", "big"}
 
 
@@ -248,7 +249,7 @@ def test_what_a_gang_leaves_that_goes_is_kept_from_nobody() -> None:
     days = Days()
     days.fill(600)
     days.gang()
-    days.pass_time(200)
+    days.pass_time(200, step_s=2.0)
     assert _reserved(days)
     days.simulation.scheduler.on_withdrawn([JobId("big")], [100])
     days.simulation.step()
@@ -260,7 +261,7 @@ def test_a_queue_has_one_reservation_at_a_time() -> None:
     days.fill(600)
     for number in range(5):
         days.gang(f"big{number}", pods=2)
-    days.pass_time(200)
+    days.pass_time(200, step_s=2.0)
     assert [one.gang.strip() for one in days.simulation.scheduler.reservations] == ["big0"]
 
 
@@ -272,7 +273,8 @@ def test_a_walltime_that_was_overrun_is_not_believed_again() -> None:
     days.ends = [(3000.0, f"long-{i}") for i in range(2)]
     days.fill(600)
     days.gang(pods=4, cards=8)
-    days.pass_time(2700, step_s=3.0)
+    days.fill(2390)
+    days.pass_time(20, step_s=2.0)
     assert days.started["big-0"] == pytest.approx(3000, abs=3)
 
 
@@ -282,11 +284,11 @@ def test_a_walltime_that_is_made_longer_while_its_pod_runs_is_overrun_all_the_sa
     days.submit(job("long", pods=2, cards=6, created_at=days.time_of_day), "3000s")
     days.simulation.run()
     days.ends = [(3000.0, f"long-{i}") for i in range(2)]
-    days.pass_time(600)
+    days.fill(600)
     days.gang(pods=4, cards=8)
     told: set[str] = set()
-    while days.simulation.now < 3300:
-        days.pass_time(10)
+    while days.simulation.now < 3010:
+        days.pass_time(10, step_s=2.5)
         fresh = [pod for pod in days.started if pod.startswith("s") and pod not in told]
         told.update(fresh)
         longer = {WALLTIME: "10h"}
@@ -317,7 +319,7 @@ def test_those_held_back_are_told_for_whom_and_until_when_and_the_gang_what_it_w
     days = Days()
     days.fill(900)
     days.gang()
-    days.pass_time(300)
+    days.pass_time(300, step_s=2.0)
     verdicts = days.simulation.verdicts
     own = verdicts[JobId("big")]
     assert "reserved for it: " in own
@@ -368,7 +370,7 @@ def test_whoever_could_have_the_running_gang_leave_is_not_held_back_and_nobody_e
     days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("other"))))
     days.fill(900)
     days.gang()
-    days.pass_time(300)
+    days.pass_time(300, step_s=2.0)
     (reserved,) = days.simulation.scheduler.reservations
 
     def passes(queue: str, priority: int, *, entitled: bool = False) -> bool:
@@ -390,7 +392,7 @@ def test_an_owner_gets_its_share_beside_the_nodes_set_aside_for_a_borrower() -> 
     )
     days.fill(900)
     days.gang(queue="borrower")
-    days.pass_time(300)
+    days.pass_time(300, step_s=2.0)
     kept = _reserved(days)
     days.submit(job("own", pods=1, cards=2, created_at=days.time_of_day, queue="owner"))
     days.pass_time(5)
