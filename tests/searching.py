@@ -1,4 +1,5 @@
-"""How long tests search that draw their examples: `make fuzz` tries all that they ask for, others each time, and `make test` a third, the same each time.
+"""How long tests search that draw their examples: `make fuzz` tries all that they ask for, others each time, and `make test` a third, or a sixth where they are
+dear, the same each time.
 
 The same again and again finds what a change breaks, for which few do; what nobody thought of is found by others. A test that needs more of the same to see its
 planted faults asks for more.
@@ -13,6 +14,8 @@ FIXED, RANDOM = "fixed", "random"
 UNSHRUNK = "unshrunk"
 #: Of the examples of a test `make test` has one in so many, but FEW where there are no more.
 PART, FEW = 3, 30
+#: Of one whose examples cost seconds together: so much less.
+DEAR = 2
 #: Of a test that asks for no number.
 DEFAULT = 100
 
@@ -25,9 +28,10 @@ def register() -> None:
     settings.load_profile(FIXED)
 
 
-def examples(most: int, **more: Any) -> settings:
-    """For a test that tries `most` in `make fuzz`; `more` as `hypothesis.settings` has it."""
-    return settings(max_examples=most if settings.get_current_profile_name() == RANDOM else _part(most), **more)
+def examples(most: int, *, dear: bool = False, **more: Any) -> settings:
+    """For a test that tries `most` in `make fuzz`; `dear`: `make test` has half as many as of others; `more` as `hypothesis.settings` has it."""
+    fixed = _part(most) // DEAR if dear else _part(most)
+    return settings(max_examples=most if settings.get_current_profile_name() == RANDOM else fixed, **more)
 
 
 def _part(most: int) -> int:

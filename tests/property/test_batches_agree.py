@@ -110,7 +110,7 @@ CONFS = {
 
 
 @pytest.mark.parametrize("name", CONFS)
-@examples(50)
+@examples(50, dear=True)
 @given(world=worlds())
 def test_pods_go_to_the_same_places_at_once_and_one_by_one(name: str, world: tuple[list[NodeState], list[Job]]) -> None:
     assert placed(CONFS[name], *world, one_by_one=False) == placed(CONFS[name], *world, one_by_one=True)

@@ -149,7 +149,7 @@ def held(gang: Gang) -> int:
 
 
 @every_conf_and_moves
-@examples(30)
+@examples(30, dear=True)
 @given(world=worlds())
 def test_no_node_and_no_card_is_given_away_twice(policy: str, world: World) -> None:
     run(world, policy)
@@ -169,7 +169,7 @@ def test_no_node_and_no_card_is_given_away_twice(policy: str, world: World) -> N
 
 
 @every_conf_and_moves
-@examples(30)
+@examples(30, dear=True)
 @given(world=worlds())
 def test_gangs_start_whole_and_are_never_left_in_pieces(policy: str, world: World) -> None:
     before = {gang.id: held(gang) for gang in world.cluster.gangs}
@@ -187,7 +187,7 @@ def test_gangs_start_whole_and_are_never_left_in_pieces(policy: str, world: Worl
 
 
 @every_conf_and_moves
-@examples(40)
+@examples(40, dear=True)
 @given(world=worlds())
 def test_nobody_leaves_but_for_a_gang_that_then_has_all_it_needs(policy: str, world: World) -> None:
     report = run(world, policy)
@@ -199,7 +199,7 @@ def test_nobody_leaves_but_for_a_gang_that_then_has_all_it_needs(policy: str, wo
 
 
 @every_conf
-@examples(40)
+@examples(40, dear=True)
 @given(world=worlds(walls=False))
 def test_whoever_could_have_stayed_has_stayed(policy: str, world: World) -> None:
     """Where nothing but nodes stands in the way, and one gang takes: no single one of the evicted fits back beside those who come. (Of several gangs
@@ -218,7 +218,7 @@ def test_whoever_could_have_stayed_has_stayed(policy: str, world: World) -> None
 
 
 @every_conf
-@examples(40)
+@examples(40, dear=True)
 @given(world=worlds())
 def test_a_gang_is_preempted_for_a_more_important_one_of_its_queue_alone(policy: str, world: World) -> None:
     report = run(world, policy)
@@ -235,7 +235,7 @@ def test_a_gang_is_preempted_for_a_more_important_one_of_its_queue_alone(policy:
 
 
 @every_conf
-@examples(40)
+@examples(40, dear=True)
 @given(world=worlds())
 def test_reclaim_leaves_every_queue_its_guarantee(policy: str, world: World) -> None:
     """With what it was promised: places that others leave are as good as its own. (The ledger judges evictions by claims alone.)"""
@@ -252,7 +252,7 @@ def test_reclaim_leaves_every_queue_its_guarantee(policy: str, world: World) -> 
 
 
 @every_conf
-@examples(30)
+@examples(30, dear=True)
 @given(world=worlds())
 def test_what_was_just_given_is_not_taken_back(policy: str, world: World) -> None:
     world.book()
@@ -265,7 +265,7 @@ def test_what_was_just_given_is_not_taken_back(policy: str, world: World) -> Non
     assert not gone & {id(eviction.member) for eviction in again}
 
 
-@examples(60)
+@examples(60, dear=True)
 @given(world=worlds(), data=st.data())
 def test_a_search_that_is_discarded_leaves_no_trace(world: World, data: st.DataObject) -> None:
     world.book()
@@ -297,7 +297,7 @@ def _state(session: Session, world: World) -> object:
     return columns, members, counts, keys
 
 
-@examples(30)
+@examples(30, dear=True)
 @given(world=worlds())
 def test_what_a_gang_counts_as_it_goes_is_what_its_members_are(world: World) -> None:
     run(world, "capacity")

@@ -143,7 +143,7 @@ def everybody_looked_at() -> Iterator[None]:
 @pytest.mark.parametrize(
     "conf", [DEFAULT_CONF, VOLCANO, WITHOUT_GANGS, KEEPING], ids=["ours", "volcano", "without gangs", "keeping"]
 )
-@examples(40)
+@examples(40, dear=True)
 @given(events=EVENTS)
 def test_the_same_are_placed_and_the_same_is_said_of_those_that_wait(conf: str, events: list[Event]) -> None:
     world, other = World(conf), World(conf)

@@ -155,7 +155,7 @@ def test_every_vendor_is_tried() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)
-@examples(25)
+@examples(25, dear=True)
 @given(data=st.data())
 def test_no_card_gives_more_than_it_has_and_annotations_say_what_the_books_say(kind: Kind, data: st.DataObject) -> None:
     vendor, cards = kind.vendor, kind.cards

@@ -17,6 +17,7 @@ from hbox_topology.core.fabric.build import build
 from hbox_topology.core.fabric.lldp import snapshot_of
 from hbox_topology.core.fabric.ufm import UfmReading, event_of, port_row, system_row, versions_of
 
+from ..searching import examples
 from .test_fabric_properties import sound
 
 SNAPSHOT = FabricPlan(hosts=(2,), rails=2).snapshot()
@@ -89,6 +90,7 @@ def test_any_event_and_counters_are_read_or_nothing(row: dict[str, Any]) -> None
     assert found is None or max(found) >= 0
 
 
+@examples(100, dear=True)
 @given(bent(PORTS), st.data())
 def test_any_body_is_read_or_refused_and_no_row_is_made_up(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     text = json.dumps({"num_of_pages": 1, "data": rows} if data.draw(st.booleans()) else rows).encode()

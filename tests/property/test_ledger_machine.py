@@ -24,7 +24,7 @@ EXAMPLES = int(os.environ.get("HBOX_LEDGER_EXAMPLES", "0"))
 pytestmark = [pytest.mark.timeout(120 + EXAMPLES), pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")]
 
 search = settings(
-    max_examples=EXAMPLES or 15,
+    max_examples=EXAMPLES or 8,
     stateful_step_count=50,
     derandomize=not EXAMPLES,
     database=None,

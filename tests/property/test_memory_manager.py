@@ -54,7 +54,7 @@ steps = st.lists(st.one_of(pods(), st.integers(0, 7)), min_size=1, max_size=10)
 
 
 @pytest.mark.hypothesis
-@examples(1500)
+@examples(1500, dear=True)
 @given(
     st.sampled_from(sorted({count: box for box, (count, _) in BOXES.items() if count <= 4}.values())),
     st.sampled_from(("none", "best-effort", "restricted", "single-numa-node")),

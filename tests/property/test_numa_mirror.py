@@ -133,7 +133,7 @@ asks = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 9), max_size=3
 
 
 @pytest.mark.hypothesis
-@examples(3000)
+@examples(3000, dear=True)
 @given(nodes(), st.sampled_from(RESOURCES), st.integers(1, 9), st.lists(st.integers(0, 2), min_size=4, max_size=4))
 def test_the_hints_are_the_kubelets(node: NumaNode, resource: str, amount: int, left: list[int]) -> None:
     kept = [min(units, zone.total[resource] - zone.free[resource]) for units, zone in zip(left, node.zones, strict=False)]
@@ -141,7 +141,7 @@ def test_the_hints_are_the_kubelets(node: NumaNode, resource: str, amount: int, 
 
 
 @pytest.mark.hypothesis
-@examples(3000)
+@examples(3000, dear=True)
 @given(nodes(), asks)
 def test_the_merge_is_the_kubelets(node: NumaNode, ask: dict[str, int]) -> None:
     hints = [hints_of(node, resource, amount) for resource, amount in ask.items()]
@@ -149,7 +149,7 @@ def test_the_merge_is_the_kubelets(node: NumaNode, ask: dict[str, int]) -> None:
 
 
 @pytest.mark.hypothesis
-@examples(1500)
+@examples(1500, dear=True)
 @given(nodes(), st.lists(asks, min_size=1, max_size=3), st.booleans())
 def test_what_is_admitted_is_taken_once_and_no_node_gives_more_than_it_has(
     node: NumaNode, containers: list[dict[str, int]], guaranteed: bool
@@ -176,7 +176,7 @@ def test_what_is_admitted_is_taken_once_and_no_node_gives_more_than_it_has(
 
 
 @pytest.mark.hypothesis
-@examples(1500)
+@examples(1500, dear=True)
 @given(nodes(), asks)
 def test_restricted_admits_exactly_where_one_set_is_a_narrowest_one_of_every_resource(
     node: NumaNode, ask: dict[str, int]

@@ -5,7 +5,7 @@ Six nodes of two cards: two of lab, two of pooled, one of vision, one of public.
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import PUBLIC, NodeState, Queue, QueueName, in_pool
@@ -16,6 +16,7 @@ from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import job, node
 
 from ..policies import one_by_one
+from ..searching import examples
 from .both import Both
 
 OWNED = ("lab", "vision")
@@ -58,7 +59,7 @@ def trees(draw: st.DrawFn) -> list[Queue]:
     return queues
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120, dear=True)
 @given(trees(), policies, st.data())
 def test_what_is_proposed_keeps_to_the_pools_and_their_amounts(queues: list[Queue], policy: Conf, data: st.DataObject) -> None:
     """Queues ask for what is there and what is theirs; pods end, rules and labels change."""
@@ -81,7 +82,7 @@ def test_what_is_proposed_keeps_to_the_pools_and_their_amounts(queues: list[Queu
         both.books.validate()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, dear=True)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2)), min_size=1, max_size=6), st.integers(1, 4), policies, st.data()
 )

@@ -71,7 +71,7 @@ def lent_for_good(both: Both) -> int:
     return max(0, sum(map(owed, tree.tops())) + sum(map(held, tree.tops())) - CARDS * NODES)
 
 
-@examples(60)
+@examples(60, dear=True)
 @given(trees(), st.data())
 def test_nothing_that_is_proposed_is_refused(queues: list[Queue], data: st.DataObject) -> None:
     """One queue fills the cluster, others ask for what is theirs."""
@@ -121,7 +121,7 @@ def granted(both: Both, one: Job) -> list[Plan]:
     return plans
 
 
-@examples(100)
+@examples(100, dear=True)
 @given(trees(), st.data())
 def test_nobody_waits_for_what_it_may_take_back(queues: list[Queue], data: st.DataObject) -> None:
     """Gangs of any minimum fill the cluster; jobs of one card that still wait when nothing moves any more have no right to anything that runs."""
@@ -174,7 +174,7 @@ def trees_of_models(draw: st.DrawFn) -> list[Queue]:
 policies = st.sampled_from([default_conf(), one_by_one()])
 
 
-@examples(200)
+@examples(200, dear=True)
 @given(trees_of_models(), policies, st.data())
 def test_what_is_proposed_keeps_to_amounts_by_model(queues: list[Queue], policy: Conf, data: st.DataObject) -> None:
     """One queue fills the cluster, others ask for what is theirs: of one model or of any; pods end, rules change, nodes get other cards."""
@@ -227,7 +227,7 @@ def requests(draw: st.DrawFn) -> CardRequest:
     )
 
 
-@examples(150)
+@examples(150, dear=True)
 @given(quotas(), policies, st.data())
 def test_what_is_proposed_in_namespaces_with_quotas_is_paid_for(
     limits: list[CardQuota], policy: Conf, data: st.DataObject

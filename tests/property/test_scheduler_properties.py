@@ -135,7 +135,7 @@ def rebuilt(simulation: Simulation, states: list[NodeState], verdicts: list[Verd
 
 
 @given(clusters(), batches(), policies, queues, st.data())
-@examples(450)
+@examples(450, dear=True)
 def test_no_plan_overbooks_no_gang_is_partial_and_queues_are_kept(
     cluster: list[NodeState], batch: list[Job], policy: PolicyName, queue: Queue, data: st.DataObject
 ) -> None:
@@ -157,7 +157,7 @@ def test_no_plan_overbooks_no_gang_is_partial_and_queues_are_kept(
 
 
 @given(clusters(), batches(), st.data())
-@examples(100)
+@examples(100, dear=True)
 def test_a_view_kept_change_by_change_equals_one_read_whole(
     cluster: list[NodeState], batch: list[Job], data: st.DataObject
 ) -> None:
@@ -209,7 +209,7 @@ def loaded(cluster: list[NodeState], batch: list[Job], policy: PolicyName = Poli
 
 
 @given(clusters(), batches(), jobs("late"), policies)
-@examples(100)
+@examples(100, dear=True)
 def test_rolling_back_restores_every_cell(cluster: list[NodeState], batch: list[Job], late: Job, policy: PolicyName) -> None:
     simulation = loaded(cluster, batch, policy)
     scheduler = simulation.scheduler
@@ -222,7 +222,7 @@ def test_rolling_back_restores_every_cell(cluster: list[NodeState], batch: list[
 
 
 @given(clusters(), batches(), jobs("late"))
-@examples(100)
+@examples(100, dear=True)
 def test_a_refused_plan_leaves_every_cell_as_it_was(cluster: list[NodeState], batch: list[Job], late: Job) -> None:
     simulation = loaded(cluster, batch)
     scheduler = simulation.scheduler
@@ -236,7 +236,7 @@ def test_a_refused_plan_leaves_every_cell_as_it_was(cluster: list[NodeState], ba
 
 
 @given(clusters(), batches(), jobs("late"))
-@examples(200)
+@examples(200, dear=True)
 def test_the_reasons_sum_to_the_nodes_and_name_exactly_those_where_nothing_fits(
     cluster: list[NodeState], batch: list[Job], late: Job
 ) -> None:
@@ -263,7 +263,7 @@ def books_of(simulation: Simulation, name: NodeName) -> NodeAllocation:
 
 
 @given(clusters(), batches(), jobs("late"))
-@examples(200)
+@examples(200, dear=True)
 def test_the_columns_and_the_ledgers_rule_agree_on_what_fits(cluster: list[NodeState], batch: list[Job], late: Job) -> None:
     """A node has room exactly where some choice of cards passes `validate_claim`, but for what is the pod's own wish and what is kept for idle cards."""
     late = replace(late, tasks=(replace(late.tasks[0], node_selector={}, volumes=()),))
@@ -330,7 +330,7 @@ mixes = st.dictionaries(shapes, st.integers(1, 9).map(float), min_size=1, max_si
         max_size=5,
     ),
 )
-@examples(200)
+@examples(200, dear=True)
 def test_the_expected_fragment_is_the_mean_over_the_mix_by_definition(
     mix: dict[Shape, float], drawn: list[tuple[int, list[int], str]]
 ) -> None:
@@ -344,7 +344,7 @@ def test_the_expected_fragment_is_the_mean_over_the_mix_by_definition(
 
 
 @given(clusters(), batches(), jobs("late"), mixes)
-@examples(100)
+@examples(100, dear=True)
 def test_the_fgd_score_is_the_fall_of_the_expected_fragment(
     cluster: list[NodeState], batch: list[Job], late: Job, mix: dict[Shape, float]
 ) -> None:

@@ -194,7 +194,7 @@ async def booked(facts: list[PodFact]) -> None:
             assert {h.claim.pod_uid for h in found.state.live.values()} == holding
 
 
-@examples(30, suppress_health_check=list(HealthCheck))
+@examples(30, dear=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(pods(), min_size=1, max_size=5, unique_by=lambda one: one["metadata"]["uid"]), groups())
 def test_nothing_that_a_tenant_may_write_raises_anywhere(objects: list[dict[str, Any]], group: dict[str, Any]) -> None:
     pending, facts = seen_by_job_controller(objects, group)

@@ -59,7 +59,7 @@ def manifest(asked: list[tuple[int, int]], init: list[tuple[int, int]]) -> dict[
 
 
 @pytest.mark.hypothesis
-@examples(60)
+@examples(60, dear=True)
 @given(
     policy=st.sampled_from(["restricted", "single-numa-node"]),
     scope=st.sampled_from(["container", "pod"]),

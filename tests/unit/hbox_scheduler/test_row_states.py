@@ -67,6 +67,8 @@ def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int, labelled: boo
         scheduler = simulation.scheduler
         if number % 10 == 0:
             scheduler.columns.reserve(np.array([rng.random() < 0.2 for _ in range(nodes)], dtype=np.int64))
+        if number % 3:
+            continue  # views follow several changes at once, too
         for task in {entry.tasks[0] for entry in scheduler._queue.entries.values()}:
             kept, anew = scheduler.views.of(task), View(scheduler.columns, scheduler.policy, task, RowStates(scheduler.columns))
             anew.refresh(scheduler.policy.version)
