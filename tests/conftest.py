@@ -36,8 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and all that they import stay: the collector of Python need not walk them again and again."""
-    gc.collect()
+    """Thousands of tests and all that they import stay: the collector of Python need not walk them again and again, nor once for what little is garbage."""
     gc.freeze()
 
 

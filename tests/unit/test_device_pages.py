@@ -26,7 +26,7 @@ def examples() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("page", "text"), examples(), ids=[page for page, _ in examples()])
+@pytest.mark.parametrize(("page", "text"), [pytest.param(page, text, id=page) for page, text in examples()])
 def test_each_example_is_a_pod_that_is_taken(page: str, text: str) -> None:
     document = yaml.safe_load(text)
     document["metadata"] |= {"namespace": "default", "uid": page, "resourceVersion": "1"}

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from distributed import Client, LocalCluster
 
 from hbox_cli.simulate import dask_cluster
 from hbox_cli.simulate.fgd import Work, run
@@ -16,6 +16,23 @@ from hbox_cli.simulate.openb import NODES, PODS_PREFIX
 from hbox_common.errors import InvalidRequest, Unavailable
 
 from ... import forked
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
+
+
+def cluster_of(workers: int) -> "LocalCluster":
+    """In this process, reached over TCP."""
+    from distributed import LocalCluster  # noqa: PLC0415  a sixth of a second for each of those who only collect these tests
+
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=2,
+        processes=False,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    )
 
 
 @pytest.fixture
@@ -29,10 +46,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """One worker with two threads, reached over TCP."""
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    """One worker with two threads."""
+    with cluster_of(1) as cluster:
         yield cluster.scheduler_address
 
 
@@ -82,15 +97,15 @@ def test_what_is_no_address_is_told_at_once(folder: Path, address: str) -> None:
 def test_a_cluster_without_a_worker_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_cluster, "CONNECT_S", 0.2)
     with (
-        LocalCluster(
-            n_workers=0, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
+        cluster_of(0) as cluster,
         pytest.raises(Unavailable, match="the cluster has no worker"),
     ):
         list(dask_cluster.spread(cluster.scheduler_address, [Work(folder, "tiny", 42, "binpack")]))
 
 
 def test_workers_that_have_another_hbox_are_refused(address: str) -> None:
+    from distributed import Client  # noqa: PLC0415  as above
+
     with (
         Client(address, set_as_default=False) as client,
         pytest.raises(InvalidRequest, match=r"has HBox 0\.1\.0, here is 0\.0\.1"),

@@ -88,7 +88,7 @@ def test_the_argument_is_a_switch_and_keeps_nobody_from_batches() -> None:
     assert not in_the_way(default_conf())
 
 
-@examples(20)
+@examples(20, dear=True)
 @given(
     units=st.lists(st.integers(0, 3), min_size=2, max_size=10),
     running=st.lists(st.tuples(st.integers(0, 9), st.integers(1, CARDS)), max_size=6),
