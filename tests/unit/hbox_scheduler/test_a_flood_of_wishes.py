@@ -28,8 +28,9 @@ from hbox_scheduler.core.placement.runner import SessionRunner
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
+from hbox_scheduler.core.queueing import unschedulable
 from hbox_scheduler.core.queueing.shapes import Within
-from hbox_scheduler.core.queueing.unschedulable import LOOKS, SCANNED, SPARE
+from hbox_scheduler.core.queueing.unschedulable import LOOKS, SPARE
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 from hbox_scheduler.core.steps.placer import BY_OTHERS, RETRIED
 
@@ -248,10 +249,14 @@ def wishing_a_card(name: str, card: str) -> Job:
     return replace(made, tasks=(replace(made.tasks[0], cards=CardRequest(1, devices=devices)),))
 
 
-def test_of_a_namespace_with_thousands_of_classes_a_part_is_looked_at_in_a_cycle_and_each_in_turn() -> None:
-    """One of the first, one in the middle and the last fit when a node comes free."""
+def test_of_a_namespace_with_thousands_of_classes_a_part_is_looked_at_in_a_cycle_and_each_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of the first, one in the middle and the last fit when a node comes free. A part is 128 here, and hundreds are as many as thousands."""
+    part = 128
+    monkeypatch.setattr(unschedulable, "SCANNED", part)
     simulation = world()
-    count = 3 * SCANNED
+    count = 3 * part
     fits = {1, count // 2, count - 1}
     full = [job(f"full-{i}", cpu_milli=64_000, created_at=0.0) for i in range(4)]
     simulation.submit(full)
@@ -277,6 +282,6 @@ def test_of_a_namespace_with_thousands_of_classes_a_part_is_looked_at_in_a_cycle
         for _ in range(6):
             asked.append(0)
             simulation.step()
-    assert max(asked) <= SCANNED
+    assert max(asked) <= part
     assert {f"f{i}-0" for i in fits} <= simulation.claims.keys()
     assert not simulation.step().more

@@ -14,7 +14,7 @@ from hbox_common.runtime import LongLived
 from hbox_scheduler.app import between_cycles, calm_collector
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
-from hbox_scheduler.core.queueing.unschedulable import SCANNED
+from hbox_scheduler.core.queueing import unschedulable
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 CARDS = "nvidia.com/gpu"
@@ -110,10 +110,13 @@ def test_a_queue_that_is_told_anew_as_it_was_changes_no_rule() -> None:
     assert tree.version > before
 
 
-def test_the_rules_of_a_queue_change_in_which_thousands_of_shapes_of_one_namespace_wait() -> None:
+def test_the_rules_of_a_queue_change_in_which_more_shapes_of_one_namespace_wait_than_are_looked_at_in_a_cycle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(unschedulable, "SCANNED", 128)
     simulation = world()
     simulation.scheduler.on_queue(queue_of(1))
-    count = SCANNED + 10
+    count = unschedulable.SCANNED + 10
     simulation.submit([replace(of_its_shape(i), queue=QueueName("q1")) for i in range(count)])
     settled(simulation)
     simulation.submit([replace(job("other", cards=1, created_at=1e6), namespace="other")])
@@ -139,8 +142,8 @@ def test_the_collector_walks_what_came_of_late_however_many_jobs_wait() -> None:
     simulation, memory = world(), LongLived()
     calm_collector()
     walked = []
-    for first in range(0, 4000, 100):
-        simulation.submit([of_its_shape(i) for i in range(first, first + 100)])
+    for first in range(0, 2000, 50):
+        simulation.submit([of_its_shape(i) for i in range(first, first + 50)])
         simulation.step()
         between_cycles(simulation.scheduler, memory)
         walked.append(len(gc.get_objects(0)) + len(gc.get_objects(1)) + len(gc.get_objects(2)))
