@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -22,6 +23,11 @@ SUPERPOD = FabricPlan(
     cores=20,
 )
 TINY = FabricPlan()
+
+
+@cache
+def superpod() -> Snapshot:
+    return SUPERPOD.snapshot()
 
 
 def read(snapshot: Snapshot) -> Snapshot:
@@ -54,7 +60,7 @@ def test_text_of_a_fabric_comes_back_as_the_fabric() -> None:
 
 
 def test_units_pods_and_tiers_of_a_whole_fabric() -> None:
-    graph = build(read(SUPERPOD.snapshot()))
+    graph = build(read(superpod()))
     assert [frozenset(unit.hosts) for unit in graph.units] == SUPERPOD.truth()
     assert {(len(unit.leaves), unit.rails, unit.rail_optimised) for unit in graph.units} == {(8, 8, True)}
     assert [len(pod.units) for pod in graph.pods] == [6, 6, 6, 6]
@@ -65,7 +71,7 @@ def test_units_pods_and_tiers_of_a_whole_fabric() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_units_are_found_with_a_tenth_of_links_down_and_two_percent_swapped(seed: int) -> None:
-    graph = build(read(disturbed(SUPERPOD.snapshot(), random.Random(seed), down=0.10, swapped=0.02)))
+    graph = build(read(disturbed(superpod(), random.Random(seed), down=0.10, swapped=0.02)))
     assert {frozenset(unit.hosts) for unit in graph.units} == set(SUPERPOD.truth())
     assert {len(unit.leaves) for unit in graph.units} == {8}
     assert len(graph.pods) == 4

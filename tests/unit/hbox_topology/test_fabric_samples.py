@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def text(name: str) -> str:
     return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
 
 
+@cache
 def cabled(name: str) -> Snapshot:
     return parse_ibnetdiscover(text(f"ibnetdiscover/{name}").splitlines())
 
