@@ -100,7 +100,7 @@ def test_what_nobody_deserves_is_shared_in_turns_by_over_quota_weights() -> None
 
 
 @pytest.mark.parametrize("conf", [SPREAD, BY_MODEL, OURS, VOLCANO], ids=["spread", "by model", "hbox", "volcano"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_jobs_that_come_together_are_placed_as_one_session_places_them(seed: int, conf: str) -> None:
     """One after the other into the running scheduler's view or all into one session of their own: the same pods on the same nodes."""
     rng = Random(seed)
