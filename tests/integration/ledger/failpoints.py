@@ -19,12 +19,15 @@ from hbox_common.store.prepared import Sent
 Act = Callable[[Callable[[], None]], Awaitable[object]]
 
 
-def killed_before(point: int, act: Act) -> bool:
-    """Run `act(arm)` in a child that dies at statement `point` (from 1) after it has called `arm`. Returns whether it came so far."""
+def killed_before(point: int, act: Act, *, commits: bool = False) -> bool:
+    """Run `act(arm)` in a child that dies at statement `point` (from 1) after it has called `arm`. Returns whether it came so far.
+
+    `commits`: of its COMMITs alone.
+    """
     child = os.fork()
     if child == 0:
         try:
-            asyncio.run(_run(act, point))
+            asyncio.run(_run(act, point, commits=commits))
         except BaseException:  # a child must not go on as a second pytest
             traceback.print_exc()
             os._exit(1)
@@ -37,15 +40,22 @@ def killed_before(point: int, act: Act) -> bool:
     return False
 
 
-def points(act: Act, *, each: int = 1) -> Iterator[int]:
-    """Every `each`-th statement of `act`, one after the other, each after the child has died there; ends when a child has come through."""
-    for point in itertools.count(1, each):
-        if not killed_before(point, act):
-            return
-        yield point
+def points(act: Act, *, fresh: Callable[[], object], each: int = 1) -> Iterator[int]:
+    """Kill `act` before every COMMIT and every `each`-th statement, each time from what `fresh` makes. Yields how often, after each death.
+
+    Between two COMMITs all deaths should leave the same: every COMMIT and some of the others find whether they do.
+    """
+    killed = 0
+    for commits, step in ((True, 1), (False, each)) if each > 1 else ((False, 1),):
+        for point in itertools.count(1, step):
+            fresh()
+            if not killed_before(point, act, commits=commits):
+                break
+            killed += 1
+            yield killed
 
 
-async def _run(act: Act, point: int) -> None:
+async def _run(act: Act, point: int, *, commits: bool) -> None:
     def arm() -> None:
         left = iter(range(1, point))
 
@@ -59,8 +69,9 @@ async def _run(act: Act, point: int) -> None:
             strike()
             return send(self, text, values)
 
-        setattr(Pipeline, "send", struck)  # noqa: B010  mypy lets nobody assign to a method; the child ends with this run
-        event.listen(Engine, "before_cursor_execute", strike)
+        if not commits:
+            setattr(Pipeline, "send", struck)  # noqa: B010  mypy lets nobody assign to a method; the child ends with this run
+            event.listen(Engine, "before_cursor_execute", strike)
         event.listen(Engine, "commit", strike)
 
     await act(arm)
