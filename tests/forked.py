@@ -1,13 +1,15 @@
-"""The `hbox` command without its imports: forked from a process that has them, as often as a test asks.
+"""The `hbox` command and the services without their imports: forked from a process that has them, as often as a test asks.
 
 Each run is a process as a user's: arguments, environment, files, exit status. Python's start and its imports, a second of a processor, are paid once; of
 `hbox up`, whose own processes are its forks, those of all. What a user's own start looks like is what `Up(anew=True)` and `platform_world.HBOX` are for.
 
-Nothing is imported here that registers metrics or reads settings: of services the cores alone.
+Nothing is imported here that registers metrics or reads settings: of services the cores alone; a `service` imports the rest of its own when it runs.
 """
 
+import asyncio
 import gc
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -63,16 +65,27 @@ _FORKS.set_forkserver_preload(
 )
 
 
-def _run(words: tuple[str, ...], env: Mapping[str, str], out: str, err: str) -> None:
+def _begin(env: Mapping[str, str], out: str | None, err: str | None) -> None:
     for path, fd in ((out, 1), (err, 2)):
-        os.dup2(os.open(path, os.O_WRONLY), fd)
+        if path is not None:
+            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), fd)
     gc.freeze()  # what is here already stays: walking it would copy its pages
     os.environ.clear()
     os.environ.update(env)
+
+
+def _run(words: tuple[str, ...], env: Mapping[str, str], out: str, err: str) -> None:
+    _begin(env, out, err)
     sys.argv = ["hbox", *words]
     from hbox_cli.__main__ import main  # noqa: PLC0415  it is there already
 
     main()
+
+
+def _module(name: str, words: tuple[str, ...], env: Mapping[str, str], out: str | None, err: str | None) -> None:
+    _begin(env, out, err)
+    sys.argv = [name, *words]
+    runpy.run_module(name, run_name="__main__")
 
 
 class Started:
@@ -129,3 +142,48 @@ def run(*words: str, timeout_s: float, env: Mapping[str, str]) -> "subprocess.Co
         done = subprocess.CompletedProcess(["hbox", *words], process.exitcode, out.read().decode(), err.read().decode())
         process.close()
         return done
+
+
+class Service:
+    """A service that runs, as `asyncio.subprocess.Process` has it; killed, where it still runs, when this process ends."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid)
+
+    @property
+    def returncode(self) -> int | None:
+        status: int | None = self._process.exitcode
+        return status
+
+    def send_signal(self, sig: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, sig)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def join(self, timeout_s: float) -> None:
+        """Until it has ended. Raises TimeoutError."""
+        self._process.join(timeout_s)
+        if self.returncode is None:
+            raise TimeoutError
+
+    async def wait(self) -> int:
+        while (status := self.returncode) is None:  # noqa: ASYNC110  nobody tells of it
+            await asyncio.sleep(0.01)
+        return status
+
+
+def service(module: str, *words: str, env: Mapping[str, str], out: Path | None = None, err: Path | None = None) -> Service:
+    """`python -m module words`. `env`: all of its environment; `out`, `err`: files, which exist, to which its output is added."""
+    files = (None if path is None else str(path) for path in (out, err))
+    process = _FORKS.Process(target=_module, args=(module, words, dict(env), *files), daemon=True)
+    process.start()
+    return Service(process)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +26,7 @@ from hbox_common.kubelet import (
 )
 from hbox_common.model import MigInstance, NodeNvml
 
+from ... import forked
 from .fake_nvml import FakeNvml, build, environment, with_compiler
 
 pytestmark = with_compiler
@@ -46,7 +46,7 @@ class NvmlWorld:
     bus: Bus
     root: Path
     fake: FakeNvml
-    process: asyncio.subprocess.Process | None = None
+    process: forked.Service | None = None
 
     async def last(self, kind: type[Any]) -> Any:
         try:
@@ -88,13 +88,13 @@ async def agent(world: NvmlWorld, *, cards: int = 2, library: bool = True) -> As
     if library:
         settings["HBOX_NVML_LIBRARY"] = str(world.fake.folder)
     with environment(world.fake, cards=cards) as variables:
-        world.process = await asyncio.create_subprocess_exec(sys.executable, "-m", "hbox_agent", env=variables | settings)
+        world.process = forked.service("hbox_agent", env=variables | settings)
     try:
         yield
         assert world.process.returncode is None, "it is still there"
     finally:
         if world.process.returncode is None:
-            world.process.send_signal(signal.SIGTERM)
+            world.process.terminate()
             async with asyncio.timeout(20):
                 await world.process.wait()
 

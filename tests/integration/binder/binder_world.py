@@ -1,7 +1,6 @@
 """A broker, an emulated API without kubelets, a binder to be started and stopped, and ears for what it says."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -43,6 +42,7 @@ from hbox_common.runtime import Health
 from hbox_sandbox.api.faults import Plan, Rule
 from hbox_sandbox.api.server import ApiServer
 
+from ... import forked
 from ...waiting import until
 
 NAMESPACE = "default"
@@ -87,12 +87,10 @@ class BinderWorld:
             await service
 
     @asynccontextmanager
-    async def process(self) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def process(self) -> AsyncIterator[forked.Service]:
         """The service as a process of its own, to be killed."""
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "hbox_binder",
-            env={"HBOX_NATS_URL": self.nats.url, "HBOX_KUBECONFIG": str(self.kubeconfig), "HBOX_LOG_LEVEL": "error"},
-        )  # fmt: skip
+        env = {"HBOX_NATS_URL": self.nats.url, "HBOX_KUBECONFIG": str(self.kubeconfig), "HBOX_LOG_LEVEL": "error"}
+        child = forked.service("hbox_binder", env=env)
         try:
             yield child
         finally:

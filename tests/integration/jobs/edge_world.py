@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -25,6 +23,7 @@ from hbox_common.kube import (
 )
 from hbox_common.runtime import Health
 
+from ... import forked
 from ...waiting import until
 
 
@@ -131,15 +130,15 @@ async def _call(service: Callable[[Any, Health], Awaitable[None]], settings: Any
 
 
 @contextmanager
-def process(module: str, *, kubeconfig: Path, nats_url: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(module: str, *, kubeconfig: Path, nats_url: str) -> Iterator[forked.Service]:
     """The service as a process of its own; killed (-9) in the end."""
     env = {**os.environ, "HBOX_KUBECONFIG": str(kubeconfig), "HBOX_NATS_URL": nats_url, "HBOX_LOG_FORMAT": "text"}
-    with subprocess.Popen([sys.executable, "-m", module], env=env) as started:
-        try:
-            yield started
-        finally:
-            started.kill()
-            started.wait(timeout=10)
+    started = forked.service(module, env=env)
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.join(10.0)
 
 
 __all__ = ["EmbeddedServer", "Kube", "listening", "process", "running"]

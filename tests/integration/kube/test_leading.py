@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -14,27 +13,9 @@ from hbox_common.clock import monotonic_s
 from hbox_common.kube import KubeClient
 from hbox_sandbox.api.server import ApiServer
 
-LEASE_S = 2
+from ... import forked
 
-#: Appends "<instance>" to a file while it leads: what a service's effects would be.
-SERVICE = """
-import asyncio, os, pathlib
-from hbox_common.runtime import Settings, Health, led, main, turn
-async def run(settings, health):
-    try:
-        await asyncio.sleep(float(os.environ["CONNECTS_S"]))
-        await turn()
-        await act(settings, health)
-    finally:
-        await asyncio.sleep(float(os.environ["DRAINS_S"]))
-async def act(settings, health):
-    health.condition("work").ok()
-    while True:
-        with open(os.environ["ACTS"], "a") as file:
-            file.write(settings.instance + "\\n")
-        await asyncio.sleep(0.02)
-main("binder", Settings, led("binder", run))
-"""
+LEASE_S = 2
 
 
 @pytest.fixture
@@ -55,9 +36,9 @@ class Pair:
 
     def __init__(self, kubeconfig: Path, acts: Path) -> None:
         self._kubeconfig, self._acts = kubeconfig, acts
-        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.processes: dict[str, forked.Service] = {}
 
-    async def start(self, name: str, *, connects_s: float = 0.01, drains_s: float = 0.0) -> None:
+    def start(self, name: str, *, connects_s: float = 0.01, drains_s: float = 0.0) -> None:
         env = {
             **os.environ,
             "HBOX_KUBECONFIG": str(self._kubeconfig),
@@ -68,9 +49,16 @@ class Pair:
             "CONNECTS_S": str(connects_s),
             "DRAINS_S": str(drains_s),
         }
-        self.processes[name] = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SERVICE, env=env, stderr=asyncio.subprocess.PIPE
-        )
+        log = self._log(name)
+        log.touch()
+        self.processes[name] = forked.service(f"{__package__}.leading_service", env=env, err=log)
+
+    def _log(self, name: str) -> Path:
+        return self._acts.with_name(f"{name}.log")
+
+    async def has_started(self, name: str) -> None:
+        await self.until(lambda: "\n" in self._log(name).read_text(), 20)
+        assert json.loads(self._log(name).read_text().splitlines()[0])["message"] == "binder started"
 
     def acts(self) -> list[str]:
         return self._acts.read_text().split() if self._acts.exists() else []
@@ -83,19 +71,17 @@ class Pair:
 
     async def stop(self) -> None:
         for process in self.processes.values():
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
+            process.kill()
+            await process.wait()
 
 
 @pytest.fixture
 async def pair(kubeconfig: Path, tmp_path: Path) -> AsyncIterator[Pair]:
     pair = Pair(kubeconfig, tmp_path / "acts")
-    await pair.start("a")
+    pair.start("a")
     await pair.until(lambda: bool(pair.acts()), 20)
-    await pair.start("b")
-    assert pair.processes["b"].stderr is not None
-    assert json.loads(await pair.processes["b"].stderr.readline())["message"] == "binder started"
+    pair.start("b")
+    await pair.has_started("b")
     yield pair
     await pair.stop()
 
@@ -119,11 +105,10 @@ async def test_a_leader_that_does_not_drain_hands_over_all_the_same(kubeconfig: 
     """What it waits for may be away for as long as an upgrade takes; its lease would have to run out."""
     pair = Pair(kubeconfig, tmp_path / "acts")
     try:
-        await pair.start("a", drains_s=60.0)
+        pair.start("a", drains_s=60.0)
         await pair.until(lambda: bool(pair.acts()), 20)
-        await pair.start("b")
-        assert pair.processes["b"].stderr is not None
-        await pair.processes["b"].stderr.readline()
+        pair.start("b")
+        await pair.has_started("b")
         pair.processes["a"].terminate()
         asked = monotonic_s()
         await pair.until(lambda: "b" in pair.acts(), 8)
@@ -136,10 +121,9 @@ async def test_a_leader_that_does_not_drain_hands_over_all_the_same(kubeconfig: 
 async def test_who_cannot_connect_does_not_lead(kubeconfig: Path, tmp_path: Path) -> None:
     pair = Pair(kubeconfig, tmp_path / "acts")
     try:
-        await pair.start("a", connects_s=60.0)
-        assert pair.processes["a"].stderr is not None
-        assert json.loads(await pair.processes["a"].stderr.readline())["message"] == "binder started"
-        await pair.start("b", connects_s=2.0)
+        pair.start("a", connects_s=60.0)
+        await pair.has_started("a")
+        pair.start("b", connects_s=2.0)
         await pair.until(lambda: bool(pair.acts()), 20)
         assert set(pair.acts()) == {"b"}
     finally:

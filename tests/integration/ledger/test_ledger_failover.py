@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from hbox_common.events import BindDecided
 from hbox_common.kube import KubeClient
 from hbox_ledger.settings import LedgerSettings
 
+from ... import forked
 from ...postgres_server import PostgresServer
 from ...waiting import until
 from .conftest import Kit
@@ -35,9 +35,9 @@ def database_url(postgres: PostgresServer) -> str:
 
 
 @asynccontextmanager
-async def pair(settings: LedgerSettings, logs: Path) -> AsyncIterator[dict[str, asyncio.subprocess.Process]]:
+async def pair(settings: LedgerSettings, logs: Path) -> AsyncIterator[dict[str, forked.Service]]:
     """Two processes of the service, by the names under which they hold the lease; one that ends is started again, as by a kubelet."""
-    processes: dict[str, asyncio.subprocess.Process] = {}
+    processes: dict[str, forked.Service] = {}
 
     async def keep(name: str) -> NoReturn:
         env = os.environ | {
@@ -50,10 +50,8 @@ async def pair(settings: LedgerSettings, logs: Path) -> AsyncIterator[dict[str, 
             "HBOX_LOG_FORMAT": "text",
         }
         while True:
-            with (logs / name).open("ab") as log:
-                processes[name] = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "hbox_ledger", env=env, stdout=log, stderr=log
-                )
+            (logs / name).touch()
+            processes[name] = forked.service("hbox_ledger", env=env, err=logs / name)
             await processes[name].wait()
 
     keepers = [asyncio.create_task(keep(name)) for name in NAMES]

@@ -32,6 +32,7 @@ from hbox_common.kube import QUEUES, KubeClient
 from hbox_common.model import NodeName, PodPhase
 from hbox_ledger.settings import LedgerSettings
 
+from ... import forked
 from ...waiting import until
 from .conftest import Kit
 from .ledger_world import DEADLINE_S, others, running
@@ -300,16 +301,16 @@ async def test_the_broker_may_be_killed_between_plan_and_answer(
         ({"HBOX_RECONCILE_S": "-1"}, "HBOX_RECONCILE_S"),
     ],
 )
-async def test_a_wrong_setting_ends_the_process_with_one_clear_line(change: dict[str, str], said: str, kubeconfig: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "hbox_ledger",
-        env={"HBOX_LOG_FORMAT": "text", "HBOX_LOG_LEVEL": "error", "HBOX_KUBECONFIG": kubeconfig, **change},
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+async def test_a_wrong_setting_ends_the_process_with_one_clear_line(
+    change: dict[str, str], said: str, kubeconfig: str, tmp_path: Path
+) -> None:
+    env = {"HBOX_LOG_FORMAT": "text", "HBOX_LOG_LEVEL": "error", "HBOX_KUBECONFIG": kubeconfig, **change}
+    err = tmp_path / "err"
+    err.touch()
+    process = forked.service("hbox_ledger", env=env, err=err)
     async with asyncio.timeout(DEADLINE_S):
-        _, err = await process.communicate()
-    assert process.returncode == 2
-    [line] = err.decode().strip().splitlines()
+        assert await process.wait() == 2
+    [line] = err.read_text().strip().splitlines()
     assert said in line
 
 

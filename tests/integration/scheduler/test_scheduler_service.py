@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -65,6 +63,7 @@ from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
+from ... import forked
 from ...waiting import until
 
 
@@ -407,14 +406,14 @@ async def test_a_web_service_that_the_policy_names_is_asked_for_pods_that_have_t
     ("setting", "value", "says"),
     [("HBOX_POLICY", "spread", "HBOX_POLICY = 'spread'"), ("HBOX_NATS_URL", "http://x", "must begin with nats://")],
 )
-def test_a_wrong_setting_is_one_clear_line(setting: str, value: str, says: str) -> None:
-    env = {**os.environ, setting: value}
-    done = subprocess.run(
-        [sys.executable, "-m", "hbox_scheduler"], env=env, capture_output=True, text=True, timeout=30, check=False
-    )
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+async def test_a_wrong_setting_is_one_clear_line(setting: str, value: str, says: str, tmp_path: Path) -> None:
+    err = tmp_path / "err"
+    err.touch()
+    async with asyncio.timeout(30):
+        assert await forked.service("hbox_scheduler", env={**os.environ, setting: value}, err=err).wait() == 2
+    said = err.read_text()
+    assert says in said
+    assert "Traceback" not in said
 
 
 async def test_a_job_that_another_shard_is_told_of_is_no_longer_ours(peers: Peers, service: SchedulerService) -> None:
