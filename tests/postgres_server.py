@@ -70,6 +70,14 @@ class PostgresServer:
             connection.execute("GRANT USAGE ON SCHEMA public TO PUBLIC")
         return self.url()
 
+    def dump(self) -> str:
+        """All that is in the database for tests, as SQL for an empty one."""
+        argv = [str(self._binaries / "pg_dump"), "-h", str(self._folder), "-U", USER, "--inserts", "--no-owner", "postgres"]
+        env = os.environ | {"PGPASSWORD": PASSWORD}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=True, **self._as)
+        # An emptied one has its schema; lines with a backslash are for psql alone.
+        return "".join(line for line in done.stdout.splitlines(True) if not line.startswith(("\\", "CREATE SCHEMA public")))
+
     def follow(self, primary: "PostgresServer", *, synchronous: bool) -> None:
         """Begin anew as a replica of the other, which runs, and return when it streams. `synchronous`: what the other acknowledges from then on is here too."""
         shutil.rmtree(self._data, ignore_errors=True)

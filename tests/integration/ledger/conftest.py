@@ -1,7 +1,7 @@
 """A ledger on a real database, SQLite and PostgreSQL, without the bus; and plans for a small cluster of nodes n0, n1 with four cards each."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +51,7 @@ from hbox_ledger.views import Views
 from hbox_sandbox.api import ApiServer
 
 from ...jobterms import terms
+from ...postgres_server import PostgresServer
 from .ledger_world import DEADLINE_S
 
 
@@ -165,6 +166,39 @@ class Kit:
 @pytest.fixture
 def kit() -> Kit:
     return Kit()
+
+
+async def migrated(url: str) -> None:
+    async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
+        await store.read(lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def sqlite_of_our_schema(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("schema") / "hbox.db"
+    asyncio.run(migrated(f"sqlite:///{path}"))
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def postgres_of_our_schema(postgres: PostgresServer) -> str:
+    asyncio.run(migrated(postgres.empty_database()))
+    return postgres.dump()
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest, empty_database: Callable[[], str]) -> str:
+    """The address of a database of each kind that has the newest schema, and nothing in it: to migrate an empty one takes longer than most tests."""
+    url = empty_database()
+    if url.startswith("sqlite"):
+        Path(url.removeprefix("sqlite:///")).write_bytes(request.getfixturevalue("sqlite_of_our_schema"))
+        return url
+    server: PostgresServer = request.getfixturevalue("postgres")
+    made: str = request.getfixturevalue("postgres_of_our_schema")
+    url = server.empty_database()  # the dump was perhaps made in it
+    with server.connect() as connection:
+        connection.execute(made.encode())
+    return url
 
 
 @pytest.fixture

@@ -271,7 +271,10 @@ async def test_a_database_of_an_unknown_schema_is_refused(kit: Kit, database_url
             pass
 
 
-async def test_a_database_with_tables_of_somebody_else_is_refused_and_left_as_it_is(kit: Kit, database_url: str) -> None:
+async def test_a_database_with_tables_of_somebody_else_is_refused_and_left_as_it_is(
+    kit: Kit, empty_database: Callable[[], str]
+) -> None:
+    database_url = empty_database()
     engine = create_engine(database_url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE claims (amount INTEGER)"))

@@ -34,12 +34,13 @@ class Died(Exception):
 
 
 @pytest.fixture
-def old(database_url: str, tmp_path: Path) -> str:
+def old(empty_database: Callable[[], str], tmp_path: Path) -> str:
     """A database of the second schema with three pods on three cards, their transfers and their chain."""
     versions = tmp_path / "versions"
     versions.mkdir()
     for version in ("0001_initial.py", "0002_standing.py"):
         shutil.copy(t.VERSIONS / version, versions)
+    database_url = empty_database()
     engine = create_engine(database_url)
     with engine.connect() as connection:
         migrate(connection, MetaData(), versions)

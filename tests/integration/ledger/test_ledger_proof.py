@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -160,7 +161,10 @@ async def test_history_cannot_be_replaced_or_emptied_either(kit: Kit, database_u
             await running.store.write(lambda c: c.execute(text(forbidden)))
 
 
-def test_a_database_that_is_no_ledgers_is_told(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_database_that_is_no_ledgers_is_told(
+    empty_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    database_url = empty_database()
     engine = create_engine(database_url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE something (x INTEGER)"))
