@@ -274,11 +274,15 @@ class GrpcServer:
 def _send_on(connection: H2Connection, stream: int, left: dict[int, tuple[bytes, list[tuple[str, str]] | None]]) -> None:
     """As much of an answer as the caller's window takes, and the trailers behind the last of it."""
     answer, trailers = left[stream]
-    while answer and (most := min(connection.local_flow_control_window(stream), connection.max_outbound_frame_size)) > 0:
-        connection.send_data(stream, answer[:most])
-        answer = answer[most:]
-    if answer:
-        left[stream] = answer, trailers
+    sent = 0
+    while (
+        sent < len(answer)
+        and (most := min(connection.local_flow_control_window(stream), connection.max_outbound_frame_size)) > 0
+    ):
+        connection.send_data(stream, answer[sent : sent + most])
+        sent += most
+    if sent < len(answer):
+        left[stream] = answer[sent:], trailers
         return
     del left[stream]
     if trailers is not None:
