@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from hbox_ledger.adapters.backup import backup, restore
 from hbox_ledger.adapters.proof import prove
 
 from ...postgres_server import PostgresServer
+from ...waiting import until
 from .conftest import Kit
 from .test_ledger_proof import tamper
 
@@ -90,19 +91,24 @@ async def test_all_of_it_goes_from_either_kind_into_either_and_the_ledger_goes_o
 async def test_a_backup_beside_a_ledger_that_writes_is_of_one_moment(kit: Kit, database_url: str, tmp_path: Path) -> None:
     async with kit.started(database_url) as running:
         await running.open()
-        done = asyncio.Event()
+        written: list[str] = []
 
-        async def work() -> int:
-            count = 0
-            while not done.is_set():
-                await running.propose(kit.plan(f"p{count}", (f"pod{count}", "n0", ())))
-                count += 1
-            return count
+        async def work() -> None:
+            while True:
+                pod = f"pod{len(written)}"
+                await running.propose(kit.plan(f"of-{pod}", (pod, "n0", ())))
+                written.append(pod)
+                await asyncio.sleep(0.002)  # all of it is proven, by a thread that shares the interpreter with this
 
         writing = asyncio.create_task(work())
-        proofs = [await asyncio.to_thread(backup, database_url, tmp_path / f"b{i}.db") for i in range(3)]
-        done.set()
-        assert await writing > 3
+        proofs = []
+        for i in range(3):
+            before = len(written)
+            await until(lambda before=before: len(written) > before)  # type: ignore[misc]
+            proofs.append(await asyncio.to_thread(backup, database_url, tmp_path / f"b{i}.db"))
+        writing.cancel()
+        with suppress(asyncio.CancelledError):
+            await writing
     assert [proof.faults for proof in proofs] == [[], [], []]
     assert [proof.records for proof in proofs] == sorted(proof.records for proof in proofs), "each is of a later moment"
 
