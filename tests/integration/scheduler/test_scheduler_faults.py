@@ -4,7 +4,7 @@ The errors are planted in the core, since none is known that could be met."""
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,6 +62,13 @@ def scheduling(nats: EmbeddedServer, peers: Peers, health: Health) -> AbstractAs
 async def peers(nats: EmbeddedServer) -> AsyncIterator[Peers]:
     async with Bus.connect(nats.url, name="peers", instance="peers") as bus:
         yield Peers(bus)
+
+
+@pytest.fixture(autouse=True)
+def frozen_again() -> Iterator[None]:
+    """A scheduler that begins anew thaws what the collector need not walk; of these tests' process that is all other tests."""
+    yield
+    gc.freeze()
 
 
 @pytest.fixture
