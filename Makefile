@@ -42,7 +42,7 @@ image: ## the container image, as hbox:VERSION; BASE=image with Python 3.11
 	@docker build --tag hbox:$$(sed -n 's/^appVersion: //p' helm/hbox/Chart.yaml) --build-arg REVISION=$$(git rev-parse HEAD) $(if $(BASE),--build-arg BASE=$(BASE)) .
 
 #: Most tests wait most of their time, so there may be more workers than cores; `pytest FILE` by itself has none. More than 12 have nothing to do.
-WORKERS ?= $(shell echo $$(($$(nproc) < 4 ? 4 * $$(nproc) : 12)))
+WORKERS ?= $(shell echo $$(($$(nproc) < 3 ? 5 * $$(nproc) : 12)))
 #: Each with a control plane of its own.
 REAL_WORKERS ?= $(shell echo $$(($$(nproc) < 3 ? 2 * $$(nproc) : 6)))
 BESIDE := --dist loadscope --no-loadscope-reorder
@@ -55,7 +55,7 @@ echo "==> those that failed once more, one after the other: on a busy machine a 
 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(2)
 endef
 
-test: install ## every test that needs no special machine, WORKERS=8 (4 a core, 12 at most) side by side
+test: install ## every test that needs no special machine, WORKERS=10 (5 a core, 12 at most) side by side
 	$(call side_by_side,$(WORKERS))
 
 fuzz: install ## the tests that search, with other examples each time; N=2000: histories of the ledger

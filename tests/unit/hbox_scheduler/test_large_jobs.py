@@ -155,7 +155,9 @@ def test_beside_jobs_of_seconds_it_keeps_its_nodes_and_starts_as_soon_as_they_ha
     days.pass_time(asked_after_s)
     long_ago = days.time_of_day - 600
     one, two = (job("big", pods=pods, cards=cards, created_at=long_ago) for pods, cards in ((1, 8), (2, 4)))
-    few = replace(two.tasks[0], name="few", pods=tuple(replace(pod, uid=PodUid(f"big-few-{pod.uid}")) for pod in two.tasks[0].pods))
+    few = replace(
+        two.tasks[0], name="few", pods=tuple(replace(pod, uid=PodUid(f"big-few-{pod.uid}")) for pod in two.tasks[0].pods)
+    )
     days.submit(replace(one, tasks=(*one.tasks, few), min_member=3, members=3))
     days.pass_time(30)
     assert sum(pod.startswith("big") for pod in days.started) == 3

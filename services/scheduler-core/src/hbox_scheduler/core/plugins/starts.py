@@ -115,8 +115,8 @@ class Departures:
         return last
 
     def together(self, count: int, rows: int) -> tuple[int, Bools]:
-        """How many have left once the gang has that the last of the first `count` is of; and `[N]` where that gang is the last to leave. Of others that end soon
-        after it none counts as gone: which of their nodes comes free first changes with each look."""
+        """How many have left once the gang has that the last of the first `count` is of; and `[N]` where that gang is the last to leave. Of others that
+        end soon after it none counts as gone: which of their nodes comes free first changes with each look."""
         end, last = self.members[count - 1]
         until = int(np.searchsorted(self.ends[: self.known], end + TOGETHER_S, side="right"))
         count = next((n for n in range(until, count, -1) if self.members[n - 1][1].gang is last.gang), count)
