@@ -12,7 +12,7 @@ import pytest
 
 from . import searching
 from .postgres_server import PostgresServer, postgres_server
-from .side_by_side import Scheduling, turn
+from .side_by_side import Scheduling, turns
 
 # As the Makefile does: with no compiled files each of the many processes that tests start would compile all that it imports.
 sys.dont_write_bytecode = False
@@ -32,7 +32,8 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: turn(item.nodeid))
+    turn = turns(item.nodeid for item in items)
+    items.sort(key=lambda item: turn[item.nodeid])
 
 
 def pytest_collection_finish() -> None:

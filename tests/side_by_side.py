@@ -1,8 +1,12 @@
 """Which tests go to which worker, and in which order, where `make test` and `make test-real` run several side by side (pytest-xdist).
 
 A unit of work is a module: its tests share a platform, or are quick. Where each test has its own broker, API server and database, or searches, it is
-a unit by itself. What takes longest begins first, so that no worker is left alone with it at the end.
+a unit by itself. What takes longest begins first, so that no worker is left alone with it at the end. Between two units that wait for a platform come some
+that compute: so at any time some workers wait and some compute, and the processors are neither idle nor fought for.
 """
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from xdist.scheduler import LoadScopeScheduling
 
@@ -46,13 +50,41 @@ APART = (
 )
 
 
-def turn(nodeid: str) -> int:
-    """A key to sort by."""
+#: Where tests mostly wait; and so many units of others come after one of theirs. With as many as there are for each, the last would wait alone at the end.
+WAITING = "e2e/"
+COMPUTE_MEANWHILE = 14
+
+
+def turns(nodeids: Iterable[str]) -> dict[str, int]:
+    """Each test's turn, to sort by."""
+    waiting: dict[str, None] = {}
+    computing: dict[str, None] = {}
+    units: dict[str, str] = {}
+    for nodeid in sorted(nodeids, key=_rank):
+        units[nodeid] = unit = unit_of(nodeid)
+        (waiting if nodeid.startswith(f"tests/{WAITING}") else computing).setdefault(unit)
+    turn = {unit: number for number, unit in enumerate(_merged(waiting, iter(computing)))}
+    return {nodeid: turn[unit] for nodeid, unit in units.items()}
+
+
+def _merged(waiting: Iterable[str], computing: Iterator[str]) -> Iterator[str]:
+    for unit in waiting:
+        yield unit
+        yield from islice(computing, COMPUTE_MEANWHILE)
+    yield from computing
+
+
+def _rank(nodeid: str) -> int:
     return next((i for i, path in enumerate(FIRST) if nodeid.startswith(f"tests/{path}")), len(FIRST))
+
+
+def unit_of(nodeid: str) -> str:
+    """The unit of work to which a test belongs."""
+    if "[assets" in nodeid:
+        return "tests/conformance"  # two starts of a real control plane come before the first of these
+    return nodeid if nodeid.startswith(tuple(f"tests/{path}" for path in APART)) else nodeid.split("::", 1)[0]
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it comes without types
     def _split_scope(self, nodeid: str) -> str:
-        if "[assets" in nodeid:
-            return "tests/conformance"  # two starts of a real control plane come before the first of these
-        return nodeid if nodeid.startswith(tuple(f"tests/{path}" for path in APART)) else nodeid.split("::", 1)[0]
+        return unit_of(nodeid)
