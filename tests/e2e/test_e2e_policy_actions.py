@@ -70,7 +70,9 @@ async def test_pods_leave_a_node_whose_hour_is_over_and_their_successors_go_else
                 await client.json("POST", PODS.path(SPACE), body=one)
 
             async def there() -> bool:
-                return await placed(client, SPACE) == dict.fromkeys(("bare", "g-0", "g-1", "g-2"), "n0")
+                pods = (await client.json("GET", PODS.path(SPACE)))["items"]
+                run = all(one.get("status", {}).get("phase") == "Running" for one in pods)  # who does not yet is away already
+                return run and await placed(client, SPACE) == dict.fromkeys(("bare", "g-0", "g-1", "g-2"), "n0")
 
             await until(there, "all on the node that is lent", timeout_s=60)
             over = LENT % closed()
