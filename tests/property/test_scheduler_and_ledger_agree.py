@@ -15,12 +15,14 @@ from hbox_common.model import (
     ClaimState,
     Generation,
     Job,
+    Neighbour,
     NodeState,
     PlanId,
     Queue,
     QueueName,
     Refusal,
 )
+from hbox_common.model.annotations import QUEUE_MIN_RUN_TIME
 from hbox_common.model.devices.nvidia import GPU, GPU_CORES, GPU_MEMORY
 from hbox_ledger.core import arbitrate, guarantees, preemption
 from hbox_scheduler.core.framework.conf import Conf
@@ -278,3 +280,20 @@ def test_room_that_a_gang_leaves_beyond_what_was_taken_from_it_is_nobodys_right(
     for number, (queue, pods, cards) in enumerate(wanted):
         both.submit(job(f"j{number}", pods=pods, cards=cards, queue=queue, priority=1, created_at=100.0 + number))
     assert both.held("nlp") == 3
+
+
+def test_who_is_in_its_minimum_run_time_is_not_said_to_cool_down_whatever_second_its_kubelet_says() -> None:
+    """A kubelet says when a pod began to run in whole seconds: often a moment before the ledger gave it its place."""
+    borrower = Queue(QueueName("borrower"), annotations={QUEUE_MIN_RUN_TIME: "15s"})
+    both = Both([borrower, Queue(QueueName("owner"), deserved={GPU: 1})])
+    both.now = 1_000.6
+    both.submit(job("lent", pods=CARDS * NODES, cards=1, queue="borrower", min_member=1))
+    held = [record.claim for record in both.books.live.values()]
+    assert {claim.protected_until - claim.claimed_at for claim in held} == {15.0}
+    both.scheduler.on_neighbours(
+        Neighbour(claim.pod_uid, claim.namespace, started_at=float(int(claim.claimed_at))) for claim in held
+    )
+    waits = job("mine", cards=1, queue="owner")
+    both.submit(waits)
+    both.settle()
+    assert f"{CARDS * NODES} of queue borrower in minimum run time until" in both.verdicts[waits.id]

@@ -581,6 +581,7 @@ async def test_pods_leave_a_node_when_its_hour_is_over_by_the_clock_of_its_time_
 
 
 LEAVES = {"leaf-0": ("n0", "n2"), "leaf-1": ("n1", "n3")}
+IN_SERVICE = {"in-service": "yes"}
 
 
 async def test_ranks_of_kubernetes_own_jobs_walk_the_fabric_leaf_by_leaf(stage: Stage) -> None:
@@ -595,7 +596,7 @@ async def test_ranks_of_kubernetes_own_jobs_walk_the_fabric_leaf_by_leaf(stage: 
     nodes = [node(name) for names in LEAVES.values() for name in names]
     template = pod("", "default", cards=4, group="ranks")
     template["metadata"]["annotations"]["hbox.io/run-seconds"] = "600"
-    template["spec"]["restartPolicy"] = "Never"
+    template["spec"] |= {"restartPolicy": "Never", "nodeSelector": IN_SERVICE}
     spec = {"completionMode": "Indexed", "completions": 8, "parallelism": 8, "template": _template(template, {})}
     await stage.make(
         gang("ranks", "default", 8)[0], {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "ranks"}, "spec": spec}
@@ -610,9 +611,21 @@ async def test_ranks_of_kubernetes_own_jobs_walk_the_fabric_leaf_by_leaf(stage: 
 
     await waiting.until(made, "its controller has made eight", timeout_s=30)
     order = [f"{SPACE}/{one['metadata']['name']}" for one in await pods()]
-    at = {one["pod"]: one["node"] for one in (await stage.simulated(*nodes))["bindings"]}
+    in_service = [
+        one | {"metadata": one["metadata"] | {"labels": one["metadata"].get("labels", {}) | IN_SERVICE}} for one in nodes
+    ]
+    at = {one["pod"]: one["node"] for one in (await stage.simulated(*in_service))["bindings"]}
     assert [at[name] for name in order] == ["n0", "n0", "n2", "n2", "n1", "n1", "n3", "n3"]
     await stage.make(*nodes)
+
+    async def in_the_fabric() -> bool:
+        [fabric] = (await asyncio.to_thread(stage.running.json, "topo", "sources"))["items"]
+        return bool(fabric["nodes"] == len(nodes))
+
+    await waiting.until(in_the_fabric, "all nodes in the fabric, which is said half a second after them")
+    for one in nodes:
+        body = {"metadata": {"labels": IN_SERVICE}}
+        await stage.client.json("PATCH", NODES.path(name=one["metadata"]["name"]), body=body, content_type=MERGE_PATCH)
     await stage.come_to_be(ranks=8)
     assert [one["spec"]["nodeName"] for one in await pods()] == ["n0", "n0", "n2", "n2", "n1", "n1", "n3", "n3"]
     assert [one["metadata"]["annotations"]["hbox.io/rank"] for one in await pods()] == [str(rank) for rank in range(8)]

@@ -4,7 +4,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from math import inf
 from typing import TYPE_CHECKING
 
 from hbox_common.model import QueueName
@@ -79,13 +78,13 @@ def path_of(session: "Session", name: QueueName | None) -> Iterator[QueueInfo]:
 
 def _words(session: "Session", members: Sequence[Member]) -> str:
     ends: dict[tuple[QueueName, bool], list[float]] = {}
-    minima = {
-        name: run_time_of(queue.annotations for queue in path_of(session, name)).min_run_s
+    run_times = {
+        name: run_time_of(queue.annotations for queue in path_of(session, name))
         for name in {member.gang.queue for member in members}
     }
     for member in members:
-        since = -inf if member.started_at is None else member.started_at
-        cools = member.protected_until - since > minima[member.gang.queue]
+        since = member.started_at if member.placed_at is None else member.placed_at
+        cools = since is None or member.protected_until > run_times[member.gang.queue].protected_until(since, evicted=False)
         ends.setdefault((member.gang.queue, cools), []).append(member.protected_until)
     said: list[str] = []
     for (name, cools), until in sorted(ends.items(), key=lambda item: (min(item[1]), item[0])):

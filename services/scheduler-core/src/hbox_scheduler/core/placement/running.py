@@ -186,6 +186,7 @@ class RunningJobs:
             protected_until=claim.protected_until if claim is not None else 0.0,
             labels=_labels(neighbour),
             annotations=neighbour.annotations if neighbour is not None else {},
+            placed_at=claim.claimed_at if claim is not None else None,
             started_at=_started(claim, neighbour),
             constraints=neighbour.constraints if neighbour is not None else NO_CONSTRAINTS,
             budgets=neighbour.budgets if neighbour is not None else (),
