@@ -43,7 +43,7 @@ image: ## the container image, as hbox:VERSION; BASE=image with Python 3.11
 
 #: Some tests wait while others compute (tests/side_by_side.py), so there are more workers than cores; `pytest FILE` by itself has none. With more of them
 #: platforms fight for the processors, and each costs more the longer it lives.
-WORKERS ?= $(shell echo $$(($$(nproc) < 4 ? 3 * $$(nproc) : 12)))
+WORKERS ?= $(shell echo $$(($$(nproc) < 4 ? 4 * $$(nproc) : 12)))
 #: Each with a control plane of its own.
 REAL_WORKERS ?= $(shell echo $$(($$(nproc) < 3 ? 2 * $$(nproc) : 6)))
 BESIDE := --dist loadscope --no-loadscope-reorder
@@ -56,7 +56,7 @@ echo "==> those that failed once more, one after the other: on a busy machine a 
 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(2)
 endef
 
-test: install ## every test that needs no special machine, WORKERS=6 (3 a core, 12 at most) side by side
+test: install ## every test that needs no special machine, WORKERS=8 (4 a core, 12 at most) side by side
 	$(call side_by_side,$(WORKERS))
 
 fuzz: install ## the tests that search, with other examples each time; N=2000: histories of the ledger

@@ -74,7 +74,7 @@ async def test_an_exact_version_lists_the_past(raw: Raw, pods: str) -> None:
     _, body = await raw.get(pods, resourceVersion=version, resourceVersionMatch="Exact")
     assert names(body) == ["a"]
     _, body = await raw.get(pods, resourceVersion=version, resourceVersionMatch="NotOlderThan")
-    assert names(body) == ["a", "b"]
+    assert names(body) in (["a"], ["a", "b"]), "of that moment or a later one, as far as the watch cache has come"
     status, body = await raw.get(pods, resourceVersion="0")
     assert status == 200
 

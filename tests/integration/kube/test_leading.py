@@ -11,6 +11,7 @@ import pytest
 
 from hbox_common.clock import monotonic_s
 from hbox_common.kube import KubeClient
+from hbox_sandbox.api.faults import Plan, Rule
 from hbox_sandbox.api.server import ApiServer
 
 from ... import forked
@@ -19,16 +20,21 @@ LEASE_S = 2
 
 
 @pytest.fixture
-async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
+async def api() -> AsyncIterator[ApiServer]:
     async with ApiServer(port=0) as api:
-        path = api.kubeconfig(tmp_path / "kubeconfig")
-        async with KubeClient.connect(str(path), user_agent="test") as client:
-            await client.json(
-                "POST",
-                "/api/v1/namespaces",
-                body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hbox-system"}},
-            )
-        yield path
+        yield api
+
+
+@pytest.fixture
+async def kubeconfig(api: ApiServer, tmp_path: Path) -> Path:
+    path = api.kubeconfig(tmp_path / "kubeconfig")
+    async with KubeClient.connect(str(path), user_agent="test") as client:
+        await client.json(
+            "POST",
+            "/api/v1/namespaces",
+            body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hbox-system"}},
+        )
+    return path
 
 
 class Pair:
@@ -130,9 +136,13 @@ async def test_who_cannot_connect_does_not_lead(kubeconfig: Path, tmp_path: Path
         await pair.stop()
 
 
-async def test_a_paused_leader_ends_itself_when_it_wakes(pair: Pair) -> None:
+async def test_a_paused_leader_ends_itself_when_it_wakes_however_slow_the_api_server_is_then(
+    pair: Pair, api: ApiServer
+) -> None:
+    """It is to give its lease back, and does nothing meanwhile."""
     pair.processes["a"].send_signal(signal.SIGSTOP)
     await pair.until(lambda: "b" in pair.acts(), 3 * LEASE_S + 5)
+    api.faults.install(Plan(rules=[Rule(resource="leases", latency_s=0.2)]))
     pair.processes["a"].send_signal(signal.SIGCONT)
     assert await pair.processes["a"].wait() == 6
     first = pair.acts().index("b")

@@ -72,6 +72,7 @@ def led(
         mine = _Turn(asyncio.Event(), asyncio.get_running_loop().create_future())
         _TURN.set(mine)
         work = asyncio.ensure_future(run(settings, health))
+        is_lost = False
 
         def begin(token: int) -> None:
             condition.ok(f"leading, token {token}")
@@ -83,6 +84,13 @@ def led(
                 condition.bad(f"standing by, and kept from leading: {why}")
             else:
                 condition.ok("standing by")
+
+        def stop() -> None:
+            """At once: to give the lease back may take as long as an API server that is away lets it."""
+            nonlocal is_lost
+            is_lost = True
+            leading.set(0)
+            work.cancel()
 
         async def lead() -> None:
             from hbox_common.kube import KubeClient, Lease  # noqa: PLC0415  most processes of a small installation never need it
@@ -101,12 +109,13 @@ def led(
                         work.cancel()
                         await asyncio.wait([work], timeout=HAND_OVER_S)
                         raise
+                    stop()
                     raise Unavailable(f"the lease {settings.lease_namespace}/{name} was lost", hint="another process leads now")
 
         leads = asyncio.ensure_future(lead())
         try:
             await asyncio.wait([work, leads], return_when=asyncio.FIRST_COMPLETED)
-            await (work if work.done() else leads)
+            await (work if work.done() and not is_lost else leads)
         finally:
             leads.cancel()
             work.cancel()
