@@ -50,7 +50,8 @@ APART = (
 )
 
 
-#: Where tests mostly wait; and so many units of others come after one of theirs. With as many as there are for each, the last would wait alone at the end.
+#: Tests below this path mostly wait. After each unit of theirs come so many units of others, and those that are left come at the end: no worker waits there
+#: alone.
 WAITING = "e2e/"
 COMPUTE_MEANWHILE = 14
 

@@ -86,7 +86,7 @@ def led(
                 condition.ok("standing by")
 
         def stop() -> None:
-            """At once: to give the lease back may take as long as an API server that is away lets it."""
+            """The work ends before the lease is given back, which takes as long as a slow API server does."""
             nonlocal is_lost
             is_lost = True
             leading.set(0)

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 #: Nodes that have a folder.
 MOST_NODES = 32
-#: From a pod's start to the checkpoint that tells of it.
+#: From a pod's start to the checkpoint that tells of it, at most.
 EVERY_S = 0.25
 _ENDED = ("Succeeded", "Failed")
 
@@ -120,8 +120,7 @@ class NodeKubelet:
         self._held.update(((resource, id_), uid) for id_ in chosen)
         return tuple(chosen)
 
-    async def list_pods(self, _: bytes) -> bytes:
-        self.settle()
+    def list_pods(self) -> bytes:
         return encode_list(
             [
                 PodResources(pod.namespace, pod.name, tuple(self._container(pod, name) for name in self._names(pod)))
@@ -232,11 +231,11 @@ class KubeletRoots:
                         await stacks.pop(name).aclose()
                         shutil.rmtree(self._folder / name, ignore_errors=True)
                 for name in sorted(self._changed):
-                    self._changed.discard(name)
                     node = self._nodes.get(name)
                     if node is not None and name in stacks:
-                        node.settle()
-                        self._write(node)
+                        self._catch_up(node)
+                    else:
+                        self._changed.discard(name)
                 await asyncio.sleep(EVERY_S)
         finally:
             for stack in stacks.values():
@@ -244,7 +243,12 @@ class KubeletRoots:
 
     async def _open(self, node: NodeKubelet) -> AsyncExitStack:
         stack = AsyncExitStack()
-        methods = {LIST: node.list_pods, ALLOCATABLE: node.allocatable}
+
+        async def list_pods(_: bytes) -> bytes:
+            self._catch_up(node)
+            return node.list_pods()
+
+        methods = {LIST: list_pods, ALLOCATABLE: node.allocatable}
         try:
             # Made whole before it is seen: an agent takes a folder for a node's.
             (self._folder / node.node / "device-plugins").mkdir(parents=True, exist_ok=True)
@@ -254,6 +258,13 @@ class KubeletRoots:
         except (HBoxError, OSError) as e:
             log.warning("node %s: no kubelet's socket: %s", node.node, e)
         return stack
+
+    def _catch_up(self, node: NodeKubelet) -> None:
+        """What changed is in its checkpoints, as a kubelet has it before it says it to anybody."""
+        if node.node in self._changed:
+            self._changed.discard(node.node)
+            node.settle()
+            self._write(node)
 
     def _write(self, node: NodeKubelet) -> None:
         path = self._folder / node.node / "device-plugins" / "kubelet_internal_checkpoint"

@@ -87,7 +87,7 @@ class Member:
     with_others: bool = False  #: has to start with members that ask for something: is placed as they are, whatever it asks for
     nominated: NodeName | None = None
     placed_at: float | None = None  #: when it got its place, by the ledger: `protected_until` counts from then
-    started_at: float | None = None  #: when it began to run, by its kubelet, in whole seconds
+    started_at: float | None = None  #: when it began to run: by its kubelet in whole seconds, else `placed_at`
     constraints: PodConstraints = NO_CONSTRAINTS
     selectable: bool = True  #: constraints of others may select it
     leaving: bool = False  #: it is being deleted: no spread counts it
