@@ -187,7 +187,13 @@ async def test_names_that_would_rule_a_terminal_are_names_of_no_domain(bus: Bus,
         assert all(len(gap.message) <= 512 for gap in last(gaps).gaps)
 
 
+def ask_rarely(settings: Any) -> None:
+    """So that a doubt, which two more readings end, is there for a second."""
+    settings.fabrics_file.write_text(settings.fabrics_file.read_text().replace("pollSeconds: 0.1", "pollSeconds: 0.5"))
+
+
 async def test_a_ufm_that_lists_half_is_believed_only_when_it_insists(bus: Bus, settings: Any, ufm: UfmServer) -> None:
+    ask_rarely(settings)
     async with listening(bus, FabricChanged) as fabric, listening(bus, FabricSeen) as seen, running(run, settings):
         await until(lambda: sizes(fabric) == WHOLE)
         ufm.fail(hosts=0.5)
@@ -198,6 +204,7 @@ async def test_a_ufm_that_lists_half_is_believed_only_when_it_insists(bus: Bus, 
 
 
 async def test_names_outlive_a_restart_and_a_doubt_does_too(bus: Bus, settings: Any, ufm: UfmServer) -> None:
+    ask_rarely(settings)
     async with listening(bus, FabricChanged) as fabric, listening(bus, FabricSeen) as seen:
         async with running(run, settings):
             await until(lambda: sizes(fabric) == WHOLE)

@@ -218,3 +218,39 @@ def test_every_promise_is_kept_on_random_clusters(seed: int) -> None:
 def again(one: Job) -> PodGroupTask:
     """The same for another pod."""
     return replace(one.tasks[0], pods=(PodRef(PodUid(f"{one.id}b"), f"{one.id}b", "1"),))
+
+
+@pytest.mark.parametrize("reason", [RefusalReason.CARD_TAKEN, RefusalReason.PODS_UNSEEN, None])
+def test_the_place_stays_the_successors_where_its_plan_is_refused_and_nothing_is_said_against_it(
+    reason: RefusalReason | None,
+) -> None:
+    """None: the next ledger knows nothing of the plan."""
+    simulation = halves()
+    wide(simulation)
+    leaves(simulation, "new-0")
+    simulation.run()
+    simulation.submit([job("newer", cards=2, created_at=20.0), job("thief", cards=1, created_at=0.0, priority=5)])
+    one = simulation.scheduler
+    [plan] = one.cycle(1.0).plans
+    assert (plan.placements[0].pod_uid, plan.succeeds) == ("newer-0", ("new-0",))
+    if reason is None:
+        one.on_claims_snapshot(epoch=Epoch(2), index=Index(1), frozen=False, claims=tuple(simulation.claims.values()), now=1.1)
+    else:
+        answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=reason)
+        one.on_answers(epoch=one.epoch, index=one.index, answers=[answer], now=1.1)
+    [again] = one.cycle(1.2).plans
+    assert (again.placements[0].pod_uid, again.succeeds) == ("newer-0", ("new-0",))
+    assert PodUid("thief-0") not in one.placed_on()
+
+
+def test_a_place_that_the_ledger_has_something_against_is_nobodys() -> None:
+    simulation = halves()
+    wide(simulation)
+    leaves(simulation, "new-0")
+    simulation.run()
+    simulation.submit([job("newer", cards=2, created_at=20.0), job("thief", cards=1, created_at=0.0, priority=5)])
+    one = simulation.scheduler
+    [plan] = one.cycle(1.0).plans
+    answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.NODE_UNHEALTHY)
+    one.on_answers(epoch=one.epoch, index=one.index, answers=[answer], now=1.1)
+    assert [p.pod_uid for plan in one.cycle(1.2).plans for p in plan.placements] == ["thief-0"]

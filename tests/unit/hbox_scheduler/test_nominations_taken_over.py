@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.events import HeldNomination, Plan, PlanAnswer
+from hbox_common.events import GivenUp, HeldNomination, Plan, PlanAnswer
 from hbox_common.model import (
     Claim,
     ClaimId,
@@ -247,3 +247,104 @@ def test_places_leave_cards_that_a_kubelet_gave_others(heard: str) -> None:
     [last] = one.cycle(1.0).plans
     assert {s.index for p in last.placements for s in p.slices} == set(range(8)) - {s.index for s in given.slices}
     assert [p.pod_uid for p in last.placements] == ["high-0"]
+
+
+def refused(plan: Plan, reason: RefusalReason, *, refresh: int = 0) -> PlanAnswer:
+    return PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=reason, refresh=Index(refresh))
+
+
+def asked_for(*, thief: int) -> tuple[Scheduler, Plan, Claim]:
+    """[b b . . . low low low]: `high` was nominated for six cards, `low` is gone, and the ledger is asked for them; a thief waits whose turn is before
+    its own. The plan, and b's claim."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=CONF)
+    simulation.put_nodes([node("n0", cards=8)])
+    simulation.submit([job("b", cards=2, priority=9), job("low", cards=3)])
+    simulation.run()
+    b, low = (next(claim for claim in simulation.claims.values() if claim.job == name) for name in ("b", "low"))
+    one = scheduler("s", cards=8)
+    told(one, [b, low])
+    one.on_jobs([job("high", cards=6, priority=9, created_at=10.0)])
+    [plan] = one.cycle(0.5).plans
+    accepted = PlanAnswer(plan=plan.id, job=plan.job, committed=True)
+    one.on_answers(epoch=Epoch(1), index=Index(5), answers=[accepted], now=0.6)
+    goes(one, low)
+    one.on_jobs([job("thief", cards=thief, priority=20)])
+    [plan] = one.cycle(1.0).plans
+    assert [p.pod_uid for p in plan.placements] == ["high-0"]
+    return one, plan, b
+
+
+@pytest.mark.parametrize("first", ["claim", "answer"])
+def test_places_stay_nominated_where_a_kubelet_gave_one_of_their_cards_while_they_were_asked_for(first: str) -> None:
+    one, plan, b = asked_for(thief=3)
+    kept, lost = b.slices
+    wished = {s.index for p in plan.placements for s in p.slices}
+    given = replace(b, id=ClaimId("given"), slices=(kept, replace(lost, index=max(wished))), reason=KUBELET_GAVE)
+    answer = refused(plan, RefusalReason.CARD_TAKEN, refresh=7)
+
+    def answers() -> None:
+        one.on_answers(epoch=Epoch(1), index=Index(7), answers=[answer], now=1.1)
+
+    if first == "answer":
+        answers()
+        assert one.cycle(1.2).plans == [], "which cards are left is not known yet"
+    claims = [replace(b, state=ClaimState.VOID), given]
+    assert one.on_claims(epoch=Epoch(1), previous=Index(6), index=Index(7), claims=claims, now=1.3)
+    if first == "claim":
+        answers()
+    [again] = one.cycle(1.4).plans
+    assert [p.pod_uid for p in again.placements] == ["high-0"]
+    assert {s.index for p in again.placements for s in p.slices} == set(range(8)) - {s.index for s in given.slices}
+    assert again.victims == ()
+    assert one.placed_on().keys() >= {PodUid("high-0")}
+    assert PodUid("thief-0") not in one.placed_on()
+
+
+@pytest.mark.parametrize("reason", [RefusalReason.PODS_UNSEEN, RefusalReason.FROZEN, RefusalReason.STALE_EPOCH])
+def test_places_stay_nominated_where_the_ledger_accepted_nothing(reason: RefusalReason) -> None:
+    one, plan, _ = asked_for(thief=3)
+    one.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused(plan, reason)], now=1.1)
+    [again] = one.cycle(1.4).plans
+    assert placed([again]) == {"high-0": "n0"}
+    assert again.id != plan.id
+
+
+def test_places_stay_nominated_where_the_next_ledger_knows_nothing_of_a_plan() -> None:
+    one, plan, b = asked_for(thief=3)
+    told(one, [b], epoch=2, index=1)
+    [again] = one.cycle(1.4).plans
+    assert placed([again]) == {"high-0": "n0"}
+    assert again.id != plan.id
+
+
+def test_places_that_the_ledger_has_something_against_are_given_up() -> None:
+    one, plan, _ = asked_for(thief=8)
+    one.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused(plan, RefusalReason.NODE_UNHEALTHY)], now=1.1)
+    assert len(one.cycle(1.2).given_up) == 1
+    assert one.cycle(1.3).given_up == []
+
+
+def test_places_that_are_refused_again_and_again_are_given_up() -> None:
+    one, plan, _ = asked_for(thief=8)
+    given_up: list[GivenUp] = []
+    refusals = 0
+    while not given_up:
+        refusals += 1
+        one.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused(plan, RefusalReason.CARD_TAKEN)], now=1.1)
+        cycle = one.cycle(1.2)
+        given_up = cycle.given_up
+        [plan] = cycle.plans or [plan]
+        assert refusals < 20
+    assert refusals > 2
+
+
+def test_a_plan_that_was_accepted_has_no_places_to_keep() -> None:
+    one, plan, b = asked_for(thief=3)
+    accepted = PlanAnswer(plan=plan.id, job=plan.job, committed=True)
+    one.on_answers(epoch=Epoch(1), index=Index(7), answers=[accepted], now=1.1)
+    claim = replace(b, id=ClaimId("high"), pod_uid=PodUid("high-0"), job=JobId("high"), plan=plan.id)
+    assert one.on_claims(epoch=Epoch(1), previous=Index(6), index=Index(7), claims=[claim], now=1.2)
+    goes(one, claim, index=8)
+    one.on_withdrawn([JobId("high")], [9])
+    told(one, [b], epoch=2, index=1)
+    assert placed(one.cycle(2.0).plans) == {"thief-0": "n0"}

@@ -495,15 +495,18 @@ class Scheduler:
                 continue
             if answer.committed:
                 self._flights.commit(plan.id, index)
+                self._preemptor.accepted(plan)
             else:
                 self._flights.close(plan.id)
+                if self._preemptor.stays_nominated(plan, answer):
+                    continue
                 self._undo(plan)
             entry = self._queue.entries.get(plan.job)
             if entry is None:
                 continue
             if not answer.committed:
+                self._preemptor.refused(plan, answer)
                 if plan.victims:
-                    self._preemptor.refused(plan)
                     entry.state = JobState.PROPOSED
                     if plan.moves is not None and answer.reason is RefusalReason.EVICTIONS_PAUSED:
                         self._preemptor.moves_paused(answer.message, now)
@@ -567,7 +570,7 @@ class Scheduler:
         freed = self.queues.freed(changed | self.bookings.queues_freed | self.queues.eased())
         self._queues_changed, self.bookings.queues_freed = set(), set()
         if not self.frozen and not self.held:
-            out.plans += self._preemptor.keep(now)
+            out.plans += self._preemptor.keep(self.index, now)
             if self._class_quotas_pending is not None and self.index >= self._class_quotas_pending[0]:
                 self._queue.recheck_classes(self.class_quotas.put(self._class_quotas_pending[1]))
                 self._class_quotas_pending = None
@@ -680,8 +683,9 @@ class Scheduler:
             entry = self._queue.entries.get(claim.job)
             if entry is not None and claim.state is ClaimState.POSTED:
                 entry.refusals = 0
-            if self._flights.get(claim.plan) is not None:
-                self._flights.commit(claim.plan, index)
+            if (plan := self._flights.get(claim.plan)) is not None:
+                self._flights.commit(plan.id, index)
+                self._preemptor.accepted(plan)
                 if entry is not None:
                     self._queue.plan_answered(entry, claim.plan, self.index, now)
             if claim.reason == KUBELET_GAVE:
@@ -702,8 +706,10 @@ class Scheduler:
                 if entry is not None:
                     entry.plans.discard(plan.id)
                 continue
+            if self._preemptor.stays_nominated(plan, None):
+                continue
             self._undo(plan)
-            self._preemptor.refused(plan)
+            self._preemptor.refused(plan, None)
             if entry is not None:
                 if plan.victims:
                     entry.state = JobState.PROPOSED

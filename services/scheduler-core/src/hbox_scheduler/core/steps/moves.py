@@ -55,6 +55,7 @@ class Moves:
         self._flights = context.flights
         self._limits = context.limits
         self._kept: dict[PodUid, ReservedPlace] = {}
+        self._given: dict[PodUid, ReservedPlace] = {}  #: to successors, until the ledger has answered
         self.given_up: list[GivenUp] = []  #: what the ledger does not know yet; the reader empties it
 
     def put(self, plan: PlanId, moves: Iterable[Move]) -> None:
@@ -107,6 +108,7 @@ class Moves:
 
     def keep(self, now: float) -> list[Plan]:
         """Plans that give successors their places."""
+        self._given = {pod: kept for pod, kept in self._given.items() if kept.until is None or kept.until > now}
         if not self._kept:
             return []
         gone = [kept for pod, kept in self._kept.items() if pod not in self._bookings]
@@ -144,6 +146,17 @@ class Moves:
             if kept is not None:
                 self._release(kept.leaves.pod)
                 self.given_up.append(GivenUp(plan=kept.plan, moved=(kept.leaves.pod,)))
+
+    def taken(self, plan: Plan) -> None:
+        """The ledger accepted this plan."""
+        for pod in plan.succeeds:
+            self._given.pop(pod, None)
+
+    def put_back(self, plan: Plan) -> None:
+        """This plan was refused, and nothing was said against its places: they are kept for the next one."""
+        for pod in plan.succeeds:
+            if (kept := self._given.pop(pod, None)) is not None:
+                self._keep(kept)
 
     def _succeeds(self, kept: ReservedPlace, entry: Entry, task: Task) -> bool:
         """Whether such a pod of the job could be the successor."""
@@ -192,6 +205,7 @@ class Moves:
                 self._keep(kept)
             return []
         plan = plan.model_copy(update={"succeeds": tuple(kept.leaves.pod for kept, _, _ in given)})
+        self._given.update((kept.leaves.pod, kept) for kept, _, _ in given)
         self._unschedulable.leave(entry, JobState.PROPOSED)
         self._flights.open(plan, now)
         return [plan]

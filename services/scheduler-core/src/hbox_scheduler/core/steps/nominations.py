@@ -1,7 +1,8 @@
 """Nominations: plans with victims, from proposal until the last victim has left (as `nominatedNodeName` of kube-scheduler).
 
 The places of a nomination are booked on the columns from the start, on top of the victims, so that no other job gets what the victims leave. When the last of
-them is gone, a plan without victims asks the ledger for the places.
+them is gone, a plan without victims asks the ledger for the places. Where it is refused because a kubelet has given somebody one of the cards meanwhile, the
+places stay nominated and are asked for again, on other cards of their nodes.
 
 The ledger remembers what it accepted. A scheduler that starts finds there for whom others leave, books the same places before it plans anything, and goes on
 from there. Until the job itself is heard of, such a nomination has no `placement`.
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from hbox_common.events import Plan
-from hbox_common.model import JobId, PlanId, PodUid
+from hbox_common.model import Index, JobId, PlanId, PodUid
 
 from ..placement.outcomes import JobPlacement
 
@@ -29,6 +30,8 @@ class Nomination:
     until: float  #: the nomination is given up then, and the job is tried elsewhere
     accepted: bool = False
     held: Plan | None = None  #: where another process made it: the plan, as the ledger has it
+    refusals: int = 0  #: of plans for its places
+    refresh: Index = Index(0)  #: its places are asked for again on a view as new as that
 
 
 @dataclass(slots=True)
@@ -101,12 +104,15 @@ class Nominations:
         if job is not None:
             self._of[job].waits_for.discard(pod)
 
-    def due(self) -> Iterator[Nomination]:
-        """Accepted ones whose victims are all gone and whose jobs are known."""
+    def due(self, index: Index) -> Iterator[Nomination]:
+        """Accepted ones whose victims are all gone and whose jobs are known, of which a view at `index` knows why they were refused."""
         return (
             nomination
             for nomination in list(self._of.values())
-            if nomination.accepted and not nomination.waits_for and nomination.placement is not None
+            if nomination.accepted
+            and not nomination.waits_for
+            and nomination.placement is not None
+            and nomination.refresh <= index
         )
 
     def taken_over(self) -> Iterator[Nomination]:

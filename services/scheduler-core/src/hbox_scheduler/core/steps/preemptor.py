@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-from hbox_common.events import GivenUp, HeldNomination, Plan
-from hbox_common.model import ClaimId, Index, JobId, NodeName, PlanId, PodUid, QueueName
+from hbox_common.events import GivenUp, HeldNomination, Plan, PlanAnswer
+from hbox_common.model import ClaimId, Index, JobId, NodeName, PlanId, PodUid, QueueName, RefusalReason
 
 from ..cluster import Booking
 from ..devices import PodSlices
@@ -24,6 +24,17 @@ from .nominations import Nomination, Nominations
 
 #: Time until moves are looked at again that were not made, and until the ledger is asked again that had nobody move, seconds.
 MOVES_AGAIN_S, MOVES_PAUSED_S = 30.0, 60.0
+
+#: Refusals that say nothing against the places of a nomination: a kubelet gave one of its cards to another pod, so that other cards of the node do; or the
+#: ledger accepted nothing at that time.
+_KEEPS_PLACES = (RefusalReason.CARD_TAKEN, RefusalReason.PODS_UNSEEN, RefusalReason.FROZEN, RefusalReason.STALE_EPOCH)
+#: So many of them in a row are too many.
+_REFUSALS = 8
+
+
+def _against(answer: PlanAnswer | None) -> bool:
+    """Whether a refusal says something against the places that were kept for the plan."""
+    return answer is not None and answer.reason not in _KEEPS_PLACES
 
 
 class Preemptor:
@@ -50,6 +61,8 @@ class Preemptor:
         self._given_up: list[GivenUp] = []
         #: nominations of other processes that the ledger remembers: each is taken over once
         self._taken_over: set[PlanId] = set()
+        #: of jobs: the plan that asks for nominated places, until the ledger has answered, and whose they are
+        self._asked: dict[JobId, tuple[PlanId, Nomination]] = {}
 
     def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
         """A job failed: others may have to leave for it, and for the jobs that it represents."""
@@ -78,6 +91,7 @@ class Preemptor:
         if (nomination := self.nominations.get(job)) is not None:
             self._give_up(nomination)
         self._candidates.pop(job, None)
+        self._asked.pop(job, None)
         self._runner.moves.forget(job)
         self._runner.protection.forget(job)
 
@@ -95,17 +109,45 @@ class Preemptor:
         self.invalidate()
 
     def accepted(self, plan: Plan) -> None:
-        """The ledger accepted this plan: its victims leave."""
+        """The ledger accepted this plan: its victims leave, or what it was nominated is its own."""
+        if self._asked.get(plan.job, ("",))[0] == plan.id:
+            del self._asked[plan.job]
+        self._moves.taken(plan)
         if (nomination := self.nominations.of_plan(plan.job, plan.id)) is not None:
             nomination.accepted = True
 
-    def refused(self, plan: Plan) -> None:
-        """The ledger refused this plan, or does not know it any more."""
+    def refused(self, plan: Plan, answer: PlanAnswer | None) -> None:
+        """The ledger refused this plan, or (None) one that began anew does not know it. Its own places are taken back already."""
         if plan.victims:
             self.nominations.drop(plan.job)
             self._moves.cancel(plan.id)
             if plan.moves is not None:
                 self._runner.moves.withdraw(plan.id)
+        elif plan.succeeds and not _against(answer):
+            self._moves.put_back(plan)
+            self.cards_given({place.node for place in plan.placements})
+
+    def stays_nominated(self, plan: Plan, answer: PlanAnswer | None) -> bool:
+        """A plan is refused, or (None) a ledger that began anew does not know it. Returns whether its places stay nominated: others left for them, and nothing
+        is said against them. They are asked for again on a view as new as the answer names."""
+        asked, nomination = self._asked.pop(plan.job, (PlanId(""), None))
+        entry = self._queue.entries.get(plan.job)
+        if nomination is None or asked != plan.id or entry is None:
+            return False
+        places = [self._bookings.get(place.pod_uid) for place in plan.placements]
+        mine = [place for place in places if place is not None and place.plan == plan.id and not place.claim]
+        nomination.refusals += answer is not None
+        if _against(answer) or nomination.refusals > _REFUSALS or len(mine) < len(places):
+            self._given_up.append(GivenUp(plan=nomination.plan))
+            return False
+        for place in mine:
+            self._bookings.put(replace(place, plan=nomination.plan))
+        nomination.refresh = answer.refresh if answer is not None else Index(0)
+        self.nominations.put(nomination)
+        entry.plans.discard(plan.id)
+        entry.state = JobState.NOMINATED
+        self.cards_given({place.node for place in mine})
+        return True
 
     def moves_paused(self, why: str, now: float) -> None:
         """The ledger has nobody move now: it is not asked again for a minute."""
@@ -213,13 +255,13 @@ class Preemptor:
         self._backoff.record(now, success=bool(plans))
         return plans
 
-    def keep(self, now: float) -> list[Plan]:
+    def keep(self, index: Index, now: float) -> list[Plan]:
         """Plans for the places whose victims are gone, and for successors of those who moved; nominations whose victims never left are given up."""
         for nomination in self.nominations.taken_over():
             if nomination.placement is None and (entry := self._queue.entries.get(nomination.job)) is not None:
                 self._resume(nomination, entry)
         plans = self._moves.keep(now)
-        for nomination in self.nominations.due():
+        for nomination in self.nominations.due(index):
             placement = self._as_booked(nomination)
             entry = placement.entry
             self.nominations.drop(entry.job.id)
@@ -230,6 +272,8 @@ class Preemptor:
                 self._queue.activate(entry)
                 continue
             entry.state = JobState.PROPOSED
+            nomination.placement = placement
+            self._asked[entry.job.id] = plan.id, nomination
             self._flights.open(plan, now)
             plans.append(plan)
         for nomination in self.nominations.overdue(now):
