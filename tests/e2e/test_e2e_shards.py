@@ -46,10 +46,12 @@ async def nodes(running: Up, **pools: str) -> None:
             await client.json("POST", NODES.path(), body=body)
 
 
-async def submit(client: KubeClient, name: str, count: int, *, selector: str = "", pause_s: float = 0.0) -> None:
-    """Pods of one card each, of the queue of that name."""
+async def submit(
+    client: KubeClient, name: str, count: int, *, selector: str = "", pause_s: float = 0.0, first: int = 0
+) -> None:
+    """Pods of one card each, of the queue of that name, numbered from `first` on."""
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    for number in range(count):
+    for number in range(first, first + count):
         spec = {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]}
         body = {
             "apiVersion": "v1",
@@ -248,7 +250,9 @@ async def test_the_number_of_shards_changes_under_load(tmp_path: Path) -> None:
         for name in ("alpha", "beta"):
             queue(running, "create", name)
         async with client_of(running) as client:
-            load = [asyncio.create_task(submit(client, name, 24, pause_s=0.25)) for name in ("alpha", "beta")]
+            load = [
+                asyncio.create_task(submit(client, name, count, pause_s=0.25)) for name, count in (("alpha", 24), ("beta", 20))
+            ]
             await come_to_be(client, "alpha", 2)
             settings.write_text('{job-controller: {shards: "2"}, scheduler-core: {shards: "2", shard: "0"}}')
             again(running, "job-controller", "scheduler-core")
@@ -256,8 +260,8 @@ async def test_the_number_of_shards_changes_under_load(tmp_path: Path) -> None:
             environment |= {"HBOX_SHARDS": "2", "HBOX_SHARD": "1", "HBOX_HEALTH_PORT": "0", "HBOX_CONFIG": ""}
             second = scheduler(environment, tmp_path / "second.log")
             try:
-                at = len(await placed(client, SPACE, "beta"))
-                await waiting.until(lambda: more(client, "beta", at), "the other scheduler places", timeout_s=60)
+                await submit(client, "beta", 4, first=20)
+                await waiting.until(lambda: placed(client, SPACE, "beta-23"), "the other scheduler places", timeout_s=60)
             finally:
                 second.kill()
                 second.wait()
@@ -268,10 +272,6 @@ async def test_the_number_of_shards_changes_under_load(tmp_path: Path) -> None:
             await come_to_be(client, "beta", 24, within_s=60)
             assert running.json("audit", "--ledger")["faults"] == []
             assert running.json("audit")["faults"] == []
-
-
-async def more(client: KubeClient, name: str, than: int) -> bool:
-    return len(await placed(client, SPACE, name)) > than + 2
 
 
 def scheduler(environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:

@@ -4,15 +4,16 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.model import SCHEDULER_NAME
 from hbox_sandbox.profile import PROFILES, generate
 from hbox_sandbox.trace import Trace, read_alibaba2023
@@ -24,7 +25,12 @@ from ..output import say
 from ..platform import Forked, Layout, Plan, Platform, Running, forked
 from .up import POLICIES
 
+T = TypeVar("T")
+
 NODES_KNOWN_S = 60.0
+
+#: So long a service or the broker may be away in the middle: whoever was killed is started again.
+AWAY_S = 30.0
 
 
 @click.command("replay")
@@ -165,6 +171,18 @@ async def _platform(layout: Layout, plan: Plan, kept: list[Platform], processes:
         say("stopping the platform")
 
 
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Its answer, as soon as there is one. Raises Unavailable after `AWAY_S`."""
+    until = time.monotonic() + AWAY_S
+    while True:
+        try:
+            return await ask()
+        except Unavailable:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(0.5)
+
+
 async def _replay(
     running: Running,
     trace: Trace,
@@ -215,9 +233,10 @@ async def _replay(
                 following.cancel()
 
         async def used() -> Mapping[str, int]:
-            pages = await bus.ask(ClaimsAsked(asker="replay"), ClaimsPage, timeout_s=ASK_S)
+            pages = await _patiently(lambda: bus.ask(ClaimsAsked(asker="replay"), ClaimsPage, timeout_s=ASK_S))
             return {queue: VENDORS.asked(amounts) for page in pages for queue, amounts in page.used.items()}
 
+        audited_now = partial(_patiently, partial(audit_platform, client, bus, schedulers=running.scheduler_names))
         options = Options(namespace=namespace, prefix=f"r{int(time.time()) % 0xFFFFFF:06x}-", rate=rate, wait_s=wait_s)
         cards = trace.capacity_milli // 1000
         if departments:
@@ -225,13 +244,13 @@ async def _replay(
             options = replace(options, queues=BORROWERS)
         with progress.shown() as shown:
             measured = await Replay(client, trace, options, verdicts=verdicts, nodes_known=nodes_known, progress=shown).run()
-        audited, cluster = await audit_platform(client, bus, schedulers=running.scheduler_names)
+        audited, cluster = await audited_now()
         content = report.make(trace, measured, audited, nodes=cluster.nodes, pods=cluster.pods, policy=policy, whole=whole)
         if departments:
             say("a third department takes cards back that it lent")
             taking = TakingBack(client, namespace=namespace, prefix=options.prefix, cards=cards, used=used)
             content["departments"] = report.departments(await taking.run(), cards)
-            again, _ = await audit_platform(client, bus, schedulers=running.scheduler_names)
+            again, _ = await audited_now()
             audited.add(again)
         proof = await asyncio.to_thread(prove, running.database_url)
         audited.checks += proof.checks
