@@ -317,6 +317,15 @@ def test_places_stay_nominated_where_the_next_ledger_knows_nothing_of_a_plan() -
     assert again.id != plan.id
 
 
+def test_what_a_refusal_of_the_ledger_before_named_is_not_waited_for() -> None:
+    one, plan, b = asked_for(thief=3)
+    answer = refused(plan, RefusalReason.CARD_TAKEN, refresh=99)
+    one.on_answers(epoch=Epoch(1), index=Index(6), answers=[answer], now=1.1)
+    assert one.cycle(1.2).plans == []
+    told(one, [b], epoch=2, index=1)
+    assert placed(one.cycle(1.4).plans) == {"high-0": "n0"}
+
+
 def test_places_that_the_ledger_has_something_against_are_given_up() -> None:
     one, plan, _ = asked_for(thief=8)
     one.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused(plan, RefusalReason.NODE_UNHEALTHY)], now=1.1)

@@ -716,6 +716,7 @@ class Scheduler:
                 self._queue.plan_answered(entry, plan.id, self.index, now)
         for entry in self._queue.entries.values():
             entry.refresh = Index(0)
+        self._preemptor.restarted()
 
     def _void(self, pod: PodUid, now: float) -> None:
         """A claim ended. If its job still lists the pod, it has to be placed again; each time in a row a little later."""

@@ -51,6 +51,9 @@ class Nominations:
         self._of[job] = nomination
         self._waiting.update(dict.fromkeys(nomination.waits_for, job))
 
+    def all(self) -> Iterable[Nomination]:
+        return self._of.values()
+
     def get(self, job: JobId) -> Nomination | None:
         return self._of.get(job)
 

@@ -149,6 +149,11 @@ class Preemptor:
         self.cards_given({place.node for place in mine})
         return True
 
+    def restarted(self) -> None:
+        """The ledger is in a new epoch: views of the old one mean nothing any more."""
+        for nomination in self.nominations.all():
+            nomination.refresh = Index(0)
+
     def moves_paused(self, why: str, now: float) -> None:
         """The ledger has nobody move now: it is not asked again for a minute."""
         self._runner.moves.hold(why)
