@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -22,7 +22,7 @@ from hbox_common.model import Job, JobId, QueueName
 from hbox_common.model.shards import Shards
 
 from .. import waiting
-from .platform_world import Up, placed, queue, up
+from .platform_world import Up, placed, queue, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -117,7 +117,12 @@ def by_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         queue(running, "create", "vision", "--pools", "lab,pooled")
         queue(running, "create", "speech")
         queue(running, "create", "movers")
+        until(lambda: _nodes_known(running) == [3, 3], timeout_s=20, what="each scheduler knows its nodes")
         yield running
+
+
+def _nodes_known(running: Up) -> list[float]:
+    return [metric(running, f"scheduler-core-{shard}", "hbox_scheduler_nodes") for shard in ("main", "lab")]
 
 
 @pytest.fixture
@@ -197,7 +202,8 @@ async def test_a_scheduler_that_is_killed_in_a_burst_loses_nothing_and_holds_nob
     tasks = [asyncio.create_task(bursts("vision")), asyncio.create_task(bursts("speech"))]
     for _ in range(3):
         await asyncio.sleep(0.3)
-        os.kill(by_pool.pids()["scheduler-core-lab"], signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has not been started again yet
+            os.kill(by_pool.pids()["scheduler-core-lab"], signal.SIGKILL)
     await asyncio.gather(*tasks)
     await come_to_be(client, "speech", 24)
     await come_to_be(client, "vision", 24)
