@@ -220,37 +220,52 @@ def again(one: Job) -> PodGroupTask:
     return replace(one.tasks[0], pods=(PodRef(PodUid(f"{one.id}b"), f"{one.id}b", "1"),))
 
 
+def succeeded() -> tuple[Simulation, Plan]:
+    """`new` has moved for `wide`, a thief whose turn is before everybody's waits, and the ledger is asked for the place that was kept: the plan."""
+    simulation = halves()
+    wide(simulation)
+    leaves(simulation, "new-0")
+    simulation.run()
+    simulation.submit([job("newer", cards=2, created_at=20.0), job("thief", cards=1, created_at=0.0, priority=5)])
+    [plan] = simulation.scheduler.cycle(1.0).plans
+    assert (plan.placements[0].pod_uid, plan.succeeds) == ("newer-0", ("new-0",))
+    return simulation, plan
+
+
+def refuse(simulation: Simulation, plan: Plan, reason: RefusalReason) -> None:
+    one = simulation.scheduler
+    answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=reason)
+    one.on_answers(epoch=one.epoch, index=one.index, answers=[answer], now=1.1)
+
+
 @pytest.mark.parametrize("reason", [RefusalReason.CARD_TAKEN, RefusalReason.PODS_UNSEEN, None])
 def test_the_place_stays_the_successors_where_its_plan_is_refused_and_nothing_is_said_against_it(
     reason: RefusalReason | None,
 ) -> None:
     """None: the next ledger knows nothing of the plan."""
-    simulation = halves()
-    wide(simulation)
-    leaves(simulation, "new-0")
-    simulation.run()
-    simulation.submit([job("newer", cards=2, created_at=20.0), job("thief", cards=1, created_at=0.0, priority=5)])
+    simulation, plan = succeeded()
     one = simulation.scheduler
-    [plan] = one.cycle(1.0).plans
-    assert (plan.placements[0].pod_uid, plan.succeeds) == ("newer-0", ("new-0",))
     if reason is None:
         one.on_claims_snapshot(epoch=Epoch(2), index=Index(1), frozen=False, claims=tuple(simulation.claims.values()), now=1.1)
     else:
-        answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=reason)
-        one.on_answers(epoch=one.epoch, index=one.index, answers=[answer], now=1.1)
+        refuse(simulation, plan, reason)
     [again] = one.cycle(1.2).plans
     assert (again.placements[0].pod_uid, again.succeeds) == ("newer-0", ("new-0",))
     assert PodUid("thief-0") not in one.placed_on()
 
 
-def test_a_place_that_the_ledger_has_something_against_is_nobodys() -> None:
-    simulation = halves()
-    wide(simulation)
-    leaves(simulation, "new-0")
-    simulation.run()
-    simulation.submit([job("newer", cards=2, created_at=20.0), job("thief", cards=1, created_at=0.0, priority=5)])
+def test_the_place_stays_kept_for_another_successor_where_the_first_one_is_gone_before_its_plan_is_refused() -> None:
+    simulation, plan = succeeded()
     one = simulation.scheduler
-    [plan] = one.cycle(1.0).plans
-    answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.NODE_UNHEALTHY)
-    one.on_answers(epoch=one.epoch, index=one.index, answers=[answer], now=1.1)
-    assert [p.pod_uid for plan in one.cycle(1.2).plans for p in plan.placements] == ["thief-0"]
+    one.on_withdrawn([JobId("newer")], [9])
+    refuse(simulation, plan, RefusalReason.CARD_TAKEN)
+    assert one.cycle(1.2).plans == []
+    one.on_jobs([job("newest", cards=2, created_at=21.0)])
+    [again] = one.cycle(1.3).plans
+    assert (again.placements[0].pod_uid, again.succeeds) == ("newest-0", ("new-0",))
+
+
+def test_a_place_that_the_ledger_has_something_against_is_nobodys() -> None:
+    simulation, plan = succeeded()
+    refuse(simulation, plan, RefusalReason.NODE_UNHEALTHY)
+    assert [p.pod_uid for plan in simulation.scheduler.cycle(1.2).plans for p in plan.placements] == ["thief-0"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.events import GivenUp, HeldNomination, Plan, PlanAnswer
+from hbox_common.events import HeldNomination, Plan, PlanAnswer
 from hbox_common.model import (
     Claim,
     ClaimId,
@@ -333,18 +333,23 @@ def test_places_that_the_ledger_has_something_against_are_given_up() -> None:
     assert one.cycle(1.3).given_up == []
 
 
-def test_places_that_are_refused_again_and_again_are_given_up() -> None:
+def test_places_that_are_refused_again_and_again_are_asked_for_after_a_while_and_given_up_in_the_end() -> None:
     one, plan, _ = asked_for(thief=8)
-    given_up: list[GivenUp] = []
-    refusals = 0
-    while not given_up:
+    refusals, now = 0, 1.0
+    while True:
         refusals += 1
-        one.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused(plan, RefusalReason.CARD_TAKEN)], now=1.1)
-        cycle = one.cycle(1.2)
-        given_up = cycle.given_up
-        [plan] = cycle.plans or [plan]
-        assert refusals < 20
-    assert refusals > 2
+        one.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused(plan, RefusalReason.CARD_TAKEN)], now=now)
+        cycle = one.cycle(now)
+        if cycle.given_up:
+            break
+        if refusals > 1:
+            assert cycle.plans == []
+            assert cycle.wake_at is not None
+            assert now < cycle.wake_at < now + 5.1
+            now = cycle.wake_at
+            cycle = one.cycle(now)
+        [plan] = cycle.plans
+    assert (refusals, 6.0 < now < 9.0) == (9, True)
 
 
 def test_a_plan_that_was_accepted_has_no_places_to_keep() -> None:

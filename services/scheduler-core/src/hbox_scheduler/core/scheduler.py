@@ -498,14 +498,14 @@ class Scheduler:
                 self._preemptor.accepted(plan)
             else:
                 self._flights.close(plan.id)
-                if self._preemptor.stays_nominated(plan, answer):
+                if self._preemptor.nominate_again(plan, answer, now):
                     continue
                 self._undo(plan)
+                self._preemptor.refused(plan, answer)
             entry = self._queue.entries.get(plan.job)
             if entry is None:
                 continue
             if not answer.committed:
-                self._preemptor.refused(plan, answer)
                 if plan.victims:
                     entry.state = JobState.PROPOSED
                     if plan.moves is not None and answer.reason is RefusalReason.EVICTIONS_PAUSED:
@@ -602,7 +602,7 @@ class Scheduler:
             self._verdicts.next_at(),
             self._queue.next_at(),
             self._placer.next_at(self.index),
-            self._preemptor.next_at(self.index),
+            self._preemptor.next_at(self.index, now),
             self._shuffling.next_at() if not self.frozen else (),
             self.admission.next_at() if not self.frozen else (),
             self._reservations.next_at() if not self.frozen else (),
@@ -706,7 +706,7 @@ class Scheduler:
                 if entry is not None:
                     entry.plans.discard(plan.id)
                 continue
-            if self._preemptor.stays_nominated(plan, None):
+            if self._preemptor.nominate_again(plan, None, now):
                 continue
             self._undo(plan)
             self._preemptor.refused(plan, None)

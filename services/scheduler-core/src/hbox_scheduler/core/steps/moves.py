@@ -55,7 +55,8 @@ class Moves:
         self._flights = context.flights
         self._limits = context.limits
         self._kept: dict[PodUid, ReservedPlace] = {}
-        self._given: dict[PodUid, ReservedPlace] = {}  #: to successors, until the ledger has answered
+        #: to successors, by the plan that says so, until the ledger has answered
+        self._given: dict[PlanId, list[ReservedPlace]] = {}
         self.given_up: list[GivenUp] = []  #: what the ledger does not know yet; the reader empties it
 
     def put(self, plan: PlanId, moves: Iterable[Move]) -> None:
@@ -108,7 +109,6 @@ class Moves:
 
     def keep(self, now: float) -> list[Plan]:
         """Plans that give successors their places."""
-        self._given = {pod: kept for pod, kept in self._given.items() if kept.until is None or kept.until > now}
         if not self._kept:
             return []
         gone = [kept for pod, kept in self._kept.items() if pod not in self._bookings]
@@ -149,13 +149,12 @@ class Moves:
 
     def taken(self, plan: Plan) -> None:
         """The ledger accepted this plan."""
-        for pod in plan.succeeds:
-            self._given.pop(pod, None)
+        self._given.pop(plan.id, None)
 
-    def put_back(self, plan: Plan) -> None:
-        """This plan was refused, and nothing was said against its places: they are kept for the next one."""
-        for pod in plan.succeeds:
-            if (kept := self._given.pop(pod, None)) is not None:
+    def refused(self, plan: Plan, *, keep: bool) -> None:
+        """The ledger refused this plan. `keep`: its places are kept for successors as before."""
+        for kept in self._given.pop(plan.id, ()):
+            if keep:
                 self._keep(kept)
 
     def _succeeds(self, kept: ReservedPlace, entry: Entry, task: Task) -> bool:
@@ -205,7 +204,7 @@ class Moves:
                 self._keep(kept)
             return []
         plan = plan.model_copy(update={"succeeds": tuple(kept.leaves.pod for kept, _, _ in given)})
-        self._given.update((kept.leaves.pod, kept) for kept, _, _ in given)
+        self._given[plan.id] = [kept for kept, _, _ in given]
         self._unschedulable.leave(entry, JobState.PROPOSED)
         self._flights.open(plan, now)
         return [plan]

@@ -31,7 +31,8 @@ class Nomination:
     accepted: bool = False
     held: Plan | None = None  #: where another process made it: the plan, as the ledger has it
     refusals: int = 0  #: of plans for its places
-    refresh: Index = Index(0)  #: its places are asked for again on a view as new as that
+    refresh: Index = Index(0)  #: its places are asked for again on a view as new as that, and not before `ask_at`
+    ask_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -107,8 +108,8 @@ class Nominations:
         if job is not None:
             self._of[job].waits_for.discard(pod)
 
-    def due(self, index: Index) -> Iterator[Nomination]:
-        """Accepted ones whose victims are all gone and whose jobs are known, of which a view at `index` knows why they were refused."""
+    def due(self, index: Index, now: float) -> Iterator[Nomination]:
+        """Accepted ones whose victims are all gone and whose jobs are known, of which a view at `index` knows why they were refused, after their back-off."""
         return (
             nomination
             for nomination in list(self._of.values())
@@ -116,6 +117,7 @@ class Nominations:
             and not nomination.waits_for
             and nomination.placement is not None
             and nomination.refresh <= index
+            and nomination.ask_at <= now
         )
 
     def taken_over(self) -> Iterator[Nomination]:
@@ -125,6 +127,6 @@ class Nominations:
     def overdue(self, now: float) -> Iterator[Nomination]:
         return (nomination for nomination in list(self._of.values()) if nomination.until <= now)
 
-    def next_at(self) -> list[float]:
-        """When one is `overdue` next."""
-        return [min(nomination.until for nomination in self._of.values())] if self._of else []
+    def next_at(self, now: float) -> list[float]:
+        """When one is `overdue` next, or its back-off is over."""
+        return [nomination.ask_at if nomination.ask_at > now else nomination.until for nomination in self._of.values()]

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from hbox_common.events import GivenUp, HeldNomination, Plan, PlanAnswer
 from hbox_common.model import ClaimId, Index, JobId, NodeName, PlanId, PodUid, QueueName, RefusalReason
+from hbox_common.pacing import backoff_s
 
 from ..cluster import Booking
 from ..devices import PodSlices
@@ -61,8 +62,8 @@ class Preemptor:
         self._given_up: list[GivenUp] = []
         #: nominations of other processes that the ledger remembers: each is taken over once
         self._taken_over: set[PlanId] = set()
-        #: of jobs: the plan that asks for nominated places, until the ledger has answered, and whose they are
-        self._asked: dict[JobId, tuple[PlanId, Nomination]] = {}
+        #: whose places are asked for, by the plan that asks, until the ledger has answered
+        self._asked: dict[PlanId, Nomination] = {}
 
     def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
         """A job failed: others may have to leave for it, and for the jobs that it represents."""
@@ -91,7 +92,6 @@ class Preemptor:
         if (nomination := self.nominations.get(job)) is not None:
             self._give_up(nomination)
         self._candidates.pop(job, None)
-        self._asked.pop(job, None)
         self._runner.moves.forget(job)
         self._runner.protection.forget(job)
 
@@ -110,8 +110,7 @@ class Preemptor:
 
     def accepted(self, plan: Plan) -> None:
         """The ledger accepted this plan: its victims leave, or what it was nominated is its own."""
-        if self._asked.get(plan.job, ("",))[0] == plan.id:
-            del self._asked[plan.job]
+        self._asked.pop(plan.id, None)
         self._moves.taken(plan)
         if (nomination := self.nominations.of_plan(plan.job, plan.id)) is not None:
             nomination.accepted = True
@@ -123,26 +122,29 @@ class Preemptor:
             self._moves.cancel(plan.id)
             if plan.moves is not None:
                 self._runner.moves.withdraw(plan.id)
-        elif plan.succeeds and not _against(answer):
-            self._moves.put_back(plan)
+        elif plan.succeeds:
+            self._moves.refused(plan, keep=not _against(answer))
             self.cards_given({place.node for place in plan.placements})
 
-    def stays_nominated(self, plan: Plan, answer: PlanAnswer | None) -> bool:
-        """A plan is refused, or (None) a ledger that began anew does not know it. Returns whether its places stay nominated: others left for them, and nothing
-        is said against them. They are asked for again on a view as new as the answer names."""
-        asked, nomination = self._asked.pop(plan.job, (PlanId(""), None))
-        entry = self._queue.entries.get(plan.job)
-        if nomination is None or asked != plan.id or entry is None:
+    def nominate_again(self, plan: Plan, answer: PlanAnswer | None, now: float) -> bool:
+        """A plan is refused, or (None) a ledger that began anew does not know it. Its places are nominated again where others left for them and nothing is said
+        against them, and asked for again on a view as new as the answer names, from the second refusal in a row after a back-off. Returns whether they are."""
+        nomination, entry = self._asked.pop(plan.id, None), self._queue.entries.get(plan.job)
+        if nomination is None:
             return False
         places = [self._bookings.get(place.pod_uid) for place in plan.placements]
         mine = [place for place in places if place is not None and place.plan == plan.id and not place.claim]
         nomination.refusals += answer is not None
-        if _against(answer) or nomination.refusals > _REFUSALS or len(mine) < len(places):
+        if entry is None or _against(answer) or nomination.refusals > _REFUSALS or len(mine) < len(places):
             self._given_up.append(GivenUp(plan=nomination.plan))
             return False
         for place in mine:
             self._bookings.put(replace(place, plan=nomination.plan))
         nomination.refresh = answer.refresh if answer is not None else Index(0)
+        limits, further = self._limits, nomination.refusals - 2
+        nomination.ask_at = (
+            now + backoff_s(further, base_s=limits.backoff_s, cap_s=limits.backoff_max_s) if further >= 0 else 0.0
+        )
         self.nominations.put(nomination)
         entry.plans.discard(plan.id)
         entry.state = JobState.NOMINATED
@@ -205,12 +207,12 @@ class Preemptor:
         self._given_up, self._moves.given_up = [], []
         return given_up
 
-    def next_at(self, index: Index) -> list[float]:
+    def next_at(self, index: Index, now: float) -> list[float]:
         """When `run` or `keep` has something next."""
         return [
             *([self._backoff.next_at] if self._candidates and self._changed_since(index) else []),
             *(at for at in (self._unprotected_at, self._moves_paused_until) if self._candidates and at is not None),
-            *self.nominations.next_at(),
+            *self.nominations.next_at(now),
             *self._moves.next_at(),
         ]
 
@@ -266,7 +268,7 @@ class Preemptor:
             if nomination.placement is None and (entry := self._queue.entries.get(nomination.job)) is not None:
                 self._resume(nomination, entry)
         plans = self._moves.keep(now)
-        for nomination in self.nominations.due(index):
+        for nomination in self.nominations.due(index, now):
             placement = self._as_booked(nomination)
             entry = placement.entry
             self.nominations.drop(entry.job.id)
@@ -278,7 +280,7 @@ class Preemptor:
                 continue
             entry.state = JobState.PROPOSED
             nomination.placement = placement
-            self._asked[entry.job.id] = plan.id, nomination
+            self._asked[plan.id] = nomination
             self._flights.open(plan, now)
             plans.append(plan)
         for nomination in self.nominations.overdue(now):
