@@ -362,3 +362,18 @@ def test_a_plan_that_was_accepted_has_no_places_to_keep() -> None:
     one.on_withdrawn([JobId("high")], [9])
     told(one, [b], epoch=2, index=1)
     assert placed(one.cycle(2.0).plans) == {"thief-0": "n0"}
+
+
+def test_a_nomination_that_is_overdue_while_the_ledger_is_frozen_is_given_up_when_it_opens_and_not_looked_at_meanwhile() -> (
+    None
+):
+    held, claims = nominated()
+    one = scheduler("s")
+    one.on_jobs([HIGH])
+    one.on_claims_snapshot(epoch=Epoch(1), index=Index(5), frozen=True, claims=claims, nominations=[held], now=0.0)
+    for now in (1.0, 150.0, 200.0, 400.0):
+        cycle = one.cycle(now)
+        assert (cycle.plans, cycle.given_up) == ([], [])
+        assert cycle.wake_at is None or cycle.wake_at >= now + 1.0, "it would spin"
+    told(one, claims, held, now=400.5)
+    assert [given.plan for given in one.cycle(401.0).given_up] == [held.plan.id]

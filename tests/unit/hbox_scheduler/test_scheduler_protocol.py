@@ -137,6 +137,17 @@ def test_plan_ids_are_the_same_for_the_same_history_and_differ_between_attempts(
     assert planned(again).id == second.id
 
 
+def test_a_job_that_was_gone_and_is_back_has_plans_of_other_ids(scheduler: Scheduler) -> None:
+    """A PodGroup whose pods all have places is withdrawn; when they are made again it comes back with the same id, and the ledger answers a plan that it knows
+    as it did before."""
+    scheduler.on_jobs([job("a", cards=1)])
+    before = planned(scheduler)
+    answer(scheduler, before, committed=False, index=10)
+    scheduler.on_withdrawn([before.job], [2])
+    scheduler.on_jobs([job("a", cards=1, revision=3)])
+    assert planned(scheduler).id != before.id
+
+
 def test_plan_ids_are_the_same_in_another_process() -> None:
     """One in which sets and hashes are in another order."""
     first = started()

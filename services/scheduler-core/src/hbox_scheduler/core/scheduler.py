@@ -81,7 +81,7 @@ from .steps.reservations import Reservations
 from .steps.shuffling import Shuffling
 from .topology.known import KnownTree
 
-#: Least time to the next cycle while the ledger holds plans: nothing could be planned sooner.
+#: Least time to the next cycle while the ledger holds plans or is frozen: nothing is planned before it says otherwise, and that wakes the scheduler.
 HELD_S = 1.0
 
 
@@ -609,7 +609,7 @@ class Scheduler:
             (now + (rest.until - wall) / self.limits.clock_rate for rest in self.columns.rests.values()),
         )
         out.wake_at = min(times, default=None)
-        if self.held and out.wake_at is not None:
+        if (self.held or self.frozen) and out.wake_at is not None:
             out.wake_at = max(out.wake_at, now + HELD_S)
         return out
 

@@ -40,12 +40,12 @@ class Plans:
         return [self._plan(entry, (member,)) for member in members]
 
     def _plan(self, entry: Entry, members: Sequence[Member | PodPlacement]) -> Plan:
-        """The plan of these places, taken down in the bookings."""
+        """The plan of these places, taken down in the bookings. The ledger answers an id as it did before: none comes twice, also of a job that was gone."""
         job = entry.job
         entry.counter += 1
         if job.topology is not None or job.sub_gangs:
             self.bookings.note_domain(job)
-        plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
+        plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.since}/{entry.counter}".encode(), digest_size=16).hexdigest())
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
         job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace

@@ -53,7 +53,8 @@ class Entry:
     touched: int  #: the core's count of job messages when it was last heard of
     state: JobState = JobState.ACTIVE
     plans: set[PlanId] = field(default_factory=set)
-    counter: int = 0  #: of plans made
+    since: int = 0  #: the revision under which it came: of a job that was withdrawn and is back, another one than before
+    counter: int = 0  #: of plans made since then
     refusals: int = 0  #: in a row, for the back-off
     refresh: Index = Index(0)
     key: EquivalenceKey | None = None  #: while unschedulable: its class
@@ -140,6 +141,7 @@ def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None, namespac
         order=(_LAST if is_offline(job.priority_class) else -job.priority, job.created_at, job.namespace, job.name, job.id),
         tasks=tasks_of(job, tasks, pools, namespace),
         touched=touched,
+        since=job.revision,
         walltime_class=walltime_class_of(job),
     )
 
