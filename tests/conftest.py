@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from hbox_common.loops import heed_cancellation
+
 from . import searching
 from .postgres_server import PostgresServer, postgres_server
 from .side_by_side import Scheduling, turns
@@ -19,6 +21,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 searching.register()
+heed_cancellation()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,8 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from hbox_common.loops import new_event_loop
+
 T = TypeVar("T")
 
 
@@ -12,19 +14,13 @@ class Interrupted(KeyboardInterrupt):
     """The command was asked to stop, and has stopped in order."""
 
 
-def run(work: Callable[[], Coroutine[Any, Any, T]], *, hurry: Callable[[], None] = lambda: None) -> T:
-    """The result of `work()`. Raises Interrupted when a signal ended it; `hurry` is called at the second signal."""
-    try:
-        import uvloop  # noqa: PLC0415  not on every platform
-
-        factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    except ImportError:
-        factory = asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+def run(work: Callable[[], Coroutine[Any, Any, T]], *, hurry: Callable[[], None] | None = None) -> T:
+    """The result of `work()`. Raises Interrupted when a signal ended it; at the second signal `hurry` is called, or what cleans up is cancelled too."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_guarded(work, hurry))
 
 
-async def _guarded(work: Callable[[], Coroutine[Any, Any, T]], hurry: Callable[[], None]) -> T:
+async def _guarded(work: Callable[[], Coroutine[Any, Any, T]], hurry: Callable[[], None] | None) -> T:
     loop = asyncio.get_running_loop()
     task: asyncio.Task[T] = loop.create_task(work())
     signals = 0
@@ -32,7 +28,7 @@ async def _guarded(work: Callable[[], Coroutine[Any, Any, T]], hurry: Callable[[
     def stop() -> None:
         nonlocal signals
         signals += 1
-        if signals == 1:
+        if signals == 1 or hurry is None:
             task.cancel()
         else:
             hurry()

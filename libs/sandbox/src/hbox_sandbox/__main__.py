@@ -8,13 +8,14 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hbox_common.clock import run_faster, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kube import KubeClient
+from hbox_common.loops import new_event_loop
 from hbox_common.runtime.devices import tell_of_devices
 
 from .api import ApiServer
@@ -138,20 +139,12 @@ async def _make(nodes: Sequence[TraceNode], api: ApiServer) -> None:
                 await creation.node(node)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop  # noqa: PLC0415  not on every platform
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
-
-
 def main() -> int:
     arguments = _arguments()
     # Objects are kept as bytes, so there is little for the collector to find, and full passes over the rest would be felt as stalls.
     gc.set_threshold(50_000, 20, 50)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(arguments))
     except (HBoxError, OSError) as error:
         sys.stderr.write(f"hbox_sandbox: {error}\n")

@@ -18,6 +18,7 @@ from typing import NoReturn, TypeVar
 from hbox_common.bus.agreement import AGREEMENT
 from hbox_common.clock import run_faster
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.loops import new_event_loop
 from hbox_common.telemetry import gauge, logs, tracing
 
 from .devices import tell_of_devices
@@ -57,7 +58,7 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     collect_seldom()
     gc.freeze()  # what was imported stays, and need not be walked again
     try:
-        with profiled(service, config.profile), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with profiled(service, config.profile), asyncio.Runner(loop_factory=new_event_loop) as runner:
             status = runner.run(_serve(service, config, run))
     finally:
         tracing.shutdown()
@@ -92,14 +93,6 @@ class LongLived:
             gc.collect()
             gc.freeze()
             self._frozen = count
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop  # noqa: PLC0415  not on every platform
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
 
 
 async def _serve(service: str, settings: S, run: Callable[[S, Health], Awaitable[None]]) -> int:

@@ -1,0 +1,96 @@
+"""Whoever is cancelled ends: also in the turn of the loop in which comes what it waited for, which `asyncio.wait_for` takes for a result before Python 3.12."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hbox_cli.aio import Interrupted, run
+from hbox_common.errors import Unavailable
+
+#: A command that waits as nats-py does, for something that comes about when Ctrl-C does: some turns of the loop sooner or later.
+INTERRUPTED = """
+import asyncio, os, signal
+from hbox_cli.aio import Interrupted, run
+
+def command(turns):
+    async def work():
+        loop = asyncio.get_running_loop()
+        comes = loop.create_future()
+
+        def turn(left):
+            loop.call_soon(turn, left - 1) if left else comes.set_result(None)
+
+        def interrupt():
+            os.kill(os.getpid(), signal.SIGINT)
+            turn(turns)
+
+        loop.call_soon(interrupt)
+        await asyncio.wait_for(comes, 10.0)
+        await asyncio.sleep(2.0)
+    return work
+
+for turns in range(6):
+    try:
+        run(command(turns))
+        print("it went on")
+    except Interrupted:
+        print("it ended")
+"""
+
+
+def test_a_command_that_is_interrupted_as_an_answer_comes_does_not_go_on() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["it ended"] * 6
+
+
+@pytest.mark.parametrize("later", range(6))
+async def test_who_is_cancelled_at_any_moment_around_an_answer_ends(later: int) -> None:
+    comes: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    waits = asyncio.create_task(asyncio.wait_for(comes, 10.0))
+    await asyncio.sleep(0)
+    comes.set_result("answer")
+    for _ in range(later):
+        await asyncio.sleep(0)
+    if waits.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+    else:
+        assert waits.result() == "answer", "it was over before"
+
+
+async def test_what_comes_in_time_is_handed_out_errors_too() -> None:
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise Unavailable("away")
+
+    assert await asyncio.wait_for(asyncio.sleep(0, "answer"), 10.0) == "answer"
+    assert await asyncio.wait_for(asyncio.sleep(0, "answer"), None) == "answer"
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(fails(), 10.0)
+
+
+async def test_what_does_not_come_in_time_is_cancelled() -> None:
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(never, 0.01)
+    assert never.cancelled()
+
+
+def test_a_second_signal_does_not_wait_for_what_cleans_up() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(os.kill, os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            loop.call_soon(os.kill, os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(60)
+
+    began = os.times().elapsed
+    with pytest.raises(Interrupted):
+        run(work)
+    assert os.times().elapsed - began < 30
