@@ -2,10 +2,13 @@
 
 import asyncio
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
+from hbox_agent import metrics
+from hbox_agent.adapters.host import read_ports
 from hbox_agent.app import run
 from hbox_agent.settings import AgentSettings
 from hbox_common.errors import InvalidRequest
@@ -97,6 +100,31 @@ async def test_one_process_speaks_for_all_nodes_of_an_emulated_cluster(world: Ag
         world.root.mkdir()
         async with world.kubelet():
             await world.hears("train-0", node="n2")
+
+
+async def test_a_device_that_hangs_its_readers_keeps_nobody_from_hearing_of_pods(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file that a test can make does so: pipes are not waited for."""
+    answers = threading.Event()
+    unread = metrics.UNREAD
+    world.write("config.yaml", "kind: KubeletConfiguration\n")
+
+    def hangs(host: Path) -> dict[str, str]:
+        answers.wait(30)
+        return read_ports(host)
+
+    monkeypatch.setattr("hbox_agent.app.read_ports", hangs)
+    monkeypatch.setattr("hbox_agent.app.HANGS_S", 0.1)
+    try:
+        async with world.kubelet(), world.agent():
+            world.give("train-0", "g1")
+            await world.hears("train-0")
+            await until(lambda: unread._value.get() == 1.0, "that it is said so")
+            answers.set()
+            await until(lambda: unread._value.get() == 0.0, "that it is over")
+    finally:
+        answers.set()
 
 
 async def test_without_a_nodes_name_it_does_not_start(world: AgentWorld) -> None:

@@ -33,6 +33,8 @@ LOOK_S = 1.0
 MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
+#: Whoever has not read it by then is told of: a device that hangs may hold up whoever reads a file of its.
+HANGS_S = 30.0
 STARTING_S = 0.05
 #: After a question to the kubelet the next one waits for so many times what it cost of processors: an answer without end costs a node no more than a
 #: quarter of one, and a kubelet that hangs, which costs nothing, is asked again at once.
@@ -122,11 +124,23 @@ class NodeWatch:
         self._read_back_at = 0.0
 
     async def run(self) -> NoReturn:
-        """Two loops: NVML may take minutes, or never come back, and nothing waits for it. Of an emulated node's cards it knows nothing."""
+        """Three loops: NVML, and files of a device that hangs, may take minutes or never come back, and nothing waits for them. Of an emulated node's cards
+        NVML knows nothing."""
         async with asyncio.TaskGroup() as group:
             if self._settings.nvml and self._settings.kubelets is None:
                 group.create_task(self._watch_nvml())
+            group.create_task(self._watch_machine())
             await self._watch()
+
+    async def _watch_machine(self) -> NoReturn:
+        while True:
+            reading = asyncio.create_task(self._look_at_machine())
+            done, _ = await asyncio.wait([reading], timeout=HANGS_S)
+            if not done:
+                self._note("hanging", (f"/sys: a file has not been read for {HANGS_S:g} s; what was read last stands",))
+            await reading
+            self._note("hanging", ())
+            await asyncio.sleep(self._settings.poll_s)
 
     async def _watch_nvml(self) -> NoReturn:
         nvml = Nvml(library=self._settings.nvml_library, timeout_s=self._settings.nvml_timeout_s)
@@ -142,7 +156,6 @@ class NodeWatch:
     async def _watch(self) -> NoReturn:
         while True:
             await self._look()
-            await self._look_at_machine()
             await self._tell()
             await asyncio.sleep(self._settings.poll_s)
 
@@ -185,9 +198,10 @@ class NodeWatch:
             ports, self._ports_at = await asyncio.to_thread(read_ports, self._host), monotonic_s()
             if ports != self._ports:
                 self._ports, self._looked_at = ports, -MACHINE_S
-        if monotonic_s() - self._looked_at < MACHINE_S and self._stamp[2:] == self._managers:
+        managers = self._kubelet.stamp()[2:]
+        if monotonic_s() - self._looked_at < MACHINE_S and managers == self._managers:
             return
-        self._looked_at, self._managers = monotonic_s(), self._stamp[2:]
+        self._looked_at, self._managers = monotonic_s(), managers
         config = self._settings.kubelet_config if self._settings.kubelets is None else None
         found = await asyncio.to_thread(
             read_machine, self._node, host=self._host, kubelet=self._root, config=config, at=wall_s()
