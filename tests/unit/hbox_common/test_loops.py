@@ -80,6 +80,51 @@ async def test_what_does_not_come_in_time_is_cancelled() -> None:
     assert never.cancelled()
 
 
+@pytest.mark.parametrize("limited", ["timeout", "wait_for"])
+async def test_a_time_limit_of_what_cleans_up_after_a_cancellation_is_one(limited: str) -> None:
+    """Before Python 3.11.4 the task was cancelled anew, and what it would have cleaned up next stayed."""
+    done: list[str] = []
+
+    async def never() -> None:
+        if limited == "wait_for":
+            await asyncio.wait_for(asyncio.sleep(60), 0.01)
+        else:
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(60)
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            try:
+                await never()
+            except TimeoutError:
+                done.append("the rest")
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["the rest"]
+
+
+async def test_who_is_cancelled_once_more_while_it_cleans_up_in_a_time_limit_is() -> None:
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            async with asyncio.timeout(30):
+                await asyncio.sleep(60)
+
+    task = asyncio.create_task(work())
+    for _ in range(2):
+        await asyncio.sleep(0)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 def test_a_second_signal_does_not_wait_for_what_cleans_up() -> None:
     async def work() -> None:
         loop = asyncio.get_running_loop()

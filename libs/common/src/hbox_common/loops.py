@@ -1,8 +1,9 @@
-"""Event loops of our processes: whose they are, and that whoever is cancelled in them ends."""
+"""Event loops of our processes: whose they are, and that whoever is cancelled in them ends, and cleans up in the time that it has."""
 
 import asyncio
 import sys
 from collections.abc import Awaitable
+from types import TracebackType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,13 +20,44 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def heed_cancellation() -> None:
-    """Give this process `asyncio.wait_for` as Python has it since 3.12. Before, where a task is cancelled in the turn of the loop in which comes what it waits
-    for, it is told of that alone and goes on (python/cpython#86296): a command goes on after Ctrl-C, a leader after it lost its lease. nats-py waits by it
-    whenever it connects."""
+    """Give this process two parts of asyncio as newer Pythons have them.
+
+    Before 3.12, where a task is cancelled in the turn of the loop in which comes what it waits for by `asyncio.wait_for`, it is told of that alone and goes on
+    (python/cpython#86296): a command goes on after Ctrl-C, a leader after it lost its lease. nats-py waits by it whenever it connects.
+
+    Before 3.11.4, and so in Debian 12, where a task that was cancelled cleans up in an `asyncio.timeout` and its time is over, it is not told so but cancelled
+    anew (python/cpython#102780): what it would have cleaned up next stays.
+    """
     if sys.version_info < (3, 12):
         asyncio.wait_for = _wait_for  # type: ignore[assignment]  # typeshed names futures beside awaitables
+    if sys.version_info < (3, 11, 4) and not hasattr(asyncio.Timeout, "cancelling_before"):
+        _mend(asyncio.Timeout)
 
 
 async def _wait_for(fut: Awaitable[T], timeout: float | None) -> T:
     async with asyncio.timeout(timeout):
         return await fut
+
+
+def _mend(limit: type[asyncio.Timeout]) -> None:
+    enter, leave = limit.__aenter__, limit.__aexit__
+
+    async def entered(self: asyncio.Timeout) -> asyncio.Timeout:
+        self.cancelling_before = _cancelling()  # type: ignore[attr-defined]
+        return await enter(self)
+
+    async def left(
+        self: asyncio.Timeout, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await leave(self, kind, error, trace)
+        if self.expired() and kind is asyncio.CancelledError and _cancelling() <= self.cancelling_before:  # type: ignore[attr-defined]
+            raise TimeoutError from error
+
+    limit.cancelling_before = 0  # type: ignore[attr-defined]
+    limit.__aenter__ = entered  # type: ignore[method-assign]
+    limit.__aexit__ = left  # type: ignore[method-assign, assignment]  # by position
+
+
+def _cancelling() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
