@@ -358,6 +358,21 @@ async def test_who_is_evicted_reads_on_the_pod_until_when_and_for_whom(world: Bi
         assert notice_on(await world.seen("a")) == [deadline, reason], "it is told once"
 
 
+@pytest.mark.parametrize("grace_s", [10**11, 10**12, 2**63 - 1])
+async def test_a_pod_that_would_end_in_thousands_of_years_is_evicted_like_any_other(world: BinderWorld, grace_s: int) -> None:
+    """Whoever makes pods may write any number there. A binder that ended of it would end of the same decision each time that it begins."""
+    pod = await world.pod("a", spec={"terminationGracePeriodSeconds": grace_s})
+    bind, evict = a_bind(pod), an_evict(pod)
+    async with world.binder() as health:
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.decide(evict)
+        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+        assert health.ready
+    (deadline, _) = notice_on(await world.seen("a"))
+    assert datetime.fromisoformat(deadline).year > 5000
+
+
 async def blocked_by_a_budget(world: BinderWorld, bind: Bind, evict: Evict) -> None:
     """Pod `a` runs, and its budget lets nobody go."""
     budget = {

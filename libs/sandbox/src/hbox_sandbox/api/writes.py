@@ -294,13 +294,13 @@ def _mark_deleted(
         meta.pop("finalizers", None)
     already_s = meta.get("deletionGracePeriodSeconds")
     if "deletionTimestamp" not in meta:
-        meta["deletionTimestamp"] = timestamp(cluster.clock() + grace_s)
+        meta["deletionTimestamp"] = timestamp(cluster.clock() + _as_go_counts(grace_s))
         meta["deletionGracePeriodSeconds"] = grace_s
         if resource.has_generation and meta.get("generation"):
             meta["generation"] += 1
     elif already_s is not None and grace_s < already_s:
-        asked_at = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp() - already_s
-        meta["deletionTimestamp"] = timestamp(asked_at + grace_s)
+        asked_at = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp() - _as_go_counts(already_s)
+        meta["deletionTimestamp"] = timestamp(asked_at + _as_go_counts(grace_s))
         meta["deletionGracePeriodSeconds"] = grace_s
     if resource.storage == NAMESPACES.storage:
         obj["status"] = (obj.get("status") or {}) | {"phase": "Terminating"}
@@ -315,6 +315,11 @@ def _grace_s(resource: ResourceType, obj: Json, asked_s: int | None) -> int:
         return 0
     grace_s = asked_s if asked_s is not None else int(obj["spec"].get("terminationGracePeriodSeconds", 0))
     return 1 if grace_s < 0 else grace_s
+
+
+def _as_go_counts(seconds: int) -> float:
+    """A time.Duration: nanoseconds in 64 bits, which turn over after 292 years."""
+    return ((seconds * 10**9 + 2**63) % 2**64 - 2**63) / 1e9
 
 
 def _still_terminating(resource: ResourceType, obj: Json) -> bool:

@@ -51,6 +51,9 @@ _FENCE: dict[FenceOutcome, Finding] = {
 }
 
 
+#: The end of the year 9999, in seconds since the epoch.
+_LAST_S = 253_402_300_799
+
 #: What a pod is not told any more.
 _WITHDRAWN = {EVICTION_DEADLINE: None, EVICTION_REASON: None}
 
@@ -93,8 +96,9 @@ async def carry_out(
 
 
 def _rfc3339(at: float) -> str:
-    """The whole second after it, so that nobody is told of an earlier end than it has."""
-    return datetime.fromtimestamp(ceil(at), UTC).isoformat().replace("+00:00", "Z")
+    """The whole second after it, so that nobody is told of an earlier end than it has. At most the last that can be written: a grace period is any number that
+    the pod's maker likes."""
+    return datetime.fromtimestamp(min(ceil(at), _LAST_S), UTC).isoformat().replace("+00:00", "Z")
 
 
 async def _bind(
