@@ -15,7 +15,7 @@ from hbox_binder.core import Binder, Limits
 from hbox_binder.worker import Worker
 from hbox_common.bus import Delivery, Start
 from hbox_common.clock import wall_s
-from hbox_common.errors import NotFound
+from hbox_common.errors import NotFound, Unavailable
 from hbox_common.events import (
     Bind,
     BindDecided,
@@ -585,6 +585,69 @@ async def test_of_decisions_on_one_node_that_come_together_the_last_counts(world
     await NodeWorker(world.client, world.bus).handle(together)
     assert not (await world.client.expected("GET", NODES.path(name="n1"))).decode(Node).spec.unschedulable
     await until(lambda: [o.action for o in world.nodes] == [NodeAction.UNCORDON])
+
+
+async def test_a_nodes_decision_that_could_not_be_done_is_over_when_a_newer_one_is(world: BinderWorld) -> None:
+    """A cordon that the API server has no time for is tried again later. Meanwhile the node recovers, and is opened."""
+    await world.node("n1")
+    cordon, uncordon = a_node_decision("n1", NodeAction.CORDON), a_node_decision("n1", NodeAction.UNCORDON)
+    async with world.binder():
+        world.faults(Rule(verb="get", resource="nodes", status=503))
+        await world.bus.publish(cordon, "n1")
+        await until(lambda: world.api.faults.fired[0] >= 3)  # its next try is some time away
+        world.faults()
+        await world.bus.publish(uncordon, "n1")
+        await until(lambda: [o.decision for o in world.nodes] == [uncordon.id])
+        await asyncio.sleep(1.5)
+        assert not (await world.client.expected("GET", NODES.path(name="n1"))).decode(Node).spec.unschedulable
+    assert [o.decision for o in world.nodes] == [uncordon.id]
+
+
+async def test_a_nodes_decision_that_comes_again_to_the_next_binder_is_over_when_a_newer_one_is(world: BinderWorld) -> None:
+    """As the broker delivers what a binder had that was killed, a moment after it began anew."""
+    await world.node("n1")
+    heard: list[Delivery] = []
+
+    async def hear(deliveries: Sequence[Delivery]) -> None:
+        heard.extend(deliveries)
+
+    ears = asyncio.create_task(world.bus.follow([NodeDecided], hear, start=Start.ALL))
+    await world.bus.publish(a_node_decision("n1", NodeAction.CORDON), "n1")
+    await world.bus.publish(a_node_decision("n1", NodeAction.UNCORDON), "n1")
+    await until(lambda: len(heard) == 2)
+    ears.cancel()
+    await NodeWorker(world.client, world.bus).handle(heard[1:])
+    await NodeWorker(world.client, world.bus).handle(heard[:1])
+    assert not (await world.client.expected("GET", NODES.path(name="n1"))).decode(Node).spec.unschedulable
+
+
+async def test_a_node_that_cannot_be_written_keeps_no_other_waiting(world: BinderWorld) -> None:
+    for name in ("n1", "n2"):
+        await world.node(name)
+    heard: list[Delivery] = []
+
+    async def hear(deliveries: Sequence[Delivery]) -> None:
+        heard.extend(deliveries)
+
+    ears = asyncio.create_task(world.bus.follow([NodeDecided], hear, start=Start.ALL))
+    for name in ("n1", "n2"):
+        await world.bus.publish(a_node_decision(name, NodeAction.CORDON), name)
+    await until(lambda: len(heard) == 2)
+    ears.cancel()
+    world.faults(Rule(verb="patch", resource="nodes", name="n1", status=503))
+    worker = NodeWorker(world.client, world.bus)
+
+    async def closed(name: str) -> bool:
+        return (await world.client.expected("GET", NODES.path(name=name))).decode(Node).spec.unschedulable
+
+    with pytest.raises(Unavailable):
+        await worker.handle(heard)
+    assert await closed("n2")
+    opened = {"spec": {"unschedulable": None}, "metadata": {"annotations": {CORDONED_BY: None}}}
+    await world.client.json("PATCH", NODES.path(name="n2"), body=opened, content_type=MERGE_PATCH)  # by hand
+    world.faults()
+    await worker.handle(heard)
+    assert (await closed("n1"), await closed("n2")) == (True, False), "what was done is not done once more"
 
 
 async def test_a_decision_is_not_done_with_before_its_outcome_is_stored(

@@ -1,13 +1,17 @@
-"""Node decisions: cordon, and uncordon of what was cordoned by the same owner. Single-file, the newest decision on a node alone."""
+"""Node decisions: cordon, and uncordon of what was cordoned by the same owner. Single-file, the newest decision on a node alone.
+
+One that could not be done, or that a binder had which was killed, comes again when a newer one may be done already. So the stream is asked for the last
+decision of the node before anything is done: an older one is over, by whatever way it came.
+"""
 
 import logging
 from collections.abc import Sequence
 
 from hbox_common.bus import Bus, Delivery
-from hbox_common.errors import Unavailable
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import NodeAction, NodeDecided, NodeObserved, NodeOutcome
 from hbox_common.kube import CordonOutcome, KubeClient, cordon, uncordon
-from hbox_common.model import NodeName
+from hbox_common.model import DecisionId, NodeName
 
 from .. import metrics
 from ..core import LONGEST_MESSAGE
@@ -27,15 +31,42 @@ class NodeWorker:
 
     def __init__(self, client: KubeClient, bus: Bus) -> None:
         self._client, self._bus = client, bus
+        self._done: set[DecisionId] = set()  #: of batches that come again
 
     async def handle(self, deliveries: Sequence[Delivery]) -> None:
-        """Raises Unavailable where the API server's answer leaves it open: the bus hands the batch over again."""
-        newest: dict[NodeName, NodeDecided] = {}
+        """Raises Unavailable where an answer of the API server leaves one of them open: the bus hands the batch over again, and what is done of it stays so."""
+        newest: dict[NodeName, Delivery] = {}
         for delivery in deliveries:
             assert isinstance(delivery.event, NodeDecided)
-            newest[delivery.event.node] = delivery.event
-        for decision in newest.values():
-            await self._apply(decision)
+            newest[delivery.event.node] = delivery
+        open_: Unavailable | None = None
+        for delivery in newest.values():
+            decision = delivery.event
+            assert isinstance(decision, NodeDecided)
+            if decision.id in self._done:
+                continue
+            try:
+                if await self._is_last(decision, delivery.sequence):
+                    await self._apply(decision)
+            except Unavailable as e:  # one node's trouble keeps no other waiting
+                open_ = e
+            else:
+                self._done.add(decision.id)
+        if open_ is not None:
+            raise open_
+        self._done -= {delivery.event.id for delivery in deliveries if isinstance(delivery.event, NodeDecided)}
+
+    async def _is_last(self, decision: NodeDecided, sequence: int) -> bool:
+        """Raises Unavailable."""
+        try:
+            found = await self._bus.last(NodeDecided, [(decision.node,)])
+        except InvalidRequest as e:  # it cannot be read, and is set aside when it comes
+            log.warning("the last decision of node %s: %s", decision.node, e, extra={"node": decision.node})
+            return True
+        if any(one.sequence > sequence for one in found):
+            log.info("%s %s: a newer decision is there", decision.action, decision.node, extra={"node": decision.node})
+            return False
+        return True
 
     async def _apply(self, decision: NodeDecided) -> None:
         if decision.action is NodeAction.CORDON:
