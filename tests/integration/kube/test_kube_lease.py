@@ -17,13 +17,15 @@ ONE = LEASES.path("hbox", "ledger")
 
 
 class LeaseBook:
-    """One lease with compare-and-swap. `deaf`: writes are done but answered with 504; `down`: nothing is done; `slow_s`: answers come so late."""
+    """One lease with compare-and-swap. `deaf`: writes are done but answered with 504; `down`: nothing is done; `slow_s`: answers come so late; `strange`: so
+    many times a proxy on the way answers."""
 
     def __init__(self, api: Any) -> None:
         self.record: dict[str, Any] | None = None
         self.version = 0
         self.deaf = False
         self.down = False
+        self.strange = 0
         self.lacking: tuple[str, ...] = ()  #: the methods that its user has no right to
         self.slow_s = 0.0
         self.asked_at = 0.0  #: monotonic, of the last write
@@ -34,6 +36,9 @@ class LeaseBook:
     async def answer(self, request: web.Request) -> web.Response:
         if self.down:
             return self.status(503, "ServiceUnavailable")
+        if self.strange:
+            self.strange -= 1
+            return web.Response(status=404, text="404 page not found\n")
         if request.method in self.lacking:
             said = 'leases "ledger" is forbidden: User "ledger" cannot do that'
             return web.json_response({"kind": "Status", "code": 403, "reason": "Forbidden", "message": said}, status=403)
@@ -119,6 +124,16 @@ async def test_a_lease_whose_holder_died_is_taken_after_its_duration_and_not_bef
     async with lease(client, "b").hold() as term:
         assert asyncio.get_running_loop().time() - began >= 1.0
         assert term.token == 7
+
+
+async def test_a_proxy_that_knows_no_way_takes_no_lease_away(client: KubeClient, book: LeaseBook) -> None:
+    """As one written in Go says it while it is given other ways: of every service at once."""
+    async with Lease(client, "hbox", "ledger", "a", duration_s=5).hold() as term:
+        book.strange = 2
+        await until(lambda: book.strange == 0)
+        written = book.version
+        await until(lambda: book.version > written or term.lost.is_set())
+        assert term.held
 
 
 async def test_whoever_saw_the_holder_die_releases_for_it_and_for_nobody_else(client: KubeClient, book: LeaseBook) -> None:

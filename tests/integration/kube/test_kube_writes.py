@@ -20,9 +20,12 @@ from hbox_common.kube import (
     cordon,
     evict,
     fence,
+    keep_taint,
     patch_status,
+    read_locks,
     uncordon,
     wait_established,
+    write_locks,
 )
 
 POD = PODS.path("ml", "p")
@@ -133,6 +136,31 @@ async def test_what_a_stranger_answers_is_no_evidence_of_what_became_of_a_pod(
     fenced = await fence(client, namespace="ml", name="p", uid="u1", condition="hbox.io/claim-gen", value="c1/2")
     assert fenced.outcome is FenceOutcome.UNKNOWN
     assert (await evict(client, namespace="ml", name="p", uid="u1")).outcome is EvictOutcome.UNKNOWN
+
+
+@pytest.mark.parametrize("said", STRANGERS)
+@pytest.mark.parametrize("code", [200, 403, 404, 409, 422])
+@pytest.mark.parametrize("strange", ["GET", "PATCH"])
+async def test_what_a_stranger_answers_is_no_evidence_of_what_became_of_a_node(
+    api: Any, client: KubeClient, strange: str, code: int, said: bytes
+) -> None:
+    """That it is gone, or done, is believed by nobody: a cordon, a taint or a lock would be left unwritten."""
+    there = {"metadata": {"name": "n1", "uid": "nu", "resourceVersion": "5"}, "spec": {}}
+    for method in ("GET", "PATCH"):
+        if method == strange:
+            api.reply(method, NODE, code, said)
+        else:
+            api.reply(method, NODE, 200, there)
+    assert (await cordon(client, node="n1", reason="xid-79", owner="health")).outcome is CordonOutcome.UNKNOWN
+    with pytest.raises(Unavailable):
+        await keep_taint(client, node="n1", key="hbox.io/pool", value="lab", effect="NoSchedule")
+    locks = (
+        read_locks(client, "n1", ("lock",))
+        if strange == "GET"
+        else write_locks(client, "n1", ("lock",), "mine", resource_version="5")
+    )
+    with pytest.raises(Unavailable):
+        await locks
 
 
 async def test_a_changed_pod_is_bound_again_when_the_caller_allows_it(api: Any, client: KubeClient) -> None:

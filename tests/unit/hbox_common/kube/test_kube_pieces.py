@@ -154,6 +154,11 @@ def test_a_path_that_is_not_served_is_not_found() -> None:
     assert type(error_of(404, b"404 page not found\n", what="GET /apis/example.com/v1/things")) is NotServed
 
 
+@pytest.mark.parametrize("path", ["/api/v1/nodes/n1", "/apis/coordination.k8s.io/v1/namespaces/hbox/leases/ledger"])
+def test_what_every_api_server_serves_is_not_found_by_its_own_word_alone(path: str) -> None:
+    assert "between" in busy(404, b"404 page not found\n", what=f"GET {path}").hint
+
+
 def busy(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> Busy:
     error = error_of(code, body, what=what, retry_after=retry_after)
     assert isinstance(error, Busy)

@@ -18,7 +18,7 @@ from hbox_common.model.annotations import CLAIM, EVICTION_DEADLINE
 
 from .objects import Pod
 from .resources import PODS
-from .status import NotAllowed, NotServed, read_status, retry_after_s
+from .status import NotAllowed, read_status, retry_after_s
 from .transport import STRATEGIC_MERGE_PATCH, KubeClient
 
 
@@ -205,10 +205,7 @@ def _unknown(e: Unavailable) -> BindResult:
 async def read_pod(client: KubeClient, *, namespace: str, name: str) -> Pod:
     """The pod as it is now, from a consistent read (no resourceVersion). Raises NotFound where the API server itself has no such pod, InvalidRequest,
     Unavailable."""
-    try:
-        return (await client.expected("GET", PODS.path(namespace, name))).decode(Pod)
-    except NotServed as e:
-        raise Unavailable(e.message, hint=e.hint) from e
+    return (await client.expected("GET", PODS.path(namespace, name))).decode(Pod)
 
 
 class FenceOutcome(StrEnum):

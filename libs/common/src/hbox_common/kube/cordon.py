@@ -6,7 +6,7 @@ from enum import StrEnum
 from hbox_common.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY
 
-from .objects import Node
+from .objects import KubeObject, Node
 from .resources import NODES
 from .transport import MERGE_PATCH, KubeClient
 
@@ -50,7 +50,7 @@ async def _change(client: KubeClient, name: str, owner: str, *, reason: str | No
             if isinstance(patch, CordonResult):
                 return patch
             try:
-                await client.expected("PATCH", path, body=patch, content_type=MERGE_PATCH)
+                (await client.expected("PATCH", path, body=patch, content_type=MERGE_PATCH)).decode(KubeObject)
             except Conflict as e:
                 message = str(e)
                 continue

@@ -94,6 +94,9 @@ def retry_after_s(header: str | None, status: Status) -> float | None:
 #: What Go's own multiplexer says of a path that nobody serves: that of a kind whose definition is not installed.
 _NOT_SERVED = b"404 page not found"
 
+#: What every API server serves. Whoever says there that nobody does is a proxy on the way, written in Go, which is given other ways just now.
+_ALWAYS_SERVED = ("/api/v1/", "/apis/coordination.k8s.io/v1/")
+
 _HINTS = {
     401: "the credentials are missing or expired: check the kubeconfig or the service account's token",
     403: "grant it to this user or service account (RBAC)",
@@ -107,12 +110,13 @@ _STRANGER = "this is no answer of an API server: see what stands between (a load
 def error_of(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> HBoxError:
     """The error for an HTTP status outside of what was expected; `what` names the request, as "GET /api/v1/pods".
 
-    What no `Status` comes with was not said by the API server, and says nothing of any object: Unavailable, but for a path that is not served.
+    What no `Status` comes with was not said by the API server, and says nothing of any object: Unavailable, but for a path that it need not serve.
     """
     status = read_status(body)
     text = status.message or status.reason or "no reason given"
     message = f"Kubernetes API, {what}: {text} (HTTP {code}{', ' + status.reason if status.reason else ''})"
-    if code == 404 and body.strip() == _NOT_SERVED:
+    path = what.partition(" ")[2]
+    if code == 404 and body.strip() == _NOT_SERVED and not path.startswith(_ALWAYS_SERVED):
         return NotServed(message, hint=_HINTS[404])
     if not status.from_api_server and code not in (401, 408, 429) and code < 500:
         return Busy(message, http_status=code, hint=_STRANGER, outcome_unknown=not what.startswith("GET "))

@@ -2,12 +2,23 @@
 
 from typing import Any
 
+import msgspec
+
 from hbox_common.errors import Conflict, NotFound, Unavailable
 
+from .objects import KubeObject
 from .resources import NODES
 from .transport import MERGE_PATCH, KubeClient
 
 _TRIES = 4  #: kubelets write node status all the time, which moves the resourceVersion under us
+
+
+class _Spec(msgspec.Struct):
+    taints: list[dict[str, Any]] | None = None  #: with all that others write of theirs
+
+
+class _Node(KubeObject, frozen=True, gc=False):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
 async def keep_taint(client: KubeClient, *, node: str, key: str, value: str | None, effect: str) -> bool:
@@ -19,16 +30,16 @@ async def keep_taint(client: KubeClient, *, node: str, key: str, value: str | No
     path = NODES.path(name=node)
     for _ in range(_TRIES):
         try:
-            found = await client.json("GET", path)
+            found = (await client.expected("GET", path)).decode(_Node)
         except NotFound:
             return False
-        taints: list[dict[str, Any]] = found.get("spec", {}).get("taints") or []
+        taints = found.spec.taints or []
         wanted = with_taint(taints, key=key, value=value, effect=effect)
         if wanted == taints:
             return False
-        body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": {"taints": wanted or None}}
+        body = {"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": {"taints": wanted or None}}
         try:
-            await client.expected("PATCH", path, body=body, content_type=MERGE_PATCH)
+            (await client.expected("PATCH", path, body=body, content_type=MERGE_PATCH)).decode(KubeObject)
         except NotFound:
             return False
         except Conflict:
