@@ -245,14 +245,14 @@ class NodeLocks:
                 return
         now = monotonic_s()
         self._nodes[node] = _Seen(locked, since=now, looked_at=now)
-        self._uids.pop(node, None)
+        taken_for = self._uids.pop(node, None)
         if not locked.free:
             self._held.add(node)
         elif node in self._held:
             assert known is not None
             metrics.ALLOCATION_S.observe(now - known.since)
             self._held.discard(node)
-            self._ask(node, known.locked)
+            self._ask(node, known.locked, taken_for)
             self._on_news(NodeName(node))
 
     def _forget(self, node: str) -> None:
@@ -265,22 +265,24 @@ class NodeLocks:
 
     # --- what plugins say of pods
 
-    def _ask(self, node: str, was: Locked) -> None:
+    def _ask(self, node: str, was: Locked, taken_for: PodUid | None) -> None:
         """Read the pod that had this lock, unless too many are: of a node whose plugin failed the last one each, of others a sample."""
         lock = next((lock for _, value in was.locks if (lock := parse_lock(value)).pod), None)
         if lock is None or self._reading >= _MOST_READ:
             return
         if node in self._failures or self._samples.take(monotonic_s()):
             self._reading += 1
-            self._tasks.create_task(self._hear(node, lock.namespace, lock.pod))
+            self._tasks.create_task(self._hear(node, lock.namespace, lock.pod, taken_for))
 
-    async def _hear(self, node: str, namespace: str, name: str) -> None:
+    async def _hear(self, node: str, namespace: str, name: str, taken_for: PodUid | None) -> None:
         try:
-            failed = await self._failed(namespace, name)
+            failed = await self._failed(namespace, name, taken_for)
         except HBoxError:
             return
         finally:
             self._reading -= 1
+        if failed is None:
+            return
         metrics.ALLOCATIONS.labels("failed" if failed else "success").inc()
         if not failed:
             self._well(node)
@@ -301,14 +303,17 @@ class NodeLocks:
         if self._failures.pop(node, 0):
             self._on_rest(NodeRest(NodeName(node), 0, at=wall_s()))
 
-    async def _failed(self, namespace: str, name: str) -> str:
-        """Why the pod's cards were not handed over; empty: they were, or nobody says. The phase alone proves nothing, since a pod's owner can write it: kubelet
-        says whether it admitted the pod."""
+    async def _failed(self, namespace: str, name: str, taken_for: PodUid | None) -> str | None:
+        """Why the pod's cards were not handed over; empty: they were, or nobody says; None: it is gone, and its namesake tells nothing of it. The phase alone
+        proves nothing, since a pod's owner can write it: kubelet says whether it admitted the pod."""
         pod = await read_pod(self._client, namespace=namespace, name=name)
+        uid = taken_for or pod.metadata.uid
         notes = pod.metadata.annotations
         if any(notes.get(name) == BindPhase.FAILED for name in BIND_PHASES) and pod.status.phase == "Pending":
             await asyncio.sleep(_STATUS_S)
             pod = await read_pod(self._client, namespace=namespace, name=name)
+        if pod.metadata.uid != uid:
+            return None
         return pod.status.message if (pod.status.phase, pod.status.reason) == ("Failed", _NOT_ADMITTED) else ""
 
     # --- looking into
