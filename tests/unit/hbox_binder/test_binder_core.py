@@ -352,6 +352,7 @@ def test_memory_is_bounded() -> None:
         (fence_value(ClaimId("other"), 1), True),
         ("7", True),
         ("mine:x", True),
+        ("mine:" + "9" * 5000, True),
     ],
 )
 def test_which_fences_forbid_the_second_decision_of_my_claim(value: str, forbidden: bool) -> None:

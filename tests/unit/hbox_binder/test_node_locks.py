@@ -58,10 +58,10 @@ class Desk:
         for node in (N1, N2):
             self.cards.see(state(node, *registered))
         self.core = Binder(Limits(), takes_turns=self.cards.takes_turns)
-        self.now = 0.0
+        self.now, self.set_back_s = 0.0, 0.0
 
     def step(self, event: Decided | Answered | Unlocked | LockStands | Ticked) -> list[Effect]:
-        effects = self.core.step(event, now=self.now, wall=self.now)
+        effects = self.core.step(event, now=self.now, wall=self.now - self.set_back_s)
         self.core.validate()
         return effects
 
@@ -183,6 +183,21 @@ def test_who_stands_in_line_is_reported_and_expires_like_any_other() -> None:
     desk.now = 5.0
     assert started(desk.step(Ticked())) == ["fence b"]
     assert [e.outcome.outcome for e in desk.answer(b, Finding.UNBOUND) if isinstance(e, Report)] == [BindOutcome.EXPIRED]
+
+
+def test_who_stands_in_line_expires_also_where_the_wall_clock_was_set_back_meanwhile() -> None:
+    """By a microsecond, as where two clocks are read one after the other, or by minutes."""
+    desk = Desk("NVIDIA")
+    a, b = a_bind("a"), a_bind("b", deadline=5.0)
+    desk.decide(a, b)
+    desk.answer(a, Finding.BOUND)
+    desk.now, desk.set_back_s = 5.0, 60.0
+    assert started(desk.step(Ticked())) == []
+    desk.now = 65.1
+    wakes_at = desk.core.next_wake()
+    assert wakes_at is not None
+    assert wakes_at <= desk.now
+    assert started(desk.step(Ticked())) == ["fence b"]
 
 
 def test_a_revocation_takes_the_pod_out_of_the_line() -> None:

@@ -617,6 +617,8 @@ class Binder:
                 task.message = task.message or "its deadline passed while others of its node were in allocation"
                 self._leave_line(task)
                 self._ready(task)
+            elif task.state is _State.IN_LINE:  # the wall clock was set back since, be it by a microsecond
+                self._expire(task, now + _PACE_S, wall)
 
     def _pace(self, until: float, now: float) -> None:
         until = max(until, now + _PACE_S)

@@ -10,6 +10,9 @@ its decisions from one.
 
 from hbox_common.model import ClaimId
 
+#: Of a generation; Python reads no number of thousands.
+_DIGITS = 18
+
 
 def fence_value(claim: ClaimId, generation: int) -> str:
     """What the decision `generation` of `claim` writes: new to the pod unless the same decision wrote it before."""
@@ -26,6 +29,7 @@ def fences_off(value: str, claim: ClaimId, generation: int) -> bool:
     if not value:
         return False
     owner, _, number = value.rpartition(":")
-    if owner != claim or not number.isdecimal():
+    # Whoever owns the pod can write any number, as an annotation.
+    if owner != claim or not number.isdecimal() or len(number) > _DIGITS:
         return True
     return int(number) >= generation
