@@ -18,14 +18,15 @@ ONE = LEASES.path("hbox", "ledger")
 
 class LeaseBook:
     """One lease with compare-and-swap. `deaf`: writes are done but answered with 504; `down`: nothing is done; `slow_s`: answers come so late; `strange`: so
-    many times a proxy on the way answers."""
+    many times a proxy on the way answers; `hangs`: so many writes are never answered."""
 
     def __init__(self, api: Any) -> None:
         self.record: dict[str, Any] | None = None
         self.version = 0
         self.deaf = False
         self.down = False
-        self.strange = 0
+        self.strange = self.hangs = 0
+        self.closing: asyncio.Event = api.closing
         self.lacking: tuple[str, ...] = ()  #: the methods that its user has no right to
         self.slow_s = 0.0
         self.asked_at = 0.0  #: monotonic, of the last write
@@ -44,6 +45,9 @@ class LeaseBook:
             return web.json_response({"kind": "Status", "code": 403, "reason": "Forbidden", "message": said}, status=403)
         if request.method == "GET":
             return web.json_response(self.record) if self.record else self.status(404, "NotFound")
+        if self.hangs:
+            self.hangs -= 1
+            await self.closing.wait()
         body = json.loads(await request.read())
         self.asked_at = monotonic_s()
         await asyncio.sleep(self.slow_s)
@@ -190,6 +194,16 @@ async def test_a_holder_believes_in_its_lease_from_its_question_on_and_not_from_
         await until(lambda: term.deadline > granted)
         assert term.deadline <= book.asked_at + 2 / 3 + 0.05
         book.slow_s = 0.0
+
+
+async def test_one_renewal_that_is_never_answered_loses_no_lease(client: KubeClient, book: LeaseBook) -> None:
+    """As where a load balancer forgot the connection: there is time for another one."""
+    async with Lease(client, "hbox", "ledger", "a", duration_s=3).hold() as term:
+        book.hangs = 1
+        await until(lambda: book.hangs == 0)
+        written = book.version
+        await until(lambda: book.version > written or term.lost.is_set())
+        assert term.held
 
 
 async def test_a_taken_lease_is_lost_at_the_next_renewal(client: KubeClient, book: LeaseBook) -> None:

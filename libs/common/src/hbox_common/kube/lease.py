@@ -148,15 +148,18 @@ class Lease:
         wait_s = self._renew_every_s
         while not term.lost.is_set():
             await asyncio.sleep(max(0.0, min(wait_s, term.deadline - self._clock())))
-            wait_s = self._renew_every_s if await self._renew_once(term) else self._retry_s
+            began = self._clock()
+            renewed = await self._renew_once(term)
+            wait_s = self._renew_every_s if renewed else began + self._retry_s - self._clock()
             if self._clock() >= term.deadline:
                 term.lost.set()
         _log.error("lease %s/%s: lost, token %d", self._namespace, self._name, term.token)
 
     async def _renew_once(self, term: Term) -> bool:
-        """One renewal, within the deadline. Sets `lost` when the lease is no longer ours."""
+        """One renewal, within the deadline, and in so short a time that some is left for another: what is sent on a connection that somebody forgot
+        is never answered. Sets `lost` when the lease is no longer ours."""
         try:
-            async with asyncio.timeout(term.deadline - self._clock()):
+            async with asyncio.timeout(min(term.deadline - self._clock(), self._renew_deadline_s / 2)):
                 assert self._seen is not None
                 while is_ours(self._seen, identity=self._identity, token=term.token):
                     began = self._clock()
