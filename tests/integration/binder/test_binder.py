@@ -332,6 +332,26 @@ async def test_who_writes_a_checkpoint_on_notice_gets_the_time_that_it_asks_for_
     assert left["metadata"]["deletionGracePeriodSeconds"] == grace_s
 
 
+@pytest.mark.parametrize(
+    "trouble", [Rule(status=503, limit=1), Rule(status=429, retry_after_s=1, limit=1), Rule(reset=True, limit=2)]
+)
+async def test_who_makes_room_is_bounded_also_where_the_api_server_is_busy_as_it_is_read(
+    world: BinderWorld, trouble: Rule
+) -> None:
+    pod = await world.pod("a", spec={"terminationGracePeriodSeconds": 7200})
+    bind, evict = a_bind(pod), an_evict(pod, taker="a-plan")
+    async with world.binder():
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=RUNNING, content_type=MERGE_PATCH)
+        trouble.verb, trouble.resource, trouble.client = "get", "pods", "hbox-binder"
+        world.faults(trouble)
+        await world.decide(evict)
+        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+    left = await world.client.json("GET", PODS.path(NAMESPACE, "a"))
+    assert left["metadata"]["deletionGracePeriodSeconds"] == 90
+
+
 TOLD = ("hbox.io/eviction-deadline", "hbox.io/eviction-reason")
 
 

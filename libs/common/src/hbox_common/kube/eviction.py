@@ -69,16 +69,20 @@ class Notice:
 async def notice_of(
     client: KubeClient, *, namespace: str, name: str, uid: str, at_most_s: int = -1, notice_s: int = -1
 ) -> Notice | None:
-    """How long the pod has from when it is told to end; None where it cannot be read, is another one, or has been told.
+    """How long the pod has from when it is told to end; None where it is gone, is another one, or has been told, or cannot be read and is not bounded.
 
     At most `at_most_s` for a pod that says nothing about its end; -1 = its own. One that has a preStop hook, or a grace period other than Kubernetes' default,
     needs it, and one that writes a checkpoint on notice needs the time that it says; all of them get `notice_s` at most, since somebody waits (-1 = as long as
-    they like). Raises nothing but Bug: what cannot be read leaves the pod its own.
+    they like). Raises InvalidRequest, Unavailable where a pod that is bounded cannot be read: evicted without its bound it would have its own for good.
     """
     try:
         pod = (await client.expected("GET", PODS.path(namespace, name))).decode(_Pod)
-    except (InvalidRequest, Unavailable):
+    except NotFound:
         return None
+    except (InvalidRequest, Unavailable):
+        if max(at_most_s, notice_s) < 0:
+            return None
+        raise
     own_s = pod.spec.termination_grace_period_seconds
     prepares = any(c.lifecycle is not None and bytes(c.lifecycle.pre_stop) for c in pod.spec.containers)
     if pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:

@@ -83,7 +83,11 @@ async def carry_out(
     assert isinstance(decision, Evict)
     namespace, name, uid = decision.namespace, decision.pod, decision.pod_uid
     bounds = {"at_most_s": taken_grace_s, "notice_s": notice_s} if decision.beneficiary else {}
-    notice = await notice_of(client, namespace=namespace, name=name, uid=uid, **bounds)
+    try:
+        notice = await notice_of(client, namespace=namespace, name=name, uid=uid, **bounds)
+    except HBoxError as e:
+        wait_s = e.retry_after_s if isinstance(e, Unavailable) else None
+        return Answer(Finding.UNCLEAR, str(e), retry_after_s=wait_s, not_allowed=isinstance(e, NotAllowed))
     if notice is not None:
         said = {EVICTION_DEADLINE: _rfc3339(now + notice.seconds), EVICTION_REASON: sanitized(decision.reason)}
         await announce(client, namespace=namespace, name=name, uid=uid, annotations=said)
