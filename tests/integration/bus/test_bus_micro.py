@@ -17,6 +17,7 @@ from hbox_common.bus import Bus, EmbeddedServer, Endpoint
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Event, JobsAsked, JobsPage
 
+from ...waiting import until
 from .bus_world import running
 
 SUBJECT = "hbox.v1.api.test.double"
@@ -193,3 +194,23 @@ async def test_services_and_commands_ask_as_everybody_does(bus: Bus) -> None:
             await bus.call("test", "double", Asked(n=13), Said)
         with pytest.raises(Unavailable, match="something else than was asked for"):
             await bus.call("test", "double", Asked(n=4), Other)
+
+
+async def test_who_is_not_answered_in_time_is_told_so(bus: Bus, server: EmbeddedServer) -> None:
+    """In the errors of the house: a TimeoutError says neither who nor what."""
+    asked = asyncio.Event()
+
+    async def never(_: Asked) -> Said:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with running(bus.offer([Endpoint("double", "", Asked, Said, never)], version="1.0.0", about="")):
+        await asyncio.sleep(0.2)
+        with pytest.raises(Unavailable, match="no answer on"):
+            await bus.call("test", "double", Asked(n=1), Said, timeout_s=0.3)
+        assert asked.is_set()
+    await server.kill()
+    await until(lambda: not bus.connected)
+    with pytest.raises(Unavailable, match="broker"):
+        await bus.call("test", "double", Asked(n=1), Said, timeout_s=0.3)

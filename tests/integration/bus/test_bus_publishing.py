@@ -2,12 +2,15 @@
 
 import asyncio
 import shutil
+from pathlib import Path
 
 import pytest
 
 from hbox_common.bus import Bus, EmbeddedServer, Start
+from hbox_common.bus import server as server_module
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import ClaimsAsked, Event, JobsWithdrawn, QueueRefused, encode
+from hbox_common.events import ClaimsAsked, Event, JobsAdmitted, JobsWithdrawn, QueueRefused, encode
+from hbox_common.model import JobId, SchedulerId
 
 from ...waiting import until
 from .bus_world import Reader, job, lasting, node, running
@@ -41,6 +44,27 @@ async def test_publishes_in_flight_when_the_broker_is_killed_are_each_stored_onc
         await server.kill()
         await server.start()
     assert sorted(await stored(bus, 200, QueueRefused)) == sorted(names)
+
+
+async def test_what_is_too_large_for_one_message_is_divided_also_while_the_broker_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the broker took when it was there: one of theirs may take less than ours does."""
+    monkeypatch.setattr(server_module, "MAX_PAYLOAD", 256 * 1024)
+    event = JobsAdmitted(scheduler=SchedulerId("s"), jobs=tuple(JobId(f"{i:0>100}") for i in range(5000)))
+    reader = Reader()
+    async with EmbeddedServer(tmp_path / "small") as server, Bus.connect(server.url, name="test", instance="1") as bus:
+        await server.kill()
+        await until(lambda: not bus.connected)
+        saying = asyncio.ensure_future(bus.publish_parts(event, "0"))
+        await asyncio.sleep(0.1)
+        await server.start()
+        assert await saying == []
+        async with running(bus.follow([JobsAdmitted], reader, start=Start.ALL)):
+            await until(
+                lambda: sum(len(one.event.jobs) for one in reader.deliveries if isinstance(one.event, JobsAdmitted)) == 5000
+            )
+    assert len(reader.deliveries) > 1
 
 
 async def test_repeating_a_message_id_stores_nothing_twice(bus: Bus) -> None:

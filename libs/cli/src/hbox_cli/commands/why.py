@@ -109,7 +109,7 @@ async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         asked = endpoint_of("cards", found.get("shard", ""))
         answer = await bus.call("scheduler-core", asked, CardsRequest(job=found["id"]), CardsAnswer, timeout_s=CARDS_S)
-    except (Unavailable, TimeoutError):  # one that is older has no such question, and one that is away has said why already
+    except Unavailable:  # one that is older has no such question, and one that is away has said why already
         return []
     return [task.model_dump(mode="json") for task in answer.tasks]
 

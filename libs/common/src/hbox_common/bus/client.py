@@ -28,9 +28,6 @@ from .streams import ensure_streams, stream_of
 
 log = logging.getLogger(__name__)
 
-#: Of a body, while no broker is there to say what it takes.
-LARGEST = 8 * 2**20
-
 R = TypeVar("R", bound=Event)
 P = TypeVar("P", bound=Event)
 M = TypeVar("M", bound=BaseModel)
@@ -94,7 +91,7 @@ class Bus:
         """
         message_id = message_id or new_id()
         refused: list[tuple[Event, InvalidRequest]] = []
-        most = self._connection.max_payload - HEADERS if self.connected else LARGEST
+        most = self._connection.max_payload - HEADERS  # while no broker is there, what the last one took
         for number, (part, body) in enumerate(parts(event, most, lambda one, why: refused.append((one, why)))):
             part_id = f"{message_id}.{number}" if number else message_id
             await self._publisher.publish_raw(type(part), body, *keys, message_id=part_id, timeout_s=timeout_s)

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
-from hbox_common.clock import new_id
+from hbox_common.clock import monotonic_s, new_id
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import token_of
 
@@ -261,9 +261,13 @@ async def call(
 ) -> M:
     """The answer of an endpoint. Raises InvalidRequest where the service says that the request is wrong, Unavailable for all else that it cannot answer."""
     body = request.model_dump_json(exclude_defaults=True).encode()
-    async with asyncio.timeout(timeout_s):
-        await connection.connected.wait()
-        answer = await connection.request(f"{PREFIX}.{service}.{name}", body, timeout_s=timeout_s)
+    until = monotonic_s() + timeout_s
+    try:
+        async with asyncio.timeout(timeout_s):
+            await connection.connected.wait()
+    except TimeoutError as e:
+        raise Unavailable(f"the broker was not reachable within {timeout_s:g} s", hint="is nats-server running?") from e
+    answer = await connection.request(f"{PREFIX}.{service}.{name}", body, timeout_s=until - monotonic_s())
     if code := (answer.headers or {}).get(ERROR_CODE):
         words = (answer.headers or {}).get(ERROR, "")
         if code in ("400", "413"):
