@@ -17,6 +17,7 @@ from hbox_common.kube import (
     PERSISTENTVOLUMES,
     PODGROUPS,
     PODS,
+    STORAGECLASSES,
     KubeClient,
     apply,
     wait_established,
@@ -52,10 +53,11 @@ class Kube:
         made: dict[str, Any] = await self.client.json("POST", PODS.path("default"), body=body)
         return made
 
-    async def claim(self, name: str, *, volume: str = "") -> None:
+    async def claim(self, name: str, *, volume: str = "", storage_class: str = "") -> None:
         """A PersistentVolumeClaim, bound where a volume is named."""
         notes = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
-        body = {"metadata": {"name": name, "annotations": notes}, "spec": {"volumeName": volume} if volume else {}}
+        spec = {"volumeName": volume} if volume else {"storageClassName": storage_class} if storage_class else {}
+        body = {"metadata": {"name": name, "annotations": notes}, "spec": spec}
         await self.client.json("POST", PERSISTENTVOLUMECLAIMS.path("default"), body=body)
 
     async def volume(self, name: str, *, zone: str) -> None:
@@ -64,6 +66,11 @@ class Kube:
         affinity = {"required": {"nodeSelectorTerms": [term]}}
         body = {"metadata": {"name": name}, "spec": {"nodeAffinity": affinity}}
         await self.client.json("POST", PERSISTENTVOLUMES.path(), body=body)
+
+    async def storage_class(self, name: str) -> None:
+        """One whose volumes are made once a pod has its node."""
+        body = {"metadata": {"name": name}, "provisioner": "example.org/csi", "volumeBindingMode": "WaitForFirstConsumer"}
+        await self.client.json("POST", STORAGECLASSES.path(), body=body)
 
     async def podgroup(self, name: str, min_member: int, **spec: Any) -> dict[str, Any]:
         body = {

@@ -16,7 +16,7 @@ from hbox_common.events import (
     JobVerdict,
     PodsObserved,
 )
-from hbox_common.kube import EVENTS, PODGROUPS, PODS
+from hbox_common.kube import EVENTS, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS
 from hbox_common.model import CardSlice, Job, JobId, PodPhase
 from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
@@ -107,6 +107,20 @@ async def test_a_pod_waits_for_its_claim_and_follows_its_volume(kube: Kube, bus:
         await kube.volume("late", zone="b")
         await until(lambda: not latest(heard)["two"].problem)
         assert zones(latest(heard)["two"]) == ["b"]
+
+
+async def test_a_claim_whose_pod_got_its_node_while_nobody_looked_is_told_of_it(kube: Kube, settings: Any) -> None:
+    await kube.storage_class("late")
+    await kube.claim("data", storage_class="late")
+    await kube.pod("a", claims=["data"])
+    await kube.bind("a", "n1")  # and who was to tell the claim is killed
+
+    async def selected() -> Any:
+        claim = await kube.client.json("GET", PERSISTENTVOLUMECLAIMS.path("default", "data"))
+        return claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node") == "n1"
+
+    async with running(run, settings):
+        await until(selected)
 
 
 async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus, settings: Any) -> None:

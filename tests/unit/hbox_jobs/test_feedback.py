@@ -5,7 +5,7 @@ import pytest
 
 from hbox_common.events import JobVerdict
 from hbox_common.model import NodeName, PodUid
-from hbox_jobs.core.feedback import Feedback, Kind, SelectionWrite
+from hbox_jobs.core.feedback import SELECT_AGAIN_S, Feedback, Kind, SelectionWrite
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, PodStatus, PodView
 from hbox_jobs.core.volumes import Binding, ClaimView, VolumeUse
@@ -262,6 +262,30 @@ def test_a_claim_that_waited_for_its_first_consumer_is_told_the_node_once(world:
     world.jobs.volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1"))
     world.pod(pod("a", rv="9", volumes=(VolumeUse("data"),), node="n1"))
     assert world.feedback.selections(2.0, 9) == []
+
+
+def test_a_claim_that_is_seen_behind_its_pods_node_or_was_given_up_by_its_provisioner_is_told_the_node_after_a_moment(
+    world: World,
+) -> None:
+    write = SelectionWrite(PodUid("uid-a"), "ml", "data", "n1")
+
+    def change(claims: list[str], now: float) -> None:
+        world.feedback.claims_changed(claims, now)
+
+    world.pod(pod("a", volumes=(VolumeUse("data"),), node="n1"))
+    world.pod(pod("ended", volumes=(VolumeUse("data"),), node="n1", status="Succeeded"))
+    world.pod(pod("waits", volumes=(VolumeUse("data"),)))
+    change(world.jobs.volumes.claim("ml/data", ClaimView(storage_class="placed")), 0.0)
+    assert world.feedback.next_selection() is None, "when its volumes are made is not known yet"
+    change(world.jobs.volumes.storage_class("placed", Binding.PLACED), 1.0)
+    assert world.feedback.selections(1.0 + SELECT_AGAIN_S - 0.1, 9) == []
+    assert world.feedback.selections(1.0 + SELECT_AGAIN_S, 9) == [write]
+    change(world.jobs.volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1")), 10.0)
+    assert world.feedback.next_selection() is None
+    change(world.jobs.volumes.claim("ml/data", ClaimView(storage_class="placed")), 20.0)
+    assert world.feedback.selections(20.0 + SELECT_AGAIN_S, 9) == [write]
+    change(world.jobs.volumes.claim("ml/data", ClaimView(storage_class="placed", volume="v", bound=True)), 30.0)
+    assert world.feedback.next_selection() is None
 
 
 # Members that leave, members that nobody may place, members of others.

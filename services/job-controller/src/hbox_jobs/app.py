@@ -122,7 +122,7 @@ class JobController:
         self._budgets = Informer(client, PODDISRUPTIONBUDGETS, kube.PodDisruptionBudget)
         self._asked_again_at = -ASK_AGAIN_S
         self._wake, self._behind = asyncio.Event(), asyncio.Event()
-        self._volumes = VolumeWatch(client, self.jobs, self._wake)
+        self._volumes = VolumeWatch(client, self.jobs, self.feedback, wake=self._wake, behind=self._behind)
         self._informers: dict[str, Informer[Any]] = {
             "pods": self._pods,
             "podgroups": self._groups,

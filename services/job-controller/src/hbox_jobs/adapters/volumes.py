@@ -1,7 +1,7 @@
 """Claims, volumes and storage classes into the core: three watches that are silent in most clusters."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from hbox_common.kube.objects import VolumeNodeAffinity
 from hbox_common.model import Match, MatchOperator, NodeTerm
 from hbox_common.model.bounds import NAME_BYTES, SHAPE_BYTES, sanitized
 
+from ..core.feedback import Feedback
 from ..core.jobs import Jobs
 from ..core.volumes import Binding, ClaimView, Reach
 from .objects import node_terms
@@ -45,10 +46,12 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 class VolumeWatch:
-    """Keeps `jobs.volumes` as Kubernetes has it; `wake` is set when jobs may have changed."""
+    """Keeps `jobs.volumes` as Kubernetes has it; `wake` is set when jobs may have changed, `behind` when there may be something for Kubernetes."""
 
-    def __init__(self, client: KubeClient, jobs: Jobs, wake: asyncio.Event) -> None:
-        self._jobs, self._wake = jobs, wake
+    def __init__(
+        self, client: KubeClient, jobs: Jobs, feedback: Feedback, *, wake: asyncio.Event, behind: asyncio.Event
+    ) -> None:
+        self._jobs, self._feedback, self._wake, self._behind = jobs, feedback, wake, behind
         self._claims = Informer(client, PERSISTENTVOLUMECLAIMS, kube.PersistentVolumeClaim)
         self._volumes = Informer(client, PERSISTENTVOLUMES, kube.PersistentVolume)
         self._classes = Informer(client, STORAGECLASSES, kube.StorageClass)
@@ -83,9 +86,12 @@ class VolumeWatch:
             assert thing is not None
             self._changed(self._jobs.volumes.storage_class(thing.metadata.name, binding_of(delta.new), reach_of_class(thing)))
 
-    def _changed(self, claims: Iterable[str]) -> None:
-        self._jobs.volumes_changed(claims, monotonic_s())
+    def _changed(self, claims: Sequence[str]) -> None:
+        now = monotonic_s()
+        self._jobs.volumes_changed(claims, now)
+        self._feedback.claims_changed(claims, now)
         self._wake.set()
+        self._behind.set()
 
 
 def binding_of(found: kube.StorageClass | None) -> Binding | None:

@@ -34,6 +34,9 @@ MAX_CONDITION_MESSAGE = 32_768
 #: A decision to bind without an outcome for so long is forgotten.
 DECIDED_S = 30.0
 
+#: A claim that lacks the node that its pod was given is told after so long: a provisioner that gave up has taken it away, and may fail again at once.
+SELECT_AGAIN_S = 5.0
+
 #: Versions of pods that were written on are remembered up to here; what is forgotten costs one needless request.
 MAX_REMEMBERED = 20_000
 
@@ -124,6 +127,12 @@ class Feedback:
             self._successes.put(f"{new.uid} failed", write, now, new.namespace)
         if new.placeable and (record := self._jobs.record(new.key)) is not None and record.reason and new.told != record.reason:
             self._conditions.put(new.uid, new.uid, max(now, record.published_from), new.namespace)
+
+    def claims_changed(self, claims: Iterable[str], now: float) -> None:
+        """These claims (namespace/name), or their classes, are not what they were, or are seen for the first time: after a restart, behind their pods."""
+        for pod in self._jobs.users(claims):
+            if pod.node and not pod.status.terminal and self._jobs.volumes.unselected(pod.namespace, pod.volumes):
+                self._selections.put(pod.uid, pod.uid, now + SELECT_AGAIN_S, pod.namespace)
 
     def decided(self, pods: Iterable[PodUid], now: float) -> None:
         """These pods are being bound."""

@@ -259,11 +259,13 @@ class Jobs:
 
     def volumes_changed(self, claims: Iterable[str], now: float) -> None:
         """These claims (namespace/name), or what they are bound to, are not what they were (`volumes` knows)."""
-        for claim in claims:
-            for uid in self._users.get(claim, ()):
-                pod = self._pods[uid]
-                if pod.placeable:
-                    self._mark(pod.key, now, urgent=True)
+        for pod in self.users(claims):
+            if pod.placeable:
+                self._mark(pod.key, now, urgent=True)
+
+    def users(self, claims: Iterable[str]) -> Iterator[PodView]:
+        """Pods of ours that use one of these claims (namespace/name)."""
+        return (self._pods[uid] for claim in claims for uid in self._users.get(claim, ()))
 
     # --- what the bus says
 
