@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from hbox_common.bus import Bus, EmbeddedServer
+from hbox_common.clock import wall_s
 from hbox_common.events import (
+    Event,
     JobPhaseChanged,
     JobsAsked,
     JobsPage,
@@ -16,8 +18,9 @@ from hbox_common.events import (
     JobVerdict,
     PodsObserved,
 )
-from hbox_common.kube import EVENTS, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS
+from hbox_common.kube import EVENTS, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, PRIORITYCLASSES
 from hbox_common.model import CardSlice, Job, JobId, PodPhase
+from hbox_jobs.adapters import announcer
 from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
 
@@ -57,6 +60,10 @@ def zones(job: Job) -> list[str]:
 
 def facts(heard: Any) -> Any:
     return [(fact.name, fact.phase, fact.node) for event in heard if isinstance(event, PodsObserved) for fact in event.pods]
+
+
+def classes(event: Event) -> dict[str, int]:
+    return (event.priority_classes if isinstance(event, JobsPending) else None) or {}
 
 
 def phases(heard: Any) -> list[str]:
@@ -204,6 +211,39 @@ async def test_after_the_clock_went_back_its_revisions_are_higher_all_the_same(k
         await kube.pod("a")
         await until(lambda: "a" in latest(heard))
         assert latest(heard)["a"].revision > future
+
+
+async def test_whatever_was_said_last_revisions_go_on_above_those_of_before_the_clock_went_back(
+    kube: Kube, bus: Bus, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(bus, JobsPending, JobsWithdrawn) as heard:
+        with monkeypatch.context() as hour_ahead:
+            hour_ahead.setattr(announcer, "wall_s", lambda: wall_s() + 3600.0)
+            async with running(run, settings):
+                await kube.pod("a")
+                await until(lambda: "a" in latest(heard))
+                value = {"metadata": {"name": "high"}, "value": 7}
+                await kube.client.json("POST", PRIORITYCLASSES.path(), body=value)
+                await until(lambda: classes(heard[-1]).get("high") == 7)  # a message without jobs
+        before = latest(heard)["a"].revision
+        async with running(run, settings):
+            await until(lambda: latest(heard)["a"].revision > before)
+            await kube.delete_pod("a")
+            await until(lambda: not latest(heard))
+
+
+async def test_the_highest_revision_is_said_again_before_the_stream_forgets_it(
+    kube: Kube, bus: Bus, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcer, "REVISION_S", 1.0)
+    async with running(run, settings), listening(bus, JobsPending) as heard:
+        await kube.pod("a")
+        highest = (await until(lambda: latest(heard).get("a"))).revision
+        said = len(heard)
+        await until(lambda: len(heard) >= said + 2)
+        again = [event for event in heard[said:] if isinstance(event, JobsPending)]
+        assert [(event.jobs, event.revision) for event in again] == [((), highest)] * len(again)
+        assert len(again) <= 3, "once in a while"
 
 
 async def test_whoever_asks_gets_all_jobs_and_pods_in_pages(kube: Kube, bus: Bus, settings: Any) -> None:

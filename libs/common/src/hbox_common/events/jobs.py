@@ -12,7 +12,8 @@ class JobsPending(Event):
     """Jobs with pods to place, whole and as they are now. Of one job the highest `revision` counts. `neighbours`: pods, placed or not, that the wishes of
     pods are about, or on which policies read something, where there is news of them. `priority_classes`: all values by name, and `namespaces`: all labels
     of namespaces that wishes ask about, where one of them changed. `groups`: PodGroups with a minimum of resources, with pods or without, where there is news
-    of them: told before the jobs that they are. `anew`: the writer has just started, and does not know whom it told what: what it does not name may be gone."""
+    of them: told before the jobs that they are. `anew`: the writer has just started, and does not know whom it told what: what it does not name may be gone.
+    `revision`: the highest that was given out so far, for the writer's successor."""
 
     about: ClassVar = About(
         "hbox.v1.job.pending.{shard}",
@@ -28,6 +29,7 @@ class JobsPending(Event):
     namespaces: dict[str, dict[str, str]] | None = None
     groups: tuple[GroupState, ...] = ()
     anew: bool = False
+    revision: int = 0
 
 
 class JobTermsPending(Event):

@@ -37,6 +37,10 @@ BURST_JOBS = 4
 #: backlog, and at 0.1 s a window they would keep coming in clumps.
 WINDOW_UNDER_LOAD_S, UNDER_LOAD = 0.2, 64
 
+#: After so long the highest revision is said again, where nothing else was: the stream forgets what is older than a quarter of an hour, and whoever comes
+#: next has to go on above it, also where the clock went back.
+REVISION_S = 300.0
+
 #: Pods that came and pods that were bound a second, above which the platform is busy; and for how long it is so after that.
 BUSY_PER_S, BUSY_FOR_S = 120.0, 3.0
 
@@ -60,6 +64,7 @@ class Announcer:
         self._shards = jobs.routing.shards.names
         self._wake, self._behind = wake, behind
         self._busy = Burst(BUSY_PER_S, BUSY_FOR_S)
+        self._revision_at = 0.0  #: monotonic; when the highest revision was said last
 
     def busy(self) -> bool:
         """Whether so much is being placed now that what can wait should."""
@@ -131,11 +136,15 @@ class Announcer:
     async def _something_due(self) -> None:
         while True:
             self._wake.clear()
-            due = self._jobs.next_due()
-            if due is not None and due <= monotonic_s():
+            due, now = self._jobs.next_due(), monotonic_s()
+            if due is not None and due <= now:
                 return
+            again = self._revision_at + REVISION_S
+            if again <= now:
+                await self._publish(JobsPending(jobs=()))
+                continue
             try:
-                async with asyncio.timeout(None if due is None else due - monotonic_s()):
+                async with asyncio.timeout((again if due is None else min(due, again)) - now):
                     await self._wake.wait()
             except TimeoutError:
                 pass  # the lazy ones are due
@@ -186,6 +195,8 @@ class Announcer:
     async def _publish(self, event: Event, shards: Sequence[str] = ()) -> list[Event]:
         """Say it to these shards (none: all; what the ledger alone reads goes to the first), in as many messages as it takes, however long the broker is away.
         Returns what no message can carry."""
+        if isinstance(event, JobsPending):
+            event, self._revision_at = event.model_copy(update={"revision": self._jobs.revision}), monotonic_s()
         refused: list[Event] = []
         for shard in shards or (self._shards[:1] if isinstance(event, PodsObserved) else self._shards):
             refused = await self._say(event, shard)
@@ -269,10 +280,10 @@ def _plain(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, s
 
 
 def last_revision(event: Event) -> int:
-    """The highest revision that a message of ours says; 0 where it says none."""
+    """The highest revision that a message of ours says; 0 where it says none, as an older one without jobs."""
     match event:
-        case JobsPending(jobs=jobs, groups=groups):
-            return max((*(job.revision for job in jobs), *(group.revision for group in groups)), default=0)
+        case JobsPending(jobs=jobs, groups=groups, revision=revision):
+            return max((revision, *(job.revision for job in jobs), *(group.revision for group in groups)))
         case JobsWithdrawn(revisions=revisions):
             return max(revisions, default=0)
     return 0

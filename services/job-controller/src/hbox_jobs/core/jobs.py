@@ -118,6 +118,11 @@ class Jobs:
         self.phases = PhaseQueue()
         self.pending = 0  #: jobs with pods to place of which nobody has said why they wait
 
+    @property
+    def revision(self) -> int:
+        """The highest that was given out."""
+        return self._revision
+
     def resume(self, revision: int) -> None:
         """Revisions up to this one were said by earlier processes: the clock may have gone back since."""
         self._revision = max(self._revision, revision)
