@@ -91,6 +91,20 @@ def test_what_held_back_pods_want_of_others_is_told_once_they_come_in() -> None:
     jobs.validate()
 
 
+def test_what_changes_of_a_pod_that_had_to_go_out_again_is_told() -> None:
+    apart = PodConstraints(anti_affinity=(PodTerm("zone", Selector((Match("tier", MatchOperator.IN, ("x",)),))),))
+    jobs = Jobs(most_pending=1)
+    jobs.pod(pod("asks", namespace="other", constraints=apart), 0.0)
+    jobs.pod(pod("first", labels={"tier": "x"}), 0.0)
+    assert {one.uid: one.labels for one in jobs.take(0.0, WALL).neighbours} == {"uid-asks": {}, "uid-first": {"tier": "x"}}
+    jobs.pod(pod("urgent", priority=9), 1.0)
+    assert names(jobs.take(1.0, WALL).pending) == ["urgent"]
+    jobs.pod(pod("first", rv="2", labels={"tier": "y"}), 2.0)
+    jobs.pod_gone(PodUid("uid-urgent"), 3.0)
+    assert {one.uid: one.labels for one in jobs.take(9.0, WALL).neighbours} == {"uid-first": {"tier": "y"}}
+    jobs.validate()
+
+
 def test_one_job_of_a_namespace_does_not_wait_behind_ten_thousand_of_another() -> None:
     jobs = Jobs()
     flood(jobs, 3 * MAX_ITEMS)

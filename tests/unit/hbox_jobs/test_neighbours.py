@@ -74,6 +74,54 @@ def test_changed_labels_are_told_again_and_unchanged_pods_are_not() -> None:
     assert told(neighbours) == {"a": {"app": "z"}}
 
 
+def test_a_pod_that_lost_the_label_that_somebody_asks_about_does_not_count_by_it_any_more() -> None:
+    neighbours = Neighbours()
+    wisher, a = pod("w", apart("app")), pod("a", app="x")
+    neighbours.put(wisher, None)
+    neighbours.put(a, None)
+    told(neighbours)
+    released = replace(a, labels={"tier": "web"})
+    neighbours.put(released, a)
+    assert told(neighbours) == {"a": {}}
+    neighbours.put(replace(released, labels={}), released)
+    assert told(neighbours) == {}, "once"
+
+
+def test_a_label_that_is_lost_while_nobody_asks_is_not_there_for_whoever_asks_next() -> None:
+    neighbours = Neighbours()
+    wisher, a = pod("w", apart("app")), pod("a", app="x")
+    neighbours.put(wisher, None)
+    neighbours.put(a, None)
+    neighbours.put(bystander := pod("b", tier="web"), None)
+    told(neighbours)
+    neighbours.gone(wisher)
+    neighbours.put(replace(a, labels={}), a)
+    neighbours.put(replace(bystander, labels={}), bystander)
+    assert told(neighbours) == {"a": {}}
+    neighbours.put(pod("other", apart("app")), None)
+    assert told(neighbours) == {"other": {}}
+
+
+def test_a_podgroup_that_is_made_again_takes_back_what_the_one_before_it_said_of_its_pods() -> None:
+    jobs = Jobs()
+    jobs.pod(job_world.pod("a", group="g", role="worker", node="n1"), 0.0)
+    jobs.group(job_world.group("g", uid="one", annotations={WALLTIME: "1h"}, min_task_member={"worker": 1}), 0.0)
+    assert [(one.annotations, one.part is not None) for one in jobs.take(9.0, 9.0).neighbours] == [({WALLTIME: "1h"}, True)]
+    jobs.group_gone("ml/g", "one", 1.0)
+    jobs.group(job_world.group("g", uid="two"), 1.0)
+    assert [(one.annotations, one.part) for one in jobs.take(9.0, 9.0).neighbours] == [({}, None)]
+
+
+def test_a_pod_that_leaves_its_podgroup_leaves_the_notes_of_that_behind() -> None:
+    jobs = Jobs()
+    there = job_world.pod("a", group="g", node="n1")
+    jobs.pod(there, 0.0)
+    jobs.group(job_world.group("g", annotations={WALLTIME: "1h"}), 0.0)
+    assert notes(jobs) == {"a": ({WALLTIME: "1h"}, None)}
+    jobs.pod(replace(there, group="other", resource_version="2"), 1.0)
+    assert notes(jobs) == {"a": ({}, None)}
+
+
 def test_pods_with_notes_are_told_of_with_those_of_their_group_and_when_they_start() -> None:
     jobs = Jobs()
     plain, noted = job_world.pod("plain", group="g"), job_world.pod("noted", group="g", annotations={WALLTIME: "2h"})

@@ -150,7 +150,7 @@ class Jobs:
         if new.group and not new.ours and (old is None or old.key != new.key):
             self._strangers.setdefault(new.key, {})[new.uid] = None
             self._mark(new.key, now, urgent=False)
-        if record is None or record.admitted or new.node:
+        if record is None or record.admitted or new.node or self.neighbours.knows(new.uid):
             self._add_neighbour(new, old, record)
         if new.volumes and old is None:
             self._use_volumes(new)
@@ -172,7 +172,7 @@ class Jobs:
         if record is not None and (old is None or (old.key, old.role, old.labels) != (new.key, new.role, new.labels)):
             self.neighbours.play(new, gang_part(record.group, new))
         group = record.group.annotations if record is not None and record.group is not None else {}
-        if group or new.annotations or (old is not None and old.annotations):
+        if group or new.annotations or (old is not None and (old.annotations or old.key != new.key)):
             self.neighbours.note(new, group, old)
 
     def pod_gone(self, uid: PodUid, now: float) -> PodView | None:
@@ -213,8 +213,11 @@ class Jobs:
     def group_gone(self, key: str, uid: str, now: float) -> None:
         """The PodGroup of that uid was deleted."""
         record = self._records.get(key)
-        if record is not None and record.group is not None and record.group.uid == uid:
+        if record is not None and (old := record.group) is not None and old.uid == uid:
             record.group = None
+            for pod in self._neighbours_among(record.pods.values()) if old.annotations or old.particular else ():
+                self.neighbours.note(pod, {}, None)
+                self.neighbours.play(pod, None)
             self._mark(key, now, urgent=True)
 
     def budget(self, view: BudgetView) -> None:

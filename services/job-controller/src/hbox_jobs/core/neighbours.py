@@ -32,6 +32,7 @@ class Neighbours:
         self._budgets: dict[PodUid, tuple[str, ...]] = {}  #: of pods that any select, or selected
         self._parts: dict[PodUid, GangPart | None] = {}  #: of pods whose gang goes by them, or did
         self._pending: dict[PodUid, None] = {}
+        self._told: set[PodUid] = set()  #: of whom something was told that is not taken back yet
         self.namespaces = Namespaces()  #: in which the pods are that wishes mean
 
     def put(self, pod: PodView, old: PodView | None) -> None:
@@ -87,6 +88,7 @@ class Neighbours:
         self._annotations.pop(pod.uid, None)
         self._budgets.pop(pod.uid, None)
         self._parts.pop(pod.uid, None)
+        self._told.discard(pod.uid)
         if self._pods.pop(pod.uid, None) is not None:
             self._pending.pop(pod.uid, None)
             self._forget(pod)
@@ -94,8 +96,8 @@ class Neighbours:
     @property
     def due(self) -> bool:
         """Whether somebody has to be told of."""
-        if self._pending and self._silent:
-            self._pending.clear()  # nobody asks about anybody
+        if self._pending and self._silent:  # nobody asks about anybody; what was told of those who changed since is taken back
+            self._pending = {uid: None for uid in self._pending if uid in self._told}
         return bool(self._pending)
 
     def take(self) -> tuple[Neighbour, ...]:
@@ -103,7 +105,18 @@ class Neighbours:
         if not self.due:
             return ()
         pending, self._pending = self._pending, {}
-        return tuple(published for uid in pending if (published := self._of(self._pods[uid])) is not None)
+        return tuple(published for uid in pending if (published := self._news(self._pods[uid])) is not None)
+
+    def _news(self, pod: PodView) -> Neighbour | None:
+        """What is to be told of a pod that changed. Of one that nobody has to know of any more, that there is nothing: else it would count as it was."""
+        published = self._of(pod)
+        if published is not None:
+            self._told.add(pod.uid)
+            return published
+        if pod.uid not in self._told:
+            return None
+        self._told.discard(pod.uid)
+        return Neighbour(pod.uid, pod.namespace, leaving=pod.deleting)
 
     def all(self) -> Iterator[Neighbour]:
         """For somebody who knows nothing yet."""
