@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from hbox_common.events import BindOutcome, EvictKind, PodRead, PodStanding
-from hbox_common.model import ClaimState, Index, NodeName, PlanId, PodFact, PodPhase, PodUid, RefusalReason
+from hbox_common.model import ClaimState, Index, JobId, NodeName, PlanId, PodFact, PodPhase, PodUid, QueueName, RefusalReason
 from hbox_common.model.hostports import HostPort, port_amounts
 from hbox_ledger.core import lifecycle
 from hbox_ledger.core.claimrecord import Decision
@@ -396,6 +396,52 @@ def test_a_list_that_is_ahead_of_the_news_does_not_differ_and_one_with_a_strange
     assert compare(world, bound) == 0
     assert world.claim_state("pod") is ClaimState.POSTED
     assert compare(world, bound, world.fact("stranger", "a")) == 1
+
+
+# --- PodGroups that are made again
+
+
+def made_again(world: World) -> list[PodFact]:
+    """Three members of a gang run, one ends, and those that stay are said to be of the PodGroup that was made again."""
+    world.commits(world.plan("g", *((pod, "a", []) for pod in ("m0", "m1", "m2")), job="former", min_member=3))
+    bound = [replace(world.fact(pod, "a", claim=world.claim(pod).id, job="former"), min_member=3) for pod in ("m0", "m1", "m2")]
+    world.see(*bound)
+    world.see(replace(bound[2], phase=PodPhase.GONE))
+    return [replace(one, job=JobId("again")) for one in bound[:2]]
+
+
+def test_a_gang_whose_podgroup_was_made_again_fills_up_beside_the_members_that_run(world: World) -> None:
+    staying = made_again(world)
+    world.see(*staying)
+    assert world.claim("m0").job == "former", "it has its places, and asks for nothing"
+    assert world.refuses(world.plan("h", ("m3", "b", []), job="again", min_member=3)) == RefusalReason.GANG_INCOMPLETE
+    world.now += 50.0
+    world.see(*staying)
+    claim = world.claim("m0")
+    assert (claim.job, claim.state, claim.min_member, claim.claimed_at) == ("again", POSTED, 3, 1000.0)
+    index = world.state.index
+    world.see(*staying)
+    assert world.state.index == index, "once"
+    world.commits(world.plan("i", ("m3", "b", []), job="again", min_member=3))
+    assert world.state.node(NodeName("a")).used["cpu"] == 2000
+
+
+def test_a_podgroup_that_is_made_again_takes_its_members_out_of_no_queue(world: World) -> None:
+    staying = made_again(world)
+    world.refuses(world.plan("h", ("m3", "b", []), job="again", min_member=3, queue="other"))
+    world.see(*(replace(one, queue=QueueName("other"), priority=9) for one in staying))
+    claim = world.claim("m0")
+    assert (claim.job, claim.queue, claim.priority) == ("again", "default", 0)
+
+
+def test_a_member_that_is_to_leave_leaves_with_its_former_job(world: World) -> None:
+    staying = made_again(world)
+    world.refuses(world.plan("h", ("m3", "b", []), job="again", min_member=3))
+    holding = world.state.live[world.claim("m0").id]
+    holding.reason = "for another"
+    world.state.evicting.add(holding)
+    world.see(*staying)
+    assert (world.claim("m0").job, world.claim("m1").job) == ("former", "again")
 
 
 # --- pods that grow, nodes that shrink

@@ -22,6 +22,7 @@
     live      any             pod seen terminal or gone                                    VOID
     POSTED    none            its kubelet gave it other cards (`given`)                   VOID, and a claim as found, on these
     POSTED    none            pod seen there, with more or less cpu or memory              VOID, and a claim as found
+    POSTED    none            pod seen there, member of another job that has pods to place   VOID, and the same claim of that job
     POSTED    any             consistent read of its pod, by uid: gone, or terminal         VOID
     VOID      -               consistent read of its pod, by uid: there, told gone in error  a claim as found
     live      any             outcome UNKNOWN, REJECTED of a revoke or an eviction         same; the decision is sent again
@@ -43,6 +44,7 @@ the evictions are asked for again. An eviction that is refused for any other rea
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hbox_common.events import BindOutcome, Outcome, PodRead, PodStanding
 from hbox_common.model import (
@@ -185,6 +187,8 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
         if ours and not adopted:
             if claim.state is ClaimState.PENDING:
                 _posted(state, step, record, actor=actor, cause=f"its pod is {fact.phase}")
+            if _is_of_another_job(state, record, fact):
+                return _move(state, step, record, fact, actor)
             if not _resized(state, record, fact):
                 return None
             end(state, step, record, actor=actor, cause="its pod was resized in place")
@@ -195,6 +199,32 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
         cause = f"its pod was bound under claim {fact.claim}" if there else f"its pod was bound by another, to {fact.node}"
         end(state, step, record, actor=actor, cause=cause)
     return _force(state, step, fact, actor, slices=slices_of(state, fact))
+
+
+def _is_of_another_job(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
+    """Whether the pod is a member of another job by now, which wants places beside it: its PodGroup was made again, and a gang fills up by the claims of
+    its own job. Neither is on its way, nor is the pod to leave."""
+    claim = record.claim
+    if not fact.ours or fact.job == claim.job or not state.records.knows(fact.job):
+        return False
+    on_its_way = claim.job in state.gangs or fact.job in state.gangs
+    return not (on_its_way or record.decision is not Decision.NONE or claim.id in state.evicting)
+
+
+def _move(state: LedgerState, step: Step, record: ClaimRecord, fact: PodFact, actor: str) -> None:
+    """What the pod holds is of that job from now on; on whose account, and since when, stays: nobody gets out of a queue by a PodGroup that is made again."""
+    held = record.claim
+    end(state, step, record, actor=actor, cause="its PodGroup was made again")
+    claim = replace(
+        held,
+        id=found_claim_id(fact.uid, state.epoch, state.index),
+        job=fact.job,
+        plan=PlanId(""),
+        min_member=fact.min_member,
+        state=ClaimState.POSTED,
+    )
+    moved = ClaimRecord(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
+    state.enter(step, moved, actor=actor, cause="found in another PodGroup")
 
 
 def _contradicted(state: LedgerState, claim: Claim, fact: PodFact) -> bool:

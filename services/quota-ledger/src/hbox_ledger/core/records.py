@@ -92,6 +92,10 @@ class Records:
         known = self._known.get(job)
         return known.priority_class if known is not None else ""
 
+    def knows(self, job: JobId) -> bool:
+        """Whether the job has something to place."""
+        return job in self._known
+
     def is_withdrawn(self, job: JobId) -> bool:
         """Whether the last word on the job is that it waits for nothing."""
         return job in self._withdrawn and job not in self._known
