@@ -161,6 +161,14 @@ def test_a_lost_stream_gets_all_that_stands_again() -> None:
     assert said(ward.step(VerdictsLost())) == [(False, (), "not ready")]
 
 
+def test_a_lost_stream_gets_no_verdict_of_a_node_that_is_gone() -> None:
+    ward = Ward()
+    ward.see("a", ready=False)
+    ward.see("a", gone=True)
+    assert ward.step(VerdictsLost()) == []
+    assert said(ward.see("a", uid="another", ready=False)) == [(False, (), "not ready")]
+
+
 def test_a_node_that_comes_back_as_another_starts_anew() -> None:
     ward = Ward()
     ward.see(ready=False)

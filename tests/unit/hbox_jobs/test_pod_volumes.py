@@ -1,5 +1,6 @@
 """From where volumes are within reach, and why pods wait for them, in kube-scheduler's words."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -122,6 +123,28 @@ def test_a_change_names_the_claims_that_it_touches_and_no_change_names_none(volu
     assert volumes.storage_class("late", None) == ["ml/two"]
     assert volumes.claim("ml/two", None) == ["ml/two"]
     assert volumes.storage_class("late", Binding.BY_HAND) == []
+
+
+def test_claims_and_volumes_that_are_gone_leave_nothing_behind(volumes: Volumes) -> None:
+    """Each pod with an ephemeral volume has a claim and a volume of names that never come again."""
+
+    def a_pods_life(number: int) -> None:
+        volumes.claim(f"ml/{number}", ClaimView(storage_class=f"now-{number}"))
+        volumes.volume(f"pvc-{number}", (ZONE_A,))
+        volumes.claim(f"ml/{number}", ClaimView(volume=f"pvc-{number}", bound=True, storage_class=f"now-{number}"))
+        volumes.claim(f"ml/{number}", None)
+        volumes.volume(f"pvc-{number}", (), gone=True)
+
+    tracemalloc.start()
+    try:
+        a_pods_life(0)
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(1, 2_000):
+            a_pods_life(number)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 20 * 2_000, "bytes; an empty set alone has 200"
 
 
 def using(name: str, *claims: str, **fields: Any) -> Any:

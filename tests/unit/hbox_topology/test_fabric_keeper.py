@@ -84,6 +84,14 @@ def test_after_a_failover_nothing_that_changes_is_believed_for_a_while() -> None
     assert keeper.offer(graph(hosts=19), 101.0 + keeper.quiet_s)
 
 
+def test_a_clock_that_is_set_back_makes_no_long_while_of_it() -> None:
+    keeper = keeping()
+    keeper.told(now=3701.0, failovers=1)
+    assert not keeper.offer(graph(hosts=19), 102.0)
+    assert not keeper.offer(graph(hosts=19), 101.0 + keeper.quiet_s)
+    assert keeper.offer(graph(hosts=19), 102.0 + keeper.quiet_s)
+
+
 def test_a_source_that_confirms_makes_the_graph_young_unless_it_is_doubted() -> None:
     keeper = keeping()
     keeper.confirm(150.0)

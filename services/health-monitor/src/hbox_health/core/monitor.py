@@ -184,7 +184,7 @@ class Monitor:
                 for name in list(self.verdicts):
                     self._retire(name, wall, effects)
             case VerdictsLost():
-                said = [v for v in self.verdicts.values() if not v.healthy or v.bad_cards]
+                said = [v for v in self.verdicts.values() if (not v.healthy or v.bad_cards) and v.node not in self._retired]
                 effects += [Publish(verdict, changed=False) for verdict in said]
             case Ticked():
                 for name in list(self._restless):

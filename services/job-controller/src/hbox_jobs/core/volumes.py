@@ -60,8 +60,8 @@ class Volumes:
         """The claim is as this now; None = it was deleted."""
         old = self._claims.pop(key, None)
         if old is not None:
-            self._on[old.volume].discard(key)
-            self._of[old.storage_class].discard(key)
+            _drop(self._on, old.volume, key)
+            _drop(self._of, old.storage_class, key)
         if new is not None:
             self._claims[key] = new
             self._on.setdefault(new.volume, set()).add(key)
@@ -153,6 +153,13 @@ class Volumes:
             f"{named} waits for its first consumer, and its StorageClass {claim.storage_class} makes no volumes: "
             "bind it to a volume beforehand"
         )
+
+
+def _drop(index: dict[str, set[str]], name: str, key: str) -> None:
+    """Names of volumes that are made for a claim never come again: none is kept without claims."""
+    index[name].discard(key)
+    if not index[name]:
+        del index[name]
 
 
 def _only(node: str) -> tuple[NodeTerm, ...]:

@@ -66,6 +66,7 @@ class Keeper:
             return "it names no machine"
         if before is None:
             return ""
+        self._quiet_until = min(self._quiet_until, now + self.quiet_s)  # the clock may have been set back
         if now < self._quiet_until and shape_of(graph) != shape_of(before):
             return f"the fabric's manager moved; changes are believed in {self._quiet_until - now:.0f} s"
         self._returned = [at for at in self._returned if now - RETURNS_S < at <= now]
