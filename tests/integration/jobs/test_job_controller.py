@@ -8,6 +8,7 @@ import pytest
 from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.clock import wall_s
 from hbox_common.events import (
+    BindOutcome,
     Event,
     JobPhaseChanged,
     JobsAsked,
@@ -16,10 +17,12 @@ from hbox_common.events import (
     JobsWaiting,
     JobsWithdrawn,
     JobVerdict,
+    Outcome,
+    OutcomesObserved,
     PodsObserved,
 )
 from hbox_common.kube import EVENTS, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, PRIORITYCLASSES
-from hbox_common.model import CardSlice, Job, JobId, PodPhase
+from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, Job, JobId, NodeName, PodPhase, PodUid
 from hbox_jobs.adapters import announcer
 from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
@@ -280,6 +283,38 @@ async def test_killed_in_the_middle_it_says_everything_again_and_withdraws_what_
             # A scheduler that still has the deleted job says so sooner or later.
             await bus.publish(JobsWaiting(verdicts=(JobVerdict(job=before["goes"].id, message=WHY),)), "0")
             await until(lambda: "goes" not in latest(heard))
+
+
+async def test_killed_in_the_middle_it_withdraws_what_is_there_and_has_nothing_left_to_place(
+    kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer
+) -> None:
+    async with listening(bus, JobsPending, JobsWithdrawn) as heard:
+        with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
+            for name in ("restarts", "taken"):
+                await kube.podgroup(name, 1)
+                await kube.pod(f"{name}-0", group=name)
+            await until(lambda: [job.members for job in latest(heard).values()] == [1, 1])
+        before = latest(heard)
+        await kube.delete_pod("restarts-0")  # its PodGroup stays, and its controller takes its time
+        await kube.bind("taken-0", "n1")  # by somebody else
+        with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
+            await kube.pod("new")
+            await until(lambda: "new" in latest(heard))
+            # A scheduler that still has the pods says why they wait, or plans them.
+            await bus.publish(JobsWaiting(verdicts=(JobVerdict(job=before["restarts"].id, message=WHY),)), "0")
+            met = Outcome(
+                decision=DecisionId("d"),
+                claim=ClaimId("c"),
+                generation=1,
+                job=before["taken"].id,
+                pod_uid=PodUid("p"),
+                outcome=BindOutcome.CONFLICT,
+                node=NodeName("n1"),
+            )
+            await bus.publish(OutcomesObserved(epoch=Epoch(1), outcomes=(met,)), "0")
+            await until(lambda: latest(heard).keys() == {"new"})
+            await kube.pod("restarts-1", group="restarts")
+            await until(lambda: latest(heard).keys() == {"new", "restarts"})
 
 
 async def test_what_happens_while_the_broker_is_down_is_said_when_it_is_back(

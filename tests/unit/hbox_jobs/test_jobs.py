@@ -340,6 +340,20 @@ def test_a_verdict_about_an_unknown_job_has_it_withdrawn() -> None:
     assert [j for j, _ in settle(jobs).withdrawn] == ["deleted-long-ago"]
 
 
+def test_a_job_that_is_there_and_waits_for_nothing_is_withdrawn_from_whoever_says_why_it_waits_or_planned_it() -> None:
+    jobs = Jobs()
+    jobs.group(group(min_member=1), 0.0)
+    assert settle(jobs).withdrawn == (), "this process told nobody of it"
+    jobs.verdict(JobVerdict(job="uid-g", message="no"), 0.0)
+    [(named, revision)] = settle(jobs).withdrawn
+    assert named == "uid-g"
+    jobs.repeat(JobId("uid-g"), 0.0)
+    assert [j for j, _ in settle(jobs).withdrawn] == ["uid-g"]
+    jobs.pod(pod("a", group="g"), 1.0)
+    (back,) = settle(jobs).pending
+    assert back.revision > revision
+
+
 def test_a_job_that_someone_saw_too_old_is_said_again() -> None:
     jobs = Jobs()
     jobs.pod(pod("a"), 0.0)

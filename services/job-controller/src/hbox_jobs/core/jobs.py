@@ -280,18 +280,14 @@ class Jobs:
     def verdict(self, verdict: JobVerdict, now: float, shard: str = ONE_SHARD) -> Record | None:
         """Why the shard's scheduler cannot place a job; Kubernetes is told later, if it still waits then.
 
-        A job that is not known is disowned; of one that another shard has it is not believed. Returns the job whose reason changed, else None.
+        A job that is not known, or waits for nothing, is disowned: an earlier process told of it. Of one that another shard has it is not believed. Returns the
+        job whose reason changed, else None.
         """
         record = self.known(verdict.job)
-        if record is None:
+        if record is None or record.held or not self._waits(record):
             self.disown(verdict.job)
             return None
-        if record.held:
-            self.disown(verdict.job)  # told of by an earlier process
-            return None
-        if record.shard != shard:
-            return None
-        if record.job is None or record.verdict == verdict or not (record.job.tasks or self.admission.waits(record)):
+        if record.shard != shard or record.verdict == verdict:
             return None
         before = record.reason
         record.verdict = verdict
@@ -322,11 +318,15 @@ class Jobs:
     def repeat(self, job: JobId, now: float) -> None:
         """Someone acted on an old view of this job: say it again, with a new revision, or withdraw it."""
         record = self.known(job)
-        if record is None:
+        if record is None or not self._waits(record):
             self.disown(job)
-        else:
+        if record is not None:
             record.again = True
             self._mark(record.key, now, urgent=False)
+
+    def _waits(self, record: Record) -> bool:
+        """Whether the job has something to place, or waits to be enqueued, as it was worked out last."""
+        return record.job is not None and (bool(record.job.tasks) or self.admission.waits(record))
 
     def evicted(self, job: JobId, message: str, wall: float) -> None:
         """Pods of this job were evicted: a phase of its own, before the one that follows from it."""
