@@ -487,10 +487,11 @@ class Scheduler:
                 if not answer.committed:
                     self._shuffling.refused(plan, now)
                 continue
+            entry = self._entry_of(plan)
             if answer.committed and plan.victims:
                 self._flights.close(plan.id)
                 self._preemptor.accepted(plan)
-                if (entry := self._queue.entries.get(plan.job)) is not None:
+                if entry is not None:
                     entry.plans.discard(plan.id)
                 continue
             if answer.committed:
@@ -498,12 +499,13 @@ class Scheduler:
                 self._preemptor.accepted(plan)
             else:
                 self._flights.close(plan.id)
-                if self._preemptor.nominate_again(plan, answer, now):
+                if self._preemptor.nominate_again(plan, entry, answer, now):
                     continue
                 self._undo(plan)
                 self._preemptor.refused(plan, answer)
-            entry = self._queue.entries.get(plan.job)
             if entry is None:
+                if not answer.committed:
+                    self._freed(plan.job, now)
                 continue
             if not answer.committed:
                 if plan.victims:
@@ -700,20 +702,22 @@ class Scheduler:
             if not plan.placements:
                 self._shuffling.refused(plan, float("-inf"))
                 continue
-            entry = self._queue.entries.get(plan.job)
+            entry = self._entry_of(plan)
             if plan.id in nominated:
                 self._preemptor.accepted(plan)
                 if entry is not None:
                     entry.plans.discard(plan.id)
                 continue
-            if self._preemptor.nominate_again(plan, None, now):
+            if self._preemptor.nominate_again(plan, entry, None, now):
                 continue
             self._undo(plan)
             self._preemptor.refused(plan, None)
-            if entry is not None:
-                if plan.victims:
-                    entry.state = JobState.PROPOSED
-                self._queue.plan_answered(entry, plan.id, self.index, now)
+            if entry is None:
+                self._freed(plan.job, now)
+                continue
+            if plan.victims:
+                entry.state = JobState.PROPOSED
+            self._queue.plan_answered(entry, plan.id, self.index, now)
         for entry in self._queue.entries.values():
             entry.refresh = Index(0)
         self._preemptor.restarted()
@@ -730,6 +734,17 @@ class Scheduler:
             return
         entry.refusals += 1
         self._queue.retry(entry, self.index, now)
+
+    def _entry_of(self, plan: Plan) -> Entry | None:
+        """The job that waits for the plan's answer; None: it is gone, and what is back under its id is not what the plan was made for."""
+        entry = self._queue.entries.get(plan.job)
+        return entry if entry is not None and plan.id in entry.plans else None
+
+    def _freed(self, job: JobId, now: float) -> None:
+        """Places of a plan are taken back that the job does not wait for: it may have counted them as its own."""
+        entry = self._queue.entries.get(job)
+        if entry is not None and entry.state in (JobState.SETTLED, JobState.UNSCHEDULABLE):
+            self._queue.retry(entry, self.index, now)
 
     def _undo(self, plan: Plan) -> None:
         self.bookings.take_back(plan.id, (placement.pod_uid for placement in plan.placements))

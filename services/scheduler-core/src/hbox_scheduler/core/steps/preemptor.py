@@ -126,10 +126,11 @@ class Preemptor:
             self._moves.refused(plan, keep=not _against(answer))
             self.cards_given({place.node for place in plan.placements})
 
-    def nominate_again(self, plan: Plan, answer: PlanAnswer | None, now: float) -> bool:
+    def nominate_again(self, plan: Plan, entry: Entry | None, answer: PlanAnswer | None, now: float) -> bool:
         """A plan is refused, or (None) a ledger that began anew does not know it. Its places are nominated again where others left for them and nothing is said
-        against them, and asked for again on a view as new as the answer names, from the second refusal in a row after a back-off. Returns whether they are."""
-        nomination, entry = self._asked.pop(plan.id, None), self._queue.entries.get(plan.job)
+        against them, and asked for again on a view as new as the answer names, from the second refusal in a row after a back-off. Returns whether they are.
+        entry: the job for which it was made; None: it is gone."""
+        nomination = self._asked.pop(plan.id, None)
         if nomination is None:
             return False
         places = [self._bookings.get(place.pod_uid) for place in plan.placements]
@@ -326,6 +327,10 @@ class Preemptor:
 
     def _give_up(self, nomination: Nomination) -> None:
         self._given_up.append(GivenUp(plan=nomination.plan))
+        if self._flights.get(nomination.plan) is not None:
+            self._flights.close(nomination.plan)  # sent again, behind this word, it would have others leave for nobody
+            if (entry := self._queue.entries.get(nomination.job)) is not None:
+                entry.plans.discard(nomination.plan)
         self._drop(nomination)
 
     def _drop(self, nomination: Nomination) -> None:
