@@ -156,6 +156,22 @@ async def test_a_commit_that_fails_leaves_neither_claim_nor_message_and_the_next
         assert running.states() == {"pod": "pending", "fourth": "pending"}
 
 
+async def test_books_that_are_read_anew_go_by_the_same_clock(kit: Kit, database_url: str) -> None:
+    """An emulated cluster's clock goes faster than the machine's; what is kept for so many seconds is kept for so many of the machine's."""
+    async with kit.started(database_url) as running:
+        running.ledger.state.clock_rate = 60.0
+        await running.open()
+        before = running.ledger.state
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        before.slots.clear()
+        before.by_node[NodeName("n0")].cards.clear()
+        with pytest.raises(Conflict, match="constraint"):
+            await running.propose(kit.plan("q", ("other", "n0", (kit.whole(0),))))
+        await running.propose(kit.plan("r", ("third", "n0", (kit.whole(1),))))
+        assert running.ledger.state is not before
+        assert running.ledger.state.clock_rate == 60.0
+
+
 async def test_the_database_forbids_to_over_book_a_card_even_on_other_slots(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()

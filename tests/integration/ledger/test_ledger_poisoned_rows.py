@@ -13,6 +13,8 @@ from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
 from hbox_scheduler.core.simulate import node
 
+from .conftest import Kit
+
 NOW = 1_790_000_000.0
 
 
@@ -115,3 +117,26 @@ async def test_a_queue_that_cannot_be_read_is_left_out_until_its_object_is_seen(
     assert [fault.split(" (")[0] for fault in prove(database_url).faults] == ["queue q: its rules cannot be read"]
     assert await opened(database_url, now=NOW + 60, queue=queue) == before
     assert prove(database_url).faults == []
+
+
+@pytest.mark.parametrize("wrong", ["intent = 'nonsense'", "intent = 'nonsense', requests = '{'"])
+async def test_a_gang_of_which_no_claim_can_be_read_is_on_its_way_no_more(kit: Kit, database_url: str, wrong: str) -> None:
+    """Else its deadline would end each ledger that starts, or have the next job of this name unwound."""
+    async with kit.started(database_url) as running:
+        await running.open()
+        members = [("g-0", "n0", (kit.whole(0),)), ("g-1", "n0", (kit.whole(1),))]
+        await running.propose(kit.plan("p", *members, job="g", min_member=2), kit.plan("q", ("other", "n1", ())))
+        assert set(running.ledger.state.gangs) == {"g"}
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE claims SET {wrong} WHERE job = 'g'"))
+    engine.dispose()
+    async with kit.opened(database_url) as running:
+        await running.open()
+        running.clock[0] += 120.0
+        await running.ledger.tick()
+        assert running.states() == {"other": "pending"}
+        await running.propose(kit.plan("r", ("g-2", "n0", (kit.whole(0),)), job="g"))
+    async with kit.opened(database_url) as running:
+        assert running.ledger.state.gangs == {}
+        assert running.states() == {"other": "pending", "g-2": "pending"}

@@ -121,3 +121,17 @@ def test_a_ledger_that_starts_learns_the_classes_from_the_pods_that_run(world: W
     fresh.load(world.state.live.values(), ())
     fresh.class_quotas.keep(world.state.class_quotas, (record.claim for record in fresh.live.values()))
     assert [quota.used for quota in fresh.class_quotas.usage()] == [{"pods": 1}]
+
+
+def test_a_pod_that_is_accounted_for_anew_counts_in_its_class(world: World) -> None:
+    """The only one of its job, resized in place."""
+    limited(world, 1)
+    world.commits(plan(world, "one", 0))
+    world.outcome("one-0", BindOutcome.BOUND, at="a")
+    claim = world.claim("one-0")
+    grown = replace(
+        world.fact("one-0", "a", claim=claim.id, job="one"), requests={**claim.requests, "cpu": 2000}, priority_class="urgent"
+    )
+    world.see(grown)
+    assert world.claim("one-0").requests["cpu"] == 2000
+    assert [quota.used for quota in world.state.class_quotas.usage()] == [{"pods": 1}]

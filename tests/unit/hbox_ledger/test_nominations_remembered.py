@@ -209,3 +209,23 @@ def test_what_changed_is_told_once(world: World) -> None:
     gives_up(world, "want")
     assert world.state.nominations.take_changes() == {"want": None}
     assert world.state.nominations.take_changes() == {}
+
+
+def test_an_eviction_that_nobody_needed_any_more_when_the_ledger_ended_is_taken_back_by_the_next_one(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    gone(world, "new")
+    after = restarted(world)
+    [kept_claim] = after.wait(1).evictions
+    assert (kept_claim.pod, kept_claim.kind) == ("p0", EvictKind.REVOKE)
+
+
+def test_who_leaves_for_nobodys_places_leaves_after_a_restart_too(world: World) -> None:
+    """The policy wants it elsewhere."""
+    full(world)
+    away = Plan(
+        id=PlanId("away"), job=JobId("b0"), namespace="ml", name="b0", queue=QueueName("b"), priority=0, min_member=1, bound=0, requests=(),
+        placements=(), victims=(Victim(claim=world.claim("p0").id, pod_uid=PodUid("p0")),),
+    )  # fmt: skip
+    world.commits(away)
+    assert restarted(world).wait(1).evictions == []

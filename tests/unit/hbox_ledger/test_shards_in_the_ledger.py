@@ -124,3 +124,15 @@ def test_a_nomination_is_given_up_by_its_own_shard_alone(world: World) -> None:
     assert world.state.nominations.get(held) is not None
     proposed(world, ONE, given_up=(GivenUp(plan=held),))
     assert world.state.nominations.get(held) is None
+
+
+def test_what_a_scheduler_that_leads_no_more_gives_up_its_successor_keeps(world: World) -> None:
+    """It was paused for longer than its lease: its nominations are overdue by its clock, and its successor's by now."""
+    nominated(world)
+    held, paused = PlanId("want"), scheduler_id("host", "0", 1)
+    proposed(world, scheduler_id("host", "0", 2))
+    proposed(world, paused, given_up=(GivenUp(plan=held),))
+    assert world.state.nominations.get(held) is not None
+    world.now += SILENT_S
+    proposed(world, paused, given_up=(GivenUp(plan=held),))
+    assert world.state.nominations.get(held) is None

@@ -198,3 +198,19 @@ def test_a_share_by_weight_protects_nobody_for_good(world: World) -> None:
     made = world.plan("b9", ("b9-0", "a", [world.card(0)]), queue="b")
     world.commits(made.model_copy(update={"preemptable": False}))
     assert world.claim("b9-0").preemptable
+
+
+def test_a_pod_waits_once_whichever_job_it_is_said_to_be_of_and_no_more_when_these_are_gone(world: World) -> None:
+    """A tenant writes another PodGroup on its pod, again and again: the job that it comes to is told of before the one that it leaves is withdrawn."""
+    full(world)
+    demand = world.state.demand
+    assert demand is not None
+    for revision in (1, 3, 5):
+        world.state.records.hear([waits("alone", "b", ["x"], revision=revision)])
+        world.state.records.hear([waits("group", "b", ["x"], revision=revision)])
+        assert demand.waiting[QueueName("b")][GPU] == 1
+        world.state.records.withdraw([JobId("alone")], [revision + 1])
+        assert demand.waiting[QueueName("b")][GPU] == 1, "the group waits for it"
+        world.state.records.withdraw([JobId("group")], [revision + 1])
+        assert demand.waiting[QueueName("b")][GPU] == 0
+        demand.validate()

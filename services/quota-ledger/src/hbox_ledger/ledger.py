@@ -730,6 +730,7 @@ class Ledger:
                 gang.bounds, gang.moved = known.bounds, known.moved
         state.gone, state.contradicted, state.schedulers = old.gone, old.contradicted, old.schedulers
         state.storm, state.moves, state.notice_s, state.evicted = old.storm, old.moves, old.notice_s, old.evicted
+        state.clock_rate = old.clock_rate
         state.keep_records(old.records)
         state.suspects = {id: None for id in old.suspects if id in state.live}
         state.unseen = {id: posted for id, posted in old.unseen.items() if id in state.live}

@@ -45,6 +45,7 @@ from hbox_common.model.bounds import sanitized
 from hbox_common.model.consolidation import RecentMoves
 from hbox_common.model.minruntime import OF_LATE_S, same_job
 
+from ..core.beneficiaries import FOR_OTHERS, MOVED
 from ..core.budget import month_of
 from ..core.chain import GENESIS
 from ..core.claimrecord import ClaimRecord, Decision, Gang
@@ -52,7 +53,6 @@ from ..core.evicted import Evicted
 from ..core.history import Decay, History, hour_of
 from ..core.ledgerstate import LedgerState
 from ..core.nominations import places_of
-from ..core.preemption import MOVED, PREEMPTED, RECLAIMED
 from ..core.recovery import BEGINNING, Position
 from ..core.step import CardKey
 from ..core.usage import HOUR_S, Account, Accrued, Amounts, Held, accrue
@@ -246,7 +246,7 @@ def recent_moves(connection: Connection, moves: RecentMoves, *, now: float) -> N
 def recent_evictions(connection: Connection, evicted: Evicted, *, now: float) -> None:
     """Note the jobs that lost pods to others within the last hour, so that they cool down though this process did not see it."""
     c = t.claims.c
-    for_others = or_(*(c.intent_reason.like(f"{word}%") for word in (MOVED, f"{PREEMPTED} for ", f"{RECLAIMED} for ")))
+    for_others = or_(*(c.intent_reason.like(f"{word}%") for word in FOR_OTHERS))
     wanted = select(c.job, c.pod_uid, c.queue, c.namespace, c.pod, c.changed_at).where(
         c.state == literal_column("'void'"), c.changed_at > now - OF_LATE_S, for_others
     )

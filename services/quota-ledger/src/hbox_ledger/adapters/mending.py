@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, and_, false, select, update
+from sqlalchemy import Connection, and_, delete, false, select, update
 
 from hbox_common.model import ClaimId, ClaimState, NodeName, parse_slices
 from hbox_common.model.bounds import INT64_MAX, sanitized
@@ -50,6 +50,9 @@ def mend(connection: Connection, unreadable: Mapping[ClaimId, str], *, now: floa
         connection.execute(update(t.claims).where(t.claims.c.id == claim).values(**values))
         connection.execute(update(t.card_slots).where(t.card_slots.c.claim == claim).values(live=false()))
         log.error("claim %s cannot be read (%s): set aside; its pod is booked anew when it is seen", sanitized(claim, 64), why)
+    if aside:  # a gang of which nothing is left is on its way no more
+        left = select(t.claims.c.job).where(t.claims.c.state != ClaimState.VOID)
+        connection.execute(delete(t.gangs).where(t.gangs.c.job.not_in(left)))
     return aside
 
 

@@ -73,7 +73,7 @@ class Refused:
 def propose(state: LedgerState, step: Step, proposed: PlansProposed, answered: Mapping[PlanId, PlanAnswer]) -> None:
     """Answer every plan of one message, into `step`. `answered` holds what was answered before: it is said again, the same."""
     outdated = state.schedulers.outdated(proposed.scheduler, step.now)
-    for ended in proposed.given_up:
+    for ended in proposed.given_up if not outdated else ():
         give_up(state, ended, proposed.scheduler)
     for plan in proposed.plans:
         before = answered.get(plan.id) or step.answers.get(proposed.scheduler, {}).get(plan.id)

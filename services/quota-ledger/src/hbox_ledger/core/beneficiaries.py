@@ -3,13 +3,22 @@
 A plan needs its victims to go while one of its pods waits: has no claim, is not gone and was not asked for anew by another plan; and while all of them
 may go. A claim that leaves for
 plans none of which needs it any more leaves in vain: what was not done of its eviction yet is taken back (`lifecycle.tick`). Over a restart what is needed is
-read from the nominations.
+read from the nominations, and who leaves for others, but for none of these, leaves in vain.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hbox_common.model import ClaimId, PlanId, PodUid
+
+#: How the reason of the eviction of a pod that moves begins: by that the moves of the last hour are counted when the ledger starts.
+MOVED = "moved to "
+
+#: The first words of the reason of every other eviction for somebody.
+PREEMPTED, RECLAIMED = "preempted", "reclaimed"
+
+#: As all of these begin.
+FOR_OTHERS = (MOVED, f"{PREEMPTED} for ", f"{RECLAIMED} for ")
 
 
 @dataclass(slots=True)
@@ -28,6 +37,10 @@ class Beneficiaries:
         for claim in self._victims[plan]:
             self._for.setdefault(claim, set()).add(plan)
             self._in_vain.pop(claim, None)
+
+    def leave(self, claims: Iterable[ClaimId]) -> None:
+        """These leave for others, as far as their records say: where no plan needs that, in vain."""
+        self._in_vain.update(dict.fromkeys(claim for claim in claims if claim not in self._for))
 
     def settled(self, pod: PodUid) -> None:
         """The pod waits no more, or for something else."""

@@ -23,8 +23,9 @@ class Demand:
     claimed: Callable[[PodUid], bool]
     version: int = 0  #: rises with every change of `waiting`
     waiting: dict[QueueName, Resources] = field(default_factory=dict)
-    _jobs: dict[JobId, tuple[QueueName, tuple[PodUid, ...]]] = field(default_factory=dict)
-    _pods: dict[PodUid, tuple[QueueName, Resources]] = field(default_factory=dict)  #: of these jobs, with claims or without
+    _jobs: dict[JobId, tuple[PodUid, ...]] = field(default_factory=dict)
+    #: of these jobs, with claims or without; a pod that comes to another job is of the one that was told of last
+    _pods: dict[PodUid, tuple[JobId, QueueName, Resources]] = field(default_factory=dict)
     _taken: deque[tuple[float, QueueName, Resources]] = field(default_factory=deque)  #: until when
 
     def put(self, job: JobTerms) -> None:
@@ -32,32 +33,36 @@ class Demand:
         self.drop(job.id)
         if not isinstance(job, JobDemand) or not job.tasks or is_offline(job.priority_class):
             return
-        self._jobs[job.id] = job.queue, tuple(pod.uid for task in job.tasks for pod in task.pods)
+        self._jobs[job.id] = tuple(pod.uid for task in job.tasks for pod in task.pods)
         for task in job.tasks:
             amounts = {name: units for name, units in task.requests.items() if units > 0 and not is_host_port(name)}
             waiting = 0
             for pod in task.pods:
-                self._pods[pod.uid] = job.queue, amounts
+                self._forget(pod.uid)
+                self._pods[pod.uid] = job.id, job.queue, amounts
                 waiting += not self.claimed(pod.uid)
             self._count(job.queue, amounts, waiting)
 
     def drop(self, job: JobId) -> None:
         """It waits for nothing any more."""
-        queue, pods = self._jobs.pop(job, (QueueName(""), ()))
-        for pod in pods:
-            found = self._pods.pop(pod, None)
-            if found is not None and not self.claimed(pod):
-                self._count(queue, found[1], -1)
+        for pod in self._jobs.pop(job, ()):
+            if (found := self._pods.get(pod)) is not None and found[0] == job:
+                self._forget(pod)
+
+    def _forget(self, pod: PodUid) -> None:
+        found = self._pods.pop(pod, None)
+        if found is not None and not self.claimed(pod):
+            self._count(*found[1:], -1)
 
     def entered(self, pod: PodUid) -> None:
         """The pod has a claim now, and had none."""
         if (found := self._pods.get(pod)) is not None:
-            self._count(*found, -1)
+            self._count(*found[1:], -1)
 
     def left(self, pod: PodUid) -> None:
         """The pod has no claim any more."""
         if (found := self._pods.get(pod)) is not None:
-            self._count(*found, 1)
+            self._count(*found[1:], 1)
 
     def taken(self, queue: QueueName, amounts: Resources, now: float) -> None:
         """So much was taken from the queue for others, and is gone."""
@@ -73,7 +78,7 @@ class Demand:
     def with_claims(self, claimed: Callable[[PodUid], bool]) -> "Demand":
         """The same jobs, over other books."""
         fresh = Demand(claimed, self.version + 1, _jobs=self._jobs, _pods=self._pods, _taken=self._taken)
-        for pod, (queue, amounts) in self._pods.items():
+        for pod, (_, queue, amounts) in self._pods.items():
             if not claimed(pod):
                 fresh._count(queue, amounts, 1)
         for _, queue, amounts in self._taken:

@@ -48,7 +48,7 @@ from hbox_common.model.reclaimpreview import Shares
 from hbox_common.model.resources import add
 from hbox_common.model.weightshares import shares_by_weight
 
-from .beneficiaries import Beneficiaries
+from .beneficiaries import FOR_OTHERS, Beneficiaries
 from .claimrecord import ClaimRecord, Decision, Gang
 from .classquotas import ClassQuotas
 from .demand import Demand
@@ -228,12 +228,14 @@ class LedgerState:
             self.node(claim.node).book(claim.requests, claim.slices)
             self._index(record)
             self._use(claim, 1)
-        self.gangs = {gang.job: gang for gang in gangs}
+        self.gangs = {gang.job: gang for gang in gangs if gang.job in self.jobs}  # the claims of others could not be read
         for nomination in nominations:
             self.nominate(nomination)
             for victim in nomination.plan.victims:
                 if victim.claim in self.evicting and not self.live[victim.claim].beneficiary:
                     self.live[victim.claim].beneficiary = nomination.plan.id
+        leave = (id for id, one in self.open.items() if one.decision is Decision.EVICT and one.reason.startswith(FOR_OTHERS))
+        self.beneficiaries.leave(leave)
         self.nominations.take_changes()
 
     def nominate(self, nomination: HeldNomination) -> None:
@@ -242,7 +244,8 @@ class LedgerState:
         self.nominations.add(nomination)
         for pod, place in places_of(nomination).items():
             self.evicting.nominate(pod, place)
-        if victims := [victim.claim for victim in plan.victims if victim.claim in self.evicting]:
+        victims = [victim.claim for victim in plan.victims if victim.claim in self.evicting]
+        if plan.placements and victims:  # else all whom they make room for have places
             self.beneficiaries.need(plan.id, [p.pod_uid for p in plan.placements], victims)
 
     def settle(self, pod: PodUid) -> None:

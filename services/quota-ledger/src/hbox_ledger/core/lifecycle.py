@@ -363,6 +363,8 @@ def _force(
         pool=counts_in(state.pool_of(fact.node), offline=fact.ours and is_offline(fact.priority_class)),
     )
     record = ClaimRecord(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
+    if fact.ours:  # the class is forgotten with the last claim of its job, which may just have ended
+        state.class_quotas.name(claim.job, fact.priority_class)
     state.look_at.add(fact.node)
     state.enter(step, record, actor=actor, cause="found bound without a live claim")
 

@@ -60,17 +60,12 @@ from hbox_common.model.rights import (
 )
 
 from . import receipts
+from .beneficiaries import MOVED, PREEMPTED, RECLAIMED
 from .claimrecord import ClaimRecord, Decision
 from .decisions import take_back
 from .ledgerstate import LedgerState
 from .nominations import KEPT_S
 from .step import Step
-
-#: How the reason of the eviction of a pod that moves begins: by that the moves of the last hour are counted when the ledger starts.
-MOVED = "moved to "
-
-#: The first words of the reason of every other eviction for somebody.
-PREEMPTED, RECLAIMED = "preempted", "reclaimed"
 
 
 def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) -> Refusal | None:

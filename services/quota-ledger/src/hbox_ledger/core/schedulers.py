@@ -2,7 +2,7 @@
 
 A scheduler that was paused for longer than its lease wakes up and goes on proposing for a moment. Whatever it proposes is judged as any other plan, so that it
 takes nothing twice; but it plans beside its successor, and each would have the other refused. So plans of a lower term than the highest that was heard
-of the shard are refused, and change nothing.
+of the shard are refused, and change nothing, nor does what it gives up: that is its successor's by now.
 
 A term that was not heard for SILENT_S binds nobody: whoever deletes a lease begins its terms anew, and the shard must not stand still for that. Nothing of
 this is kept over a restart, and a scheduler that was not elected (term 0) is not held to any.
