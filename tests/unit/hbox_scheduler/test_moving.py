@@ -268,4 +268,6 @@ def test_the_place_stays_kept_for_another_successor_where_the_first_one_is_gone_
 def test_a_place_that_the_ledger_has_something_against_is_nobodys() -> None:
     simulation, plan = succeeded()
     refuse(simulation, plan, RefusalReason.NODE_UNHEALTHY)
-    assert [p.pod_uid for plan in simulation.scheduler.cycle(1.2).plans for p in plan.placements] == ["thief-0"]
+    cycle = simulation.scheduler.cycle(1.2)
+    assert [p.pod_uid for plan in cycle.plans for p in plan.placements] == ["thief-0"]
+    assert [given.moved for given in cycle.given_up] == [("new-0",)], "the ledger would keep it for another three minutes"

@@ -377,3 +377,28 @@ def test_a_nomination_that_is_overdue_while_the_ledger_is_frozen_is_given_up_whe
         assert cycle.wake_at is None or cycle.wake_at >= now + 1.0, "it would spin"
     told(one, claims, held, now=400.5)
     assert [given.plan for given in one.cycle(401.0).given_up] == [held.plan.id]
+
+
+@pytest.mark.parametrize("end", ["it leaves", "the other one's nomination ends, and it leaves"])
+def test_who_leaves_for_two_is_waited_for_by_both(end: str) -> None:
+    """Schedulers of two shards nominated at once, and each hears of the other's plan for two of the four cards that `low` leaves."""
+    other, claims = nominated()
+    one = scheduler("s")
+    told(one, claims)
+    one.on_jobs([job("mine", cards=2, priority=9)])
+    [plan] = one.cycle(0.5).plans
+    assert [victim.pod_uid for victim in plan.victims] == ["low-0"]
+    accepted = PlanAnswer(plan=plan.id, job=plan.job, committed=True)
+    one.on_answers(epoch=Epoch(1), index=Index(5), answers=[accepted], now=0.6)
+    taken = {s.index for p in plan.placements for s in p.slices}
+    [place] = other.plan.placements
+    rest = replace(place, slices=tuple(s for s in place.slices if s.index not in taken))
+    theirs = other.plan.model_copy(update={"placements": (rest,), "requests": plan.requests})
+    held = other.model_copy(update={"plan": theirs})
+    assert one.on_claims(epoch=Epoch(1), previous=Index(5), index=Index(5), claims=[], nominations=[held], now=0.7)
+    if end != "it leaves":
+        assert one.on_claims(epoch=Epoch(1), previous=Index(5), index=Index(5), claims=[], ended=[theirs.id], now=0.8)
+        one.on_jobs([job("next", cards=4, priority=20)])
+        assert one.cycle(0.9).plans == [], "nobody is asked to leave twice"
+    goes(one, claims[0])
+    assert placed(one.cycle(1.0).plans)["mine-0"] == "n0"

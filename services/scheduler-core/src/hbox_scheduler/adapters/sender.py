@@ -8,7 +8,7 @@ from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import GivenUp, JobsAdmitted, JobsWaiting, JobVerdict, Plan, PlansProposed
-from hbox_common.model import JobId
+from hbox_common.model import Epoch, Index, JobId
 from hbox_common.model.shards import ONE_SHARD
 from hbox_common.telemetry import within
 
@@ -29,43 +29,44 @@ class Sender:
         self._scheduler, self._bus, self._most, self._shard = scheduler, bus, placements_a_message, shard
 
     async def send(self, out: Proposals) -> None:
-        """Say what a cycle proposed. Returns when the broker has it, or has failed to take it in time."""
+        """Say what a cycle proposed, as of the epoch in which it did: a scheduler that hears of the next one meanwhile knows nothing of these plans any more.
+        Returns when the broker has it, or has failed to take it in time."""
         started = monotonic_s()
+        as_of = self._scheduler.epoch, self._scheduler.index
         async with asyncio.TaskGroup() as group:
             if out.plans or out.resend or out.given_up:
-                group.create_task(self._plans(out.plans, out.resend, out.given_up))
+                group.create_task(self._plans(out, *as_of))
             if out.admitted:
                 group.create_task(self._admitted(out.admitted))
             if out.verdicts:
                 group.create_task(self._verdicts(out.verdicts))
         metrics.PUBLISH.observe(monotonic_s() - started)
 
-    async def _plans(self, plans: Sequence[Plan], again: Sequence[Plan], given_up: Sequence[GivenUp]) -> None:
+    async def _plans(self, out: Proposals, epoch: Epoch, seen: Index) -> None:
+        plans, again, given_up = out.plans, out.resend, out.given_up
         for first in range(0, len(given_up), self._most):
-            await self._give_up(given_up[first : first + self._most])
+            await self._give_up(given_up[first : first + self._most], epoch, seen)
         if again:
             log.warning("%d plans have no answer yet: sending them again", len(again))
         for batch in batches(plans, self._most):
-            await self._say(batch)
+            await self._say(batch, epoch, seen)
         for batch in batches(again, self._most):
-            await self._say(batch)
+            await self._say(batch, epoch, seen)
         metrics.PLANS.labels("new").inc(len(plans))
         metrics.PLANS.labels("again").inc(len(again))
         metrics.PLACEMENTS.inc(sum(len(plan.placements) for plan in plans))
 
-    async def _give_up(self, nominations: Sequence[GivenUp]) -> None:
+    async def _give_up(self, nominations: Sequence[GivenUp], epoch: Epoch, seen: Index) -> None:
         scheduler = self._scheduler
-        event = PlansProposed(
-            scheduler=scheduler.id, epoch=scheduler.epoch, seen=scheduler.index, plans=(), given_up=tuple(nominations)
-        )
+        event = PlansProposed(scheduler=scheduler.id, epoch=epoch, seen=seen, plans=(), given_up=tuple(nominations))
         try:
             await self._bus.publish(event, scheduler.id, timeout_s=PUBLISH_TIMEOUT_S)
         except (Unavailable, InvalidRequest) as e:
             log.warning("the ledger remembers %d nominations longer than it has to: %s", len(nominations), e)
 
-    async def _say(self, plans: Sequence[Plan]) -> None:
+    async def _say(self, plans: Sequence[Plan], epoch: Epoch, seen: Index) -> None:
         scheduler = self._scheduler
-        event = PlansProposed(scheduler=scheduler.id, epoch=scheduler.epoch, seen=scheduler.index, plans=tuple(plans))
+        event = PlansProposed(scheduler=scheduler.id, epoch=epoch, seen=seen, plans=tuple(plans))
         try:
             await self._bus.publish(event, scheduler.id, timeout_s=PUBLISH_TIMEOUT_S)
         except Unavailable as e:
@@ -73,7 +74,7 @@ class Sender:
         except InvalidRequest as e:
             if len(plans) > 1:
                 for plan in plans:
-                    await self._say([plan])
+                    await self._say([plan], epoch, seen)
                 return
             with within(plans[0].traceparent):
                 log.error("job %s/%s cannot be planned: %s", plans[0].namespace, plans[0].name, e)

@@ -156,6 +156,8 @@ class Moves:
         for kept in self._given.pop(plan.id, ()):
             if keep:
                 self._keep(kept)
+            else:
+                self.given_up.append(GivenUp(plan=kept.plan, moved=(kept.leaves.pod,)))
 
     def _succeeds(self, kept: ReservedPlace, entry: Entry, task: Task) -> bool:
         """Whether such a pod of the job could be the successor."""

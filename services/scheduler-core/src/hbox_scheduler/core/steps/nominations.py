@@ -40,7 +40,8 @@ class Nominations:
     """All nominations, at most one a job, and pods that were evicted for no job (`shuffle`)."""
 
     _of: dict[JobId, Nomination] = field(default_factory=dict)
-    _waiting: dict[PodUid, JobId] = field(default_factory=dict)
+    #: by the pods that leave: of two shards two jobs may have nominated for what one pod leaves
+    _waiting: dict[PodUid, dict[JobId, None]] = field(default_factory=dict)
     #: pods for whose places nobody waits, and until when they are believed to leave
     _evicted: dict[PodUid, float] = field(default_factory=dict)
 
@@ -50,7 +51,8 @@ class Nominations:
     def put(self, nomination: Nomination) -> None:
         job = nomination.job
         self._of[job] = nomination
-        self._waiting.update(dict.fromkeys(nomination.waits_for, job))
+        for pod in sorted(nomination.waits_for):
+            self._waiting.setdefault(pod, {})[job] = None
 
     def all(self) -> Iterable[Nomination]:
         return self._of.values()
@@ -69,12 +71,15 @@ class Nominations:
         nomination = self._of.pop(job, None)
         if nomination is not None:
             for pod in nomination.waits_for:
-                self._waiting.pop(pod, None)
+                jobs = self._waiting[pod]
+                del jobs[job]
+                if not jobs:
+                    del self._waiting[pod]
         return nomination
 
-    def waiting_for(self, pod: PodUid) -> JobId | None:
-        """The job that waits for this pod to leave."""
-        return self._waiting.get(pod)
+    def waiting_for(self, pod: PodUid) -> Iterable[JobId]:
+        """The jobs that wait for this pod to leave."""
+        return self._waiting.get(pod, ())
 
     def __contains__(self, pod: object) -> bool:
         """Whether this pod leaves."""
@@ -104,8 +109,7 @@ class Nominations:
     def pod_left(self, pod: PodUid) -> None:
         """A pod's booking is gone."""
         self._evicted.pop(pod, None)
-        job = self._waiting.pop(pod, None)
-        if job is not None:
+        for job in self._waiting.pop(pod, ()):
             self._of[job].waits_for.discard(pod)
 
     def due(self, index: Index, now: float) -> Iterator[Nomination]:

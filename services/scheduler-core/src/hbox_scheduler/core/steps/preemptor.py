@@ -101,7 +101,7 @@ class Preemptor:
 
     def eviction_failed(self, pods: Iterable[PodUid]) -> None:
         """Victims were not evicted: nominations that wait for them are given up at once."""
-        for job in {job: None for pod in pods if (job := self.nominations.waiting_for(pod)) is not None}:
+        for job in {job: None for pod in pods for job in self.nominations.waiting_for(pod)}:
             if (nomination := self.nominations.get(job)) is not None:
                 self._give_up(nomination)
         self.nominations.stay(pods)
