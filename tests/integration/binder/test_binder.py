@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hbox_binder import worker as binder_worker
 from hbox_binder.adapters.epochs import Epochs
 from hbox_binder.adapters.nodes import NodeWorker
 from hbox_binder.core import Binder, Limits
@@ -151,6 +152,37 @@ async def test_a_right_that_is_taken_away_frees_no_claim_and_is_told_until_it_is
         world.faults()
         assert (await world.settled(bind)).outcome is BindOutcome.BOUND
         assert rights.good
+
+
+async def test_a_right_to_one_kind_of_call_is_told_to_be_lacking_while_others_go_on(
+    world: BinderWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binds = [a_bind(await world.pod(name)) for name in ("a", "b", "c")]
+    async with world.binder() as health:
+        rights = health.condition("rights")
+        await world.decide(binds[0])
+        await world.settled(binds[0])
+        said = LACKING.replace("pods/binding", "pods/eviction")
+        world.faults(Rule(verb="create", resource="pods/eviction", status=403, message=said))
+        refused = an_evict(await world.seen("a"))
+        await world.decide(refused)
+        await until(lambda: world.said(refused) == [BindOutcome.UNKNOWN])
+        await world.decide(binds[1])
+        assert (await world.settled(binds[1])).outcome is BindOutcome.BOUND
+        assert not rights.good
+        assert "pods/eviction" in rights.message
+
+        world.faults()
+        given_back = an_evict(await world.seen("b"))
+        await world.decide(given_back)
+        await world.settled(given_back)
+        await until(lambda: rights.good)
+
+        world.faults(Rule(verb="create", resource="pods/eviction", status=403, message=said, limit=1))
+        monkeypatch.setattr(binder_worker, "LACKING_S", 0.5)
+        await world.decide(an_evict(await world.seen("a"), generation=3))
+        await until(lambda: not rights.good)
+        await until(lambda: rights.good, "nobody asked for it again", timeout_s=5)
 
 
 async def test_a_slow_pod_is_reported_as_unknown_and_holds_nobody_up(world: BinderWorld) -> None:

@@ -56,7 +56,6 @@ async def run(settings: BinderSettings, health: Health) -> None:
         await turn()
         epochs = Epochs(asking(bus, settings.instance))
         on_kube, on_rights = health.condition("kube"), health.condition("rights")
-        on_rights.ok()
         cards = NodeCards()
         worker = Worker(
             Binder(settings.limits(), takes_turns=cards.takes_turns),
@@ -83,7 +82,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
         nodes = NodeWorker(client, bus)
         taints = PoolTaints(client, on=settings.pool_taints)
         async with asyncio.TaskGroup() as group:
-            group.create_task(_watch_health(health, client, bus))
+            group.create_task(_watch_health(health, client, bus, worker))
             group.create_task(worker.run())
             for _ in range(EVICTION_READERS):
                 group.create_task(
@@ -99,13 +98,14 @@ async def run(settings: BinderSettings, health: Health) -> None:
             group.create_task(bus.serve(PodsAsked, PodDesk(client).answer))
 
 
-async def _watch_health(health: Health, client: KubeClient, bus: Bus) -> None:
+async def _watch_health(health: Health, client: KubeClient, bus: Bus, worker: Worker) -> None:
     on_kube, on_bus = health.condition("kube"), health.condition("bus")
     while True:
         if bus.connected:
             on_bus.ok()
         else:
             on_bus.bad("NATS cannot be reached")
+        worker.tell_rights()
         if not on_kube.good:
             await _probe(client, on_kube)
         # Of an API server that does not answer, or not now, is not asked more often for it.

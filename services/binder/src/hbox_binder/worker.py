@@ -51,6 +51,9 @@ SHARD = "0"
 #: What was decided up to so long after this binder began may have come to one before it: the broker's clock is another one, and the ledger sends again.
 STARTED_S = 5.0
 
+#: A right that nobody needed for so long is not said to be lacking any more: what it is for is tried again every ten seconds while it is wanted.
+LACKING_S = 60.0
+
 #: Between two messages of outcomes, and behind one with several: nobody waits for a single one.
 OUTCOMES_S, MANY_OUTCOMES_S = 0.05, 0.2
 
@@ -103,6 +106,7 @@ class Worker:
         metrics.RUNNING.set_function(lambda: core.running)
         metrics.IN_LINE.set_function(lambda: core.in_line)
         metrics.WAITING.set_function(lambda: core.waiting)
+        self._lacking: dict[Verb, tuple[str, float]] = {}  #: rights, by what they are for: the API server's words, and when
         self._handlings: dict[DecisionId, list[_Handling]] = {}
         self._group = asyncio.TaskGroup()
         self._sooner = asyncio.Event()  #: the core wants to be woken earlier than `_keep_time` sleeps
@@ -122,6 +126,15 @@ class Worker:
             assert isinstance(delivery.event, NodeStateChanged)
             if self._cards.see(delivery.event.node):
                 self._locks.want()
+
+    def tell_rights(self) -> None:
+        """What kind of call lacks a right is told until one is made, whatever others do; to be called now and then."""
+        since = monotonic_s() - LACKING_S
+        lacking = [message for message, at in self._lacking.values() if at > since]
+        if lacking:
+            self._on_rights.bad("; ".join(lacking))
+        else:
+            self._on_rights.ok()
 
     async def handle(self, deliveries: Sequence[Delivery]) -> None:
         """Take in decisions, and return when the outcome of each is stored by the broker (or it needs none).
@@ -217,9 +230,10 @@ class Worker:
             metrics.BIND_S.observe(took_s)
         self._trace(call, started, took_s)
         if answer.not_allowed:
-            self._on_rights.bad(answer.message)
+            self._lacking[call.verb] = answer.message, monotonic_s()
         elif answer.finding is not Finding.UNCLEAR:
-            self._on_rights.ok()
+            self._lacking.pop(call.verb, None)
+        self.tell_rights()
         if answer.finding is Finding.UNCLEAR and not answer.not_allowed:
             self._on_kube.bad(answer.message)
         else:
