@@ -32,13 +32,13 @@ from hbox_common.events import (
     PodStanding,
 )
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, Node
-from hbox_common.model import DecisionId, Epoch, NodeName
+from hbox_common.model import DecisionId, Epoch, Generation, NodeName
 from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, CORDON_REASON, CORDONED_BY, RANK
 from hbox_common.runtime.health import Condition
 from hbox_sandbox.api.faults import Plan, Rule
 
 from ...waiting import until
-from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict, known_cards
+from .binder_world import NAMESPACE, BinderWorld, a_bind, a_state, an_evict, known_cards
 
 BINDING = "pods/binding"
 PDBS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
@@ -108,6 +108,30 @@ async def test_a_pod_that_another_controller_wrote_on_is_bound_all_the_same(worl
     await world.touch("a")
     async with world.binder():
         await world.decide(bind)
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+
+
+@pytest.mark.parametrize("left", [0, None], ids=["its card goes", "it goes"])
+async def test_a_node_that_changes_while_a_pod_is_read_for_it_is_waited_for(world: BinderWorld, left: int | None) -> None:
+    """Where a plugin goes by names of containers these are read first: until then the node may have lost its cards."""
+    node = a_state("n1", registered=("Enflame",))
+    node = replace(node, cards=tuple(replace(card, kind="Enflame", model="S60") for card in node.cards))
+    await world.state(node)
+    bind = a_bind(await world.pod("a"))
+    async with world.binder() as health:
+        world.faults(Rule(verb="get", resource="pods", client="hbox-binder", latency_s=0.5))
+        await world.decide(bind)
+        await until(lambda: world.api.faults.fired[0] == 1)
+        await world.state(
+            replace(node, generation=Generation(2), gone=True)
+            if left is None
+            else replace(node, generation=Generation(2), cards=())
+        )
+        await until(lambda: world.said(bind) == [BindOutcome.UNKNOWN])
+        assert health.ready
+        assert (await world.seen("a")).spec.node_name == ""
+        world.faults()
+        await world.state(replace(node, generation=Generation(3)))
         assert (await world.settled(bind)).outcome is BindOutcome.BOUND
 
 

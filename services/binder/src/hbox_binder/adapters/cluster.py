@@ -108,8 +108,6 @@ def _rfc3339(at: float) -> str:
 async def _bind(
     client: KubeClient, call: Call, decision: Bind, *, cards: NodeCards, locks: NodeLocks, labels: PodLabels, now: float
 ) -> Answer:
-    if not cards.knows(decision):
-        return Answer(Finding.NOT_YET, f"of node {decision.node} not all cards of the pod are known yet")
     containers: tuple[str, ...] = ()
     if cards.reads_names(decision):
         try:
@@ -119,6 +117,9 @@ async def _bind(
         except HBoxError as e:
             return Answer(Finding.UNCLEAR, str(e), not_allowed=isinstance(e, NotAllowed))
         containers = tuple(container.name for container in (*pod.spec.init_containers, *pod.spec.containers))
+    # From here to the allocation nothing is awaited: the node may become another one meanwhile.
+    if not cards.knows(decision):
+        return Answer(Finding.NOT_YET, f"of node {decision.node} not all cards of the pod are known yet")
     try:
         allocation = cards.allocation(decision, now, containers)
     except InvalidRequest as e:
