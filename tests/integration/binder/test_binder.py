@@ -670,11 +670,11 @@ async def test_a_nodes_decision_that_could_not_be_done_is_over_when_a_newer_one_
     async with world.binder():
         world.faults(Rule(verb="get", resource="nodes", status=503))
         await world.bus.publish(cordon, "n1")
-        await until(lambda: world.api.faults.fired[0] >= 3)  # its next try is some time away
+        await until(lambda: world.api.faults.fired[0] >= 5)  # its next try is 1.6 s away
         world.faults()
         await world.bus.publish(uncordon, "n1")
         await until(lambda: [o.decision for o in world.nodes] == [uncordon.id])
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(2.5)
         assert not (await world.client.expected("GET", NODES.path(name="n1"))).decode(Node).spec.unschedulable
     assert [o.decision for o in world.nodes] == [uncordon.id]
 

@@ -198,7 +198,7 @@ async def test_a_holder_believes_in_its_lease_from_its_question_on_and_not_from_
 
 async def test_one_renewal_that_is_never_answered_loses_no_lease(client: KubeClient, book: LeaseBook) -> None:
     """As where a load balancer forgot the connection: there is time for another one."""
-    async with Lease(client, "hbox", "ledger", "a", duration_s=3).hold() as term:
+    async with Lease(client, "hbox", "ledger", "a", duration_s=6).hold() as term:
         book.hangs = 1
         await until(lambda: book.hangs == 0)
         written = book.version
