@@ -1,5 +1,7 @@
 """What the scheduler has to know of those who may leave (disruption budgets, roles, sub-groups), who never preempts, and what users of stuck gangs are told."""
 
+import time
+
 import pytest
 
 from hbox_common import kube
@@ -114,6 +116,23 @@ def test_pods_that_never_preempt_say_so_by_themselves_or_by_the_class_of_their_p
     assert never() == {"bold": False, "shy": True, "g": True}
     jobs.priority_class("meek", 5, 0.0)
     assert never() == {"g": False}
+
+
+def test_a_budget_costs_as_much_beside_many_pods_of_others_as_beside_few() -> None:
+    """Whoever may make budgets may make and delete them all day."""
+
+    def a_budget_s(pods: int) -> float:
+        jobs = Jobs()
+        for number in range(pods):
+            jobs.pod(pod(f"{number}", namespace="others", node="n1", labels={"app": "web"}), 0.0)
+        jobs.pod(pod("own", node="n1", labels={"app": "web"}), 0.0)
+        began = time.process_time()
+        for _ in range(50):
+            jobs.budget(budget())
+            jobs.budget_gone("ml", "web")
+        return time.process_time() - began
+
+    assert a_budget_s(10_000) < 10 * min(a_budget_s(10) for _ in range(5))
 
 
 def stuck() -> tuple[Jobs, Feedback]:

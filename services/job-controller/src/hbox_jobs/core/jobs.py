@@ -231,8 +231,8 @@ class Jobs:
             self._guard(namespace)
 
     def _guard(self, namespace: str) -> None:
-        for pod in self._neighbours_among(self._pods.values()):
-            if pod.ours and pod.namespace == namespace:
+        for pod in self.neighbours.within(namespace):
+            if pod.ours:
                 self.neighbours.guard(pod, self.budgets.of(namespace, pod.labels))
 
     def _neighbours_among(self, pods: Iterable[PodView]) -> Iterator[PodView]:

@@ -27,6 +27,7 @@ class Neighbours:
 
     def __init__(self) -> None:
         self._pods: dict[PodUid, PodView] = {}
+        self._in: dict[str, set[PodUid]] = {}  #: of these, by namespace; no empty ones
         self._asked: Counter[str] = Counter()
         self._annotations: dict[PodUid, Mapping[str, str]] = {}  #: its own over its PodGroup's, where there are any, or were
         self._budgets: dict[PodUid, tuple[str, ...]] = {}  #: of pods that any select, or selected
@@ -42,6 +43,7 @@ class Neighbours:
                 self._pods[pod.uid] = pod
             return
         self._pods[pod.uid] = pod
+        self._in.setdefault(pod.namespace, set()).add(pod.uid)
         self._pending[pod.uid] = None
         self.namespaces.ask(_terms(pod.constraints))
         for key in _keys(pod.constraints):
@@ -80,6 +82,10 @@ class Neighbours:
         """Whether it was put here."""
         return pod in self._pods
 
+    def within(self, namespace: str) -> Iterator[PodView]:
+        """Those of a namespace that were put here."""
+        return (self._pods[uid] for uid in self._in.get(namespace, ()))
+
     def budgets_of(self, pod: PodUid) -> tuple[str, ...]:
         """The disruption budgets that select it."""
         return self._budgets.get(pod, ())
@@ -90,6 +96,10 @@ class Neighbours:
         self._parts.pop(pod.uid, None)
         self._told.discard(pod.uid)
         if self._pods.pop(pod.uid, None) is not None:
+            there = self._in.get(pod.namespace, set())
+            there.discard(pod.uid)
+            if not there:
+                self._in.pop(pod.namespace, None)
             self._pending.pop(pod.uid, None)
             self._forget(pod)
 
