@@ -23,7 +23,7 @@ from hbox_common.events import (
 )
 from hbox_common.kube import EVENTS, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, PRIORITYCLASSES
 from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, Job, JobId, NodeName, PodPhase, PodUid
-from hbox_jobs.adapters import announcer
+from hbox_jobs.adapters import announcer, paced
 from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
 
@@ -67,6 +67,12 @@ def facts(heard: Any) -> Any:
 
 def classes(event: Event) -> dict[str, int]:
     return (event.priority_classes if isinstance(event, JobsPending) else None) or {}
+
+
+async def selected(kube: Kube, claim: str, node: str) -> bool:
+    """Whether the claim was told for which node to have its volume made."""
+    found = await kube.client.json("GET", PERSISTENTVOLUMECLAIMS.path("default", claim))
+    return bool(found["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node") == node)
 
 
 def phases(heard: Any) -> list[str]:
@@ -119,18 +125,28 @@ async def test_a_pod_waits_for_its_claim_and_follows_its_volume(kube: Kube, bus:
         assert zones(latest(heard)["two"]) == ["b"]
 
 
+async def test_a_claim_that_is_refused_the_node_of_its_pod_is_told_it_again(
+    kube: Kube, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a right that is missing, or a webhook: its pod waits for it."""
+    monkeypatch.setattr(paced, "REFUSED_S", 0.2)
+    refusal = {"verb": "patch", "resource": "persistentvolumeclaims", "status": 403, "client": "hbox", "limit": 2}
+    await kube.client.json("PUT", "/_sandbox/faults", body={"rules": [refusal]})
+    await kube.storage_class("late")
+    await kube.claim("data", storage_class="late")
+    async with running(run, settings):
+        await kube.pod("a", claims=["data"])
+        await kube.bind("a", "n1")
+        await until(lambda: selected(kube, "data", "n1"))
+
+
 async def test_a_claim_whose_pod_got_its_node_while_nobody_looked_is_told_of_it(kube: Kube, settings: Any) -> None:
     await kube.storage_class("late")
     await kube.claim("data", storage_class="late")
     await kube.pod("a", claims=["data"])
     await kube.bind("a", "n1")  # and who was to tell the claim is killed
-
-    async def selected() -> Any:
-        claim = await kube.client.json("GET", PERSISTENTVOLUMECLAIMS.path("default", "data"))
-        return claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node") == "n1"
-
     async with running(run, settings):
-        await until(selected)
+        await until(lambda: selected(kube, "data", "n1"))
 
 
 async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus, settings: Any) -> None:

@@ -377,6 +377,7 @@ class JobController:
                 again=feedback.again_selection,
                 wake=behind,
                 rate_per_s=settings.conditions_per_s,
+                insist=True,
             ),
             paced(
                 "status",
