@@ -203,3 +203,17 @@ def test_a_register_that_no_machine_can_have_promises_no_cards(register: str) ->
     reading = read_node(facts(annotations={"hami.io/node-nvidia-register": register}), Generation(0))
     assert (reading.state.cards, len(reading.warnings)) == ((), 1)
     encode(NodeStateChanged(node=reading.state))
+
+
+def test_of_nodes_that_are_gone_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hbox_topology.core.inventory.MOST_GONE", 2)
+    inventory = Inventory()
+    for name in ("n1", "n2", "n3"):
+        inventory.observe(facts(name), now=NOW)
+        inventory.removed(name, now=NOW)
+    back = {name: said(inventory.observe(facts(name, uid="another"), now=NOW - 3600.0)).generation for name in ("n1", "n3")}
+    assert back == {"n1": (NOW - 3600.0) * 1000, "n3": NOW * 1000 + 2}, "n1 was forgotten, and only it"
+    for name in ("n1", "n4"):
+        inventory.observe(facts(name, uid="another"), now=NOW)
+        assert inventory.removed(name, now=NOW) is not None
+    assert [state.name for state in inventory.states()] == ["n3"], "it is there, whoever goes"

@@ -16,6 +16,9 @@ from .kubelets import with_devices
 from .node import read_node
 from .pools import PoolRule, placed_in_pool
 
+#: Nodes that are gone whose last generation is remembered, the newest: names that a cluster's autoscaler makes up never come again.
+MOST_GONE = 4_096
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -30,6 +33,7 @@ class Inventory:
 
     def __init__(self) -> None:
         self._published: dict[str, NodeState] = {}
+        self._gone: dict[str, None] = {}  #: of these, nodes that are gone, in the order in which they went
         self._warned: dict[str, tuple[str, ...]] = {}
         self.devices: dict[str, NodeDevices] = {}  #: by node: what kubelets gave out; counts as `pools`
         self.numa: dict[str, NodeNuma] = {}  #: by node: how machines are made; likewise
@@ -55,7 +59,7 @@ class Inventory:
         """A state read back from the stream: what an earlier process said. The newest generation of a node counts."""
         known = self._published.get(state.name)
         if known is None or state.generation > known.generation:
-            self._published[state.name] = state
+            self._keep(state)
 
     def observe(self, facts: NodeFacts, *, now: float) -> Observed:
         """A node object was listed, added or modified."""
@@ -91,5 +95,14 @@ class Inventory:
     def _say(self, state: NodeState, known: NodeState | None, now: float) -> NodeState:
         previous = known.generation if known else 0
         said = replace(state, generation=Generation(max(previous + 1, int(now * 1000))))
-        self._published[said.name] = said
+        self._keep(said)
         return said
+
+    def _keep(self, state: NodeState) -> None:
+        self._published[state.name] = state
+        self._gone.pop(state.name, None)
+        if state.gone:
+            self._gone[state.name] = None
+            if len(self._gone) > MOST_GONE:
+                oldest = next(iter(self._gone))
+                del self._gone[oldest], self._published[oldest]
