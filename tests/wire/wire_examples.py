@@ -347,7 +347,8 @@ EXAMPLES: tuple[Event, ...] = (
     PodGroupsCounted(queues={_QUEUE: GroupCounts(pending=1, inqueue=2, running=3, unknown=4, completed=5)}),
     PolicyFollowed(actions=("allocate", "reclaim"), plugins=("gang", "capacity"), by_conf=True, usage_weight=0.5),
     JobsPending(
-        jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}, namespaces={"d": {"team": "a"}}, groups=(_group,), anew=True
+        jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}, namespaces={"d": {"team": "a"}}, groups=(_group,), anew=True,
+        revision=44,
     ),
     JobsAdmitted(scheduler=SchedulerId("s1"), jobs=(_JOB,)),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
