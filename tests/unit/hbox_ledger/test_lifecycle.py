@@ -398,6 +398,27 @@ def test_a_list_that_is_ahead_of_the_news_does_not_differ_and_one_with_a_strange
     assert compare(world, bound, world.fact("stranger", "a")) == 1
 
 
+def test_a_pod_that_was_resized_after_the_list_was_asked_for_keeps_what_it_takes_now(world: World) -> None:
+    """The list is older than the news, which came before it did. By it others would be given what the pod takes."""
+    posted(world)
+    claim = world.claim("pod")
+    before = world.fact("pod", "a", claim=claim.id)
+    as_of = world.state.index
+    world.see(replace(before, requests={**claim.requests, "cpu": 7000}))
+    assert compare(world, before, as_of=as_of) == 0
+    assert world.claim("pod").requests["cpu"] == 7000
+    assert world.refuses(world.plan("q", ("other", "a", []), cpu=2000)) == RefusalReason.NODE_RESOURCES
+    assert compare(world, before), "a list that is newer counts"
+
+
+def test_a_list_that_shows_a_pod_where_it_was_bound_meanwhile_has_seen_it(world: World) -> None:
+    as_of = world.state.index
+    posted(world)
+    assert world.state.unseen
+    assert compare(world, world.fact("pod", "a", claim=world.claim("pod").id), as_of=as_of) == 0
+    assert not world.state.unseen
+
+
 # --- PodGroups that are made again
 
 

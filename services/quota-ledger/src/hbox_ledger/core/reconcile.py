@@ -43,7 +43,7 @@ class Comparison:
         for fact in facts:
             if fact.phase.holds:
                 self._seen.add(fact.uid)
-            if fact.uid in self._newer:
+            if fact.uid in self._newer or self._is_older(state, fact):
                 continue
             observed(state, step, fact, actor="reconciler")
             if fact.phase.holds and state.gone.get(fact.uid, self.as_of) < self.as_of:
@@ -51,6 +51,18 @@ class Comparison:
         self.differed += sum(
             (one.before, one.claim.state) != (ClaimState.PENDING, ClaimState.POSTED) for one in step.changes[before:]
         )
+
+    def _is_older(self, state: LedgerState, fact: PodFact) -> bool:
+        """Whether the pod was taken in where the list shows it since the list was asked for: what it holds there is known better."""
+        known = state.by_pod.get(fact.uid)
+        if known is None or not fact.phase.holds:
+            return False
+        record = state.live[known]
+        if record.posted <= self.as_of or record.claim.node != fact.node:
+            return False
+        state.suspects.pop(known, None)
+        state.unseen.pop(known, None)
+        return True
 
     def miss(self, state: LedgerState, claims: Iterable[ClaimId]) -> None:
         """A part of the claims that are live, or were a moment ago."""
