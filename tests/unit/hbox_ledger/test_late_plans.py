@@ -9,6 +9,7 @@ from hbox_common.events import GivenUp, Plan, PlansProposed
 from hbox_common.model import Epoch, Index, PlanId, SchedulerId
 from hbox_ledger.late import Late
 
+from ...waiting import until
 from .conftest import plan
 
 EARLY, OTHER = plan("early", ("pod", "a", [])), plan("other", ("other", "a", []))
@@ -41,8 +42,6 @@ async def test_what_its_scheduler_gives_up_meanwhile_is_not_judged(message: Plan
     known = True
     running = asyncio.create_task(late.run())
     late.jobs_changed()
-    async with asyncio.timeout(5.0):
-        while "other" not in found:
-            await asyncio.sleep(0.01)
+    await until(lambda: "other" in found)
     running.cancel()
     assert set(found) == judged

@@ -36,7 +36,8 @@ class Late:
         self._some = asyncio.Event()
 
     def take_out(self, proposed: PlansProposed) -> PlansProposed:
-        """The message without the plans that wait from now on. What it gives up waits no more: judged behind that word it would have others leave for nobody."""
+        """The message without the plans that wait from now on. What it gives up waits no more: judged behind that word, it would have others leave for
+        nobody."""
         if self._waiting and (ended := {(one.plan, proposed.scheduler) for one in proposed.given_up}):
             self._waiting = deque((until, one) for until, one in self._waiting if (one.plans[0].id, one.scheduler) not in ended)
         early = [plan for plan in proposed.plans if not self._sound(plan, proposed.scheduler)]
