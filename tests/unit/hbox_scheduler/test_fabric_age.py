@@ -52,6 +52,28 @@ def test_a_fabric_is_old_when_nobody_confirmed_it_for_longer_than_the_limit() ->
     assert not fabrics.old
 
 
+def test_a_fabric_that_ages_no_more_is_not_old() -> None:
+    """It was too old when it became one that is read from the cluster itself, and nothing else ages."""
+    fabrics = Fabrics()
+    fabrics.put("ib", [domain("a", "n0")])
+    fabrics.seen("ib", 0.0)
+    assert fabrics.age(1000.0, 600.0)
+    fabrics.forget_age("ib")
+    assert fabrics.aging
+    assert fabrics.age(1001.0, 600.0)
+    assert not fabrics.old
+    assert not fabrics.aging
+
+
+def test_a_domain_is_as_old_as_the_fabric_that_it_is_of() -> None:
+    fabrics = Fabrics()
+    fabrics.put("a", [domain("x", "n0")])
+    fabrics.put("b", [domain("x", "n1"), domain("y", "n1")])
+    fabrics.seen("b", 0.0)
+    assert fabrics.age(1000.0, 600.0)
+    assert set(fabrics.old) == {"y"}
+
+
 def test_of_two_fabrics_with_one_name_for_a_domain_the_first_by_name_has_it() -> None:
     fabrics = Fabrics()
     fabrics.put("b", [domain("x", "n1"), domain("y", "n1")])

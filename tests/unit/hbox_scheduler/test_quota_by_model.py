@@ -207,3 +207,16 @@ def test_what_was_placed_before_a_queue_names_models_counts(world: Simulation) -
     submit(world, 2, CardRequest(1, models=("H100",)), name="k")
     assert held(world) == {H100: 5}
     assert "limit of 5 cards of H100" in world.verdicts[JobId("k1")]
+
+
+@pytest.mark.parametrize("others", range(9))
+def test_the_first_rule_for_a_model_comes_while_pods_run(world: Simulation, others: int) -> None:
+    """However many resources there are already: arrays grow when those that run are counted by model."""
+    for number in range(others):
+        world.scheduler.columns.resource(f"example.com/{number}")
+    world.submit([job("before", cards=1)])
+    world.run()
+    rule(world, "default", a100=4)
+    world.submit([job("after", cards=1, created_at=1.0)])
+    world.run()
+    assert len(world.claims) == 2

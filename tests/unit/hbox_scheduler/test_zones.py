@@ -144,6 +144,19 @@ def test_the_kubelets_word_counts_over_what_was_foreseen() -> None:
     assert sorted(started(simulation)) == ["b", "c"]
 
 
+def test_a_claim_that_comes_behind_the_kubelets_word_makes_room_for_who_waits() -> None:
+    """The kubelet tells of the pod before the ledger does: until then it counts as on its way as well."""
+    simulation = world(zones("n0", [(16, 4), (16, 4)]), cards=0)
+    simulation.submit([guaranteed("a", 12)])
+    plans = simulation.scheduler.cycle(simulation.now).plans
+    simulation.scheduler.on_zones(zones("n0", [(4, 4), (16, 4)], pods=[PodZones("default", "a-0", "", ({"cpu": 12}, {}))]))
+    simulation.submit([guaranteed("b", 8, at=1.0)])
+    assert not simulation.run()
+    simulation.accept(plans)
+    simulation.run()
+    assert sorted(started(simulation)) == ["a", "b"]
+
+
 def test_where_a_pod_has_left_the_next_one_waits_for_the_kubelets_word() -> None:
     """What has come free may be given first, by which those on their way would be elsewhere than foreseen."""
     held = [PodZones("default", "a-0", "", ({"cpu": 4}, {}))]

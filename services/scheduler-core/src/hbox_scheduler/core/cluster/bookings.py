@@ -290,6 +290,7 @@ class Bookings:
             if waiting is not None:
                 self._columns.zones.book(row, waiting, anew=False)
             booking.waiting = waiting
+            self._columns.rezoned(row)
 
     def rezone(self, node: NodeName) -> None:
         """A kubelet has spoken of its zones, and nothing stands in their books: book there again what it has not counted."""

@@ -314,10 +314,14 @@ class Columns:
         row = self.row_of.get(zones.node)
         if row is None or not self.zones.describe(row, zones):
             return False
+        self.rezoned(row)
+        return True
+
+    def rezoned(self, row: int) -> None:
+        """The books of its zones are others now, though nothing else is booked on the row."""
         self.returned += 1
         self.changes.add(row)
         self.risen.add(row)
-        return True
 
     def drop_node(self, name: NodeName) -> None:
         self.rests.pop(name, None)

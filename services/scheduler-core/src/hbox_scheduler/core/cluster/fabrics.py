@@ -76,10 +76,11 @@ class Fabrics:
                 one.name: f"fabric {fabric} was confirmed by nobody for more than {limit_s:g} s"
                 for fabric in sorted(self._too_old)
                 for one in self._domains.get(fabric, ())
+                if self._fabric_of[one.name] == fabric
             }
         )
 
     @property
     def aging(self) -> bool:
-        """Whether any fabric ages."""
-        return bool(self._seen_at)
+        """Whether any fabric ages, or one that ages no more still counts as too old."""
+        return bool(self._seen_at or self._too_old)

@@ -61,6 +61,8 @@ class RunningJobs:
         self._gangs.constrained = bool(self._neighbours)
         for job in changed_jobs:
             self._renew(job)
+        if self._size != len(self._columns.allocatable):  # a model got the first column of more than there was room for
+            return self.current()
         return self._gangs
 
     def lend(self, jobs: Iterable[JobId]) -> list[Gang]:
