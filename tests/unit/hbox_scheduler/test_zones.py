@@ -18,8 +18,11 @@ from hbox_common.model import (
     ZoneAmounts,
 )
 from hbox_common.model.devices.nvidia import GPU
-from hbox_common.model.numa import NumaPolicy, NumaScope
+from hbox_common.model.nodezones import ask_of
+from hbox_common.model.numa import NumaPolicy, NumaScope, PodAsk
 from hbox_common.model.resources import GIB
+from hbox_scheduler.core.cluster import zones as zonebooks
+from hbox_scheduler.core.cluster.zones import ZoneBooks
 from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
@@ -406,3 +409,19 @@ def test_somebody_leaves_for_a_pod_that_needs_the_memory_of_a_zone_alone() -> No
     simulation.now += 10
     simulation.run()
     assert started(simulation) == {"high": "n0"}
+
+
+def test_books_do_not_grow_with_all_that_kubelets_ever_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what was forgotten is never taken for something else."""
+    monkeypatch.setattr(zonebooks, "_MOST", 8)
+    books, asks = ZoneBooks(), [ask_of(guaranteed("a", cpu).tasks[0]) for cpu in (2, 3)]
+    meant: dict[int, tuple[int, PodAsk | None]] = {}
+    for turn in range(200):
+        row, cpus, ask = turn % 3, turn * 5 % 17, asks[turn % 2]
+        books.describe(row, zones(f"n{row}", [(cpus, 0), (0, 0)]))
+        assert ask is not None
+        books.book(row, ask)
+        books.room(row, ask)
+        assert meant.setdefault(books.number(row), (cpus, ask)) == (cpus, ask)
+        assert len(books._keys) <= 8
+        assert len(books._states) <= 8

@@ -1,8 +1,14 @@
 """Labels and taints as small integers, so that a selector is one comparison over a column.
 
-A label's column exists from the first selector that names its key; keys that nobody asks for cost nothing.
+A label's column exists from the first selector that names its key; keys that nobody asks for cost nothing. Whoever makes pods may name any: the columns that were
+not asked for the longest are forgotten, and made again for who asks.
+
+Each distinct value, and each distinct set of taints, is judged once for each task. Some are never seen again: names of nodes that are made and deleted, taints
+that say when they were set, as the cluster autoscaler's. So those that no row has are forgotten, and the codes of the others change then: a code, and a column, mean
+what they mean until a node is described, and nobody keeps one.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -15,6 +21,18 @@ from .arrays import Bools, Ints
 NAME_FIELD = "\0metadata.name"
 
 ABSENT = 0
+
+#: Values beyond two for each that rows had when they were looked through last.
+SPARE = 256
+
+#: Columns: 40 kB each with 5,000 nodes, and a look at each whenever a node is described.
+COLUMNS = 512
+
+
+def _left(codes: Ints) -> tuple[list[int], Ints]:
+    """The codes that rows have, and 0, in their order; and the codes of the rows once these are all there are."""
+    left, renumbered = np.unique(np.append(codes, ABSENT), return_inverse=True)
+    return left.tolist(), renumbered.reshape(-1)[:-1].astype(np.int64)
 
 
 def grown(array: np.ndarray, axis: int, size: int, fill: int = 0) -> np.ndarray:
@@ -33,6 +51,7 @@ class LabelColumn:
         self.codes: Ints = np.zeros(rows, dtype=np.int64)
         self.values: list[str | None] = [None]
         self._code: dict[str, int] = {}
+        self._most = SPARE
 
     def put(self, row: int, value: str | None) -> None:
         if value is None:
@@ -40,9 +59,17 @@ class LabelColumn:
             return
         code = self._code.get(value)
         if code is None:
+            if len(self.values) >= self._most:
+                self._forget()
             code = self._code[value] = len(self.values)
             self.values.append(value)
         self.codes[row] = code
+
+    def _forget(self) -> None:
+        left, self.codes = _left(self.codes)
+        self.values = [self.values[code] for code in left]
+        self._code = {value: code for code, value in enumerate(self.values) if value is not None}
+        self._most = 2 * len(self.values) + SPARE
 
     def matching(self, holds: Callable[[str | None], bool], rows: slice | Ints) -> Bools:
         """Rows whose value satisfies `holds`; it is asked once per distinct value (None = no such label)."""
@@ -57,10 +84,11 @@ class Descriptions:
         self._size = rows
         self._labels: list[Mapping[str, str]] = [{}] * rows
         self._names: list[str] = [""] * rows
-        self._columns: dict[str, LabelColumn] = {}
+        self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self._taint_code: dict[tuple[Taint, ...], int] = {(): 0}
         self.taints: Ints = np.zeros(rows, dtype=np.int64)
+        self._most_taints = SPARE
 
     def grow(self, rows: int) -> None:
         more = rows - self._size
@@ -78,18 +106,30 @@ class Descriptions:
             column.put(row, self._value(row, key))
         code = self._taint_code.get(node.taints)
         if code is None:
+            if len(self.taint_sets) >= self._most_taints:
+                self._forget_taints()
             code = self._taint_code[node.taints] = len(self.taint_sets)
             self.taint_sets.append(node.taints)
         self.taints[row] = code
+
+    def _forget_taints(self) -> None:
+        left, self.taints = _left(self.taints)
+        self.taint_sets = [self.taint_sets[code] for code in left]
+        self._taint_code = {taints: code for code, taints in enumerate(self.taint_sets)}
+        self._most_taints = 2 * len(self.taint_sets) + SPARE
 
     def column(self, key: str) -> LabelColumn:
         """The column of a label key, or of NAME_FIELD."""
         column = self._columns.get(key)
         if column is None:
+            if len(self._columns) >= COLUMNS:
+                self._columns.popitem(last=False)
             column = self._columns[key] = LabelColumn(self._size)
             for row, name in enumerate(self._names):
                 if name:
                     column.put(row, self._value(row, key))
+        else:
+            self._columns.move_to_end(key)
         return column
 
     def _value(self, row: int, key: str) -> str | None:

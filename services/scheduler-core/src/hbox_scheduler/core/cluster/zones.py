@@ -111,7 +111,7 @@ class ZoneBooks:
         self._rooms: dict[tuple[int, Kinds, PodAsk], int] = {}
         self._beside: dict[tuple[int, PodAsk, Kept], int | None] = {}
         self._keys: dict[tuple[int, int, Kinds, bool], int] = {}
-        self._numbers = count()  #: of states: no two have one, though old ones are forgotten
+        self._numbers = count()  #: of states, and of keys: no two have one, though old ones are forgotten
         self._seen = Seen.NOW
         self.strict: set[int] = set()  #: rows whose kubelets refuse
 
@@ -234,7 +234,13 @@ class ZoneBooks:
         """Equal for rows with equal answers."""
         own = self._rows[row]
         start, kinds = self._prospect(row, own)
-        return self._keys.setdefault((start.number, own.vacant.number, kinds, own.parted), len(self._keys))
+        key = start.number, own.vacant.number, kinds, own.parted
+        found = self._keys.get(key)
+        if found is None:
+            if len(self._keys) >= _MOST:
+                self._keys.clear()
+            found = self._keys[key] = next(self._numbers)
+        return found
 
     def room(self, row: int, ask: PodAsk) -> int:
         """How many such pods the kubelet will take beside those that wait, `_DEEP` at most; of a row that is strict."""
@@ -490,6 +496,8 @@ class ZoneBooks:
         found = self._states.get(key)
         if found is None:
             if len(self._states) >= _MOST:
+                for state in self._states.values():
+                    state.steps.clear()  # rows keep some of them, by which they would keep all
                 self._states.clear()
                 self._rooms.clear()
             found = self._states[key] = ZoneState(node, next(self._numbers), split)
