@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,8 +17,9 @@ from sqlalchemy.pool import NullPool
 
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.model import PodPhase
+from hbox_ledger.adapters import backup as module
 from hbox_ledger.adapters import tables as t
-from hbox_ledger.adapters.backup import backup, restore
+from hbox_ledger.adapters.backup import backup, faulty, restore
 from hbox_ledger.adapters.proof import prove
 
 from ...postgres_server import PostgresServer
@@ -251,3 +254,112 @@ async def test_a_database_that_is_none_of_ours_gives_no_backup(tmp_path: Path, k
         backup(address(tmp_path / "ledger.db"), tmp_path / "none" / "backup.db")
     assert not file.exists()
     assert _beside(file) == []
+
+
+async def test_no_backup_is_written_over_a_database(kit: Kit, tmp_path: Path) -> None:
+    """Neither over the one that it is of, whatever it is called by, nor over one that somebody has open."""
+    database, other, name = tmp_path / "ledger.db", tmp_path / "other.db", tmp_path / "name.db"
+    await history(kit, address(database))
+    name.symlink_to(database)
+    node = database.stat().st_ino
+    for file in (database, name):
+        with pytest.raises(InvalidRequest, match="no place for a backup"):
+            backup(address(database), file)
+    async with kit.started(address(other)) as running:
+        await running.open()
+        with pytest.raises(InvalidRequest, match="no place for a backup"):
+            await asyncio.to_thread(backup, address(database), other)
+    assert database.stat().st_ino == node
+    assert name.is_symlink()
+
+
+async def test_a_backup_with_faults_leaves_the_good_one(kit: Kit, tmp_path: Path) -> None:
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    await history(kit, address(database))
+    assert backup(address(database), file).faults == []
+    good = file.read_bytes()
+    _forged(database)
+    assert backup(address(database), file).faults != []
+    assert file.read_bytes() == good
+    assert prove(address(faulty(file))).faults != []
+
+
+async def test_a_database_with_a_log_beside_it_is_no_backup(kit: Kit, tmp_path: Path) -> None:
+    """Of a machine that died: without the log what was committed last would be gone, and no proof would miss it."""
+    database, saved = tmp_path / "ledger.db", tmp_path / "saved.db"
+    await history(kit, address(database))
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.execute("PRAGMA user_version=7")
+        for end in ("", "-wal"):
+            Path(f"{saved}{end}").write_bytes(Path(f"{database}{end}").read_bytes())
+    with pytest.raises(InvalidRequest, match="saved.db-wal beside it") as refusal:
+        restore(saved, address(tmp_path / "new.db"))
+    assert f"hbox backup NEW --database {address(saved)}" in refusal.value.hint
+    assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.parametrize("end", [OSError(5, "Input/output error"), KeyboardInterrupt()], ids=["disk", "ctrl-c"])
+@pytest.mark.parametrize("at", ["_sync", "_kept"])
+async def test_a_restore_that_stops_in_the_middle_leaves_what_was_there(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, end: BaseException
+) -> None:
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    await history(kit, address(database))
+    backup(address(database), file)
+    do = getattr(module, at)
+
+    def stopped(path: Path) -> object:
+        if at == "_kept":
+            do(path)
+        raise end
+
+    monkeypatch.setattr(module, at, stopped)
+    with pytest.raises((InvalidRequest, KeyboardInterrupt)):
+        restore(file, address(database))
+    assert prove(address(database)).records == 7
+
+
+async def test_what_two_restores_of_one_second_keep_is_two_files(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    await history(kit, address(database))
+    backup(address(database), file)
+    database.write_bytes(b"the only copy")
+    monkeypatch.setattr(module.time, "strftime", lambda *_: "now")
+    first, second = restore(file, address(database)).kept, restore(file, address(database)).kept
+    assert first is not None
+    assert first.read_bytes() == b"the only copy"
+    assert second is not None
+    assert second != first
+
+
+async def test_a_disk_that_is_full_is_the_backups_and_not_the_databases(kit: Kit, tmp_path: Path) -> None:
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    await history(kit, address(database))
+    size = database.stat().st_size // 2
+    code = (
+        "import pathlib, resource, sys\n"
+        "from hbox_ledger.adapters.backup import backup\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
+        f"backup({address(database)!r}, pathlib.Path({str(file)!r}))\n"
+    )
+    done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "InvalidRequest: " in done.stderr.splitlines()[-1]
+    assert "backup.db.part cannot be written" in done.stderr.splitlines()[-1]
+    assert _beside(file) == []
+    module._make(file)
+    with (
+        pytest.raises(InvalidRequest, match=r"backup.db cannot be written: .*full"),
+        module._writing(file) as rows_of_postgresql,
+    ):
+        rows_of_postgresql.exec_driver_sql("PRAGMA max_page_count=1")
+        rows_of_postgresql.exec_driver_sql("CREATE TABLE more AS SELECT randomblob(99999) AS much")
+
+
+async def test_a_folder_may_have_a_hash_in_its_name(kit: Kit, tmp_path: Path) -> None:
+    folder = tmp_path / "a#b"
+    folder.mkdir()
+    await history(kit, address(folder / "ledger.db"))
+    assert backup(address(folder / "ledger.db"), tmp_path / "backup.db").records == 7

@@ -35,12 +35,13 @@ def command(ctx: Context, file: Path, database: str | None) -> None:
     hbox backup ledger-2026-11-23.db
     hbox backup /backup/ledger.db --database postgresql+psycopg://hbox:PASSWORD@postgres/hbox
 
-    FILE is one SQLite database, whichever kind it comes from, and `hbox restore` puts it into either. It is proven before it counts: exit status 1 where its
-    history does not add up. It holds the key by which claims on pods are known: only its owner can read it.
+    FILE is one SQLite database, whichever kind it comes from, and `hbox restore` puts it into either. It is proven before it counts: where its history does
+    not add up the exit status is 1, it stands as FILE.faulty, and an earlier FILE stays. It holds the key by which claims on pods are known: only its owner can read it.
     """
-    from hbox_ledger.adapters.backup import backup  # noqa: PLC0415  SQLAlchemy, for those who ask for it
+    from hbox_ledger.adapters.backup import backup, faulty  # noqa: PLC0415  SQLAlchemy, for those who ask for it
 
     proof = backup(database or Layout(ctx.state).database_url(), file)
+    file = faulty(file) if proof.faults else file
     told = {"file": str(file), "bytes": file.stat().st_size, **summary(proof)}
     if ctx.output.machine:
         ctx.output.document("Backup", told)
@@ -54,7 +55,8 @@ def command(ctx: Context, file: Path, database: str | None) -> None:
             put(f"head: {proof.head}")
     if proof.faults:
         raise Faulty(
-            f"the ledger's database has {len(proof.faults)} faults, and so has its backup", hint="keep it, and an earlier one"
+            f"the ledger's database has {len(proof.faults)} faults, and so has its backup",
+            hint=f"keep {file}, and an earlier one",
         )
 
 

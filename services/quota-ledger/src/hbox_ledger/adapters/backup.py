@@ -15,7 +15,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import Connection, create_engine, insert, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -33,6 +35,9 @@ ROWS = 5_000
 
 _HEADER = b"SQLite format 3\0"
 
+#: Of SQLite's, what only the file can mean that is written.
+_UNWRITTEN = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC)
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
@@ -42,13 +47,20 @@ class Restored:
     kept: Path | None
 
 
-def backup(url: str, file: Path) -> Proof:
-    """Write a backup of the database at `url` to `file`, which stands there once it is whole. What the proof finds wrong was so before.
+def faulty(file: Path) -> Path:
+    """Where a backup stands that does not prove itself: an earlier one under `file` may be the last that does."""
+    return file.with_name(f"{file.name}.faulty")
 
-    Raises NotFound, Unavailable, InvalidRequest (no ledger's, of another version, `file` cannot be written).
+
+def backup(url: str, file: Path) -> Proof:
+    """Write a backup of the database at `url` to `file`, which stands there once it is whole and proven; else at `faulty(file)`. What the proof finds wrong
+    was so before.
+
+    Raises NotFound, Unavailable, InvalidRequest (no ledger's, of another version, `file` cannot be written, or is a database itself).
     """
     parsed = parse(url)
     draft = file.with_name(f"{file.name}.part")
+    _refuse_a_database(file, Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None)
     try:
         _make(draft)
         if parsed.get_backend_name() == "sqlite":
@@ -57,7 +69,7 @@ def backup(url: str, file: Path) -> Proof:
             _copy_rows(url, draft)
         proof = prove(f"sqlite:///{draft.absolute()}")
         _sync(draft)
-        draft.replace(file)
+        draft.replace(faulty(file) if proof.faults else file)
         _sync(file.absolute().parent)
     except OSError as e:
         raise InvalidRequest(f"{file} cannot be written: {e.strerror or e}", hint="name another file") from e
@@ -75,6 +87,11 @@ def restore(file: Path, url: str, *, overwrite: bool = False) -> Restored:
     parsed = parse(url)
     if not file.is_file():
         raise NotFound(f"{file}: there is no such file")
+    if (log := _log_of(file)).exists() and log.stat().st_size:
+        raise InvalidRequest(
+            f"{file} is a ledger's database and no backup: {log.name} beside it has what was written last",
+            hint=f"make one of both: `hbox backup NEW --database sqlite:///{file.absolute()}`",
+        )
     database = Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None
     work = (
         database.with_name(f"{database.name}.restoring") if database is not None else file.with_name(f"{file.name}.restoring")
@@ -99,6 +116,17 @@ def restore(file: Path, url: str, *, overwrite: bool = False) -> Restored:
 # --- backup
 
 
+def _refuse_a_database(file: Path, source: Path | None) -> None:
+    """Whoever writes to a database would go on in a file without a name; and its log, left beside a backup, would be taken for the backup's."""
+    itself = source is not None and source.exists() and file.exists() and file.samefile(source)
+    if itself or _log_of(file).exists():
+        raise InvalidRequest(f"{file} is a ledger's database, and no place for a backup", hint="name another file")
+
+
+def _log_of(database: Path) -> Path:
+    return database.with_name(f"{database.name}-wal")
+
+
 def _make(draft: Path) -> None:
     """An empty file, ours alone; whatever an earlier attempt left is gone."""
     draft.unlink(missing_ok=True)
@@ -111,12 +139,14 @@ def _copy_pages(database: Path, draft: Path) -> None:
         raise NotFound(f"database {database}: there is no such file")
     try:
         with (
-            closing(sqlite3.connect(f"file:{database.absolute()}?mode=ro", uri=True, timeout=10)) as source,
+            closing(sqlite3.connect(f"file:{quote(str(database.absolute()))}?mode=ro", uri=True, timeout=10)) as source,
             closing(sqlite3.connect(draft)) as target,
         ):
             source.backup(target)
             target.execute("PRAGMA journal_mode=DELETE").fetchall()  # one file, whole in itself
     except sqlite3.DatabaseError as e:
+        if getattr(e, "sqlite_errorcode", 0) in _UNWRITTEN:
+            raise _unwritten(draft, e) from e
         raise Unavailable(f"database {database}: {e}", hint="is it a ledger's database, and can it be read?") from e
 
 
@@ -143,8 +173,17 @@ def _writing(file: Path) -> Iterator[Connection]:
             migrate(connection, t.metadata, t.VERSIONS)
             yield connection
         _one_file(file)
+    except (SQLAlchemyError, sqlite3.Error) as e:  # of whatever is read meanwhile others tell
+        error = getattr(e, "orig", e)
+        if isinstance(error, sqlite3.Error):
+            raise _unwritten(file, error) from e
+        raise
     finally:
         made.dispose()
+
+
+def _unwritten(file: Path, error: sqlite3.Error) -> InvalidRequest:
+    return InvalidRequest(f"{file} cannot be written: {error}", hint="is there room?")
 
 
 def _one_file(file: Path) -> None:
@@ -195,24 +234,38 @@ def _sound(file: Path, work: Path) -> Proof:
 
 
 def _into_sqlite(work: Path, database: Path) -> Path | None:
-    """What was there moves aside, also where it cannot be read any more."""
+    """What was there is kept, also where it cannot be read any more. It stands in its place until the other does: a ledger that starts in between, or after
+    an end in the middle, would begin with empty books."""
     with FileLock(database):
         _nobody_has(database)
-        kept = None
-        if database.stat().st_size:
-            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-            kept = database.with_name(f"{database.name}.before-restore-{stamp}")
-            database.replace(kept)
+        _sync(work)
+        kept = _kept(database) if database.stat().st_size else None
         for end in ("-wal", "-shm"):
             beside = database.with_name(database.name + end)
             if kept is not None and beside.exists():
                 beside.replace(kept.with_name(kept.name + end))
             beside.unlink(missing_ok=True)
-        _sync(work)
         work.replace(database)
         keep_private(database)
         _sync(database.parent)
     return kept
+
+
+def _kept(database: Path) -> Path:
+    """One more name for what is there, or where there are no such names, a copy."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for number in count():
+        kept = database.with_name(f"{database.name}.before-restore-{stamp}{f'-{number}' if number else ''}")
+        try:
+            kept.hardlink_to(database)
+        except FileExistsError:
+            continue
+        except OSError:
+            _make(kept)
+            shutil.copyfile(database, kept)
+            _sync(kept)
+        return kept
+    raise AssertionError
 
 
 def _nobody_has(database: Path) -> None:
