@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -292,8 +293,8 @@ async def test_a_database_with_a_log_beside_it_is_no_backup(kit: Kit, tmp_path: 
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute("PRAGMA user_version=7")
         for end in ("", "-wal"):
-            Path(f"{saved}{end}").write_bytes(Path(f"{database}{end}").read_bytes())
-    with pytest.raises(InvalidRequest, match="saved.db-wal beside it") as refusal:
+            shutil.copyfile(f"{database}{end}", f"{saved}{end}")
+    with pytest.raises(InvalidRequest, match=r"saved\.db-wal beside it") as refusal:
         restore(saved, address(tmp_path / "new.db"))
     assert f"hbox backup NEW --database {address(saved)}" in refusal.value.hint
     assert not (tmp_path / "new.db").exists()
@@ -350,10 +351,13 @@ async def test_a_disk_that_is_full_is_the_backups_and_not_the_databases(kit: Kit
     assert "backup.db.part cannot be written" in done.stderr.splitlines()[-1]
     assert _beside(file) == []
     module._make(file)
-    with (
-        pytest.raises(InvalidRequest, match=r"backup.db cannot be written: .*full"),
-        module._writing(file) as rows_of_postgresql,
-    ):
+    with pytest.raises(InvalidRequest, match=r"backup\.db cannot be written: .*full"):
+        _fill(file)
+
+
+def _fill(file: Path) -> None:
+    """With what comes from PostgreSQL, beyond what the disk has room for."""
+    with module._writing(file) as rows_of_postgresql:
         rows_of_postgresql.exec_driver_sql("PRAGMA max_page_count=1")
         rows_of_postgresql.exec_driver_sql("CREATE TABLE more AS SELECT randomblob(99999) AS much")
 

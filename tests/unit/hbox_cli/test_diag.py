@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import AsyncIterator
@@ -14,8 +16,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hbox_cli.diag import Archive, Scrub, Step, cluster, collect
+from hbox_cli.diag import Archive, Scrub, Step, cluster, collect, local
 from hbox_cli.diag.scrub import of_address, of_environment, of_kubeconfig
+from hbox_cli.platform.layout import Layout
 from hbox_common.bus.keys import new_seed
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.kube import KubeClient
@@ -146,6 +149,52 @@ async def test_a_step_that_fails_is_named_and_the_others_go_on(tmp_path: Path, m
     found = read(path)
     assert json.loads(found["good.json"]) == {"a": 1}
     assert "pw123456" not in "".join(found.values())
+
+
+async def test_answers_that_nobody_can_read_are_named_too(tmp_path: Path) -> None:
+    """An API server that is not well: a list without items, a word in the place of an object."""
+
+    async def half() -> dict[str, Any]:
+        return {"pods.json": {"kind": "PodList"}["items"]}
+
+    async def lies() -> dict[str, Any]:
+        answer: Any = "no"
+        return {"pods.json": answer.items()}
+
+    async def good() -> dict[str, Any]:
+        return {"good.json": 1}
+
+    path = tmp_path / "d.tar.gz"
+    with Archive(path, Scrub(), most_bytes=2**20) as archive:
+        done = await collect(archive, [Step("half", half), Step("lies", lies), Step("good", good)], {})
+    assert done.missing["half"] == "an answer that cannot be read: KeyError: 'items'"
+    assert done.missing["lies"].startswith("an answer that cannot be read: AttributeError")
+    assert "good.json" in read(path)
+
+
+@pytest.mark.parametrize("room", [0, 100_000])
+def test_a_disk_that_is_full_is_told_and_nothing_stays_behind(tmp_path: Path, room: int) -> None:
+    """Full while something is added, and as it is closed."""
+    path = tmp_path / "d.tar.gz"
+    code = (
+        "import os, pathlib, resource\n"
+        "from hbox_cli.diag import Archive, Scrub\n"
+        f"with Archive(pathlib.Path({str(path)!r}), Scrub(), most_bytes=2**30) as archive:\n"
+        f"    resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))\n"
+        f"    archive.add('a.log', chr(10).join(os.urandom(20).hex() for _ in range(1 + {room} // 15)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "InvalidRequest: " in done.stderr.splitlines()[-1], done.stderr
+    assert "d.tar.gz.part cannot be written: File too large" in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_seed_that_cannot_be_read_keeps_nobody_from_the_rest(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.nats_users.mkdir()
+    (layout.nats_users / "admin.nk").write_bytes(b"\xff\xfe")
+    (layout.nats_users / "binder.nk").write_text("SUA-the-seed\n")
+    assert {"", "SUA-the-seed"} <= set(local.secrets(layout, None))
 
 
 def test_an_archive_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from hbox_cli.platform import identities as module
 from hbox_cli.platform.identities import Tokens, cluster_of, identities
 from hbox_cli.services import ALONE, SERVICES
 from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.kube import KubeClient
 
 from ...rights import RIGHTS, Right
 
@@ -105,7 +108,8 @@ def test_the_token_file_of_a_kubeconfig_is_beside_it_and_both_are_private(tmp_pa
 
 
 async def test_a_renewal_that_fails_is_told_once_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes: list[Unavailable | float] = [Unavailable("away"), Unavailable("away"), 0.0, Unavailable("away")]
+    full = OSError(28, "No space left on device")
+    outcomes: list[Exception | float] = [Unavailable("away"), full, 0.0, Unavailable("away")]
     done = asyncio.Event()
     monkeypatch.setattr(module, "_RETRY_S", 0.0)
     tokens = Tokens(tmp_path, kubeconfig(tmp_path, server="http://127.0.0.1:1"))
@@ -115,7 +119,7 @@ async def test_a_renewal_that_fails_is_told_once_and_tried_again(tmp_path: Path,
             done.set()
             return 3600.0
         outcome = outcomes.pop(0)
-        if isinstance(outcome, Unavailable):
+        if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
@@ -133,3 +137,33 @@ async def test_a_renewal_that_fails_is_told_once_and_tried_again(tmp_path: Path,
         "the services' tokens are renewed",
         "the services' tokens could not be renewed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "due_s"),
+    [
+        ({"status": {"token": "t"}, "spec": {"expirationSeconds": 1000}}, 800.0),
+        ({"status": {"token": "t"}, "spec": {"expirationSeconds": 0}}, 48.0),
+        ({"status": {"token": "t"}, "spec": {"expirationSeconds": -5}}, 48.0),
+        ({"status": {}, "spec": {"expirationSeconds": 1000}}, None),
+        ({"status": {"token": "t"}, "spec": {"expirationSeconds": "soon"}}, None),
+        ({"spec": []}, None),
+    ],
+)
+async def test_an_api_server_that_answers_half_is_asked_again_and_never_without_a_pause(
+    tmp_path: Path, answer: dict[str, Any], due_s: float | None
+) -> None:
+    async def give(_: web.Request) -> web.Response:
+        return web.json_response(answer, status=201)
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", give)
+    async with TestServer(app) as server:
+        given = tmp_path / "given"
+        given.write_text(kubeconfig(tmp_path, server=str(server.make_url("")).rstrip("/")).read_text())
+        async with KubeClient.connect(str(given), user_agent="test") as client:
+            if due_s is None:
+                with pytest.raises(Unavailable, match="gives no token for"):
+                    await Tokens(tmp_path, given).issue(client)
+            else:
+                assert await Tokens(tmp_path, given).issue(client) == due_s

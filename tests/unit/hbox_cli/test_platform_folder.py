@@ -1,5 +1,6 @@
 """The state folder: one platform in it, readable by others, and the logs that are followed."""
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from hbox_cli.platform import logs, probe
 from hbox_cli.platform.layout import Layout, Running
 from hbox_common.errors import Conflict, InvalidRequest, NotFound
 from hbox_common.ports import free_port
+
+from ...waiting import until
 
 RUNNING = Running(1, "nats://127.0.0.1:1", "/k", "sqlite:///x", True, "fgd", {"binder": "http://127.0.0.1:2"})
 
@@ -68,6 +71,30 @@ def test_a_log_is_asked_for_its_last_error(tmp_path: Path) -> None:
     )
     assert logs.last_words(log, 0).message == "panic: invalid database"
     assert logs.last_words(tmp_path / "absent", 0).message == ""
+
+
+def test_last_words_are_those_at_the_end_of_a_long_log(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text('{"level": "error", "message": "of last week"}\n' + "x" * 99 + "\n" + ("y" * 99 + "\n") * 12_000)
+    assert logs.last_words(log, 0).message == "y" * 99
+    with log.open("a") as file:
+        file.write('{"level": "critical", "message": "the cause"}\n')
+    assert logs.last_words(log, 0).message == "the cause"
+
+
+async def test_a_log_that_somebody_empties_and_one_with_a_line_without_end_are_followed_on(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("x\n" * 999)
+    told: list[str] = []
+    following = asyncio.ensure_future(logs.follow({"x": log}, told.append, calm=lambda: True))
+    try:
+        await asyncio.sleep(0)
+        for number, junk in enumerate(("", "z" * 3 * 2**20 + "\n", '{"level":' * 9_999 + "\n")):
+            log.write_text(f'{junk}{{"level": "error", "message": "heard {"abc"[number]}"}}\n')
+            await until(lambda number=number: len(told) > number, timeout_s=10, what="the error is told")  # type: ignore[misc]
+    finally:
+        following.cancel()
+    assert told == ["x: error: heard a", "x: error: heard b", "x: error: heard c"]
 
 
 async def test_a_port_where_nobody_listens_is_neither_ready_nor_a_broker() -> None:

@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -102,6 +103,12 @@ def _tell_of_devices() -> None:
             print(f"hbox: {warning}", file=sys.stderr)
 
 
+def _complain(text: str) -> None:
+    """The exit status says it too, also where standard error is full or gone."""
+    with suppress(OSError, ReaderGone):
+        print(text, file=sys.stderr)
+
+
 def main() -> NoReturn:
     """Never ends with a traceback, but under --debug."""
     gc.set_threshold(50_000, 20, 50)  # as services have it: walks over what is imported are a fifth of a short command's time
@@ -116,11 +123,11 @@ def main() -> NoReturn:
         sys.exit(e.exit_code)
     except click.ClickException as e:
         usage = e.ctx.command_path if isinstance(e, click.UsageError) and e.ctx else command
-        print(f"{usage} did not run (usage, exit status {int(Exit.USAGE)})", file=sys.stderr)
-        print(f"  why   {e.format_message()}\n  next  {usage} --help", file=sys.stderr)
+        _complain(f"{usage} did not run (usage, exit status {int(Exit.USAGE)})")
+        _complain(f"  why   {e.format_message()}\n  next  {usage} --help")
         sys.exit(Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        print(f"{command}: interrupted", file=sys.stderr)
+        _complain(f"{command}: interrupted")
         sys.exit(Exit.INTERRUPTED)
     except (Exception, BaseExceptionGroup) as e:  # the last handler of the process
         error = leaf(e)
@@ -130,7 +137,7 @@ def main() -> NoReturn:
             sys.exit(Exit.OK)
         if "--debug" in sys.argv:
             raise
-        print(tell(command, error), file=sys.stderr)
+        _complain(tell(command, error))
         sys.exit(status_of(error))
     sys.exit(answer if isinstance(answer, int) else Exit.OK)
 

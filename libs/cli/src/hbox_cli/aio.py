@@ -1,4 +1,4 @@
-"""Runs a command's coroutine: Ctrl-C and SIGTERM cancel it once, so that it can clean up; a second one does not wait."""
+"""Runs a command's coroutine: Ctrl-C, SIGTERM and a terminal that goes away cancel it once, so that it can clean up; a second one does not wait."""
 
 import asyncio
 import signal
@@ -33,12 +33,15 @@ async def _guarded(work: Callable[[], Coroutine[Any, Any, T]], hurry: Callable[[
         else:
             hurry()
 
-    for sig in (signal.SIGINT, signal.SIGTERM):
+    # Who runs under `nohup` is not to hear of the terminal's end.
+    hang_up = (signal.SIGHUP,) if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else ()
+    heard = (signal.SIGINT, signal.SIGTERM, *hang_up)
+    for sig in heard:
         loop.add_signal_handler(sig, stop)
     try:
         return await task
     except asyncio.CancelledError:
         raise Interrupted from None
     finally:
-        for sig in (signal.SIGINT, signal.SIGTERM):
+        for sig in heard:
             loop.remove_signal_handler(sig)

@@ -5,11 +5,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from hbox_common.visible import visible, visible_lines
+
+from .stdio import ReaderGone
 
 API_VERSION = "hbox.io/v1"
 
@@ -102,8 +105,9 @@ class Output:
 
 
 def say(message: str) -> None:
-    """A message to the person at the terminal: never data."""
-    print(message, file=sys.stderr, flush=True)
+    """A message to the person at the terminal: never data. Where it cannot be told, on a full disk, to a terminal or a pipe that is gone, the work goes on."""
+    with suppress(OSError, ReaderGone):
+        print(message, file=sys.stderr, flush=True)
 
 
 def _text(value: object) -> str:

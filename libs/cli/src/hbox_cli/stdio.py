@@ -8,6 +8,7 @@ the open file, not to our end of it. Python then loses what did not fit and rais
 the flag would block that other program instead, so we wait until there is room.
 """
 
+import atexit
 import io
 import os
 import re
@@ -76,6 +77,15 @@ def take_over() -> None:
     """Replaces sys.stdout and sys.stderr, where they are files of the system. Lines of the latter are seen at once, as Python has it."""
     sys.stdout = _patient(sys.stdout, by_line=False)
     sys.stderr = _patient(sys.stderr, by_line=True)
+    atexit.register(_let_go)
+
+
+def _let_go() -> None:
+    """Messages that nobody can be told any more do not change the exit status, as Python would have it."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ReaderGone):
+        sys.stderr = None  # type: ignore[assignment]
 
 
 def _patient(stream: TextIO, *, by_line: bool) -> TextIO:

@@ -36,7 +36,8 @@ def command(ctx: Context, file: Path, database: str | None) -> None:
     hbox backup /backup/ledger.db --database postgresql+psycopg://hbox:PASSWORD@postgres/hbox
 
     FILE is one SQLite database, whichever kind it comes from, and `hbox restore` puts it into either. It is proven before it counts: where its history does
-    not add up the exit status is 1, it stands as FILE.faulty, and an earlier FILE stays. It holds the key by which claims on pods are known: only its owner can read it.
+    not add up the exit status is 1, it stands as FILE.faulty, and an earlier FILE stays. It holds the key by which claims on pods are known: only its owner
+    can read it.
     """
     from hbox_ledger.adapters.backup import backup, faulty  # noqa: PLC0415  SQLAlchemy, for those who ask for it
 

@@ -39,7 +39,10 @@ async def _read(ctx: Context, follow: bool) -> None:
     async def show(deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             if ctx.output.machine:
-                print(json.dumps({"type": delivery.event.ce_type(), **delivery.event.model_dump(mode="json", by_alias=True)}))
+                print(
+                    json.dumps({"type": delivery.event.ce_type(), **delivery.event.model_dump(mode="json", by_alias=True)}),
+                    flush=follow,
+                )
             else:
                 print(visible(line(delivery.event)), flush=follow)
 

@@ -159,9 +159,10 @@ def _said(pods: list[dict[str, Any]]) -> str:
 
 
 async def _clear(client: Any, namespace: str, gang: str, pods: list[str]) -> None:
-    """Best effort: what failed before is the news, not this."""
+    """Best effort, each by itself: what failed before is the news, not this."""
     from hbox_common.kube import PODGROUPS, PODS  # noqa: PLC0415
 
+    why = ""
     try:
         async with asyncio.timeout(CLEAN_S):
             for path in (PODGROUPS.path(namespace, gang), *(PODS.path(namespace, pod) for pod in pods)):
@@ -169,5 +170,15 @@ async def _clear(client: Any, namespace: str, gang: str, pods: list[str]) -> Non
                     await client.json("DELETE", path, expect=(200, 202))
                 except NotFound:
                     continue
-    except (HBoxError, TimeoutError) as e:
-        say(f"gang {namespace}/{gang} is left behind: {e}; kubectl delete -n {namespace} podgroup,pod -l hbox.io/trial={gang}")
+                except HBoxError as e:
+                    why = why or str(e)
+    except TimeoutError:
+        why = why or f"the API server did not delete all of it within {CLEAN_S:g} s"
+    except asyncio.CancelledError:
+        why = "interrupted"
+        raise
+    finally:
+        if why:
+            say(
+                f"gang {namespace}/{gang} is left behind: {why}; kubectl delete -n {namespace} podgroup,pod -l hbox.io/trial={gang}"
+            )

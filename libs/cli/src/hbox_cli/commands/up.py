@@ -136,7 +136,8 @@ def command(
 
     A line that begins with `ready` on standard output says that every service is. All that the platform keeps is in the state folder:
     pids.json (process ids), platform.json (addresses), logs/, and ledger.db. What it does is told on standard error. A service that dies is
-    started again. Books and messages of a former emulated cluster are dropped at the start, those of a real one are kept.
+    started again. Books and messages of a former emulated cluster are dropped at the start, those of a real one are kept: where they are, no emulated
+    cluster starts.
     """
     if kubeconfig is not None and api != Api.EMULATED:
         raise click.UsageError("--kubeconfig and --api exclude each other")

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -47,7 +48,7 @@ class Archive:
         try:
             descriptor = os.open(self._draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
         except OSError as e:
-            raise InvalidRequest(f"{self._draft} cannot be written: {e.strerror}", hint="name another file with -f") from e
+            raise self._unwritten(e) from e
         self._file = os.fdopen(descriptor, "wb")
         self._tar = tarfile.open(fileobj=self._file, mode="w:gz")  # noqa: SIM115  closed with this object
         self._folder = path.name.removesuffix(".gz").removesuffix(".tar")
@@ -56,12 +57,20 @@ class Archive:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._tar.close()
-        self._file.close()
-        if kind is None:
-            self._draft.replace(self._path)
-        else:
+        try:
+            if kind is None:
+                self._tar.close()
+                self._file.close()
+                self._draft.replace(self._path)
+        except OSError as e:
+            raise self._unwritten(e) from e
+        finally:
+            with suppress(OSError):  # what was not written yet, where there is no room for it
+                self._file.close()
             self._draft.unlink(missing_ok=True)
+
+    def _unwritten(self, error: OSError) -> InvalidRequest:
+        return InvalidRequest(f"{self._draft} cannot be written: {error.strerror}", hint="name another file with -f")
 
     def add(self, name: str, content: Any) -> bool:
         """Whether all of it is in. Of what does not fit its end is: of logs that is what happened last."""
@@ -73,7 +82,10 @@ class Archive:
         self.left -= len(raw)
         entry = tarfile.TarInfo(f"{self._folder}/{name}")
         entry.size, entry.mode, entry.mtime = len(raw), 0o600, int(time.time())
-        self._tar.addfile(entry, io.BytesIO(raw))
+        try:
+            self._tar.addfile(entry, io.BytesIO(raw))
+        except OSError as e:
+            raise self._unwritten(e) from e
         return whole
 
 
@@ -85,11 +97,13 @@ async def collect(archive: Archive, steps: Sequence[Step], about: Mapping[str, A
         try:
             async with asyncio.timeout(STEP_S):
                 files = await step.take()
-        except (HBoxError, OSError, BaseExceptionGroup) as e:  # TimeoutError is an OSError
+        except (Exception, BaseExceptionGroup) as e:  # whoever is asked is not well: nothing it answers keeps the rest out
             error = leaf(e)
-            if not isinstance(error, HBoxError | OSError):
+            if not isinstance(error, Exception):
                 raise
-            said = f"not within {STEP_S:g} s" if isinstance(error, TimeoutError) else str(error)
+            ours = isinstance(error, HBoxError | OSError)
+            said = str(error) if ours else f"an answer that cannot be read: {type(error).__name__}: {error}"
+            said = f"not within {STEP_S:g} s" if isinstance(error, TimeoutError) else said
             done.missing[step.name] = said.splitlines()[0][:500] if said else type(error).__name__
             continue
         for name, content in files.items():

@@ -38,15 +38,23 @@ def secrets(layout: Layout, running: Running | None) -> Iterator[str]:
     """All that is secret of this platform, wherever it may stand."""
     for path in layout.nats_users.glob("*") if layout.nats_users.is_dir() else ():
         if path.suffix == ".nk":
-            yield path.read_text().strip()
+            yield _seed(path)
     yield from of_kubeconfig(layout.kubeconfig)
     yield from of_environment(dict(os.environ))
     if running is not None:
         yield from (*of_address(running.database_url), *of_address(running.nats_url), *of_kubeconfig(Path(running.kubeconfig)))
         for seed in Path(running.nats_users).glob("*.nk") if running.nats_users else ():
-            yield seed.read_text().strip()
+            yield _seed(seed)
     for variables in layout.settings().values():
         yield from of_environment(variables)
+
+
+def _seed(path: Path) -> str:
+    """Empty where it cannot be read: by its form it is known too."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeError):
+        return ""
 
 
 def steps(layout: Layout, running: Running | None) -> list[Step]:

@@ -16,6 +16,7 @@ from . import child
 from .early import ONE_THREAD, Early
 
 _READY_S = 60.0
+_PAUSE_S = 2.0  #: after one that ended before it was ready
 _FORK_S = 60.0  #: with imports before the first
 
 
@@ -110,8 +111,12 @@ class Forks:
                 self._hear(json.loads(line))
             await self._process.wait()
             os.close(self._orders)
+            was_ready = self._ready.is_set()
             self._bury()
-            self._wanted.clear()
+            if was_ready:
+                self._wanted.clear()
+            else:  # who wanted it still waits
+                await asyncio.sleep(_PAUSE_S)
             await self._wanted.wait()
             await self._start()
 
@@ -149,6 +154,9 @@ class Forks:
                 forked = self._alive[pid] = Forked(pid)
                 if (born := self._born.get(name)) is not None and not born.done():
                     born.set_result(forked)
+            case {"name": str(name), "error": str(why)}:
+                if (born := self._born.get(name)) is not None and not born.done():
+                    born.set_exception(Unavailable(f"{name} could not be forked: {why}", hint=f"see {self._log}"))
             case {"ended": int(pid), "returncode": int(returncode)}:
                 if (gone := self._alive.pop(pid, None)) is not None:
                     gone.end(returncode)

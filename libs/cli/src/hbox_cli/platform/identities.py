@@ -34,6 +34,7 @@ TOKEN_S = 3600
 #: Of a token's life, as the kubelet renews: a fifth of it is left for an API server that is away.
 _RENEW_AT = 0.8
 _RETRY_S = 10.0
+_SHORTEST_S = 60.0
 
 #: For rights just given to reach the authorizer, which watches them.
 _EFFECT_S = 10.0
@@ -122,9 +123,13 @@ class Tokens:
             "spec": {"expirationSeconds": TOKEN_S},
         }
         answer = await client.json("POST", _ACCOUNTS.path(NAMESPACE, service, "token"), body=body)
-        _replace_secret(self._folder / f"{service}.token", answer["status"]["token"])
-        # A duration: the server's clock may differ from ours.
-        return float(answer["spec"]["expirationSeconds"])
+        try:
+            # A duration: the server's clock may differ from ours. Whatever it says, it is not asked without a pause.
+            token, life_s = str(answer["status"]["token"]), max(_SHORTEST_S, float(answer["spec"]["expirationSeconds"]))
+        except (KeyError, TypeError, ValueError) as e:
+            raise Unavailable(f"the API server gives no token for {service}: its answer has no {e}") from e
+        _replace_secret(self._folder / f"{service}.token", token)
+        return life_s
 
     def write_kubeconfigs(self) -> dict[str, str]:
         """One for each service with rights, with the cluster as in the given kubeconfig; service -> path. Raises InvalidRequest."""
@@ -155,7 +160,7 @@ class Tokens:
                 # The kubeconfig is read anew: its own credentials may have been renewed since.
                 async with KubeClient.connect(str(self._given), user_agent="hbox") as client:
                     due_s = await self.issue(client)
-            except HBoxError as e:
+            except (HBoxError, OSError) as e:  # also a disk that is full
                 if not failed:
                     say(f"the services' tokens could not be renewed, tried again every {_RETRY_S:g} s: {e}")
                 failed, due_s = True, _RETRY_S

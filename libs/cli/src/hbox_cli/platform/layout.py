@@ -67,6 +67,11 @@ class Layout:
         return self.folder / "ledger.db"
 
     @property
+    def books_of(self) -> Path:
+        """Says whose ledger and streams are here: by what the cluster was named at the start; none where it was emulated."""
+        return self.folder / "books-of"
+
+    @property
     def kubelets(self) -> Path:
         """Of the emulated cluster: a folder for each of its first nodes."""
         return self.folder / "kubelets"
@@ -90,7 +95,7 @@ class Layout:
             self._close(say)
             probe = self.folder / ".write"
             probe.write_text("")
-            probe.unlink()
+            probe.unlink(missing_ok=True)  # another may be starting here, whom the lock keeps out
         except OSError as e:
             raise InvalidRequest(
                 f"the state folder {self.folder} cannot be written: {e.strerror}", hint="choose another with --state"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from hbox_common.visible import visible
 
 _POLL_S = 0.3
+_MOST_BYTES = 2**20
 
 #: The same complaint of the same service is told again after so long.
 _REPEAT_S = 10.0
@@ -48,8 +50,8 @@ class Line(NamedTuple):
 
 
 def last_words(path: Path, since: int) -> Line:
-    """Why a process ended, by its log from byte `since` on: its last error, else its last line; empty for none."""
-    text, _ = _read(path, since)
+    """Why a process ended, by the end of its log, from byte `since` on: its last error, else its last line; empty for none."""
+    text, _ = _read(path, max(since, _size(path) - _MOST_BYTES))
     parsed = [parse(line) for line in text.splitlines() if line.strip()]
     for level in ("critical", "error"):
         for found in reversed(parsed):
@@ -67,20 +69,25 @@ def parse(line: str) -> Line:
             record = json.loads(line)
             message = str(record["message"] if "message" in record else record["msg"])
             return Line(str(record["level"]).lower(), message, str(record.get("hint", "")))
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, RecursionError):
             pass
     return Line("", line.strip())
 
 
 def _read(path: Path, offset: int) -> tuple[str, int]:
-    """Whole lines from `offset` on, and where they end. At most a MiB a time: a flood of logs must not hold up the supervisor."""
+    """Whole lines from `offset` on, and where they end; from the beginning of a file that somebody has emptied. At most a MiB a time: a flood of logs must not
+    hold up the supervisor. Of a longer line each MiB counts as one."""
     try:
         with path.open("rb") as file:
+            if offset > file.seek(0, os.SEEK_END):
+                offset = 0
             file.seek(offset)
-            raw = file.read(2**20)
+            raw = file.read(_MOST_BYTES)
     except OSError:
         return "", offset
     end = raw.rfind(b"\n") + 1
+    if len(raw) == _MOST_BYTES:
+        end = end or len(raw)
     return raw[:end].decode("utf-8", "replace"), offset + end
 
 

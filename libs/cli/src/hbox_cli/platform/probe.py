@@ -28,7 +28,7 @@ async def readiness(port: int, *, host: str = "127.0.0.1") -> Readiness:
         conditions = json.loads(body)["conditions"]
         waits = {name: str(c["message"]) for name, c in conditions.items() if not c["good"]}
         remarks = {name: str(c["message"]) for name, c in conditions.items() if c["good"] and c["message"]}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         waits, remarks = {}, {}
     return Readiness(b" 200 " in head.split(b"\r\n")[0], waits, remarks)
 
@@ -70,5 +70,5 @@ async def greets(port: int, *, host: str = "127.0.0.1") -> bool:
                 return (await reader.readline()).startswith(b"INFO ")
             finally:
                 writer.close()
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError):  # a line without end
         return False

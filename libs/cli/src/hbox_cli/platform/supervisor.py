@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.errors import Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.model import SCHEDULER_NAME
 from hbox_common.model.shards import Shards, lease_of
 from hbox_common.ports import reserved
@@ -92,6 +92,13 @@ class Plan:
     @property
     def emulated(self) -> bool:
         return self.kubeconfig is None and self.api is Api.EMULATED
+
+    @property
+    def cluster(self) -> str:
+        """What names a cluster whose state outlives a run; empty for an emulated one."""
+        if self.kubeconfig is not None:
+            return f"--kubeconfig {self.kubeconfig.absolute()}"
+        return "" if self.emulated else f"--api {self.api}"
 
     @property
     def processes(self) -> dict[str, str]:
@@ -207,7 +214,9 @@ class Platform:
             await self._external_broker(plan.nats_url)
         control_plane: ControlPlane | None = None
         if plan.emulated or (plan.kubeconfig is None and not ControlPlane.exists(layout.kube)):
-            _empty(layout, keep_broker=plan.nats_url is not None)
+            _empty(layout, plan.cluster, keep_broker=plan.nats_url is not None)
+        if plan.cluster:
+            layout.books_of.write_text(f"{plan.cluster}\n")
         if plan.emulated:
             await self._keep(tasks, self._cluster())
         elif plan.kubeconfig is None:
@@ -286,7 +295,10 @@ class Platform:
         else:
             kept.process = await child.spawn(kept.argv, env=kept.env, log=kept.log)
         kept.started_at = time.monotonic()
-        self.layout.write_pids(self.pids())
+        try:
+            self.layout.write_pids(self.pids())
+        except OSError as e:  # a full disk is what processes end of: the others go on
+            self.say(f"pids.json is not up to date: {e.strerror}")
 
     async def _watch(self, kept: Kept) -> None:
         """Restarts the process whenever it ends. Raises HBoxError where that cannot help."""
@@ -309,10 +321,21 @@ class Platform:
             await self._release_lease(kept.name, kept.process.pid)
             pause_s = PAUSES_S[min(max(0, short_lives - 1), len(PAUSES_S) - 1)]
             await asyncio.sleep(pause_s)
-            await self._spawn(kept)
+            await self._spawn_again(kept)
             self.say(
                 f"{kept.name} ended ({how}){f': {why}' if why.message else ''}; started again as process {kept.process.pid}"
             )
+
+    async def _spawn_again(self, kept: Kept) -> None:
+        """Of a platform that was ready nothing ends because one process cannot be started now: memory, processes and disk come back."""
+        while True:
+            try:
+                return await self._spawn(kept)
+            except (HBoxError, OSError) as e:
+                if not self._ready or self._stopping:
+                    raise
+                self.say(f"{kept.name} cannot be started now: {e}; tried again in {PAUSES_S[-1]:g} s")
+                await asyncio.sleep(PAUSES_S[-1])
 
     async def _release_lease(self, name: str, pid: int) -> None:
         """What a process led that has ended, the other may lead at once. Best effort: a lease runs out by itself."""
@@ -399,10 +422,14 @@ class Platform:
         until = time.monotonic() + EXTERNAL_S
         while True:
             for address in url.split(","):
-                parts = urlsplit(address.strip())
-                if parts.scheme not in ("nats", "tls") or not parts.hostname:
+                try:
+                    parts = urlsplit(address.strip())
+                    host, port = parts.hostname, parts.port or 4222
+                except ValueError:
+                    host = None
+                if host is None or parts.scheme not in ("nats", "tls"):
                     raise InvalidRequest(f"--nats-url {url}: not an address", hint="write it like nats://host:4222")
-                if await probe.greets(parts.port or 4222, host=parts.hostname):
+                if await probe.greets(port, host=host):
                     return
             if time.monotonic() > until:
                 raise Unavailable(f"no broker answers at {url}", hint="start it, or leave --nats-url out for one of our own")
@@ -415,7 +442,7 @@ class Platform:
             for broker in self._brokers:
                 wrong = await probe.write_error(broker.health_port)
                 process = self._kept[broker.name].process
-                if wrong and process is not None and shutil.disk_usage(broker.folder).free > ROOM_BYTES:
+                if wrong and process is not None and _room(broker.folder) > ROOM_BYTES:
                     self.say(f"{broker.name} is started anew: {wrong}")
                     await child.stop(process, grace_s=GRACE_S)
 
@@ -486,10 +513,33 @@ def _address(layout: Layout, plan: Plan, ports: Sequence[int], several: Sequence
     )
 
 
-def _empty(layout: Layout, *, keep_broker: bool) -> None:
-    """A new cluster of our own has nothing of a former one: books and messages about that would only be in the way."""
-    for folder in () if keep_broker else (layout.nats, *layout.folder.glob(f"{layout.nats.name}-[0-9]")):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(exist_ok=True)  # it may be a filesystem of its own
-    for file in layout.folder.glob(f"{layout.database.name}*"):
-        file.unlink()
+def _empty(layout: Layout, cluster: str, *, keep_broker: bool) -> None:
+    """A new cluster of our own has nothing of a former one: books and messages about that would only be in the way. Raises Conflict where they are those of a
+    cluster that goes on without us: who leaves out --kubeconfig once is not to lose them."""
+    whose = layout.books_of.read_text().strip() if layout.books_of.exists() else ""
+    if whose not in ("", cluster):
+        raise Conflict(
+            f"ledger and streams in {layout.folder} are those of {whose}, and a new cluster would drop them",
+            hint=f"choose another folder with --state, or start with {whose} again; to give them up, remove {layout.books_of}",
+        )
+    folders = () if keep_broker else (layout.nats, *layout.folder.glob(f"{layout.nats.name}-[0-9]"))
+    try:
+        # The folders stay: each may be a link, or a filesystem of its own.
+        for path in (path for folder in folders for path in folder.iterdir()):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        for end in ("", "-wal", "-shm", "-journal", ".lock"):  # and no backup that somebody has made beside it
+            layout.database.with_name(layout.database.name + end).unlink(missing_ok=True)
+    except OSError as e:
+        raise InvalidRequest(
+            f"{e.filename} is of a former cluster, and cannot be removed: {e.strerror}", hint="remove it"
+        ) from e
+
+
+def _room(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0

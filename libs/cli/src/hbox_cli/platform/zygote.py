@@ -8,8 +8,9 @@ What not all services need is imported before the first that does is forked: tho
 finds it there.
 
 On standard input come orders, one JSON object a line: {"name", "module", "env", "log"}; {"log"} alone is where its own errors go. On standard output
-go {"ready": true} once, then for each order {"name", "pid"}, and for each end {"ended": pid, "returncode": n}. No thread and no event loop lives
-here, so that a fork is safe. Every child dies with this process, and this one with the supervisor (PR_SET_PDEATHSIG), however that ends.
+go {"ready": true} once, then for each order {"name", "pid"}, or {"name", "error"} where it could not be forked, and for each end
+{"ended": pid, "returncode": n}. No thread and no event loop lives here, so that a fork is safe. Every child dies with this process, and this one with the
+supervisor (PR_SET_PDEATHSIG), however that ends.
 """
 
 import gc
@@ -103,7 +104,11 @@ def _fork(order: dict[str, Any]) -> dict[str, Any] | None:
     """None in this process; in the new one, what it shall become."""
     _bring([module for module in OWN.get(order["module"], ()) if module not in sys.modules])
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as e:  # the others live on
+        _say({"name": order["name"], "error": e.strerror})
+        return None
     if pid == 0:
         die_with(parent)
         return order
