@@ -328,7 +328,7 @@ async def test_what_two_restores_of_one_second_keep_is_two_files(
     await history(kit, address(database))
     backup(address(database), file)
     database.write_bytes(b"the only copy")
-    monkeypatch.setattr(module.time, "strftime", lambda *_: "now")
+    monkeypatch.setattr("time.strftime", lambda *_: "now")
     first, second = restore(file, address(database)).kept, restore(file, address(database)).kept
     assert first is not None
     assert first.read_bytes() == b"the only copy"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hbox_cli.platform import child, forks, supervisor, zygote
+from hbox_cli.platform import child, forks, probe, supervisor, zygote
 from hbox_cli.platform.layout import Layout
 from hbox_cli.platform.supervisor import Kept, Plan, Platform
 from hbox_common.errors import Conflict, InvalidRequest, Unavailable
@@ -144,7 +144,7 @@ async def test_who_answers_without_end_is_no_broker() -> None:
         writer.write(b"x" * 2**20)
 
     async with await asyncio.start_server(floods, "127.0.0.1", 0) as server:
-        assert not await supervisor.probe.greets(server.sockets[0].getsockname()[1])
+        assert not await probe.greets(server.sockets[0].getsockname()[1])
 
 
 @pytest.mark.parametrize("target", ["/dev/full", "a pipe"])

@@ -12,6 +12,7 @@ from hbox_scheduler.core.cluster.columns import Columns
 from hbox_scheduler.core.cluster.interning import NAME_FIELD, Descriptions
 from hbox_scheduler.core.simulate.simulation import node
 
+
 def _is_odd(value: str | None) -> bool:
     return value is not None and value[-1] in "13579"
 
@@ -41,7 +42,7 @@ def test_what_is_kept_is_what_would_be_made_anew(monkeypatch: pytest.MonkeyPatch
             assert kept.taint_sets[kept.taints[row]] == state.taints
         for key in rng.sample(KEYS, 3):
             for holds in (_is_odd, lambda value: value is None):
-                assert np.array_equal(*(one.column(key).matching(holds, alive) for one in (kept, anew)))
+                assert np.array_equal(kept.column(key).matching(holds, alive), anew.column(key).matching(holds, alive))
         assert len(kept._columns) <= 5
         assert len(kept.taint_sets) <= 2 * len(columns.alive) + 4
         assert all(len(column.values) <= 2 * len(columns.alive) + 4 for column in kept._columns.values())

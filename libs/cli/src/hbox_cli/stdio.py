@@ -85,7 +85,7 @@ def _let_go() -> None:
     try:
         sys.stderr.flush()
     except (OSError, ReaderGone):
-        sys.stderr = None  # type: ignore[assignment]
+        sys.stderr = None
 
 
 def _patient(stream: TextIO, *, by_line: bool) -> TextIO:

@@ -1,11 +1,11 @@
 """Labels and taints as small integers, so that a selector is one comparison over a column.
 
-A label's column exists from the first selector that names its key; keys that nobody asks for cost nothing. Whoever makes pods may name any: the columns that were
-not asked for the longest are forgotten, and made again for who asks.
+A label's column exists from the first selector that names its key; keys that nobody asks for cost nothing. Whoever makes pods may name any: the columns that
+were not asked for the longest are forgotten, and made again for who asks.
 
 Each distinct value, and each distinct set of taints, is judged once for each task. Some are never seen again: names of nodes that are made and deleted, taints
-that say when they were set, as the cluster autoscaler's. So those that no row has are forgotten, and the codes of the others change then: a code, and a column, mean
-what they mean until a node is described, and nobody keeps one.
+that say when they were set, as the cluster autoscaler's. So those that no row has are forgotten, and the codes of the others change then: a code, and a
+column, mean what they mean until a node is described, and nobody keeps one.
 """
 
 from collections import OrderedDict
