@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from hbox_common.events import Plan, PlanAnswer
-from hbox_common.model import Epoch, Index, Job, JobId, PodGroupTask, PodRef, PodUid, RefusalReason
+from hbox_common.model import ClaimId, ClaimState, Epoch, Index, Job, JobId, PodGroupTask, PodRef, PodUid, RefusalReason
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -271,3 +271,16 @@ def test_a_place_that_the_ledger_has_something_against_is_nobodys() -> None:
     cycle = simulation.scheduler.cycle(1.2)
     assert [p.pod_uid for plan in cycle.plans for p in plan.placements] == ["thief-0"]
     assert [given.moved for given in cycle.given_up] == [("new-0",)], "the ledger would keep it for another three minutes"
+
+
+def test_a_pod_that_was_told_to_be_gone_in_error_keeps_the_place_to_which_it_moves_until_it_is() -> None:
+    simulation = halves()
+    wide(simulation)
+    one, claim = simulation.scheduler, simulation.claims[PodUid("new-0")]
+    for state, pod, now in ((ClaimState.VOID, "gone", 1.0), (ClaimState.POSTED, "found", 20.0)):
+        told = replace(claim, state=state, id=claim.id if pod == "gone" else ClaimId("found"))
+        assert one.on_claims(epoch=one.epoch, previous=one.index, index=Index(one.index + 1), claims=[told], now=now)
+        one.cycle(now + 0.1)
+    out = one.cycle(100.0)
+    assert out.wake_at is None or out.wake_at > 100.0, "it would spin"
+    assert PodUid("new-0/moved") in one.placed_on()

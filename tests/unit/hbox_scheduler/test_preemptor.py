@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import CardRequest, Job, Queue, QueueName, QueuePhase
+from hbox_common.events import PlanAnswer
+from hbox_common.model import CardRequest, Epoch, Index, Job, Queue, QueueName, QueuePhase, SchedulerId
 from hbox_common.model.devices.nvidia import GPU
+from hbox_scheduler.core import Scheduler
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.queueing.jobs import JobState
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
@@ -255,3 +258,45 @@ def test_whole_cards_are_taken_back_from_those_who_share_them() -> None:
     assert [*cards.values()] == [2]
     settle(simulation)
     assert (held(simulation, "a"), held(simulation, "b")) == (1, 14)
+
+
+def waiting_for_others(limits: Limits) -> Scheduler:
+    """`high` waits: four cards of n0 are `low`'s, of which it may have all, and `small` has the one of n1, which the ledger has not answered yet."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=CONF)
+    simulation.put_nodes([node("n0", cards=4)])
+    simulation.submit([job("low", cards=4)])
+    simulation.run()
+    one = Scheduler(id=SchedulerId("s"), policy=policy_of(PolicyName.BINPACK), conf=CONF, limits=limits)
+    for state in (node("n0", cards=4), node("n1", cards=1)):
+        one.on_node(state)
+    one.on_queue(Queue(QueueName("default")))
+    claims = list(simulation.claims.values())
+    one.on_claims_snapshot(epoch=Epoch(1), index=Index(5), frozen=False, claims=claims, now=0.0)
+    one.on_jobs([job("small", cards=1, priority=10), job("high", cards=4, priority=9)])
+    return one
+
+
+def test_a_scheduler_that_may_propose_nothing_more_waits_for_answers_and_does_not_look_for_victims_meanwhile() -> None:
+    """The broker is away, and as much is under way as may be."""
+    one = waiting_for_others(Limits(outstanding=1))
+    [small] = one.cycle(1.0).plans
+    for now in (1.1, 3.0, 5.5):
+        out = one.cycle(now)
+        assert out.plans == []
+        assert out.wake_at is not None
+        assert out.wake_at > now, "it would spin"
+    answer = PlanAnswer(plan=small.id, job=small.job, committed=True)
+    one.on_answers(epoch=Epoch(1), index=Index(6), answers=[answer], now=6.0)
+    [plan] = one.cycle(6.1).plans
+    assert [victim.pod_uid for victim in plan.victims] == ["low-0"]
+
+
+def test_a_policy_by_which_nobody_leaves_has_nobody_looked_for() -> None:
+    one = waiting_for_others(Limits(outstanding=1))
+    [small] = one.cycle(1.0).plans
+    one.follow(parse_conf('actions: "allocate"\ntiers:\n- plugins: [{name: priority}]\n', plugins=list(PLUGINS)))
+    answer = PlanAnswer(plan=small.id, job=small.job, committed=True)
+    one.on_answers(epoch=Epoch(1), index=Index(9), answers=[answer], now=6.0)
+    one.cycle(9.0)
+    out = one.cycle(10.0)
+    assert out.wake_at is None or out.wake_at > 10.0, "it would spin"

@@ -111,7 +111,12 @@ class Moves:
         """Plans that give successors their places."""
         if not self._kept:
             return []
-        gone = [kept for pod, kept in self._kept.items() if pod not in self._bookings]
+        gone = []
+        for pod, kept in self._kept.items():
+            if pod not in self._bookings:
+                gone.append(kept)
+            else:
+                kept.until = None  # it is there, though it may have been told to be gone
         for kept in gone:
             if kept.until is None:
                 kept.until = now + self._limits.successor_s

@@ -210,8 +210,9 @@ class Preemptor:
 
     def next_at(self, index: Index, now: float) -> list[float]:
         """When `run` or `keep` has something next."""
+        looks = self._candidates and self._changed_since(index) and not self._runner.idle and not self._full
         return [
-            *([self._backoff.next_at] if self._candidates and self._changed_since(index) else []),
+            *([self._backoff.next_at] if looks else []),
             *(at for at in (self._unprotected_at, self._moves_paused_until) if self._candidates and at is not None),
             *self.nominations.next_at(now),
             *self._moves.next_at(),
@@ -229,7 +230,7 @@ class Preemptor:
             self.invalidate()
         if self._runner.idle or not self._candidates or not self._changed_since(index):
             return []
-        if not self._backoff.due(now) or self._flights.placements >= self._limits.outstanding:
+        if not self._backoff.due(now) or self._full:
             return []
         unschedulable = [
             entry
@@ -340,6 +341,11 @@ class Preemptor:
         entry = self._queue.entries.get(nomination.job)
         if entry is not None and entry.state is JobState.NOMINATED:
             self._queue.activate(entry)
+
+    @property
+    def _full(self) -> bool:
+        """Whether nothing more is proposed before the ledger has answered, which wakes the scheduler."""
+        return self._flights.placements >= self._limits.outstanding
 
     def _changed_since(self, index: Index) -> bool:
         """Whether anything changed since the last session that could change its result."""
