@@ -167,7 +167,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             for child in self.children(name) if not self.circle(name) else ():
                 add(below, self.guarantee(child))
             found = _most(self.amounts(name).guarantee, below)
-            self._guarantees[name] = found
+            if self.of(name) is not None:  # jobs may name any
+                self._guarantees[name] = found
         return found
 
     def entitlement(self, name: QueueName) -> Resources:

@@ -133,6 +133,7 @@ class Bookings:
         self._in_pools: defaultdict[str, Counter[QueueName]] = defaultdict(Counter)
         self._protected: dict[PodUid, float] = {}  #: until when nobody takes from them
         self.in_domains: set[JobId] = set()  #: jobs that were placed inside one domain of the fabric, and have to stay there
+        self.domains_left: set[JobId] = set()  #: of them, those of which a pod has left; the reader empties it
         self.changed = Changed()
 
     def __len__(self) -> int:
@@ -356,6 +357,8 @@ class Bookings:
         self._priorities[booking.queue][booking.priority] -= 1
         self.lending.book(_held(booking), -1)
         self.queues_freed.add(booking.queue)
+        if booking.job in self.in_domains:
+            self.domains_left.add(booking.job)
         if booking.slices and booking.namespace in self.card_quotas:
             self.card_quotas.book(booking.namespace, booking.requests, booking.slices, -1)
             self.namespaces_freed.add(booking.namespace)

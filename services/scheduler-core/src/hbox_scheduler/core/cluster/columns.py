@@ -272,10 +272,12 @@ class Columns:
         return ((state, self.verdicts.get(state.name)) for state in self.states if state is not None)
 
     def put_verdict(self, verdict: Verdict) -> None:
-        """Health of a node; kept also for nodes that are not known yet."""
+        """Health of a node; kept also for nodes that are not known yet, where it says more than that all is well."""
         self.verdicts[verdict.node] = verdict
         row = self.row_of.get(verdict.node)
-        if row is not None:
+        if row is None:
+            self._forget_sound(verdict.node)
+        else:
             state = self.states[row]
             assert state is not None
             self._judge(row, sorted(state.cards, key=lambda card: card.index))
@@ -323,8 +325,14 @@ class Columns:
         self.changes.add(row)
         self.risen.add(row)
 
+    def _forget_sound(self, name: NodeName) -> None:
+        """Nothing has to be kept of a node that is gone, or yet to come, and that is well."""
+        if (verdict := self.verdicts.get(name)) is not None and verdict.healthy and not verdict.bad_cards:
+            del self.verdicts[name]
+
     def drop_node(self, name: NodeName) -> None:
         self.rests.pop(name, None)
+        self._forget_sound(name)
         row = self.row_of.pop(name, None)
         if row is None:
             return

@@ -63,6 +63,9 @@ class RunningJobs:
             self._renew(job)
         if self._size != len(self._columns.allocatable):  # a model got the first column of more than there was room for
             return self.current()
+        left = self._bookings.domains_left
+        self._bookings.in_domains -= left - self._pods_of.keys()
+        left.clear()
         return self._gangs
 
     def lend(self, jobs: Iterable[JobId]) -> list[Gang]:
@@ -96,7 +99,6 @@ class RunningJobs:
         self._gangs.drop(job)
         if not self._pods_of.get(job):
             self._pods_of.pop(job, None)
-            self._bookings.in_domains.discard(job)
             return
         if not (placed := self._placed(job)):
             return

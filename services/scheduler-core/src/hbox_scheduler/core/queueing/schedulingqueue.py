@@ -24,6 +24,9 @@ from .unschedulable import UnschedulableJobs
 _WITHDRAWN_KEPT = 50_000
 
 
+#: Queues of which no job is left, beyond two for each job there is.
+_SPARE_ROUTES = 1024
+
 #: Of jobs in these states no pod counts as waiting: all have places, or are promised some.
 _HAVE = (JobState.PROPOSED, JobState.NOMINATED, JobState.SETTLED)
 
@@ -149,6 +152,9 @@ class SchedulingQueue:
 
     def _pools(self, job: Job) -> Pools:
         if job.queue not in self._routes:
+            if len(self._routes) > 2 * len(self.entries) + _SPARE_ROUTES:  # whoever makes jobs may name any queue
+                named = {entry.job.queue for entry in self.entries.values()}
+                self._routes = {name: route for name, route in self._routes.items() if name in named}
             self._routes[job.queue] = self._queues.route(job.queue)
         return self._queues.all().reach(job.queue)
 

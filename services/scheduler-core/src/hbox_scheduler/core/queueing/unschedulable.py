@@ -7,7 +7,7 @@ decides whether one of them starts.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -36,6 +36,9 @@ SCANNED = 1024
 
 #: Classes beyond two for each job that there is, before they are looked through for those of which nobody is left.
 SPARE = 1024
+
+#: Entries of a class beyond two for each that was there when it was looked through last.
+SPARE_ORDERS = 64
 
 #: Jobs of a class, in their order, that preemption considers.
 SHOWN = 512
@@ -71,6 +74,7 @@ class UnschedulableClass:
     namespace: str
     waiting: list[Order] = field(default_factory=list)
     sizes: tuple[int, ...] = ()
+    most: int = SPARE_ORDERS  #: entries of `waiting`, before those that have left are looked for
 
 
 class UnschedulableJobs:
@@ -107,6 +111,7 @@ class UnschedulableJobs:
         self._retrying: dict[EquivalenceKey, None] = {}  #: classes to be examined again whatever changed
         #: classes for which something has changed that they wait for, while others were examined first
         self._behind: dict[EquivalenceKey, None] = {}
+        self._grown: dict[EquivalenceKey, None] = {}  #: classes with more entries than they may have
         self._retries = False
         self._no_nodes = not columns.row_of  #: as of the last look
         self.behind = False  #: classes are left that the next call examines
@@ -125,6 +130,8 @@ class UnschedulableJobs:
             self.retry_class(entry)
         entry.state, entry.key, entry.activated_from = JobState.UNSCHEDULABLE, key, None
         heappush(group.waiting, entry.order)
+        if len(group.waiting) > group.most:
+            self._grown[key] = None
         of_queue = self._by_queue[key[0]]
         of_queue.highest = max(of_queue.highest, -entry.order[0])
 
@@ -151,7 +158,9 @@ class UnschedulableJobs:
         """
         first_nodes, self._no_nodes = self._no_nodes and bool(self._columns.row_of), not self._columns.row_of
         if len(self._classes) > 2 * len(entries) + SPARE:
-            self._forget_gone(entries)
+            self._forget_gone(self._classes, entries)
+        if self._grown:
+            self._forget_gone(self._grown, entries)
         if not self._classes:
             self._risen, self._booked = self._columns.risen.end, self._columns.changes.end
             return []
@@ -237,11 +246,14 @@ class UnschedulableJobs:
         self._left[name] -= len(passed)
         return found
 
-    def _forget_gone(self, entries: dict[JobId, Entry]) -> None:
-        """Classes of which all jobs are gone or elsewhere."""
-        for key, group in list(self._classes.items()):
-            group.waiting = [order for order in group.waiting if self._here(order, key, entries)]
+    def _forget_gone(self, keys: Iterable[EquivalenceKey], entries: dict[JobId, Entry]) -> None:
+        """Of these classes the jobs that are gone or elsewhere, and classes of which all are."""
+        for key in list(keys):
+            group = self._classes[key]
+            group.waiting = [order for order in dict.fromkeys(group.waiting) if self._here(order, key, entries)]
             heapify(group.waiting)
+            group.most = 2 * len(group.waiting) + SPARE_ORDERS
+            self._grown.pop(key, None)
             if not group.waiting:
                 self._drop(key)
 
@@ -311,7 +323,7 @@ class UnschedulableJobs:
         if not of_queue.keys:
             del self._by_queue[queue]
             self._leave_tree(queue)
-        for some in (self._limited, self._retrying, self._behind):
+        for some in (self._limited, self._retrying, self._behind, self._grown):
             some.pop(key, None)
         if namespace in self._large:
             self._forget(key, self._large_shapes)
