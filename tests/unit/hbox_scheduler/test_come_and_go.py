@@ -17,6 +17,7 @@ from hbox_common.model import (
     TopologyWish,
     Verdict,
 )
+from hbox_scheduler.core.cluster.hostports import HostPorts
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.queueing import schedulingqueue
@@ -143,3 +144,13 @@ def test_nodes_that_were_well(world: Simulation) -> None:
     assert not columns.healthy[columns.row_of[sick]]
     world.put_verdict(Verdict(sick, Generation(3), healthy=True))
     assert columns.healthy[columns.row_of[sick]]
+
+
+def test_ports_of_a_node_that_is_gone() -> None:
+    ports = HostPorts()
+    ports.book((1, 2), "a", 1)
+    ports.book((1,), "b", 1)
+    ports.clear(1)
+    assert ports.used == {"a": {2: 1}}
+    ports.clear(2)
+    assert not ports

@@ -47,8 +47,10 @@ class HostPorts:
 
     def clear(self, row: int) -> None:
         """Nothing booked on this row."""
-        for used in self._used.values():
-            used.pop(row, None)
+        for name in [name for name, used in self._used.items() if row in used]:
+            del self._used[name][row]
+            if not self._used[name]:
+                del self._used[name]
 
     def without(self, other: "HostPorts") -> "HostPorts":
         """A copy with what `other` holds taken away."""
