@@ -1,8 +1,10 @@
 """The state folder: one platform in it, readable by others, and the logs that are followed."""
 
 import asyncio
+import fcntl
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +41,31 @@ def test_one_platform_a_folder(tmp_path: Path) -> None:
         with pytest.raises(Conflict, match="a platform runs in"), layout.locked():
             pass
     assert not layout.busy
+
+
+def test_who_only_asks_is_in_nobodys_way(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with (tmp_path / "lock").open("a+") as asks:
+        fcntl.flock(asks, fcntl.LOCK_SH)
+        assert not layout.busy
+        threading.Timer(0.05, lambda: fcntl.flock(asks, fcntl.LOCK_UN)).start()
+        with layout.locked():
+            assert layout.busy
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_folder_of_somebody_else_is_not_one_where_nothing_runs(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "state")
+    layout.prepare(print)
+    tmp_path.parent.chmod(0o711)
+    tmp_path.chmod(0o711)
+    with layout.locked():
+        os.seteuid(65534)
+        try:
+            with pytest.raises(InvalidRequest, match="cannot be looked into"):
+                layout.running()
+        finally:
+            os.seteuid(0)
 
 
 def test_a_folder_that_a_killed_supervisor_left_is_nobodys(tmp_path: Path) -> None:

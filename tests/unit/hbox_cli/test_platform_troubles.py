@@ -86,7 +86,9 @@ os.fork = refuse
 """
     )
     (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)\n")
-    env: Mapping[str, str] = dict(os.environ) | {"PYTHONPATH": str(tmp_path)}
+    env: Mapping[str, str] = dict(os.environ) | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    }
     made = forks.Forks(env, tmp_path / "zygote.log")
     async with made.running():
         first = await made.spawn("first", "sleeps", env=env, log=tmp_path / "first.log")

@@ -48,3 +48,15 @@ def test_no_password_of_an_address_is_shown() -> None:
     done = subprocess.run([sys.executable, "-c", prints], capture_output=True, text=True, check=True)
     assert "here/x" in done.stdout
     assert "secret" not in done.stdout
+
+
+def test_what_a_terminal_has_no_sign_for_is_no_reason_to_fail() -> None:
+    prints = r"from hbox_cli.stdio import take_over; take_over(); print('bars \u2588, caf\u00e9, \udcff.db')"
+    for encoding, shown in (
+        ("latin-1", b"bars \\u2588, caf\xe9"),
+        ("ascii", b"bars \\u2588, caf\\xe9"),
+        ("utf-8", "bars \u2588, caf\u00e9".encode()),
+    ):
+        env = os.environ | {"PYTHONIOENCODING": encoding}
+        done = subprocess.run([sys.executable, "-c", prints], capture_output=True, env=env, check=True)
+        assert done.stdout.startswith(shown), encoding

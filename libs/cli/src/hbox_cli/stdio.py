@@ -88,6 +88,11 @@ def _let_go() -> None:
         sys.stderr = None
 
 
+def _errors(stream: TextIO) -> str | None:
+    """What an encoding has no sign for, as Latin 1 for our bars and UTF-8 for names of files that are none, is written as `\\u2588`: no reason to fail."""
+    return "backslashreplace" if stream.errors == "strict" else stream.errors
+
+
 def _patient(stream: TextIO, *, by_line: bool) -> TextIO:
     try:
         fd = stream.fileno()
@@ -95,7 +100,7 @@ def _patient(stream: TextIO, *, by_line: bool) -> TextIO:
         return stream
     stream.flush()
     whole = io.BufferedWriter(_Patient(fd), 65_536)
-    told: dict[str, Any] = {"encoding": stream.encoding, "errors": stream.errors, "line_buffering": by_line or os.isatty(fd)}
+    told: dict[str, Any] = {"encoding": stream.encoding, "errors": _errors(stream), "line_buffering": by_line or os.isatty(fd)}
     shown = _Shown(whole, **told)
     shown.bare = io.TextIOWrapper(whole, **told)
     return shown

@@ -3,14 +3,17 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
 from hbox_common.errors import HBoxError, Unavailable
 from hbox_common.model import SCHEDULER_NAME
+from hbox_common.redaction import redacted
 from hbox_common.visible import visible
 
 from ..aio import run
@@ -166,13 +169,14 @@ async def _findings(layout: Layout, running: Running) -> list[Finding]:
 async def _tried(name: str, check: Callable[[], Awaitable[str]], fix: str) -> Finding:
     try:
         return Finding(name, True, await check())
-    except (HBoxError, BaseExceptionGroup, OSError) as e:
+    except (Exception, BaseExceptionGroup) as e:  # also an answer that cannot be read
         error = leaf(e)
-        if not isinstance(error, HBoxError | OSError):
+        if not isinstance(error, Exception):
             raise
-        return Finding(
-            name, False, error.message if isinstance(error, HBoxError) else str(error), getattr(error, "hint", "") or fix
-        )
+        said = error.message if isinstance(error, HBoxError) else str(error)
+        if not isinstance(error, HBoxError | OSError) or not said:
+            said = f"{type(error).__name__}: {said}".removesuffix(": ")
+        return Finding(name, False, said, getattr(error, "hint", "") or fix)
 
 
 async def _broker(running: Running) -> str:
@@ -207,11 +211,11 @@ async def _definitions(running: Running) -> str:
 
 async def _database(url: str) -> str:
     if not url.startswith("sqlite:///"):
-        return f"{url.rsplit('@', maxsplit=1)[-1]}: asked through the quota-ledger below"
+        return f"{redacted(url)}: asked through the quota-ledger below"
 
     def look() -> str:
         path = Path(url.removeprefix("sqlite:///"))
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5) as db:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as db:
             (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise OSError(f"{path}: {verdict}")

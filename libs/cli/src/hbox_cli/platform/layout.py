@@ -5,14 +5,18 @@ import json
 import os
 import pwd
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hbox_common.errors import Conflict, InvalidRequest, NotFound
 from hbox_common.model import SCHEDULER_NAME
+
+#: So often, and so long, whoever asks whether the folder is held may be in the way of who is to hold it.
+_ASKED, _ASKED_S = 10, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ class Layout:
         """Holds the folder for one supervisor; the lock goes with the process, however it ends. Raises Conflict when another has it."""
         with (self.folder / "lock").open("a+") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _take(file)
             except BlockingIOError as e:
                 file.seek(0)
                 pid = file.read().strip() or "?"
@@ -143,12 +147,17 @@ class Layout:
 
     @property
     def busy(self) -> bool:
-        """Whether a supervisor holds the folder now."""
+        """Whether a supervisor holds the folder now. Raises InvalidRequest for a folder that this user may not look into."""
         try:
             with (self.folder / "lock").open("a+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: of two who ask at once neither is a supervisor
         except BlockingIOError:
             return True
+        except PermissionError as e:
+            raise InvalidRequest(
+                f"the state folder {self.folder} cannot be looked into: {e.strerror}",
+                hint="ask as the user whose platform it is",
+            ) from e
         except OSError:
             return False
         return False
@@ -196,6 +205,15 @@ class Layout:
             raise none from e
         except (OSError, ValueError, TypeError) as e:
             raise InvalidRequest(f"{self.folder / 'platform.json'} cannot be read: {e}", hint="restart the platform") from e
+
+
+def _take(file: IO[str]) -> None:
+    """Raises BlockingIOError where a supervisor has it, and not where somebody has just asked whether one has."""
+    for _ in range(_ASKED):
+        with suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(_ASKED_S)
+    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _user(uid: int) -> str:
