@@ -62,6 +62,24 @@ async def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
         assert await store.look(lambda c: c.execute(select(numbers.c.n)).scalars().all()) == [1]
 
 
+async def test_a_file_that_somebody_is_at_for_a_moment_is_no_wrong_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup that was put back is in no WAL until the ledger opens it, which needs it alone: whoever reads it then is in the way."""
+    monkeypatch.setattr("hbox_common.store.engine.BUSY_TIMEOUT_MS", 50)
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as reads:
+        reads.execute("CREATE TABLE t (a)")
+        reads.execute("BEGIN")
+        reads.execute("SELECT * FROM t").fetchall()
+        with pytest.raises(Unavailable, match="locked") as raised:
+            async with opened(url):
+                pass
+        assert "another process" in raised.value.hint
+    async with opened(url) as store:
+        await store.write(adds(1))
+
+
 def threads_of(ran: list[int], n: int, took_s: float = 0.0) -> Callable[[Connection], object]:
     """Adds `n`, and its thread to `ran`."""
 

@@ -45,6 +45,9 @@ _NAME = "hbox"
 #: Keys of advisory locks: one writer in a database; one that changes its schema.
 _PG_LOCK, _PG_SCHEMA_LOCK = 0x48426F78, 0x48426F79
 
+#: SQLite's primary codes.
+_PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
 #: libpq hands on no code for a connection that was refused, only these words of the server's: they no retry mends.
 _REFUSED = {
     re.compile("authentication failed"): "correct user and password in the address",
@@ -222,6 +225,11 @@ def schema_lock(connection: Connection) -> Iterator[None]:
     yield
     connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _PG_SCHEMA_LOCK})  # after an error the session ends
     connection.commit()
+
+
+def passing(error: SQLAlchemyError) -> bool:
+    """Whether what SQLite says may be otherwise a moment later: another process is at the file, or the disk has no room."""
+    return getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _PASSING
 
 
 def refused(error: SQLAlchemyError, where: str, *, accepted_before: bool = False) -> HBoxError:

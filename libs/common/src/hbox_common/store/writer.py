@@ -29,7 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 
-from .engine import Checkpoints, FileLock, end_others, engine, mapped, parse, refused, schema_lock, take_advisory_lock
+from .engine import Checkpoints, FileLock, end_others, engine, mapped, parse, passing, refused, schema_lock, take_advisory_lock
 from .reader import reading
 from .schema import migrate
 
@@ -254,6 +254,8 @@ class Store:
         where = self._url.render_as_string(hide_password=True)
         if self.kind == "sqlite":
             found = mapped(error, f"database {where}")
+            if passing(error):
+                return Unavailable(found.message, hint="does another process have it open, and is there room on its disk?")
             return InvalidRequest(found.message, hint="is it a database of this service, and may this user write to it?")
         return refused(error, f"database {where}", accepted_before=self._opened)
 
