@@ -362,6 +362,41 @@ def _fill(file: Path) -> None:
         rows_of_postgresql.exec_driver_sql("CREATE TABLE more AS SELECT randomblob(99999) AS much")
 
 
+STOPPED = """
+import os, signal, sys
+from hbox_cli.__main__ import main
+from hbox_ledger.adapters import backup
+sent = signal.Signals[sys.argv.pop()]
+prove = backup.prove
+def stopped(*args):
+    os.kill(os.getpid(), sent)
+    return prove(*args)
+backup.prove = stopped
+main()
+"""
+
+
+@pytest.mark.parametrize("sent", ["SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize("command", ["backup", "restore"])
+async def test_a_command_that_is_stopped_leaves_no_copy_of_the_books(kit: Kit, tmp_path: Path, command: str, sent: str) -> None:
+    """Which have the key of the claims in them."""
+    database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
+    await history(kit, address(database))
+    if command == "restore":
+        backup(address(database), file)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", STOPPED, command, str(file), "--database", address(database), sent],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    assert [
+        path.name for path in (*_beside(file), *_beside(database)) if ".part" in path.name or ".restoring" in path.name
+    ] == []
+
+
 async def test_a_folder_may_have_a_hash_in_its_name(kit: Kit, tmp_path: Path) -> None:
     folder = tmp_path / "a#b"
     folder.mkdir()

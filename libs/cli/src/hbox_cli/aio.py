@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from hbox_common.loops import new_event_loop
@@ -20,6 +21,26 @@ def run(work: Callable[[], Coroutine[Any, Any, T]], *, hurry: Callable[[], None]
         return runner.run(_guarded(work, hurry))
 
 
+@contextmanager
+def in_order() -> Iterator[None]:
+    """For a command without a loop: SIGTERM, and a terminal that goes away, end it as Ctrl-C does, with what it has to take away. Raises Interrupted."""
+
+    def stop(*_: object) -> None:
+        raise Interrupted
+
+    before = {sig: signal.signal(sig, stop) for sig in (signal.SIGTERM, *_hang_up())}
+    try:
+        yield
+    finally:
+        for sig, handler in before.items():
+            signal.signal(sig, handler)
+
+
+def _hang_up() -> tuple[signal.Signals, ...]:
+    """Who runs under `nohup` is not to hear of the terminal's end."""
+    return (signal.SIGHUP,) if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else ()
+
+
 async def _guarded(work: Callable[[], Coroutine[Any, Any, T]], hurry: Callable[[], None] | None) -> T:
     loop = asyncio.get_running_loop()
     task: asyncio.Task[T] = loop.create_task(work())
@@ -33,9 +54,7 @@ async def _guarded(work: Callable[[], Coroutine[Any, Any, T]], hurry: Callable[[
         else:
             hurry()
 
-    # Who runs under `nohup` is not to hear of the terminal's end.
-    hang_up = (signal.SIGHUP,) if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else ()
-    heard = (signal.SIGINT, signal.SIGTERM, *hang_up)
+    heard = (signal.SIGINT, signal.SIGTERM, *_hang_up())
     for sig in heard:
         loop.add_signal_handler(sig, stop)
     try:

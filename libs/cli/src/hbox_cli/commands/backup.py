@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..aio import in_order
 from ..context import Context, command_options
 from ..exits import Faulty
 from ..output import put
@@ -41,7 +42,8 @@ def command(ctx: Context, file: Path, database: str | None) -> None:
     """
     from hbox_ledger.adapters.backup import backup, faulty  # noqa: PLC0415  SQLAlchemy, for those who ask for it
 
-    proof = backup(database or Layout(ctx.state).database_url(), file)
+    with in_order():
+        proof = backup(database or Layout(ctx.state).database_url(), file)
     file = faulty(file) if proof.faults else file
     told = {"file": str(file), "bytes": file.stat().st_size, **summary(proof)}
     if ctx.output.machine:

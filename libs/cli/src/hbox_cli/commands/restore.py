@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from ..aio import in_order
 from ..context import Context, command_options
 from ..output import put
 from ..platform.layout import Layout
@@ -29,7 +30,8 @@ def command(ctx: Context, file: Path, database: str | None, overwrite: bool) -> 
     """
     from hbox_ledger.adapters.backup import restore  # noqa: PLC0415  SQLAlchemy, for those who ask for it
 
-    done = restore(file, database or Layout(ctx.state).database_url(), overwrite=overwrite)
+    with in_order():
+        done = restore(file, database or Layout(ctx.state).database_url(), overwrite=overwrite)
     if ctx.output.machine:
         ctx.output.document("Restore", {"kept": done.kept and str(done.kept), **summary(done.proof)})
         return
