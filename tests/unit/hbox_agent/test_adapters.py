@@ -1,9 +1,12 @@
 """How near RDMA adapters are to cards, of a machine's PCI tree as /sys has it."""
 
+import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -55,6 +58,27 @@ def put(root: Path, box: str, **more: object) -> None:
 def box_of(root: Path, box: str, **more: object) -> NodeNuma:
     put(root, box, **more)
     return read_machine(N, host=root, kubelet=root, config=None, at=1.0)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOENT, errno.ENODEV])
+def test_a_device_that_goes_while_it_is_looked_at_keeps_nobody_from_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Its folder was there a moment ago; the agent had ended of it."""
+    whole = box_of(tmp_path, next(iter(BOXES)))
+    scandir = os.scandir
+
+    def scan(path: Any = ".") -> Any:
+        if str(path).endswith(("/ports", "/sys/class/infiniband")):
+            raise OSError(code, os.strerror(code), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    found = read_machine(N, host=tmp_path, kubelet=tmp_path, config=None, at=1.0)
+    cards = [one.address for one in whole.devices if one.kind is PciKind.CARD]
+    assert cards
+    assert [one.address for one in found.devices if one.kind is PciKind.CARD] == cards
+    assert read_ports(tmp_path) == {}
 
 
 def names(numa: NodeNuma) -> list[tuple[str, ...]]:

@@ -77,7 +77,7 @@ def _paths(host: Path) -> Iterator[Path]:
     below |= {PCI: ("*/class", "*/vendor", "*/numa_node"), HCAS: ("*/device/numa_node", "*/ports/*/state")}
     for folder, patterns in below.items():
         for pattern in patterns:
-            yield from sorted((host / folder.lstrip("/")).glob(pattern))
+            yield from _found(host / folder.lstrip("/"), pattern)
     yield host / MOUNTS.lstrip("/")
     yield host / CPU_INFO.lstrip("/")
 
@@ -86,12 +86,20 @@ def _links(host: Path) -> Iterator[Path]:
     """Of devices: where they hang says what their links lead to, which is not followed."""
     for folder, patterns in {PCI: ("*", "*/physfn"), HCAS: ("*", "*/device")}.items():
         for pattern in patterns:
-            yield from sorted((host / folder.lstrip("/")).glob(pattern))
+            yield from _found(host / folder.lstrip("/"), pattern)
+
+
+def _found(folder: Path, pattern: str) -> list[Path]:
+    """None where a folder goes away while it is looked through, or cannot be: of a device that is reset, or that is not well."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
 
 
 def read_ports(host: Path) -> dict[str, str]:
     """What ports of RDMA adapters say of themselves, by path: some ten small files, to be looked at often."""
-    return {str(path): text for path in (host / HCAS.lstrip("/")).glob("*/ports/*/state") if (text := _text(path)) is not None}
+    return {str(path): text for path in _found(host / HCAS.lstrip("/"), "*/ports/*/state") if (text := _text(path)) is not None}
 
 
 def _leads(path: Path) -> str:
