@@ -33,6 +33,9 @@ def test_a_trace_is_read_zipped_or_not_in_order_of_submission(tmp_path: Path) ->
             ("b", 20, 60.5, 16),
         ]
         assert found.left_out == 1
+    excel = tmp_path / "e.csv"  # as spreadsheets write it
+    excel.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes().replace(b"\n", b"\r\n"))
+    assert read(excel).jobs == read(plain).jobs
     assert read(plain).card_hours == pytest.approx((30 + 60.5 * 16) / 3600)
 
 

@@ -43,6 +43,14 @@ def test_gzipped_files_are_read_whatever_their_name(tmp_path: Path) -> None:
     assert len(read_alibaba2023(zipped, nodes).pods) == 3
 
 
+def test_files_that_a_spreadsheet_wrote_are_read(tmp_path: Path) -> None:
+    given = files(tmp_path)
+    before = read_alibaba2023(*given)
+    for path in given:
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_alibaba2023(*given) == before
+
+
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published traces are not beside the project")
 def test_the_published_default_trace_has_its_published_totals() -> None:
     trace = read_alibaba2023(PUBLISHED / "openb_pod_list_default.csv.gz", PUBLISHED / "openb_node_list_gpu_node.csv.gz")

@@ -94,8 +94,8 @@ def _open(path: Path) -> TextIO:
     with path.open("rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
     if zipped:
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
 
 
 def _number(text: str | None, column: str, where: str) -> float:
