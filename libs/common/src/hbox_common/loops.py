@@ -20,7 +20,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def heed_cancellation() -> None:
-    """Give this process two parts of asyncio as newer Pythons have them (docs/adr/0083).
+    """Give this process two parts of asyncio as newer Pythons have them (ADR 83).
 
     Before 3.12, where a task is cancelled in the turn of the loop in which comes what it waits for by `asyncio.wait_for`, it is told of that alone and goes on
     (python/cpython#86296): a command goes on after Ctrl-C, a leader after it lost its lease. nats-py waits by it whenever it connects.
