@@ -367,6 +367,8 @@ import os, signal, sys
 from hbox_cli.__main__ import main
 from hbox_ledger.adapters import backup
 sent = signal.Signals[sys.argv.pop()]
+# As at a terminal, also where the tests run under `nohup` or behind a shell's `&`, which have it ignored.
+signal.signal(sent, signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL)
 prove = backup.prove
 def stopped(*args):
     os.kill(os.getpid(), sent)
