@@ -15,7 +15,7 @@ from hbox_sandbox.fabric import FabricPlan, UfmServer
 from hbox_topology.core.fabric.snapshot import Snapshot
 
 from ..waiting import until
-from .platform_world import Up, placed, simulate_cycle, up
+from .platform_world import Up, emptied, placed, simulate_cycle, up
 from .test_e2e_fabric import hypernode
 from .test_e2e_shares_and_neighbours import SPACE, create, pod
 from .traced_jobs import node
@@ -85,9 +85,7 @@ async def _furnish(kubeconfig: Path) -> None:
 async def client(platform: Up) -> AsyncIterator[KubeClient]:
     async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
         yield client
-        for resource in (PODS, PODGROUPS):
-            for one in (await client.json("GET", resource.path(SPACE)))["items"]:
-                await client.json("DELETE", resource.path(SPACE, one["metadata"]["name"]), body={"gracePeriodSeconds": 0})
+        await emptied(platform, client, SPACE)
 
 
 async def gang(
