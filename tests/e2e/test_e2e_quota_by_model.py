@@ -20,6 +20,7 @@ pytestmark = pytest.mark.e2e
 
 SPACE, GPU = "default", "nvidia.com/gpu"
 NAMES = {"h100": "NVIDIA-H100-80GB-HBM3", "a100": "NVIDIA-A100-SXM4-80GB"}
+PARTS = {"h100": "H100", "a100": "nvidia a100"}  #: as pods name them
 H100, A100 = (f"{GPU}.{NAMES[model]}" for model in ("h100", "a100"))
 
 
@@ -41,7 +42,7 @@ async def _nodes(running: Up) -> None:
 async def submit(client: KubeClient, name: str, count: int, model: str = "", *, first: int = 0) -> None:
     """Pods of one card; `model` names the one that they want."""
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    notes = {"scheduling.volcano.sh/queue-name": name} | ({"nvidia.com/use-gputype": NAMES[model]} if model else {})
+    notes = {"scheduling.volcano.sh/queue-name": name} | ({"nvidia.com/use-gputype": PARTS[model]} if model else {})
     for number in range(first, first + count):
         body = {
             "apiVersion": "v1",

@@ -12,8 +12,11 @@ import pytest
 
 from hbox_common.model import CardRequest, JobId, NodeState, PodUid, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.quotas.models import max_pods
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 from ...policies import one_by_one
@@ -220,3 +223,57 @@ def test_the_first_rule_for_a_model_comes_while_pods_run(world: Simulation, othe
     world.submit([job("after", cards=1, created_at=1.0)])
     world.run()
     assert len(world.claims) == 2
+
+
+SXM, PCIE, OTHER = (f"{GPU}.NVIDIA-{name}" for name in ("A100-SXM4-80GB", "A100-PCIE-40GB", "H100-80GB-HBM3"))
+
+
+@pytest.fixture
+def named_in_full() -> Simulation:
+    """sxm and pcie: four A100 each, of two kinds, one node written as HAMi's register has it; h: four H100."""
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf())
+    made.put_nodes(
+        [
+            node("sxm", cards=4, model="NVIDIA A100-SXM4-80GB"),
+            node("pcie", cards=4, model="NVIDIA-A100-PCIE-40GB"),
+            node("h", cards=4, model="NVIDIA H100-80GB-HBM3"),
+        ]
+    )
+    return made
+
+
+@pytest.mark.parametrize("name", ["a100-sxm4", "NVIDIA-A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", "A100 SXM4"])
+def test_a_part_of_a_models_name_takes_back_what_the_name_does(named_in_full: Simulation, name: str) -> None:
+    world = named_in_full
+    world.scheduler.on_queue(Queue(QueueName("vision"), deserved={SXM: 2}))
+    world.scheduler.on_queue(Queue(QueueName("speech"), deserved={SXM: 2}))
+    submit(world, 12, queue="speech", name="s")
+    submit(world, 3, CardRequest(1, models=(name,)), "vision", name="v")
+    settle(world)
+    assert held(world, "vision") == {SXM: 2}
+    assert held(world, "speech") == {SXM: 2, PCIE: 4, OTHER: 4}
+
+
+def test_a_part_of_a_models_name_is_limited_as_the_name_is(named_in_full: Simulation) -> None:
+    world = named_in_full
+    world.scheduler.on_queue(Queue(QueueName("default"), capability={SXM: 1, PCIE: 2}))
+    submit(world, 8, CardRequest(1, models=("a100",)))
+    assert held(world) == {SXM: 1, PCIE: 2}
+
+
+def test_a_gang_that_names_a_part_takes_cards_of_all_models_that_it_means(named_in_full: Simulation) -> None:
+    world = named_in_full
+    world.scheduler.on_queue(Queue(QueueName("vision"), deserved={SXM: 2, PCIE: 1}))
+    world.scheduler.on_queue(Queue(QueueName("speech"), deserved={GPU: 4}))
+    submit(world, 12, queue="speech", name="s")
+    world.submit([job("three", pods=3, cards=CardRequest(1, models=("A100",)), queue="vision")])
+    settle(world)
+    assert held(world, "vision") == {SXM: 2, PCIE: 1}
+
+
+def test_room_of_limited_models_counts_all_that_a_part_names() -> None:
+    task = job("j", cards=CardRequest(1, models=("a100",))).tasks[0]
+    wanting = Tasks(Columns()).of(task)
+    assert max_pods(wanting, {SXM: 1, PCIE: 2}, ["", SXM, PCIE, OTHER]) == 3
+    assert max_pods(wanting, {SXM: 1}, ["", SXM, PCIE, OTHER]) is None, "PCIE has no limit"
+    assert max_pods(wanting, {OTHER: 1}, ["", SXM, PCIE, OTHER]) is None

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hbox_common.model import Claim, ClaimState, Resources, format_slices
+from hbox_common.model import Claim, ClaimState, Resources, any_names_model, format_slices
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import ALL_CORES, VENDORS
 
@@ -155,7 +155,7 @@ def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
                 f"pod {pod.name} holds {piece.cores} % and {piece.memory_mib} MiB of card {piece.index}: less than it asked for",
             )
             if card and pod.models:
-                fits = any(model.lower() in card.model.lower() for model in pod.models)
+                fits = any_names_model(pod.models, card.model)
                 result.check(fits, f"pod {pod.name} runs on a {card.model}, and asked for {' or '.join(pod.models)}")
 
 

@@ -15,8 +15,9 @@ from hbox_common.model import (
     faults,
     is_host_port,
     is_model,
-    model_resource,
+    model_of,
     named_models,
+    names_model,
 )
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.rights import Named, excess, lacking
@@ -88,14 +89,14 @@ def asked_of(jobs: Iterable[Job]) -> Resources:
 
 
 def waited_for(task: PodGroupTask, resource: str) -> int:
-    """What the pods of a task wait for of a resource; of a card model where they may have no other."""
+    """What the pods of a task wait for of a resource; of a card model where each name that they give means it."""
     if not is_model(resource):
         return task.requests.get(resource, 0) * len(task.pods)
     vendor = VENDORS.of(task.requests)
     if task.cards is None or vendor is None:
         return 0
-    models = {model_resource(vendor.cards, model) for model in task.cards.models}
-    return task.cards.count * len(task.pods) if models == {resource} else 0
+    named = VENDORS.owner(resource) == vendor.cards and all(names_model(name, model_of(resource)) for name in task.cards.models)
+    return task.cards.count * len(task.pods) if task.cards.models and named else 0
 
 
 def models_named(item: Mapping[str, Any]) -> list[str]:

@@ -10,12 +10,22 @@ from .cardmodels import (
     model_resource,
     models_on,
     named_models,
-    plain_model,
 )
 from .cardquota import CardQuota, CardQuotas, charge, charge_all
 from .claim import Claim, ClaimState, NodeAllocation, Refusal, RefusalReason, validate_claim
 from .classquota import ClassQuota, exceeded
-from .devices import VENDORS, Card, CardAllocation, CardRequest, CardSlice, Vendor, format_slices, parse_slices
+from .devices import (
+    VENDORS,
+    Card,
+    CardAllocation,
+    CardRequest,
+    CardSlice,
+    Vendor,
+    any_names_model,
+    format_slices,
+    names_model,
+    parse_slices,
+)
 from .group import GroupPhase, GroupState
 from .holding import cards_held
 from .hostports import HostPort, is_host_port, port_amounts
@@ -206,6 +216,7 @@ __all__ = [
     "ZoneAmounts",
     "ZoneMemory",
     "amounts_in",
+    "any_names_model",
     "by_pool",
     "capacity_units",
     "cards_by_model",
@@ -233,10 +244,10 @@ __all__ = [
     "model_resource",
     "models_on",
     "named_models",
+    "names_model",
     "of_pool",
     "parse_quantity",
     "parse_slices",
-    "plain_model",
     "pool_of",
     "pools_named",
     "port_amounts",

@@ -18,12 +18,7 @@ _NONE: Resources = {}
 @lru_cache(maxsize=4096)
 def model_resource(cards: str, model: str) -> str:
     """The name under which a model's cards are counted; empty for no model. `cards`: the resource of its vendor."""
-    return f"{cards}.{name}" if (name := plain_model(model)) else ""
-
-
-def plain_model(model: str) -> str:
-    """The model's name as it stands in a resource."""
-    return "-".join(model.split())
+    return f"{cards}.{name}" if (name := "-".join(model.split())) else ""
 
 
 def is_model(resource: str) -> bool:

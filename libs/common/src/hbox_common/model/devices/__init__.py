@@ -21,6 +21,7 @@ from .fitting import Fitted, booked
 from .handshake import NODE_LOCK, BindPhase, NodeLock, format_lock, parse_lock
 from .labels import DeviceLabel
 from .layout import Layout, effective, format_layout, layout_fault, parse_layout, parts_of
+from .modelnames import any_names_model, names_model
 from .nvidia import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
 from .offer import Offer, Refused
 from .registry import VENDORS, Vendors
@@ -63,6 +64,7 @@ __all__ = [
     "Refused",
     "Vendor",
     "Vendors",
+    "any_names_model",
     "asks_rdma",
     "booked",
     "check_wishes",
@@ -72,6 +74,7 @@ __all__ = [
     "format_slices",
     "is_slice",
     "layout_fault",
+    "names_model",
     "parse_layout",
     "parse_lock",
     "parse_slices",

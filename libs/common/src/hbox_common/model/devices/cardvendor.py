@@ -15,6 +15,7 @@ from ..bounds import sanitized
 from .asking import Ask, PodDevices
 from .cards import ALL_CORES, Card, CardSlice
 from .labels import DeviceLabel
+from .modelnames import any_names_model
 from .offer import Offer, Refused, refused
 from .policies import CardPolicy, card_policy, is_true
 from .vendor import CARD_POLICY, WEIGHTS, Vendor
@@ -123,12 +124,9 @@ class CardVendor(Vendor):
         return CardSlice(card.index, cores, memory, ask.part)
 
     def has_type(self, offer: Offer, card: Card) -> bool:
-        """Whether the pod may have this model: names are parts of the model's, whatever the case, as in HAMi."""
-        model = card.model.lower()
+        """Whether the pod may have this model, by the names of those that it may have and may not have (`modelnames`)."""
         wanted, unwanted = listed(offer, self.models_annotation), listed(offer, self.nouse_type)
-        if wanted and not any(name.lower() in model for name in wanted):
-            return False
-        return not any(name.lower() in model for name in unwanted)
+        return (not wanted or any_names_model(wanted, card.model)) and not any_names_model(unwanted, card.model)
 
     def has_uuid(self, offer: Offer, card: Card) -> bool:
         wanted = listed(offer, self.use_uuid)

@@ -28,6 +28,7 @@ from hbox_common.model import (
     NodeState,
     NodeZones,
     Verdict,
+    any_names_model,
     counted_as,
     is_host_port,
     model_resource,
@@ -181,12 +182,8 @@ class Columns:
         return self._model_resources
 
     def models_allowed(self, names: Sequence[str]) -> Bools:
-        """By model code, whether one of `names` is a part of the model's name, whatever the case: as in HAMi (reference hami §2.1)."""
-        wanted = [name.lower() for name in names]
-        return np.array(
-            [code > 0 and any(name in model.lower() for name in wanted) for code, model in enumerate(self._model_names)],
-            dtype=np.bool_,
-        )
+        """By model code, whether one of `names` means the model (`names_model`)."""
+        return np.array([any_names_model(names, model) for model in self._model_names], dtype=np.bool_)
 
     def models_counted(self, resources: Sequence[str]) -> Bools:
         """By model code, whether its cards count as one of these resources."""

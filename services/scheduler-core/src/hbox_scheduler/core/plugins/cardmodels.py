@@ -209,7 +209,9 @@ class CardModels(PodMask, ShapeScore, PodScore):
 
 def steered(columns: Columns, task: Task) -> bool:
     """Whether it matters to a task which model it gets, and nobody has said which."""
-    return task.cards is not None and len(columns.model_names) > 2 and len(task.cards.models) != 1 and not task.preferred
+    if task.cards is None or len(columns.model_names) <= 2 or task.preferred:
+        return False
+    return not task.cards.models or int(columns.models_allowed(task.cards.models).sum()) > 1
 
 
 def usable(columns: Columns, rows: Rows, request: CardRequest) -> Bools:

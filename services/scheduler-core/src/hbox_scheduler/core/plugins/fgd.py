@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from hbox_common.model import any_names_model
 from hbox_common.model.resources import CPU
 
 from ..cluster import Columns
@@ -65,7 +66,11 @@ class Fragments:
         at_step: Floats = np.zeros((codes, len(self._cpu_steps) + 1, len(groups)), dtype=np.float64)
         for shape, p in asking.items():
             step = int(np.searchsorted(self._cpu_steps, shape.cpu_milli)) + 1
-            allowed = [code for code, name in enumerate(models) if name in shape.models] if shape.models else slice(None)
+            allowed = (
+                [code for code, name in enumerate(models) if any_names_model(shape.models, name)]
+                if shape.models
+                else slice(None)
+            )
             at_step[allowed, step, groups.index((shape.cards, shape.percent))] += p
         self._popularity: Floats = np.cumsum(at_step, axis=1)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import TypeAlias
 
+from hbox_common.model import any_names_model, model_of
 from hbox_common.model.rights import Cards, Comparison, Queues, Reclaim, not_entitled, units
 
 from ..cluster.entities import Gang, Member, Status
@@ -111,8 +112,9 @@ class VictimRights:
     def _has_one_model(self, member: Member) -> bool:
         """Whether all cards that such members may get are of one model."""
         request = member.task.cards
-        there = sum(self.accounts.total[column] > 0 for column in self.accounts.models)
-        return there <= 1 or (request is not None and len(request.models) == 1)
+        there = [model_of(name) for column, name in self.accounts.models.items() if self.accounts.total[column] > 0]
+        named = request.models if request is not None else ()
+        return sum(any_names_model(named, model) for model in there) <= 1 if named else len(there) <= 1
 
     def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
         """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the

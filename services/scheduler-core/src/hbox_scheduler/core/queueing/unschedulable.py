@@ -403,7 +403,9 @@ class UnschedulableJobs:
                 kept, within = self._quota.within_quota(kept, self._quota.remaining(task.namespace), together=together)
             models = self._queues.left_of_models(queue, counted)
             kept, _ = within_limits(kept, models)
-            within = min((n for n in (within, max_pods(task, models)) if n is not None), default=None)
+            within = min(
+                (n for n in (within, max_pods(task, models, self._columns.model_resources)) if n is not None), default=None
+            )
             fits = self._views.of(passing(kept, passes) if passes else kept).total()
             fits = fits if len(tasks) == 1 else min(fits, size)
             fits = fits if within is None else min(fits, within)

@@ -13,9 +13,8 @@ from typing import TypeAlias
 from hbox_common.model import (
     VENDORS,
     QueueName,
+    any_names_model,
     model_of,
-    model_resource,
-    plain_model,
 )
 from hbox_common.model.rights import Blocking
 
@@ -41,13 +40,13 @@ def within_limits(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None
     return (without_models(task, tuple(excluded)) if excluded else task), pods
 
 
-def max_pods(task: Task, left: Mapping[str, int]) -> int | None:
-    """How many such pods there is room for at most; None = no limit."""
+def max_pods(task: Task, left: Mapping[str, int], there: Collection[str]) -> int | None:
+    """How many such pods there is room for at most; None = no limit. there: the models that nodes have, as resources."""
     request = task.cards
     if request is None or not request.models:
         return None
     limited = concerned(task, left)
-    if len(limited) < len({plain_model(name) for name in request.models}):
+    if not limited or any(model not in left for model in concerned(task, there)):
         return None
     return sum(left[model] // request.count for model in limited)
 
@@ -85,6 +84,5 @@ def concerned(task: Task, models: Collection[str]) -> Collection[str]:
     request, vendor = task.cards, VENDORS.of(task.requests)
     if request is None or vendor is None:
         return ()
-    if request.models:
-        return dict.fromkeys(model for name in request.models if (model := model_resource(vendor.cards, name)) in models)
-    return [model for model in models if model.startswith(f"{vendor.cards}.")]
+    own = [model for model in models if model.startswith(f"{vendor.cards}.")]
+    return [model for model in own if any_names_model(request.models, model_of(model))] if request.models else own
