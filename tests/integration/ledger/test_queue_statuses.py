@@ -85,14 +85,39 @@ async def test_a_queue_that_is_closed_is_closing_until_it_is_empty(
         epoch = await world.open_epoch()
         await world.propose(epoch, kit.plan("p", ("pod", "n0", ())))
         await comes_to_say(kube, "default", state="Open", allocated={"cpu": "1", "pods": "1"})
-        await patch_status(kube, QUEUES, namespace=None, name="default", status={"state": "Closed"})
-        await comes_to_say(kube, "default", state="Closing")
+        await patch_status(kube, QUEUES, namespace=None, name="default", status={"state": "Closing"})
         assert [e.binds[0].pod for e in world.all(BindDecided)] == ["pod"]
         await world.bus.publish(PodsObserved(pods=(kit.fact("pod", "n0", PodPhase.GONE),)), "0")
         await comes_to_say(kube, "default", state="Closed", allocated={})
         await patch_status(kube, QUEUES, namespace=None, name="default", status={"state": "Open"})
         await asyncio.sleep(2 * module.WINDOW_S)
         await comes_to_say(kube, "default", state="Open")
+
+
+async def test_queue_in_use_that_others_set_to_closed_stays_closed(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, kube: KubeClient
+) -> None:
+    await make(kube, "default")
+    async with others(broker) as world, running(settings):
+        epoch = await world.open_epoch()
+        await world.propose(epoch, kit.plan("p", ("pod", "n0", ())))
+        await comes_to_say(kube, "default", state="Open", allocated={"cpu": "1", "pods": "1"})
+        states: list[str] = []
+        informer = Informer(kube, QUEUES, QueueObject)
+
+        async def record(deltas: Any) -> None:
+            states.extend(delta.new.status.state for delta in deltas if delta.new is not None)
+
+        watch = asyncio.create_task(informer.run(record))
+        await informer.synced.wait()
+        await patch_status(kube, QUEUES, namespace=None, name="default", status={"state": "Closed"})
+        for inqueue in (1, 2):  # each count is a write of the ledger, which follows from the whole status
+            await world.bus.publish(PodGroupsCounted(queues={QueueName("default"): GroupCounts(inqueue=inqueue)}), "0")
+            await comes_to_say(kube, "default", state="Closed", allocated={"cpu": "1", "pods": "1"}, inqueue=inqueue)
+        await world.bus.publish(PodsObserved(pods=(kit.fact("pod", "n0", PodPhase.GONE),)), "0")
+        await comes_to_say(kube, "default", state="Closed", allocated={})
+        watch.cancel()
+        assert set(states) == {"Open", "Closed"}
 
 
 async def test_what_is_wrong_with_a_queue_is_an_event_and_no_state(
@@ -203,8 +228,8 @@ async def test_who_closes_a_queue_and_leaves_out_its_zeros_is_no_rival(kube: Kub
         }
         put = await kube.json("PUT", f"{QUEUES.path(name='research')}/status", body=queue)
         assert "pending" not in put["status"]
-        await comes_to_say(kube, "research", state="Closing", running=1)
         await asyncio.sleep(0.3)
+        await comes_to_say(kube, "research", state="Closed", running=1)
         assert metrics.STATUSES.labels("contested")._value.get() == contests
         writer.counted("0", {RESEARCH: GroupCounts(pending=2)})
         async with asyncio.timeout(1.0):  # not less often than before

@@ -16,7 +16,7 @@ NONE = {"pending": 0, "inqueue": 0, "running": 0, "unknown": 0, "completed": 0}
         ("Closing", {"pods": 1}, None),
         ("Closing", {"pods": 0}, "Closed"),
         ("Closed", {}, None),
-        ("Closed", {"pods": 1}, "Closing"),  # a pod was found that nobody knew
+        ("Closed", {"pods": 1}, None),
         ("Unknown", {"pods": 1}, "Closing"),
     ],
 )

@@ -1,8 +1,10 @@
 """What the status of a Queue object should say, and what has to be written for that.
 
-The state that stands there is an order as well as a report: `Open` and `Closing` are what people and Volcano's tools ask for, and the ledger obeys them. So
-it never turns one into the other; it says Open where nothing is said, and Closed as soon as a queue that is not open is empty, Closing while it is not. A
-queue that takes nothing for other reasons (rules that cannot be read, a closed queue above it) keeps the state that was asked of it.
+The state is an order as well as a report: users and Volcano's tools write `Open`, `Closing` and `Closed`, and the ledger obeys them. So it writes `Open` where
+no state stands, turns `Closing` into `Closed` once the queue is empty, and reports any other value as one of these two. It leaves `Open` and `Closed` alone,
+`Closed` also while the queue holds pods: Volcano's webhook refuses every update of a queue in state `Closing`, so that the garbage collector could not end
+the deletion of a queue that was set to Closed for it. A queue that takes nothing for other reasons (rules that cannot be read, a closed queue above it)
+keeps the state that was asked of it.
 """
 
 from collections.abc import Mapping
@@ -29,6 +31,8 @@ def state_of(state: str, total: Mapping[str, int]) -> str:
     """The state that should stand where `state` does, for a queue that uses `total` with all below it."""
     if state in ("", QueuePhase.OPEN):
         return QueuePhase.OPEN.value
+    if state == QueuePhase.CLOSED:
+        return state
     return (QueuePhase.CLOSING if any(total.values()) else QueuePhase.CLOSED).value
 
 
