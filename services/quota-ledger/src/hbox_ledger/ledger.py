@@ -53,6 +53,7 @@ from .caches import ChangedQueues, RecentIds
 from .core import arbitrate, budget, given, lifecycle, loans, recovery, usage
 from .core.chain import ASIDE, Record
 from .core.claimrecord import Decision
+from .core.drift import REPORTED_WITHIN_S, Drift
 from .core.fitting import fitting
 from .core.history import DECAY, Decay
 from .core.ledgerstate import LedgerState
@@ -71,6 +72,9 @@ log = logging.getLogger(__name__)
 Extra = Callable[[Batch], None]
 
 NOTHING = StreamHistory()
+
+#: Pods that one line of the log names.
+DRIFT_NAMED = 3
 
 #: Characters of what is written down of an over-booked node.
 LONGEST_NOTE = 1000
@@ -121,6 +125,7 @@ class Ledger:
         self._number = 0
         self._unknown = 0
         self._comparison: Comparison | None = None  #: under way
+        self._drift = Drift()
         self.released: str | None = None  #: with which word evictions were released last; None: nobody was heard of yet
         metrics.EPOCH.set(self.state.epoch)
         metrics.FROZEN.set(1)
@@ -272,9 +277,17 @@ class Ledger:
                 notes = self._overbookings()
                 moves, differing = self._kubelets.look(self.state)
                 await self._turn(partial(self._tick, moves), notes=notes + differing)
+        self._count_drift()
         metrics.LIVE.set(len(self.state.live))
         metrics.OPEN.set(len(self.state.open))
         metrics.quotas(self.state.card_quotas)
+
+    def _count_drift(self) -> None:
+        within_s = self.state.clock_rate * REPORTED_WITHIN_S
+        if names := self._drift.overdue(self._clock(), within_s=within_s):
+            metrics.DRIFT.inc(len(names))
+            shown = ", ".join(sanitized(name, 128) for name in names[:DRIFT_NAMED])
+            log.warning("the books differed from the cluster in %d pods that no message reported: %s", len(names), shown)
 
     def _oldest_open_s(self, decision: Decision) -> float:
         """Asked when metrics are read."""
@@ -352,10 +365,7 @@ class Ledger:
         finally:
             self._comparison = None
         if self.state.frozen:
-            await self._open(len(facts), comparison.differed)
-        elif comparison.differed:
-            metrics.DRIFT.inc(comparison.differed)
-            log.warning("%d claims differed from the cluster", comparison.differed)
+            await self._open(len(facts), len(comparison.differed))
         metrics.SUSPECTS.set(len(self.suspects()))
 
     async def _compare(self, comparison: Comparison, facts: Sequence[PodFact]) -> None:
@@ -389,6 +399,10 @@ class Ledger:
 
     def _take(self, comparison: Comparison, facts: Iterable[PodFact], step: Step) -> None:
         comparison.take(self.state, step, facts)
+        if not self.state.frozen:
+            for uid, fact in comparison.differed.items():
+                self._drift.differs(uid, f"{fact.namespace}/{fact.name}", holds=fact.phase.holds, now=step.now)
+            comparison.differed.clear()
 
     async def _open(self, pods: int, differed: int) -> None:
         await self._send_open()
@@ -433,16 +447,20 @@ class Ledger:
             after.clear()
             for pod in pods:
                 lifecycle.read(self.state, step, pod)
-            after.update(one.claim.state for one in step.changes)
+            for one in step.changes:
+                after[one.claim.state] += 1
+                if one.claim.state is ClaimState.VOID:
+                    claim = one.claim
+                    self._drift.differs(claim.pod_uid, f"{claim.namespace}/{claim.pod}", holds=False, now=step.now)
 
         async with self._lock:
             await self._fresh()
             await self._turn(decide)
         if freed := after[ClaimState.VOID]:
-            log.warning("%d claims were freed: their pods had ended unheard", freed)
+            log.info("%d claims were freed: the API server says that their pods have ended", freed)
         if found := after[ClaimState.POSTED]:
             log.error("%d pods are accounted for again: they were told to be gone, and run", found)
-        metrics.DRIFT.inc(freed + found)
+        metrics.DRIFT.inc(found)
         metrics.SUSPECTS.set(len(self.suspects()))
 
     async def set_queues(self, *queues: Queue) -> None:
@@ -558,9 +576,10 @@ class Ledger:
             now = self._clock()
             await self._turn(decide, extra=note)
             self._handled.add(ids)
+            facts = [fact for event in new.values() if isinstance(event, PodsObserved) for fact in event.pods]
+            self._drift.reported(facts)
             if self._comparison is not None:
-                observed = (event for event in new.values() if isinstance(event, PodsObserved))
-                self._comparison.changed(fact.uid for event in observed for fact in event.pods)
+                self._comparison.changed(fact.uid for fact in facts)
 
         async with self._lock:
             await self._fresh()

@@ -15,7 +15,7 @@ judged by what they were.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hbox_common.model import ClaimId, ClaimState, Index, PodFact, PodUid
+from hbox_common.model import CardSlice, ClaimId, ClaimState, Index, NodeName, PodFact, PodUid
 
 from .foreign_pods import doubt
 from .ledgerstate import LedgerState
@@ -25,11 +25,13 @@ from .step import Step
 
 @dataclass(slots=True)
 class Comparison:
-    """With a list that was asked for when the books stood at `as_of`. First `take` all of it, then `miss` all live claims; `differed` counts claims that
-    differed from it. One that was pending, and whose pod is bound where it should be, does not: the list has the news first."""
+    """With a list that was asked for when the books stood at `as_of`. First `take` all of it, then `miss` all live claims. `differed`: pods that the books
+    had on another node, on other cards, or not at all, or for which they had a claim after the pods' end, with what the list says. A claim that was pending
+    and whose pod is bound to its node does not differ, nor one that only takes another amount or belongs to another job by now: `observed` leaves these
+    to the next comparison where a gang is on its way."""
 
     as_of: Index
-    differed: int = 0
+    differed: dict[PodUid, PodFact] = field(default_factory=dict)
     _seen: set[PodUid] = field(default_factory=set)
     _newer: set[PodUid] = field(default_factory=set)
 
@@ -39,18 +41,17 @@ class Comparison:
 
     def take(self, state: LedgerState, step: Step, facts: Iterable[PodFact]) -> None:
         """A part of the list, in the order of `in_order`."""
-        before = len(step.changes)
         for fact in facts:
             if fact.phase.holds:
                 self._seen.add(fact.uid)
             if fact.uid in self._newer or self._is_older(state, fact):
                 continue
+            before = _place(state, fact.uid)
             observed(state, step, fact, actor="reconciler")
+            if _place(state, fact.uid) != before:
+                self.differed[fact.uid] = fact
             if fact.phase.holds and state.gone.get(fact.uid, self.as_of) < self.as_of:
                 state.contradicted[fact.uid] = fact
-        self.differed += sum(
-            (one.before, one.claim.state) != (ClaimState.PENDING, ClaimState.POSTED) for one in step.changes[before:]
-        )
 
     def _is_older(self, state: LedgerState, fact: PodFact) -> bool:
         """Whether the pod was taken in where the list shows it since the list was asked for: what it holds there is known better."""
@@ -75,6 +76,15 @@ class Comparison:
             elif record.claim.pod_uid not in self._newer:
                 state.suspects[id] = None
                 state.unseen.pop(id, None)
+
+
+def _place(state: LedgerState, pod: PodUid) -> tuple[NodeName, tuple[CardSlice, ...]] | None:
+    """The node and cards that the books give to the pod."""
+    claim = state.by_pod.get(pod)
+    if claim is None:
+        return None
+    held = state.live[claim].claim
+    return held.node, held.slices
 
 
 def in_order(state: LedgerState, facts: Iterable[PodFact]) -> tuple[list[PodFact], ...]:
