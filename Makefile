@@ -84,6 +84,7 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox
+	@$(BIN)/python -m hbox_cli.platform.rights --check helm/hbox docs/guides/rbac.md
 	@$(BIN)/python -m hbox_cli.platform.dashboards --check helm/hbox/files/monitoring/dashboards
 	@$(BIN)/python -m tests.mutants --check
 
@@ -103,6 +104,7 @@ format: install ## rewrite the sources in our format
 docs: install ## the generated documents
 	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox
+	@$(BIN)/python -m hbox_cli.platform.rights --write helm/hbox docs/guides/rbac.md
 	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards
 
 OWN := common sandbox cli topology scheduler ledger health binder jobs agent admission

@@ -74,6 +74,8 @@ MATRIX: Mapping[str, Sequence[str]] = {
     "devices": ("deviceConfig=nvidia: null", "services.node-agent.enabled=true"),
     "all that is off": (
         "admission.enabled=false",
+        "userRoles.aggregate=false",
+        "userRoles.queueReaders=null",
         "podMonitor.enabled=true",
         "dashboards.annotations.grafana_folder=HBox",
         "prometheusRule.enabled=true",
@@ -117,6 +119,11 @@ def helm_anew(*values: str, release: str = "hbox") -> subprocess.CompletedProces
 
 
 template = cache(helm_anew)
+
+
+def lint(*values: str) -> subprocess.CompletedProcess[str]:
+    words = [helm(), "lint", str(CHART), "--namespace", NAMESPACE, *(word for value in values for word in ("--set", value))]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
 
 def read(text: str) -> list[dict[str, Any]]:

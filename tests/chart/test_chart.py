@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from hbox_admission.adapters.certificate import Certificate
-from hbox_cli.platform import chart
+from hbox_cli.platform import chart, rights
 from hbox_cli.platform.crds import CLASSES
 from hbox_cli.platform.identities import identities
 from hbox_cli.services import ALONE, ON_NODES, PAIRED, SERVICES
@@ -35,10 +35,12 @@ from hbox_sandbox.api.server import ApiServer
 from hbox_scheduler.settings import SchedulerSettings
 
 from ..certificates import NONE, OPENSSL, as_secret, make_certificates
-from .rendered import CHART, MATRIX, NAMESPACE, helm_anew, objects, of, pods, read, template
+from .rendered import CHART, MATRIX, NAMESPACE, helm_anew, lint, objects, of, pods, read, template
 
 ROOT = CHART.parents[1]
 BUS = "hbox-bus"
+#: Of people, and not of services.
+USER_ROLES = ("hbox-view", "hbox-edit", "hbox-queue-reader")
 AGENT = "DaemonSet/hbox-node-agent"
 EVERY = pytest.mark.parametrize("name", MATRIX)
 
@@ -237,7 +239,7 @@ def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
         if where not in (NAMESPACE, None):
             assert (where, (found["kind"], found["metadata"]["name"]) in elsewhere) == ("default", True)
         for subject in found.get("subjects", ()):
-            assert subject["namespace"] == NAMESPACE
+            assert subject.get("namespace") == (NAMESPACE if subject["kind"] == "ServiceAccount" else None)
     assert "hbox-system" not in template(*MATRIX[name]).stdout
 
 
@@ -247,7 +249,8 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
     lasting = [
         r
         for r in roles
-        if "helm.sh/hook" not in r["metadata"].get("annotations", {}) and r["metadata"]["name"] not in (BUS, EXPORT)
+        if "helm.sh/hook" not in r["metadata"].get("annotations", {})
+        and r["metadata"]["name"] not in (BUS, EXPORT, *USER_ROLES)
     ]
     assert any(r["metadata"]["name"] == EXPORT for r in roles) == ("fabric.export=true" in MATRIX[name])
     wanted = [m for i in identities() for m in i.manifests if m["kind"] in ("ClusterRole", "Role")]
@@ -265,6 +268,44 @@ def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: st
     accounts = {a["metadata"]["name"]: a.get("automountServiceAccountToken") for a in of(name, "ServiceAccount")}
     assert accounts["health-monitor"] is False
     assert accounts.get("hbox-nats", False) is False
+
+
+@EVERY
+def test_helm_lint_finds_no_fault(name: str) -> None:
+    done = lint(*MATRIX[name])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_clusters_own_roles_contain_the_rights_of_tenants_unless_a_value_says_otherwise() -> None:
+    def roles(name: str) -> dict[str, tuple[list[str], Any]]:
+        found = [role for role in of(name, "ClusterRole") if role["metadata"]["name"] in USER_ROLES]
+        marks = [[key.rpartition("/")[2] for key in role["metadata"]["labels"] if "/aggregate-to-" in key] for role in found]
+        return {role["metadata"]["name"]: (marked, role["rules"]) for role, marked in zip(found, marks, strict=True)}
+
+    group, read_ = ["scheduling.volcano.sh"], ["get", "list", "watch"]
+    write = ["create", "update", "patch", "delete", "deletecollection"]
+    view = [{"apiGroups": group, "resources": ["podgroups"], "verbs": read_}]
+    edit = [{"apiGroups": group, "resources": ["podgroups"], "verbs": write}]
+    queues = [{"apiGroups": group, "resources": ["queues"], "verbs": read_}]
+    assert roles("default") == {
+        "hbox-view": (["aggregate-to-view"], view),
+        "hbox-edit": (["aggregate-to-edit"], edit),
+        "hbox-queue-reader": ([], queues),
+    }
+    assert roles("all that is off") == {"hbox-view": ([], view), "hbox-edit": ([], edit)}
+
+
+def test_helm_finds_the_log_of_its_test_in_the_pod_which_is_deleted_with_the_release() -> None:
+    """`helm test --logs` reads the log of each hook by the hook's name, after it deleted those that end well."""
+    hooks = [one for one in objects("default") if one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"]
+    assert {one["metadata"]["name"] for one in hooks} == {"hbox-trial"}
+    [pod] = [one for one in hooks if one["kind"] == "Pod"]
+    assert pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation"
+    [role] = [one for one in hooks if one["kind"] == "Role"]
+    command = pod["spec"]["containers"][0]["command"]
+    owner = command[command.index("--owner") + 1]
+    assert owner in [one["metadata"]["name"] for one in of("default", "Deployment")]
+    assert {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": [owner], "verbs": ["get"]} in role["rules"]
 
 
 def test_the_job_of_definitions_makes_the_levels_unless_they_are_left_out() -> None:
@@ -559,6 +600,25 @@ def test_the_schema_is_what_the_settings_say_and_the_brokers_file_what_the_regis
     assert {file: (CHART / file).read_text() for file in chart.made()} == chart.made()
 
 
+def test_the_guides_tables_of_rights_are_what_the_files_say() -> None:
+    guide = (ROOT / "docs" / "guides" / "rbac.md").read_text()
+    assert rights.made(CHART, guide) == guide
+
+
+def test_a_guide_shows_each_rule_of_a_file_with_its_reason(tmp_path: Path) -> None:
+    rbac = tmp_path / "files" / "rbac"
+    rbac.mkdir(parents=True)
+    (tmp_path / "files" / "tenants.yaml").write_text((CHART / "files" / "tenants.yaml").read_text())
+    (rbac / "binder.yaml").write_text(
+        (CHART / "files" / "rbac" / "binder.yaml").read_text().replace("[get, list, watch, patch]", "[get]")
+    )
+    shown = rights.services(tmp_path)
+    assert "| | core | nodes | get | cordons that health-monitor decides" in shown
+    assert "| binder | core | pods | get | whether a binding" in shown
+    with pytest.raises(ValueError, match="the guide has no <!-- services"):
+        rights.made(tmp_path, "a guide without markers")
+
+
 def test_the_ledger_is_given_the_policys_file_that_the_scheduler_follows() -> None:
     [text] = [c["data"]["hbox.yaml"] for c in of("files", "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
     settings = yaml.safe_load(text)
@@ -652,6 +712,24 @@ def test_a_volume_that_is_kept_is_there_beside_postgres_too() -> None:
 
     assert claims() == []
     assert claims("database.storage.keep=true") == ["hbox-ledger"], "Helm could not roll back over what it left in the cluster"
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (("profile=production",), True),
+        (("profile=production", "database.storage.keep=false", "nats.storage.keep=false"), False),
+        ((), False),
+        (("database.storage.keep=true", "nats.storage.keep=true"), True),
+    ],
+)
+def test_volumes_outlive_a_release_in_production_and_where_a_value_says_so(values: tuple[str, ...], kept: bool) -> None:
+    found = read(template(*values).stdout)
+    [claim] = [one for one in found if one["kind"] == "PersistentVolumeClaim"]
+    assert (claim["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == ("keep" if kept else None)
+    [brokers] = [one for one in found if one["kind"] == "StatefulSet"]
+    policy = brokers["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert policy == {"whenDeleted": "Retain" if kept else "Delete", "whenScaled": "Retain"}
 
 
 def test_queues_are_closed_to_strangers_in_production_unless_somebody_opens_them() -> None:

@@ -61,8 +61,8 @@ _PROBE = "asks-for-a-card"
 class Cluster:
     kubeconfig: Path
 
-    def kubectl(self, *words: str, stdin: str = "", timeout_s: float = 60) -> str:
-        return self._run("kubectl", *words, stdin=stdin, timeout_s=timeout_s)
+    def kubectl(self, *words: str, stdin: str = "", timeout_s: float = 60, check: bool = True) -> str:
+        return self._run("kubectl", *words, stdin=stdin, timeout_s=timeout_s, check=check)
 
     def shell(self, line: str, timeout_s: float = 400, **env: str) -> str:
         """A line as somebody types it, in the checkout."""
@@ -76,10 +76,10 @@ class Cluster:
     def helm(self, *words: str, timeout_s: float = 400) -> str:
         return self._run("helm", *words, "--namespace", NAMESPACE, timeout_s=timeout_s)
 
-    def _run(self, *words: str, stdin: str = "", timeout_s: float) -> str:
+    def _run(self, *words: str, stdin: str = "", timeout_s: float, check: bool = True) -> str:
         env = dict(os.environ) | {"KUBECONFIG": str(self.kubeconfig)}
         done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False, env=env)
-        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+        assert not check or done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def get(self, *words: str) -> Any:

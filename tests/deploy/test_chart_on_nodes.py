@@ -92,8 +92,32 @@ def test_the_guides_lines_lead_to_the_first_gang(installed: Installed) -> None:
     ]
     assert '"bomFormat": "CycloneDX"' in said[after[-1]]
     assert "Phase:          Succeeded" in said[after[0]]
+    assert "POD LOGS: hbox-trial" in said[after[0]], "--logs finds the log after the hook ended"
+    assert " runs after " in said[after[0]]
     assert cluster.get("podgroups", "-n", NAMESPACE)["items"] == [], "helm test takes its gang away"
     cluster.kubectl("delete", "-f", str(GUIDE.with_name("first-gang.yaml")))
+
+
+def test_a_tenant_with_plain_edit_submits_a_gang_reads_its_own_and_sees_queues(installed: Installed) -> None:
+    cluster = installed.cluster
+    binding = ("create", "rolebinding", "edits", "-n", "tenant", "--clusterrole=edit", "--serviceaccount=tenant:default")
+    cluster.kubectl(*binding)
+    tenant = ("--as", "system:serviceaccount:tenant:default")
+    until(
+        lambda: "yes" in cluster.kubectl("auth", "can-i", "list", "podgroups", "-n", "tenant", *tenant, check=False),
+        timeout_s=60,
+        what=lambda: cluster.kubectl("get", "clusterrole", "edit", "-o", "yaml"),
+    )
+    items = gang("own", members=2, cards=0, image=IMAGE)
+    cluster.kubectl("create", *tenant, "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    cluster.running("own", 2)
+    assert "own" in cluster.kubectl("get", "podgroups", "-n", "tenant", *tenant)
+    assert "default" in cluster.kubectl("get", "queues", *tenant)
+    assert "no" in cluster.kubectl("auth", "can-i", "update", "queues", *tenant, check=False)
+    assert "no" in cluster.kubectl(
+        "auth", "can-i", "patch", "podgroups", "--subresource=status", "-n", "tenant", *tenant, check=False
+    )
+    cluster.kubectl("delete", "podgroup,pod", "-n", "tenant", "own", "own-0", "own-1", *tenant)
 
 
 def test_a_gang_runs_on_the_nodes_cards_and_one_too_large_says_why_it_waits(installed: Installed) -> None:

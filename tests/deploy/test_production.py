@@ -215,11 +215,14 @@ def test_an_upgrade_and_a_rollback_leave_jobs_running_and_place_new_ones(install
     assert {name: uids(cluster.running(name, 2)) for name in running} == running
 
 
-def test_uninstall_leaves_jobs_running_and_nothing_but_the_definitions(installed: Installed) -> None:
+def test_uninstall_leaves_jobs_running_and_nothing_but_definitions_and_volumes(installed: Installed) -> None:
     cluster = installed.cluster
     running = {name: uids(cluster.running(name, 2)) for name in ("first", "second", "third", "fourth")}
     cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "3m")
     until(lambda: not cluster.pods(NAMESPACE), timeout_s=60, what=lambda: cluster.kubectl("get", "pods", "-n", NAMESPACE))
+    volumes = {f"data-hbox-nats-{i}" for i in range(3)}
+    assert {one["metadata"]["name"] for one in cluster.get("pvc", "-n", NAMESPACE)["items"]} == volumes
+    cluster.kubectl("delete", "pvc", "-n", NAMESPACE, "-l", "app.kubernetes.io/instance=hbox")  # the guide's line
     until(
         lambda: not cluster.left(installed.before), timeout_s=60, what=lambda: "\n".join(sorted(cluster.left(installed.before)))
     )

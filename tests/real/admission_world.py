@@ -22,11 +22,15 @@ QUEUE = "scheduling.volcano.sh/queue-name"
 FAILURE = "validation.policy.admission.k8s.io/validation_failure"  #: of an audited request: which policies refused it, and with which words
 
 
+#: ClusterRoles of people, and the binding of the last one.
+USER_ROLES = ("hbox-view", "hbox-edit", "hbox-queue-reader")
+
+
 async def install(admin: KubeClient, values: str, *spaces: str) -> None:
-    """HBox's definitions, the policies of one installation of the chart's MATRIX, and namespaces."""
+    """HBox's definitions, the policies and the roles of tenants of one installation of the chart's MATRIX, and namespaces."""
     await crds.bring(admin, lambda _: None)
     for one in objects(values):
-        if one["kind"].startswith("ValidatingAdmissionPolicy"):
+        if one["kind"].startswith("ValidatingAdmissionPolicy") or one["metadata"]["name"] in USER_ROLES:
             await apply(admin, one, field_manager="test")
     for space in spaces:
         await apply(admin, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}, field_manager="test")

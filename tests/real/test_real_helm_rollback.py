@@ -215,6 +215,15 @@ def test_the_ledgers_volume_that_is_kept_is_no_obstacle(release: Release) -> Non
     assert "persistentvolumeclaim/hbox-ledger" in release.objects()
 
 
+def test_the_ledgers_volume_that_production_keeps_is_no_obstacle(release: Release) -> None:
+    production = ("--set", "profile=production")
+    release.install(*ONE, *production)
+    release.do("upgrade", *TWO, *production, "--set", "database.secret.name=pg")
+    assert "persistentvolumeclaim/hbox-ledger" in release.objects()
+    release.do("rollback", "1")
+    assert "persistentvolumeclaim/hbox-ledger" in release.objects()
+
+
 def test_where_helm_refuses_the_same_rollback_again_goes_through(release: Release) -> None:
     """Of an object that the cut upgrade was to take away: the refused rollback counts as the last revision, and it has the object."""
     release.install(*ONE, "--set", "services.binder.replicas=2")

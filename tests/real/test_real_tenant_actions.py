@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.platform.assets import ControlPlane
+from hbox_cli.platform.assets import CONTROLLERS, ControlPlane
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import (
     LEASES,
     MERGE_PATCH,
     NODES,
+    PODGROUPS,
     PODS,
     PRIORITYCLASSES,
     QUEUES,
@@ -54,6 +55,13 @@ ROLE_BINDING = {
 }
 CLASS = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "mine"}, "value": 1_000_000}
 
+GANG = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "allowed"},
+    "spec": {"minMember": 2, "queue": "default"},
+}
+
 #: Threat, what it tries, method, path, body.
 TRIES: tuple[tuple[str, str, str, str, dict[str, Any] | None], ...] = (
     ("T1", "bind a pod of its own", "POST", PODS.path(SPACE, "mine", "binding"), BINDING),
@@ -64,6 +72,8 @@ TRIES: tuple[tuple[str, str, str, str, dict[str, Any] | None], ...] = (
     ("T2", "let itself into a queue", "PATCH", QUEUES.path("", "research"), {"metadata": {"annotations": {"hbox.io/namespaces": SPACE}}}),
     ("T2", "raise what a queue deserves", "PATCH", QUEUES.path("", "research"), {"spec": {"deserved": {"nvidia.com/gpu": "999"}}}),
     ("T2", "take a queue away", "DELETE", QUEUES.path("", "research"), None),
+    ("T2", "write a PodGroup's status", "PATCH", PODGROUPS.path(SPACE, "mine", "status"), {"status": {"phase": "Running"}}),
+    ("T2", "list the PodGroups of another tenant", "GET", PODGROUPS.path("team-b"), None),
     ("T2", "write a queue's status", "PATCH", QUEUES.path("", "research", "status"), {"status": {"state": "Open"}}),
     ("T2", "make a role that may use all queues", "POST", ROLES.path(), ROLE),
     ("T2", "give itself a role", "POST", BINDINGS.path(), ROLE_BINDING),
@@ -81,20 +91,20 @@ TRIES: tuple[tuple[str, str, str, str, dict[str, Any] | None], ...] = (
 
 
 CARDS = {"requests.nvidia.com/gpu": "8"}
-ONE_CARD = {"name": "main", "image": "pause", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+NINE_CARDS = {"name": "main", "image": "pause", "resources": {"limits": {"nvidia.com/gpu": "9"}}}
 PODS_OF_ITS_OWN = PODS.path(SPACE)
 
 #: Threat, what it tries within its rights, body of a POST of a pod; with which status the API server refuses it, and how.
 TOO_MUCH: tuple[tuple[str, str, dict[str, Any], int, str], ...] = (
     ("T7", "say more of a pod than is kept", pod("long", {"note": "x" * 300_000}), 422, "metadata.annotations"),
     ("T7", "send more than a request may be", pod("huge", {"note": "x" * 4_000_000}), 413, ""),
-    ("T8", "have more cards than its quota", pod("more", containers=[ONE_CARD]), 403, "exceeded quota: cards"),
+    ("T8", "have more cards than its quota", pod("more", containers=[NINE_CARDS]), 403, "exceeded quota: cards"),
 )
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with control_plane(tmp_path_factory.mktemp("tenant"), programs=()) as plane:
+    with control_plane(tmp_path_factory.mktemp("tenant"), programs=(CONTROLLERS,)) as plane:
         yield plane
 
 
@@ -108,21 +118,19 @@ async def mallory(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[KubeClie
             "apiVersion": f"{RBAC}/v1",
             "kind": "RoleBinding",
             "metadata": {"name": "mallory-edits", "namespace": SPACE},
-            # Of which `edit` is made, by a controller that does not run here.
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "system:aggregate-to-edit"},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "edit"},
             "subjects": [service_account(SPACE, "mallory")],
         }
         await apply(admin, binding, field_manager="test")
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cards", "namespace": SPACE}}
         await apply(admin, {**quota, "spec": {"hard": CARDS}}, field_manager="test")
-        used = {"status": {"hard": CARDS, "used": CARDS}}  # by a controller that does not run here
-        await admin.json("PATCH", RESOURCEQUOTAS.path(SPACE, "cards", "status"), body=used, content_type=MERGE_PATCH)
         path = await account(admin, plane.kubeconfig, tmp_path, SPACE, "mallory")
         client = await stack.enter_async_context(KubeClient.connect(str(path), user_agent="mallory"))
 
         async def edits() -> bool:
             try:
                 await client.json("POST", PODS.path(SPACE), params={"dryRun": "All"}, body=pod("allowed"))
+                await client.json("POST", PODGROUPS.path(SPACE), params={"dryRun": "All"}, body=GANG)
             except InvalidRequest:
                 return False
             return True
@@ -159,3 +167,16 @@ async def test_what_is_too_much_is_refused_and_the_audit_log_names_who_tried(
         plane.audit_log,
         lambda one: (one.user, one.verb, one.uri, one.code) == (MALLORY, "create", PODS_OF_ITS_OWN, code),
     )
+
+
+async def test_edit_makes_a_gang_reads_its_own_and_sees_queues(mallory: KubeClient) -> None:
+    """Kubernetes' own role `edit` contains what the chart's `hbox-edit` and `hbox-view` say; queues are read by all who are authenticated."""
+    name = "first"
+    await mallory.json("POST", PODGROUPS.path(SPACE), body={**GANG, "metadata": {"name": name}})
+    await mallory.json("POST", PODS.path(SPACE), body=pod(f"{name}-0", {"scheduling.k8s.io/group-name": name}))
+    assert [one["metadata"]["name"] for one in (await mallory.json("GET", PODGROUPS.path(SPACE)))["items"]] == [name]
+    labels = {"metadata": {"labels": {"team": "a"}}}
+    await mallory.json("PATCH", PODGROUPS.path(SPACE, name), body=labels, content_type=MERGE_PATCH)
+    queues = (await mallory.json("GET", QUEUES.path()))["items"]
+    assert {"root", "default"} <= {one["metadata"]["name"] for one in queues}
+    await mallory.json("DELETE", PODGROUPS.path(SPACE, name))

@@ -20,12 +20,12 @@ app.kubernetes.io/component: {{ index . 1 }}
 
 {{/* What the profile says, as YAML: the chart's values outrank it. */}}
 {{- define "hbox.profile" -}}
-{{- $small := dict "paired" 1 "brokers" 1 "persistent" true "networkPolicy" true "priorityClassName" "" "queues" "open" "cpu" "100m" "memory" "192Mi" "limit" "2Gi" -}}
+{{- $small := dict "paired" 1 "brokers" 1 "persistent" true "keep" false "networkPolicy" true "priorityClassName" "" "queues" "open" "cpu" "100m" "memory" "192Mi" "limit" "2Gi" -}}
 {{- $profiles := dict
   "small" $small
   "airgap" $small
   "dev" (mergeOverwrite (deepCopy $small) (dict "persistent" false "networkPolicy" false "cpu" "10m" "memory" "96Mi" "limit" "1Gi"))
-  "production" (mergeOverwrite (deepCopy $small) (dict "paired" 2 "brokers" 3 "priorityClassName" "system-cluster-critical" "queues" "bound" "cpu" "500m" "memory" "512Mi" "limit" "8Gi"))
+  "production" (mergeOverwrite (deepCopy $small) (dict "paired" 2 "brokers" 3 "keep" true "priorityClassName" "system-cluster-critical" "queues" "bound" "cpu" "500m" "memory" "512Mi" "limit" "8Gi"))
 -}}
 {{- if not (hasKey $profiles .Values.profile) }}{{ fail (printf "profile: %q is none of dev, small, production, airgap" .Values.profile) }}{{ end -}}
 {{- if and (eq .Values.profile "airgap") (not .Values.global.imageRegistry) }}{{ fail "profile airgap: global.imageRegistry names the registry inside, such as registry.example.com/mirror" }}{{ end -}}

@@ -7,9 +7,13 @@ import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from hbox_cli import precheck
 from hbox_cli.platform import crds
@@ -48,12 +52,45 @@ def test_versions_of_kubernetes(version: str, level: Level) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by_s", "level"), [(0, "ok"), (2.9, "ok"), (-2.9, "ok"), (4, "warning"), (-4, "warning"), (12, "fault"), (-3600, "fault")]
+    ("by_s", "level"), [(0, "ok"), (2.9, "ok"), (-1.9, "ok"), (4, "warning"), (-4, "warning"), (12, "fault"), (-3600, "fault")]
 )
 def test_clocks(by_s: float, level: str) -> None:
-    found = clock(theirs=1_800_000_000.0, ours=1_800_000_000.0 + by_s)
+    ours = 1_800_000_000.0 + by_s
+    found = clock(theirs=1_800_000_000.0, asked=ours, answered=ours)
     assert found.level == level
     assert ("ahead" if by_s > 0 else "behind") in found.message or level == "ok"
+
+
+@pytest.mark.parametrize("when_s", [0.0, 7.0, 13.9])
+def test_clocks_of_an_api_server_that_answers_after_a_while_agree(when_s: float) -> None:
+    """It reads its clock at any moment of the 14 seconds."""
+    asked = 1_800_000_000.0
+    assert clock(theirs=float(int(asked + when_s)), asked=asked, answered=asked + 14).level is Level.OK
+
+
+async def test_nodes_are_not_ahead_of_an_api_server_that_answers_after_a_while(tmp_path: Path) -> None:
+    """Five seconds pass between two answers; leases are renewed meanwhile."""
+    began, answered = wall_s(), 0
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal answered
+        answered += 1
+        now = began + 5.0 * answered
+        renewed = datetime.fromtimestamp(now - 0.1, UTC).isoformat()
+        body = {"gitVersion": "v1.35.0", "items": [{"metadata": {"name": "n"}, "spec": {"renewTime": renewed}}]}
+        asked = request.path == "/version" or request.path.endswith("/leases")
+        return web.json_response(body, status=200 if asked else 404, headers={"Date": formatdate(now, usegmt=True)})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app) as server:
+        config = tmp_path / "kubeconfig"
+        named = {"name": "k", "cluster": {"server": str(server.make_url("")).rstrip("/")}}
+        context, user = {"name": "k", "context": {"cluster": "k", "user": "k"}}, {"name": "k", "user": {}}
+        config.write_text(json.dumps({"current-context": "k", "clusters": [named], "contexts": [context], "users": [user]}))
+        async with KubeClient.connect(str(config), user_agent="test") as client:
+            found = await lines(client, Install())
+    assert not [line for line in found if line.name == "node-clocks"]
 
 
 def test_who_an_object_belongs_to() -> None:

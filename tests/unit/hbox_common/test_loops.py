@@ -1,8 +1,11 @@
 """Whoever is cancelled ends: also in the turn of the loop in which comes what it waited for, which `asyncio.wait_for` takes for a result before Python 3.12."""
 
 import asyncio
+import gc
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -10,6 +13,7 @@ import pytest
 
 from hbox_cli.aio import Interrupted, run
 from hbox_common.errors import Unavailable
+from hbox_common.loops import new_event_loop
 
 #: A command that waits as nats-py does, for something that comes about when Ctrl-C does: some turns of the loop sooner or later.
 INTERRUPTED = """
@@ -139,3 +143,17 @@ def test_a_second_signal_does_not_wait_for_what_cleans_up() -> None:
     with pytest.raises(Interrupted):
         run(work)
     assert os.times().elapsed - began < 30
+
+
+def test_names_that_are_resolved_for_no_caller_write_no_error_and_other_errors_do(caplog: pytest.LogCaptureFixture) -> None:
+    """uvloop goes on resolving the name of a connection that was given up, and fails into a future that is not awaited any more."""
+
+    async def give_up(error: Exception) -> None:
+        asyncio.get_running_loop().create_future().set_exception(error)
+        gc.collect()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner, caplog.at_level(logging.ERROR):
+        runner.run(give_up(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")))
+        assert not caplog.records
+        runner.run(give_up(ValueError("another error")))
+    assert "another error" in caplog.text

@@ -4,6 +4,7 @@ Each look asks one party and judges what it says; what it cannot ask is a warnin
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,26 +144,31 @@ def kubernetes(version: Mapping[str, Any]) -> Line:
     return Line("kubernetes", Level.OK, said)
 
 
-def clock(*, theirs: float, ours: float) -> Line:
-    """Seconds since the epoch, by the API server's Date and here, in the middle of the question."""
-    skew = max(0.0, abs(ours - theirs) - RESOLUTION_S)
+def clock(*, theirs: float, asked: float, answered: float) -> Line:
+    """Seconds since the epoch: `theirs` is the Date of an answer, cut to the second; `asked` and `answered` are by this machine's clock, before and after.
+
+    The API server read its clock at some moment between the two, so only what lies outside of them is skew.
+    """
+    ahead, behind = asked - (theirs + RESOLUTION_S), theirs - answered
+    skew = max(ahead, behind)
     if skew < SKEW_WARNS_S:
         return Line("clock", Level.OK, "agrees with the API server's to the second")
     level = Level.FAULT if skew >= SKEW_FAULTS_S else Level.WARNING
-    message = f"is {'ahead of' if ours > theirs else 'behind'} the API server's by {skew:.0f} s: leases and deadlines go by it"
+    message = f"is {'ahead of' if ahead > behind else 'behind'} the API server's by {skew:.0f} s: leases and deadlines go by it"
     return Line("clock", level, message, "synchronise the clocks of this machine and of the control plane (NTP)")
 
 
 async def _clock(client: KubeClient) -> Iterable[Line]:
-    before = wall_s()
-    answer = await client.request("GET", "/version")
-    after = wall_s()
+    asked = wall_s()
+    answer = await client.expected("GET", LEASES.path("kube-node-lease"), params={"limit": "500"})
+    answered = wall_s()
     try:
         theirs = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
     except ValueError:
         return [Line("clock", Level.WARNING, "the API server says no time", "compare the clocks by hand")]
-    found = [clock(theirs=theirs, ours=(before + after) / 2 - 0.5)]
-    leases = (await client.json("GET", LEASES.path("kube-node-lease"), params={"limit": "500"}))["items"]
+    found = [clock(theirs=theirs, asked=asked, answered=answered)]
+    leases = json.loads(answer.body)["items"]
+    # The Date of this answer: a lease in it was renewed before. That of an earlier answer makes all nodes ahead where the API server is slow.
     ahead = sorted(
         f"{lease['metadata']['name']} by {late:.0f} s"
         for lease in leases

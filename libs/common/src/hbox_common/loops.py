@@ -1,10 +1,14 @@
 """Event loops of our processes: whose they are, and that whoever is cancelled in them ends, and cleans up in the time that it has."""
 
 import asyncio
+import logging
+import socket
 import sys
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -16,7 +20,18 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         import uvloop  # noqa: PLC0415  not on every platform
     except ImportError:
         return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_handle)
+    return loop
+
+
+def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """uvloop lets the resolution of a name go on where its caller gave up the connection (a timeout), and does not retrieve its error then: an error in the
+    log for each try while DNS does not answer. The caller reports the failed connection itself."""
+    if isinstance(context.get("exception"), socket.gaierror) and str(context.get("message", "")).startswith("Future exception"):
+        log.debug("a name was not resolved, after its caller gave up: %s", context["exception"])
+    else:
+        loop.default_exception_handler(context)
 
 
 def heed_cancellation() -> None:

@@ -1,6 +1,7 @@
 """`hbox trial`: whether the platform places work, as a user sees it: a gang of pods that say `schedulerName: hbox`."""
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,9 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 @click.option("--pull-secret", "pull_secrets", multiple=True, metavar="NAME", help="By which the image is pulled.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=120.0, show_default=True, help="Seconds to wait.")
 @click.option("--keep", is_flag=True, help="Leave gang and pods where they are.")
+@click.option(
+    "--owner", default="", metavar="DEPLOYMENT", help="In a pod: this Deployment of its namespace becomes the pod's owner."
+)
 @command_options
 def command(
     _: Context,
@@ -48,6 +52,7 @@ def command(
     pull_secrets: tuple[str, ...],
     timeout_s: float,
     keep: bool,
+    owner: str,
 ) -> None:
     """Submit a gang (a PodGroup and its pods), wait until all its pods run, and take it away again.
 
@@ -62,7 +67,7 @@ def command(
     limits = {"cpu": "10m", "memory": "16Mi"} | ({resource: str(cards)} if cards else {})
     gang = _gang(name, queue=queue, members=members)
     pods = [_pod(f"{name}-{i}", gang=name, image=image, pull_secrets=pull_secrets, limits=limits) for i in range(members)]
-    run(lambda: _try(str(kubeconfig) if kubeconfig else None, where, gang, pods, timeout_s=timeout_s, keep=keep))
+    run(lambda: _try(str(kubeconfig) if kubeconfig else None, where, gang, pods, timeout_s=timeout_s, keep=keep, owner=owner))
 
 
 def _gang(name: str, *, queue: str, members: int) -> dict[str, Any]:
@@ -114,13 +119,22 @@ def _pod(name: str, *, gang: str, image: str, pull_secrets: Sequence[str], limit
 
 
 async def _try(
-    kubeconfig: str | None, namespace: str, gang: Mapping[str, Any], pods: list[dict[str, Any]], *, timeout_s: float, keep: bool
+    kubeconfig: str | None,
+    namespace: str,
+    gang: Mapping[str, Any],
+    pods: list[dict[str, Any]],
+    *,
+    timeout_s: float,
+    keep: bool,
+    owner: str,
 ) -> None:
     from hbox_common.kube import PODGROUPS, PODS, KubeClient  # noqa: PLC0415
 
     name = gang["metadata"]["name"]
     began = time.monotonic()
     async with KubeClient.connect(kubeconfig, user_agent="hbox trial") as client:
+        if owner:
+            await _own(client, namespace, owner=owner, pod=os.environ.get("HOSTNAME", ""))
         try:
             await client.json("POST", PODGROUPS.path(namespace), body=gang)
             for pod in pods:
@@ -140,6 +154,20 @@ async def _try(
         finally:
             if not keep:
                 await asyncio.shield(_clear(client, namespace, name, [pod["metadata"]["name"] for pod in pods]))
+
+
+async def _own(client: Any, namespace: str, *, owner: str, pod: str) -> None:
+    """Makes the Deployment `owner` the owner of the pod that this runs in, so that `helm uninstall` deletes the pod. Best effort."""
+    from hbox_common.kube import MERGE_PATCH, PODS, Resource  # noqa: PLC0415
+
+    deployments = Resource("apps", "v1", "deployments", namespaced=True)
+    try:
+        found = await client.json("GET", deployments.path(namespace, owner))
+        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": found["metadata"]["uid"]}
+        body = {"metadata": {"ownerReferences": [reference]}}
+        await client.json("PATCH", PODS.path(namespace, pod), body=body, content_type=MERGE_PATCH)
+    except HBoxError as e:
+        say(f"pod {pod} stays after an uninstall: {e}")
 
 
 def _said(pods: list[dict[str, Any]]) -> str:

@@ -169,7 +169,7 @@ def _storage() -> dict[str, Any]:
         persistent=_or_null(_BOOLEAN),
         size=_QUANTITY,
         className=_STRING,
-        keep={**_BOOLEAN, "description": "uninstall leaves the volume"},
+        keep=_or_null({**_BOOLEAN, "description": "uninstall leaves the volume"}),
     )
 
 
@@ -281,6 +281,14 @@ def schema() -> dict[str, Any]:
             endpoint={"type": "string", "pattern": "^(https?://.+)?$", "description": "an OTLP collector: http://host:4318"}
         ),
         definitions=_closed(apply=_BOOLEAN, levels=_BOOLEAN),
+        userRoles=_closed(
+            aggregate={**_BOOLEAN, "description": "the cluster's roles view, edit and admin contain hbox-view and hbox-edit"},
+            queueReaders={
+                "type": "array",
+                "items": {"type": "string", "minLength": 1},
+                "description": "groups that may read queues",
+            },
+        ),
         networkPolicy=_closed(
             enabled=_or_null(_BOOLEAN),
             apiServerPorts={"type": "array", "items": _PORT},
