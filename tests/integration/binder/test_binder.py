@@ -425,7 +425,8 @@ async def test_who_is_evicted_reads_on_the_pod_until_when_and_for_whom(world: Bi
         await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=RUNNING, content_type=MERGE_PATCH)
         before = time.time()
         await world.decide(evict)
-        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+        outcome = await world.settled(evict)
+        assert (outcome.outcome, outcome.grace_s) == (BindOutcome.EVICTED, 40)
         deadline, reason = notice_on(await world.seen("a"))
         left_s = datetime.fromisoformat(deadline).timestamp() - before
         assert 40 <= left_s <= 42 + (time.time() - before)

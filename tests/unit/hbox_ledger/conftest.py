@@ -128,13 +128,20 @@ class World:
         return answer.message
 
     def outcome(
-        self, pod: str, outcome: BindOutcome, *, generation: int | None = None, at: str = "", blocked: str = ""
+        self,
+        pod: str,
+        outcome: BindOutcome,
+        *,
+        generation: int | None = None,
+        at: str = "",
+        blocked: str = "",
+        grace_s: int = -1,
     ) -> Step:
         holding = self.state.live[self.state.by_pod[PodUid(pod)]]
         step = self.turn()
         said = Outcome(
             decision="d", claim=holding.claim.id, generation=generation or holding.generation, job=holding.claim.job,
-            pod_uid=PodUid(pod), outcome=outcome, node=NodeName(at), blocked=bool(blocked), message=blocked,
+            pod_uid=PodUid(pod), outcome=outcome, node=NodeName(at), blocked=bool(blocked), message=blocked, grace_s=grace_s,
         )  # fmt: skip
         lifecycle.outcome(self.state, step, said)
         self.state.validate()

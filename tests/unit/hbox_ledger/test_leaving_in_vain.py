@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from hbox_common.events import BindOutcome, EvictKind, Plan, Victim
+from hbox_common.events import BindOutcome, ClaimsChanged, EvictKind, Leaving, Plan, Victim
 from hbox_common.model import ClaimState, PodPhase, PodUid, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.claimrecord import Decision
 from hbox_ledger.core.preemption import to_be_freed
+from hbox_ledger.messages import messages_of
 
 from .conftest import World
 
@@ -179,3 +180,13 @@ def test_a_victim_whose_claim_is_of_another_pod_is_gone(world: World) -> None:
     full(world)
     mistaken = Victim(claim=world.claim("p0").id, pod_uid=PodUid("p1"))
     assert world.refuses(asks(world, "want", "new", 0).model_copy(update={"victims": (mistaken,)})) == "VictimGone"
+
+
+def test_the_grace_period_of_a_victim_whose_eviction_was_accepted_is_published(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    step = world.outcome("p0", BindOutcome.EVICTED, grace_s=7)
+    events = [message.event for message in messages_of(step, epoch=world.state.epoch, index=world.state.index)]
+    assert [event.leaving for event in events if isinstance(event, ClaimsChanged) and event.leaving] == [
+        (Leaving(pod_uid=PodUid("p0"), grace_s=7),)
+    ]

@@ -17,6 +17,7 @@ from hbox_common.events import (
     EvictDecided,
     EvictedPod,
     HeldNomination,
+    Leaving,
     PlanAnswer,
     PlansAnswered,
     VictimsStayed,
@@ -54,6 +55,8 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
     out += [Message(still(nominations=tuple(some)), (SHARD,)) for some in _chunks(nominations, _nomination_bytes)]
     ended = [plan for plan, one in step.nominations.items() if one is None]
     out += [Message(still(ended=tuple(some)), (SHARD,)) for some in _chunks(ended, len)]
+    leaving = [Leaving(pod_uid=pod, grace_s=seconds) for pod, seconds in step.leaving.items()]
+    out += [Message(still(leaving=tuple(some)), (SHARD,)) for some in _chunks(leaving, lambda one: 40 + len(one.pod_uid))]
     for scheduler, answers in step.answers.items():
         chunks = _chunks(tuple(answers.values()), _answer_bytes)
         out += [Message(PlansAnswered(epoch=epoch, index=index, answers=tuple(some)), (scheduler,)) for some in chunks]

@@ -160,11 +160,18 @@ class VictimsStayed(Event):
     pods: tuple[PodUid, ...]
 
 
+class Leaving(Event):
+    """A victim whose eviction was accepted, and its grace period in seconds from then on."""
+
+    pod_uid: PodUid
+    grace_s: int
+
+
 @register
 class ClaimsChanged(Event):
     """Claims made, posted and voided in the transactions after `previous`, up to `index`. A reader whose view is not at `previous` asks for a snapshot.
 
-    Nominations as they are now, and those that have ended, move no index: they hold from when they are heard."""
+    Nominations as they are now, those that have ended, and victims that leave move no index: they hold from when they are received."""
 
     about: ClassVar = About("hbox.v1.claim.changed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 8 * 2**20)
     epoch: SaidEpoch
@@ -173,3 +180,4 @@ class ClaimsChanged(Event):
     claims: tuple[Claim, ...]
     nominations: tuple[HeldNomination, ...] = ()
     ended: tuple[PlanId, ...] = ()
+    leaving: tuple[Leaving, ...] = ()

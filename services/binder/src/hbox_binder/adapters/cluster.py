@@ -96,7 +96,13 @@ async def carry_out(
     )
     if notice is not None and result.outcome in (EvictOutcome.BLOCKED, EvictOutcome.REJECTED):
         await announce(client, namespace=namespace, name=name, uid=uid, annotations=_WITHDRAWN)
-    return Answer(_EVICT[result.outcome], result.message, retry_after_s=result.retry_after_s, not_allowed=result.not_allowed)
+    return Answer(
+        _EVICT[result.outcome],
+        result.message,
+        retry_after_s=result.retry_after_s,
+        not_allowed=result.not_allowed,
+        grace_s=notice.seconds if notice is not None and result.outcome is EvictOutcome.ACCEPTED else -1,
+    )
 
 
 def _rfc3339(at: float) -> str:

@@ -559,6 +559,7 @@ class Binder:
             node=answer.node,
             message=answer.message[:LONGEST_MESSAGE],
             blocked=blocked,
+            grace_s=answer.grace_s,
             reason=decision.reason[:LONGEST_MESSAGE] if isinstance(decision, Evict) else "",
             at=wall,
             traceparent=decision.traceparent,

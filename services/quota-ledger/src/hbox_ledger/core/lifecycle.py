@@ -117,6 +117,8 @@ def outcome(state: LedgerState, step: Step, result: Outcome) -> None:
         return
     if result.outcome is BindOutcome.EVICTED:
         state.leave(step, record)
+        if result.grace_s >= 0:
+            step.leaving[claim.pod_uid] = result.grace_s
     elif result.generation != record.generation:
         return
     elif result.outcome is BindOutcome.GONE:

@@ -85,6 +85,9 @@ class Step:
     binds: list[Bind] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
     receipts: list[EvictionReceipt] = field(default_factory=list)  #: what the owners of pods that leave are told
+    leaving: dict[PodUid, int] = field(
+        default_factory=dict
+    )  #: whose evictions were accepted, and their grace periods in seconds
     stayed: list[PodUid] = field(default_factory=list)  #: who were to make room, and may not be evicted now
     budgets: list[BudgetUsed] = field(default_factory=list)
     usage: Accrued | None = None

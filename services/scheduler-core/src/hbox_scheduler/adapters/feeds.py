@@ -374,6 +374,7 @@ class Feeds:
             claims=change.claims,
             nominations=change.nominations,
             ended=change.ended,
+            leaving=change.leaving,
             now=now,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
 
-from hbox_common.events import HeldNomination, JobVerdict, Plan, PlanAnswer
+from hbox_common.events import HeldNomination, JobVerdict, Leaving, Plan, PlanAnswer
 from hbox_common.model import (
     CardQuota,
     Claim,
@@ -67,7 +67,7 @@ from .policy import Policy, policy_from
 from .protocol.inflight import InFlight, Verdicts
 from .protocol.limits import Limits, Proposals
 from .queueing.groups import Groups
-from .queueing.jobs import Entry, JobState, Waiting
+from .queueing.jobs import Entry, JobState, Order, Waiting
 from .queueing.schedulingqueue import SchedulingQueue
 from .queueing.unschedulable import UnschedulableJobs
 from .quotas.classes import ClassQuotas
@@ -75,6 +75,7 @@ from .quotas.namespaces import NamespaceQuota
 from .quotas.queues import Queues
 from .steps.admission import Admission
 from .steps.context import SchedulerContext
+from .steps.elsewhere import Elsewhere
 from .steps.placer import Attempt, Placer
 from .steps.preemptor import Preemptor
 from .steps.reservations import Reservations
@@ -206,6 +207,7 @@ class Scheduler:
             limits=self.limits,
         )
         self._preemptor = Preemptor(context)
+        self._elsewhere = Elsewhere(context, self._preemptor)
         self._shuffling = Shuffling(context, nominations=self._preemptor.nominations)
         self.admission = Admission(
             context, groups=self._groups, verdicts=self._verdicts, nominations=self._preemptor.nominations
@@ -454,14 +456,16 @@ class Scheduler:
         claims: Iterable[Claim],
         nominations: Sequence[HeldNomination] = (),
         ended: Sequence[PlanId] = (),
+        leaving: Sequence[Leaving] = (),
         now: float,
     ) -> bool:
-        """Changes of claims after `previous` up to `index`, and of nominations. False: something is missing between, ask for a snapshot."""
+        """Changes of claims after `previous` up to `index`, of nominations, and victims that leave. False: something is missing between, ask for a snapshot."""
         if epoch == self.epoch and previous <= self.index:
             for nomination in nominations:
                 self._preemptor.take_over(nomination, now)
             for plan in ended:
                 self._preemptor.ended(plan)
+            self._preemptor.victims_leave(leaving, now)
         if epoch < self.epoch or (epoch == self.epoch and index <= self.index):
             return True
         if epoch != self.epoch or previous > self.index:
@@ -585,10 +589,15 @@ class Scheduler:
             self._placer.activate_waiting(self.index, now)
             self._queue.activate_unschedulable(freed, changed, quotas_freed)
             out.admitted, out.repeated = self.admission.run(now)
+            for entry in self._elsewhere.take_due():
+                self._plan(out, now, ahead_of=entry.order)
+                out.plans += self._elsewhere.place(entry, now)
             self._plan(out, now)
+            out.more |= self._elsewhere.behind
             out.more |= self._unschedulable.behind and self._flights.placements < self.limits.outstanding
             self._verdicts.put_all(self._placer.changed_verdicts(now), now)
             self._preemptor.add_all(freed, quotas_freed, rules_changed=bool(changed))
+            out.plans += self._elsewhere.search(self.index, now)
             out.plans += self._preemptor.run(self.index, now, wall)
             out.more |= self._preemptor.activated
             out.plans += self._shuffling.run(now)
@@ -605,6 +614,7 @@ class Scheduler:
             self._queue.next_at(),
             self._placer.next_at(self.index),
             self._preemptor.next_at(self.index, now),
+            self._elsewhere.next_at(self.index, now),
             self._shuffling.next_at() if not self.frozen else (),
             self.admission.next_at() if not self.frozen else (),
             self._reservations.next_at() if not self.frozen else (),
@@ -615,15 +625,17 @@ class Scheduler:
             out.wake_at = max(out.wake_at, now + HELD_S)
         return out
 
-    def _plan(self, out: Proposals, now: float) -> None:
-        """Sessions, one after the other, until nobody waits for a turn, or enough is done for one cycle."""
+    def _plan(self, out: Proposals, now: float, *, ahead_of: Order | None = None) -> None:
+        """Sessions, one after the other, until no job waits for a turn, or enough is done for one cycle. `ahead_of`: of jobs that come before it alone."""
         placed = failures = 0
         most = self.limits.session_failures if self._sessions.by_shape else self.limits.session_jobs
         while self._flights.placements < self.limits.outstanding:
             if placed >= self.limits.placements or failures >= most:
                 out.more = self._queue.waits
                 return
-            attempt = self._placer.place(self._preemptor.nominations, self.limits.placements - placed, after_others=placed > 0)
+            attempt = self._placer.place(
+                self._preemptor.nominations, self.limits.placements - placed, after_others=placed > 0, ahead_of=ahead_of
+            )
             if attempt is None:
                 out.more = placed > 0 and self._queue.waits
                 return

@@ -112,6 +112,16 @@ class Changed:
         return None if pods is None else list(pods)
 
 
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """Bookings that are off the books for a trial, and what had been freed before."""
+
+    bookings: tuple[Booking, ...]
+    queues_freed: set[QueueName]
+    namespaces_freed: set[str]
+    domains_left: set[JobId]
+
+
 class Bookings:
     """All bookings, with the columns and the queues' sums kept in step."""
 
@@ -315,6 +325,22 @@ class Bookings:
             if booking.waiting is None and self._counted(booking, row):
                 self._columns.zones.part(row)
         return booking
+
+    def lift(self, plan: PlanId, pods: Iterable[PodUid]) -> "Lifted":
+        """Take what a plan booked for these pods off the books for a trial, where the ledger has not put a claim in its place."""
+        freed = set(self.queues_freed), set(self.namespaces_freed), set(self.domains_left)
+        booked = [booking for pod in pods if (booking := self._of.get(pod)) is not None]
+        mine = tuple(booking for booking in booked if booking.plan == plan and not booking.claim)
+        for booking in mine:
+            self.remove(booking.pod)
+        return Lifted(mine, *freed)
+
+    def put_back(self, lifted: "Lifted") -> None:
+        """Restore what was lifted, as if it had never been off the books: no reader is told of anything freed."""
+        for booking in lifted.bookings:
+            self.put(booking)
+        self.queues_freed, self.namespaces_freed = lifted.queues_freed, lifted.namespaces_freed
+        self.domains_left = lifted.domains_left
 
     def take_back(self, plan: PlanId, pods: Iterable[PodUid]) -> None:
         """Remove what a plan booked for these pods, where the ledger has not put a claim in its place."""

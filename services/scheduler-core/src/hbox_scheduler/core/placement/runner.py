@@ -110,6 +110,10 @@ class SessionRunner:
         self.interval_s = slow[0].interval_s if slow else 0.0  #: after which `shuffle` may be asked with `slow` again
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
+    def spare(self, pods: Iterable[PodUid], until: float) -> None:
+        """These pods are no victims before `until` (monotonic)."""
+        self._facts.may_not_leave.update(dict.fromkeys(pods, until))
+
     def has_plugin(self, plugin: str) -> bool:
         """Whether the policy has the plugin."""
         return any(one.name == plugin for one in self._placing.plugins)

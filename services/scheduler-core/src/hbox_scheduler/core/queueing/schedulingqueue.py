@@ -235,28 +235,31 @@ class SchedulingQueue:
         for entry in self._unschedulable.activate(self.entries, freed, changed, quotas_freed):
             self._push(entry)
 
-    def take(self, most: int, *, without: Collection[str] = ()) -> tuple[list[Entry], set[QueueName]]:
+    def take(
+        self, most: int, *, without: Collection[str] = (), ahead_of: Order | None = None
+    ) -> tuple[list[Entry], set[QueueName]]:
         """Active jobs for one session, with their pending pods brought up to date, and the queues of which more are active: whose turn it is, the session
         finds out. Of each queue the first ones, as many as of any other while there are so many; `most` in all, or one of each queue. `without`: namespaces
-        whose jobs are passed over.
+        whose jobs are passed over; `ahead_of`: only jobs that come before it in the order.
 
         The caller sets their states, or gives them back."""
         lanes: dict[QueueName, list[Order]] = {}  # heaps: of each namespace's jobs in the queue the first one
         for lane in list(self._active):
-            if lane[1] not in without and (order := self._first(lane)) is not None:
+            order = self._first(lane) if lane[1] not in without else None
+            if order is not None and (ahead_of is None or order < ahead_of):
                 heappush(lanes.setdefault(lane[0], []), order)
         each = max(most // len(lanes), 1) if lanes else 0
-        taken = [entry for name, firsts in lanes.items() for entry in self._pop(name, firsts, each)]
+        taken = [entry for name, firsts in lanes.items() for entry in self._pop(name, firsts, each, ahead_of)]
         heads = [(firsts[0], name) for name, firsts in lanes.items() if firsts]
         heapify(heads)
         while heads and len(taken) < most:
             _, name = heappop(heads)
-            taken += self._pop(name, lanes[name], 1)
+            taken += self._pop(name, lanes[name], 1, ahead_of)
             if lanes[name]:
                 heappush(heads, (lanes[name][0], name))
         return taken, {name for _, name in heads}
 
-    def _pop(self, name: QueueName, firsts: list[Order], most: int) -> Iterator[Entry]:
+    def _pop(self, name: QueueName, firsts: list[Order], most: int, ahead_of: Order | None) -> Iterator[Entry]:
         while most > 0 and firsts:
             order, most = heappop(firsts), most - 1
             entry = self.entries[order[-1]]
@@ -264,7 +267,7 @@ class SchedulingQueue:
             active = self._active[lane]
             while active and active[0] == order:
                 heappop(active)  # it may have been activated more than once
-            if (following := self._first(lane)) is not None:
+            if (following := self._first(lane)) is not None and (ahead_of is None or following < ahead_of):
                 heappush(firsts, following)
             entry.update_pending(self._bookings)
             self.recount(entry)

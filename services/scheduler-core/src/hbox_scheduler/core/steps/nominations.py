@@ -33,6 +33,7 @@ class Nomination:
     refusals: int = 0  #: of plans for its places
     refresh: Index = Index(0)  #: its places are asked for again on a view as new as that, and not before `ask_at`
     ask_at: float = 0.0
+    searched_at: Index = Index(-1)  #: other victims than those were searched for on that view, in vain
 
 
 @dataclass(slots=True)
@@ -44,15 +45,19 @@ class Nominations:
     _waiting: dict[PodUid, dict[JobId, None]] = field(default_factory=dict)
     #: pods for whose places nobody waits, and until when they are believed to leave
     _evicted: dict[PodUid, float] = field(default_factory=dict)
+    #: victims, until they are gone: by when each should have left
+    _leave_by: dict[PodUid, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def put(self, nomination: Nomination) -> None:
+    def put(self, nomination: Nomination, leave_by: float) -> None:
+        """`leave_by`: by when its victims should have left, where nothing is known of their grace periods."""
         job = nomination.job
         self._of[job] = nomination
         for pod in sorted(nomination.waits_for):
             self._waiting.setdefault(pod, {})[job] = None
+            self._leave_by.setdefault(pod, leave_by)
 
     def all(self) -> Iterable[Nomination]:
         return self._of.values()
@@ -98,6 +103,23 @@ class Nominations:
         for pod in pods:
             self._evicted.pop(pod, None)
 
+    def leaves_by(self, pod: PodUid, at: float) -> None:
+        """Its eviction was accepted: it should be gone then."""
+        if pod in self._waiting:
+            self._leave_by[pod] = at
+
+    def is_late(self, pod: PodUid, now: float) -> bool:
+        """Whether this victim should have left by now."""
+        return self._leave_by.get(pod, float("inf")) <= now
+
+    def is_overdue(self, nomination: Nomination, now: float) -> bool:
+        """Whether one of its victims should have left by now."""
+        return any(self.is_late(pod, now) for pod in nomination.waits_for)
+
+    def overdue_at(self, nomination: Nomination) -> float:
+        """When `is_overdue` becomes true."""
+        return min(self._leave_by.get(pod, float("inf")) for pod in nomination.waits_for)
+
     def kept(self) -> Iterator[PodUid]:
         """Pods to which places are given."""
         return (pod for nomination in self._of.values() for pod in nomination.pods)
@@ -109,6 +131,7 @@ class Nominations:
     def pod_left(self, pod: PodUid) -> None:
         """A pod's booking is gone."""
         self._evicted.pop(pod, None)
+        self._leave_by.pop(pod, None)
         for job in self._waiting.pop(pod, ()):
             self._of[job].waits_for.discard(pod)
 

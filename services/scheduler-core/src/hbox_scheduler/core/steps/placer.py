@@ -24,7 +24,7 @@ from ..placement.plans import verdict_of
 from ..plugins.walltimes import not_longer
 from ..queueing.backoff import SessionBackoff
 from ..queueing.equivalence import EquivalenceClasses
-from ..queueing.jobs import Entry, JobState
+from ..queueing.jobs import Entry, JobState, Order
 from ..queueing.retries import Retries
 from .context import SchedulerContext
 from .nominations import Nominations
@@ -167,18 +167,20 @@ class Placer:
         self._backoff.record(now, success=False)
         self._activate_all()
 
-    def place(self, nominations: Nominations, most: int, *, after_others: bool = False) -> Attempt | None:
+    def place(
+        self, nominations: Nominations, most: int, *, after_others: bool = False, ahead_of: Order | None = None
+    ) -> Attempt | None:
         """One session, for jobs of all queues; None: no job waits for its turn. `most`: pods after which it ends. `after_others`: this cycle has found places,
-        which wait for no namespace of which many failed."""
+        which wait for no namespace of which many failed. `ahead_of`: only jobs that come before it in the order."""
         self._leaving = nominations
-        taken, outside = self._take(after_others=after_others)
+        taken, outside = self._take(after_others=after_others, ahead_of=ahead_of)
         if not taken:
             return None
         if not self._sessions.by_shape and any(entry.pending for entry in taken):
             self._activate_all()  # those that wait count for the policy's plugins
             for entry in taken:
                 self._queue.give_back(entry)
-            taken, outside = self._queue.take(self._most_jobs)
+            taken, outside = self._queue.take(self._most_jobs, ahead_of=ahead_of)
         attempt = Attempt()
         self._refusals.clear()
         entries = [entry for entry in taken if self._is_tried(attempt, entry)]
@@ -215,15 +217,15 @@ class Placer:
             self._backoff.reset()
         return attempt
 
-    def _take(self, *, after_others: bool) -> tuple[list[Entry], set[QueueName]]:
+    def _take(self, *, after_others: bool, ahead_of: Order | None) -> tuple[list[Entry], set[QueueName]]:
         """Jobs of the next session: of namespaces of which many failed when nobody else is active, and in a cycle of their own."""
         over = {name for name, failures in self._failures.items() if failures >= self._limits.session_failures // 2}
         if self._sessions.by_shape and over:
-            taken, outside = self._queue.take(self._most_jobs, without=over)
+            taken, outside = self._queue.take(self._most_jobs, without=over, ahead_of=ahead_of)
             if taken or after_others:
                 return taken, outside
         self._failures.clear()
-        return self._queue.take(self._most_jobs)
+        return self._queue.take(self._most_jobs, ahead_of=ahead_of)
 
     def _failure_cost(self, entry: Entry) -> int:
         """What it counts for if it finds no place."""

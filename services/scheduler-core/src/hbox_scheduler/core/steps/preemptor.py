@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-from hbox_common.events import GivenUp, HeldNomination, Plan, PlanAnswer
+from hbox_common.events import GivenUp, HeldNomination, Leaving, Plan, PlanAnswer
 from hbox_common.model import ClaimId, Index, JobId, NodeName, PlanId, PodUid, QueueName, RefusalReason
 from hbox_common.pacing import backoff_s
 
@@ -64,6 +64,8 @@ class Preemptor:
         self._taken_over: set[PlanId] = set()
         #: whose places are asked for, by the plan that asks, until the ledger has answered
         self._asked: dict[PlanId, Nomination] = {}
+        #: of plans that place nominated pods elsewhere: the nomination that ends with their claims
+        self._elsewhere: dict[PlanId, PlanId] = {}
 
     def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
         """A job failed: others may have to leave for it, and for the jobs that it represents."""
@@ -111,12 +113,15 @@ class Preemptor:
     def accepted(self, plan: Plan) -> None:
         """The ledger accepted this plan: its victims leave, or what it was nominated is its own."""
         self._asked.pop(plan.id, None)
+        self._elsewhere.pop(plan.id, None)
         self._moves.taken(plan)
         if (nomination := self.nominations.of_plan(plan.job, plan.id)) is not None:
             nomination.accepted = True
 
     def refused(self, plan: Plan, answer: PlanAnswer | None) -> None:
         """The ledger refused this plan, or (None) one that began anew does not know it. Its own places are taken back already."""
+        if (before := self._elsewhere.pop(plan.id, None)) is not None:
+            self._given_up.append(GivenUp(plan=before))
         if plan.victims:
             self.nominations.drop(plan.job)
             self._moves.cancel(plan.id)
@@ -146,7 +151,7 @@ class Preemptor:
         nomination.ask_at = (
             now + backoff_s(further, base_s=limits.backoff_s, cap_s=limits.backoff_max_s) if further >= 0 else 0.0
         )
-        self.nominations.put(nomination)
+        self._put(nomination, now)
         entry.plans.discard(plan.id)
         entry.state = JobState.NOMINATED
         self.cards_given({place.node for place in mine})
@@ -179,7 +184,7 @@ class Preemptor:
                 )
             waits_for = {victim.pod_uid for victim in plan.victims if self._leaves(victim.claim, victim.pod_uid)}
             until = now + self._limits.nomination_s
-            self.nominations.put(Nomination(plan.id, plan.job, pods, None, waits_for, until, accepted=True, held=plan))
+            self._put(Nomination(plan.id, plan.job, pods, None, waits_for, until, accepted=True, held=plan), now)
         self._moves.take_over(held)
         self.cards_given({*(p.node for p in plan.placements), *(victim.to for victim in plan.victims if victim.to)})
 
@@ -354,18 +359,39 @@ class Preemptor:
     def _nominate(self, placement: JobPlacement, now: float) -> Plan:
         entry = placement.entry
         self._unschedulable.leave(entry, JobState.NOMINATED)
-        del self._candidates[entry.job.id]
+        self._candidates.pop(entry.job.id, None)
         plan = self._plans.preemption_plan(placement)
         self._queue.recount(entry)
         victims = {victim.pod for victim in placement.victims}
         pods = tuple(placed.pod.uid for placed in placement.placements)
         until = now + self._limits.nomination_s
-        self.nominations.put(Nomination(plan.id, entry.job.id, pods, placement, victims, until))
+        self._put(Nomination(plan.id, entry.job.id, pods, placement, victims, until), now)
         self._moves.put(plan.id, placement.moves)
         if placement.moves:
             self._runner.moves.note_made(plan.id, len(placement.moves))
         self._flights.open(plan, now)
         return plan
+
+    def moved_on(self, nomination: Nomination, plans: Iterable[Plan]) -> None:
+        """These plans place all pods of the nomination elsewhere; its own places are off the books."""
+        self.nominations.drop(nomination.job)
+        self._moves.cancel(nomination.plan)
+        self._elsewhere.update((plan.id, nomination.plan) for plan in plans)
+
+    def nominate_elsewhere(self, nomination: Nomination, placement: JobPlacement, now: float) -> Plan:
+        """Other victims leave for the job: the plan that asks for it. The places of the nomination are off the books, and the ledger ends it with that plan."""
+        self.nominations.drop(nomination.job)
+        self._moves.cancel(nomination.plan)
+        return self._nominate(placement, now)
+
+    def victims_leave(self, leaving: Iterable[Leaving], now: float) -> None:
+        """The evictions of these pods were accepted at `now`."""
+        for one in leaving:
+            by = now + one.grace_s / self._limits.clock_rate + self._limits.leave_margin_s
+            self.nominations.leaves_by(one.pod_uid, by)
+
+    def _put(self, nomination: Nomination, now: float) -> None:
+        self.nominations.put(nomination, now + self._limits.leave_s + self._limits.leave_margin_s)
 
     def _release(self, nomination: Nomination) -> None:
         self._bookings.take_back(nomination.plan, nomination.pods)

@@ -1,0 +1,162 @@
+"""Nominated jobs on other places than those that their victims leave.
+
+A victim may take long to leave, or never leave: its node is dead. So a nominated job is tried again on free places whenever capacity rises on a node where one
+of its pods fits, before the turn of every job that comes after it in the order. If all of its nominated pods find free places, they are proposed without
+victims. The ledger ends the nomination with the new claims, and revokes evictions that are not executed yet and that no other plan needs. Until then the ledger
+keeps the nominated places: a refused proposal gives them up.
+
+A victim that is still there at the end of its grace period and a margin is overdue. Then other victims are searched for: an overdue pod is neither a victim nor
+counted as leaving. If there are none, the job stays nominated for the places that it has.
+
+During both trials the nominated places are off the books, so that a gang may combine what some of its victims left with other places, and its queue's limits
+count it once. A trial without success restores them.
+"""
+
+from collections.abc import Iterator
+from operator import attrgetter
+
+from hbox_common.events import Plan
+from hbox_common.model import Index, JobId
+
+from ..cluster.arrays import Rows
+from ..placement.outcomes import Placed
+from ..queueing.backoff import SessionBackoff
+from ..queueing.jobs import Entry, JobState
+from .context import SchedulerContext
+from .nominations import Nomination
+from .preemptor import Preemptor
+
+#: Nominated jobs that are tried on free places in one cycle; the others in the next.
+TRIED = 16
+
+#: Nominated jobs with overdue victims for which one cycle searches for others.
+SEARCHED = 4
+
+
+class Elsewhere:
+    """Of the nominations of `preemptor`."""
+
+    def __init__(self, context: SchedulerContext, preemptor: Preemptor) -> None:
+        self._runner = context.runner
+        self._plans = context.plans
+        self._views = context.views
+        self._bookings = context.bookings
+        self._queues = context.queues
+        self._queue = context.queue
+        self._flights = context.flights
+        self._limits = context.limits
+        self._preemptor = preemptor
+        self._columns = context.plans.columns
+        self._risen = 0  #: position in the log of rows whose free amounts rose
+        self._due: dict[JobId, None] = {}  #: jobs to try on free places
+        self._backoff = SessionBackoff(context.limits.session_every_s, context.limits.session_max_s)
+
+    @property
+    def behind(self) -> bool:
+        """Whether jobs are left for the next cycle."""
+        return bool(self._due)
+
+    def take_due(self) -> list[Entry]:
+        """Nominated jobs with a pod that fits on a node whose free amounts rose since the last call, in their order."""
+        columns, risen = self._columns, self._risen
+        self._risen = columns.risen.end
+        waiting = {one.job: one for one in self._waiting()}
+        self._due = {job: None for job in self._due if job in waiting}
+        if waiting and risen != self._risen:
+            rows = columns.risen.since(risen)
+            for job, nomination in waiting.items():
+                if self._fits(nomination, slice(0, columns.size) if rows is None else rows):
+                    self._due[job] = None
+        entries = sorted(
+            (entry for job in self._due if (entry := self._queue.entries.get(job)) is not None), key=attrgetter("order")
+        )
+        for entry in entries[:TRIED]:
+            del self._due[entry.job.id]
+        return entries[:TRIED]
+
+    def place(self, entry: Entry, now: float) -> list[Plan]:
+        """Plans for free places of all nominated pods of the job; none where it stays nominated."""
+        nomination = self._preemptor.nominations.get(entry.job.id)
+        if nomination is None or not self._fits(nomination, slice(0, self._columns.size)):
+            return []
+        if self._queues.refusal(entry.job.queue, cards=any(task.cards for task in entry.tasks)):
+            return []
+        lifted = self._bookings.lift(nomination.plan, nomination.pods)
+        entry.update_pending(self._bookings)
+        found = self._runner.place(
+            [entry] if len(lifted.bookings) == len(nomination.pods) and not entry.problem() else [],
+            self._queues.all(),
+            self._preemptor.nominations,
+            {},
+            outside=(),
+            most=self._limits.placements,
+            most_failures=None,
+            failure_cost=lambda _: 1,
+        )
+        for one in found:
+            if isinstance(one, Placed):
+                if set(nomination.pods) <= {member.uid for member in one.members}:
+                    return self._propose(nomination, one, now)
+                for member in one.members:
+                    self._columns.undo(member.row, member.task.requests, member.slices, aligned=member.task.aligned)
+                one.members[0].gang.dissolve()
+                entry.gang = None
+        self._bookings.put_back(lifted)
+        return []
+
+    def _propose(self, nomination: Nomination, found: Placed, now: float) -> list[Plan]:
+        entry = found.entry
+        plans = self._plans.placed(entry, found.members)
+        found.members[0].gang.dissolve()
+        self._preemptor.moved_on(nomination, plans)
+        entry.state = JobState.PROPOSED
+        self._queue.recount(entry)
+        for plan in plans:
+            self._flights.open(plan, now)
+        return plans
+
+    def next_at(self, index: Index, now: float) -> list[float]:
+        """When `search` has something next."""
+        nominations = self._preemptor.nominations
+        times = [
+            self._backoff.next_at if nominations.is_overdue(one, now) else nominations.overdue_at(one)
+            for one in self._waiting()
+            if one.searched_at != index or not nominations.is_overdue(one, now)
+        ]
+        return [min(times)] if times else []
+
+    def search(self, index: Index, now: float) -> list[Plan]:
+        """Plans with other victims for jobs whose victims are overdue."""
+        nominations = self._preemptor.nominations
+        overdue = [one for one in self._waiting() if nominations.is_overdue(one, now) and one.searched_at != index]
+        if not overdue or not self._backoff.due(now) or self._runner.idle:
+            return []
+        late = {pod for pod in nominations if nominations.is_late(pod, now)}
+        self._runner.spare(late, now + self._limits.nomination_s)
+        plans: list[Plan] = []
+        for nomination in overdue[:SEARCHED]:
+            nomination.searched_at = index
+            assert nomination.placement is not None
+            entry = nomination.placement.entry
+            lifted = self._bookings.lift(nomination.plan, nomination.pods)
+            entry.update_pending(self._bookings)
+            leaving = [pod for pod in nominations if pod not in late]
+            found = self._runner.preempt([entry] if not entry.problem() else [], self._queues.all(), leaving)
+            if found and set(nomination.pods) <= {placed.uid for placed in found[0].placements}:
+                plans.append(self._preemptor.nominate_elsewhere(nomination, found[0], now))
+            else:
+                self._bookings.put_back(lifted)
+        self._backoff.record(now, success=bool(plans))
+        return plans
+
+    def _waiting(self) -> Iterator[Nomination]:
+        """Accepted ones of known jobs whose victims are not all gone."""
+        return (
+            one for one in self._preemptor.nominations.all() if one.accepted and one.waits_for and one.placement is not None
+        )
+
+    def _fits(self, nomination: Nomination, rows: Rows) -> bool:
+        """Whether one of its pods fits on one of these rows beside its own nominated places."""
+        assert nomination.placement is not None
+        tasks = dict.fromkeys(placed.task for placed in nomination.placement.placements)
+        return any(bool((self._views.of(task).capacity[rows] > 0).any()) for task in tasks)

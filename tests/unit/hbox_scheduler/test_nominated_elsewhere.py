@@ -1,0 +1,213 @@
+"""Nominated jobs whose victims do not leave: other places that become free, and other victims. Nodes have one card each unless a drawing says more."""
+
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.events import Leaving
+from hbox_common.model import CardRequest, Job, PodUid, Queue, QueueName
+from hbox_common.model.devices.nvidia import GPU
+from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.queueing.jobs import JobState
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+CONF = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
+
+
+def world(*cards: int, queues: tuple[Queue, ...] = (Queue(QueueName("default")),)) -> Simulation:
+    """Node n<i> has `cards[i]` cards."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=CONF, queues=queues)
+    simulation.put_nodes(
+        node(f"n{number}", cards=count, cpu=128, labels={"name": f"n{number}"}) for number, count in enumerate(cards)
+    )
+    return simulation
+
+
+def on(name: str, at: str, *, priority: int = 0, cards: int = 1, created_at: float = 0.0) -> Job:
+    return job(name, cards=CardRequest(cards), priority=priority, node_selector={"name": at}, created_at=created_at)
+
+
+def places(simulation: Simulation) -> dict[str, str]:
+    return {str(pod): str(claim.node) for pod, claim in simulation.claims.items()}
+
+
+def cycle(simulation: Simulation, seconds: float = 0.5) -> None:
+    simulation.now += seconds
+    simulation.run()
+
+
+def leaves(simulation: Simulation, pod: str) -> None:
+    """Its eviction was accepted; it has a second to end."""
+    one = simulation.scheduler
+    leaving = [Leaving(pod_uid=PodUid(pod), grace_s=1)]
+    assert one.on_claims(epoch=one.epoch, previous=one.index, index=one.index, claims=[], leaving=leaving, now=simulation.now)
+
+
+def full() -> Simulation:
+    """n0 holds `victim`, which never leaves for `high`, and n1 holds `other`, of equal priority with `high`."""
+    simulation = world(1, 1)
+    simulation.submit([on("victim", "n0"), on("other", "n1", priority=9)])
+    simulation.run()
+    simulation.submit([job("high", cards=1, priority=9, created_at=10.0)])
+    [plan] = simulation.run()
+    assert [one.pod_uid for one in plan.victims] == ["victim-0"]
+    return simulation
+
+
+def test_a_nominated_job_takes_another_card_that_becomes_free() -> None:
+    simulation = full()
+    cycle(simulation, 5.0)
+    simulation.finish([PodUid("other-0")])
+    simulation.submit([job("low", cards=1, created_at=5.0)])
+    cycle(simulation)
+    assert places(simulation) == {"victim-0": "n0", "high-0": "n1"}
+    assert simulation.scheduler.jobs_by_state[JobState.NOMINATED] == 0
+
+
+def test_the_place_of_a_job_that_went_elsewhere_is_for_others_once_the_victim_left() -> None:
+    simulation = full()
+    simulation.finish([PodUid("other-0")])
+    cycle(simulation)
+    simulation.submit([job("low", cards=1, created_at=5.0)])
+    cycle(simulation)
+    assert "low-0" not in places(simulation)
+    simulation.leave()
+    cycle(simulation)
+    assert places(simulation) == {"low-0": "n0", "high-0": "n1"}
+
+
+def test_a_higher_job_that_waits_comes_before_the_nominated_one() -> None:
+    simulation = full()
+    simulation.finish([PodUid("other-0")])
+    simulation.submit([on("first", "n1", priority=50, created_at=20.0)])
+    cycle(simulation)
+    assert places(simulation) == {"victim-0": "n0", "first-0": "n1"}
+    simulation.leave()
+    cycle(simulation)
+    assert places(simulation) == {"high-0": "n0", "first-0": "n1"}
+
+
+def test_a_nominated_gang_combines_what_a_victim_left_with_another_card() -> None:
+    """n0 and n1 hold victims, n2 a pod of equal priority. One victim leaves, the other does not."""
+    simulation = world(1, 1, 1)
+    simulation.submit([on("stays", "n0"), on("leaves", "n1"), on("equal", "n2", priority=9)])
+    simulation.run()
+    simulation.submit([job("gang", pods=2, cards=1, priority=9, created_at=10.0)])
+    [plan] = simulation.run()
+    assert len(plan.victims) == 2
+    simulation.finish([PodUid("leaves-0")])
+    cycle(simulation)
+    assert not any(pod.startswith("gang") for pod in places(simulation)), "its second pod has no place yet"
+    simulation.finish([PodUid("equal-0")])
+    simulation.submit([job("low", cards=1, created_at=1.0)])
+    cycle(simulation)
+    assert {pod: at for pod, at in places(simulation).items() if pod != "stays-0"}.keys() == {"gang-0", "gang-1"}
+    assert set(places(simulation).values()) == {"n0", "n1", "n2"}
+
+
+def test_a_queue_at_its_limit_lets_its_nominated_job_go_elsewhere() -> None:
+    """The queue may have two cards: `other` has one, and the nominated place counts as the second."""
+    queues = (Queue(QueueName("default")), Queue(QueueName("b"), capability={GPU: 1}))
+    simulation = world(1, 1, queues=queues)
+    simulation.submit([replace(on("victim", "n0"), queue=QueueName("b")), on("other", "n1", priority=9)])
+    simulation.run()
+    simulation.submit([job("high", cards=1, priority=9, queue="b", created_at=10.0)])
+    [plan] = simulation.run()
+    assert [one.pod_uid for one in plan.victims] == ["victim-0"]
+    simulation.leave()
+    simulation.finish([PodUid("other-0")])
+    cycle(simulation)
+    assert places(simulation).keys() == {"high-0"}
+
+
+def test_other_victims_leave_when_the_first_is_overdue() -> None:
+    simulation = world(1, 1)
+    simulation.submit([on("dead", "n0"), on("alive", "n1", priority=1)])
+    simulation.run()
+    simulation.submit([job("high", cards=1, priority=9, created_at=10.0)])
+    [plan] = simulation.run()
+    assert [one.pod_uid for one in plan.victims] == ["dead-0"]
+    leaves(simulation, "dead-0")
+    margin = simulation.scheduler.limits.leave_margin_s
+    simulation.now += margin
+    assert simulation.run() == []
+    simulation.now += 1.5
+    [again] = simulation.run()
+    assert [one.pod_uid for one in again.victims] == ["alive-0"]
+    for _ in range(10):
+        simulation.now += 1.0
+        assert simulation.run() == [], "one victim is enough"
+    simulation.evicted = [claim for claim in simulation.evicted if claim.pod_uid == "alive-0"]
+    simulation.leave()
+    cycle(simulation)
+    assert places(simulation) == {"dead-0": "n0", "high-0": "n1"}
+
+
+def test_without_other_victims_the_job_keeps_its_nomination() -> None:
+    simulation = full()
+    leaves(simulation, "victim-0")
+    for _ in range(40):
+        simulation.now += 1.0
+        assert simulation.run() == []
+    simulation.submit([job("low", cards=1, created_at=5.0)])
+    simulation.leave()
+    cycle(simulation)
+    assert places(simulation) == {"high-0": "n0", "other-0": "n1"}
+
+
+def test_a_second_victim_that_is_no_longer_needed_is_spared() -> None:
+    """The first one leaves after all, before the second does."""
+    simulation = world(1, 1)
+    simulation.submit([on("late", "n0"), on("alive", "n1", priority=1)])
+    simulation.run()
+    simulation.submit([job("high", cards=1, priority=9, created_at=10.0)])
+    simulation.run()
+    leaves(simulation, "late-0")
+    simulation.now += simulation.scheduler.limits.leave_margin_s + 2.0
+    [again] = simulation.run()
+    assert [one.pod_uid for one in again.victims] == ["alive-0"]
+    simulation.finish([PodUid("late-0")])
+    simulation.now += 0.5
+    [placing] = simulation.run()
+    assert (placing.victims, [one.node for one in placing.placements]) == ((), ["n0"])
+
+
+@pytest.mark.parametrize("free", [1, 2])
+def test_of_several_nominated_jobs_as_many_go_elsewhere_as_find_places(free: int) -> None:
+    simulation = world(1, 1, 2)
+    simulation.submit([on("a", "n0"), on("b", "n1"), on("c", "n2", priority=9), on("d", "n2", priority=9)])
+    simulation.run()
+    simulation.submit(job(f"high{number}", cards=1, priority=9 - number, created_at=10.0) for number in range(2))
+    simulation.run()
+    assert len(simulation.evicted) == 2
+    simulation.finish([PodUid("c-0"), PodUid("d-0")][:free])
+    cycle(simulation)
+    assert {pod for pod in places(simulation) if pod.startswith("high")} == {f"high{number}-0" for number in range(free)}
+
+
+def test_a_gang_keeps_its_nominated_places_after_a_trial_without_success() -> None:
+    """Two victims on n0 and n1; one card of n2 becomes free and fits one pod only of the gang, which wants two on nodes of their own."""
+    simulation = world(1, 1, 1)
+    simulation.submit([on("a", "n0"), on("b", "n1"), on("equal", "n2", priority=9)])
+    simulation.run()
+    simulation.submit([job("gang", pods=2, cards=1, priority=9, created_at=10.0)])
+    simulation.run()
+    simulation.finish([PodUid("equal-0")])
+    cycle(simulation)
+    simulation.submit([on("later", "n2", priority=9, created_at=11.0), job("thief", cards=1, created_at=1.0)])
+    cycle(simulation)
+    simulation.finish([PodUid("a-0")])
+    cycle(simulation)
+    assert "thief-0" not in places(simulation)
+
+
+def test_a_nomination_ends_after_its_time() -> None:
+    simulation = full()
+    simulation.now += simulation.scheduler.limits.nomination_s - 1.0
+    assert [plan.job for plan in simulation.run()] == []
+    simulation.now += 2.0
+    out = simulation.step()
+    assert len(out.given_up) == 1
