@@ -270,8 +270,13 @@ async def test_deleting_a_namespace_refuses_new_content(emulator: object, raw: R
     await raw.made("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
     await raw.made("/api/v1/namespaces/leaving/configmaps", {"metadata": {"name": "a", "finalizers": ["hbox.io/held"]}})
     await raw.made("/api/v1/namespaces/leaving/pods", a_pod("p"))
+    held = a_pod("held")
+    await raw.made("/api/v1/namespaces/leaving/pods", held | {"metadata": held["metadata"] | {"finalizers": ["hbox.io/held"]}})
     status, body = await raw.delete("/api/v1/namespaces/leaving")
     assert (status, body["status"]["phase"]) == (200, "Terminating")
+    binding = {"metadata": {"name": "held"}, "target": {"kind": "Node", "name": "n1"}}
+    status, body = await raw.post("/api/v1/namespaces/leaving/pods/held/binding", binding)
+    assert (status, body["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
     status, body = await raw.post("/api/v1/namespaces/leaving/configmaps", {"metadata": {"name": "b"}})
     assert (status, body["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
 
@@ -283,7 +288,8 @@ async def test_deleting_a_namespace_refuses_new_content(emulator: object, raw: R
 
     await until(pod_gone)
     assert (await raw.get("/api/v1/namespaces/leaving"))[0] == 200
-    await raw.patch("/api/v1/namespaces/leaving/configmaps/a", {"metadata": {"finalizers": []}})
+    for held_object in ("configmaps/a", "pods/held"):
+        await raw.patch(f"/api/v1/namespaces/leaving/{held_object}", {"metadata": {"finalizers": []}})
     await until(all_gone)
 
 

@@ -204,6 +204,16 @@ async def test_a_binding_refused_for_good_is_rejected_with_the_reason(api: Any, 
     assert "not yours" in result.message
 
 
+async def test_binding_in_a_namespace_that_is_being_deleted_is_rejected_with_that_reason(api: Any, client: KubeClient) -> None:
+    why = 'pods "p" is forbidden: unable to create new content in namespace ml because it is being terminated'
+    details = {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}
+    status = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": why, "details": details}
+    api.reply("POST", BINDING, 403, status)
+    result = await bind_it(client)
+    assert (result.outcome, result.not_allowed) == (BindOutcome.REJECTED, False)
+    assert result.message == f"NamespaceTerminating: {why} (HTTP 403)"
+
+
 async def test_a_busy_server_is_left_alone(api: Any, client: KubeClient) -> None:
     api.refuse("POST", BINDING, 429, "TooManyRequests", Retry_After="3")
     result = await bind_it(client)

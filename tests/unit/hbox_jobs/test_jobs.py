@@ -105,6 +105,24 @@ def test_the_groups_priority_class_counts_before_its_pods() -> None:
     assert settle(jobs).pending[0].priority == 3
 
 
+def test_job_in_a_namespace_that_is_being_deleted_has_a_problem_until_that_ends() -> None:
+    jobs = Jobs()
+    for namespace in ("ml", "other"):
+        jobs.namespace(namespace, {}, 0.0, ending=False)
+        jobs.pod(pod(f"of-{namespace}", namespace=namespace), 0.0)
+    jobs.pod(pod("runs", node="n1", status="Running"), 0.0)
+    assert [job.problem for job in settle(jobs).pending] == ["", ""]
+    jobs.namespace("ml", {}, 0.0, ending=True)
+    (job,) = settle(jobs).pending
+    problem = "NamespaceTerminating: namespace ml is being deleted, and the API server binds no pod in it"
+    assert (job.name, job.problem) == ("of-ml", problem)
+    assert [verdict.message for verdict in jobs.verdicts()] == [problem]
+    jobs.pod(pod("late"), 0.0)
+    assert settle(jobs).pending[0].problem == problem
+    jobs.namespace_gone("ml", 0.0)
+    assert {job.name: job.problem for job in settle(jobs).pending} == {"of-ml": "", "late": ""}
+
+
 def test_pods_held_back_by_gates_or_leaving_are_no_members() -> None:
     jobs = Jobs()
     jobs.pod(pod("gated", gated=True), 0.0)

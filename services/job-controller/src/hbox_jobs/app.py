@@ -252,12 +252,13 @@ class JobController:
         self._wake.set()
 
     async def _on_namespaces(self, deltas: Sequence[Delta[kube.KubeObject]]) -> None:
-        known = self.jobs.neighbours.namespaces
+        now = monotonic_s()
         for delta in deltas:
             if delta.new is not None and delta.kind is not DeltaKind.DELETED:
-                known.put(delta.new.metadata.name, delta.new.metadata.labels)
+                meta = delta.new.metadata
+                self.jobs.namespace(meta.name, meta.labels, now, ending=meta.deletion_timestamp is not None)
             elif (thing := delta.new or delta.old) is not None:
-                known.gone(thing.metadata.name)
+                self.jobs.namespace_gone(thing.metadata.name, now)
         self._wake.set()
 
     async def _on_budgets(self, deltas: Sequence[Delta[kube.PodDisruptionBudget]]) -> None:

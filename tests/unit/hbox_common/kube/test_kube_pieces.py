@@ -11,7 +11,7 @@ from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Un
 from hbox_common.kube import LEASES, NODES, PODGROUPS, PODS, QUEUES, Pod, Queue, epoch_s, micro_time
 from hbox_common.kube.election import Create, Seen, Take, Wait, decide, is_ours, observe
 from hbox_common.kube.lines import MAX_LINE_BYTES, LineSplitter
-from hbox_common.kube.status import Busy, Expired, NotServed, error_of
+from hbox_common.kube.status import Busy, Expired, NamespaceTerminating, NotAllowed, NotServed, error_of
 from hbox_common.pacing import WISH_S
 
 # --- lines
@@ -140,6 +140,33 @@ def test_each_status_has_its_error_with_the_servers_message(code: int, kind: typ
     assert type(error) is kind
     assert "that will not do" in str(error)
     assert "POST /api/v1/pods" in str(error)
+
+
+ENDING = {"causes": [{"reason": "NamespaceTerminating", "message": "namespace t is being terminated"}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "details", "kind", "hint"),
+    [
+        ('pods "p" is forbidden: User "binder" cannot create resource "pods"', {}, NotAllowed, "RBAC"),
+        (
+            'pods "p" is forbidden: unable to create new content in namespace t',
+            ENDING,
+            NamespaceTerminating,
+            "namespace is gone",
+        ),
+        ('admission webhook "w" denied the request: no', {}, InvalidRequest, ""),
+        ('pods "p" is forbidden: exceeded quota: cards', {}, InvalidRequest, ""),
+    ],
+)
+def test_refusal_for_lack_of_a_right_alone_suggests_to_grant_it(
+    message: str, details: dict[str, object], kind: type[HBoxError], hint: str
+) -> None:
+    status = {"kind": "Status", "reason": "Forbidden", "code": 403, "message": message, "details": details}
+    error = error_of(403, msgspec.json.encode(status), what="POST /api/v1/pods")
+    assert type(error) is kind
+    assert hint in error.hint
+    assert ("RBAC" in error.hint) is (kind is NotAllowed)
 
 
 @pytest.mark.parametrize("code", [400, 403, 404, 409, 410, 413, 422])

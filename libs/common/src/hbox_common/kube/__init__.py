@@ -93,7 +93,7 @@ from .resources import (
     STORAGECLASSES,
     Resource,
 )
-from .status import Busy, Expired, NotAllowed, error_of, read_status
+from .status import Busy, Expired, NamespaceTerminating, NotAllowed, error_of, read_status
 from .statuspatch import StatusPatcher
 from .tainting import keep_taint
 from .times import epoch_s, micro_time, rfc3339
@@ -159,6 +159,7 @@ __all__ = [
     "Locked",
     "Metadata",
     "Namespace",
+    "NamespaceTerminating",
     "Needs",
     "Node",
     "NodeAffinity",

@@ -133,6 +133,8 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
     if answer.status in (200, 201, 202) and status.from_api_server:
         return BindResult(BindOutcome.BOUND, node=wanted.node)
     message = f"{status.message or 'no reason given'} (HTTP {answer.status})"
+    if status.namespace_terminating:
+        message = f"NamespaceTerminating: {message}"
     if answer.status == 404 and status.reason == "NotFound":
         return BindResult(BindOutcome.GONE, message)
     if answer.status in (401, 429):

@@ -30,6 +30,10 @@ class NotAllowed(InvalidRequest):
     """403 by the authorizer: whoever asks lacks the right. It says nothing of any object, and rights that were taken may be given back."""
 
 
+class NamespaceTerminating(InvalidRequest):
+    """403 by the API server's NamespaceLifecycle: the object's namespace is being deleted, so that nothing is created or bound in it any more."""
+
+
 class Cause(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
@@ -67,6 +71,12 @@ class Status(msgspec.Struct, frozen=True, gc=False):
         return self.reason == "Forbidden" and _NOT_ALLOWED.match(self.message) is not None
 
     @property
+    def namespace_terminating(self) -> bool:
+        """Whether nothing is created in the namespace any more since it is being deleted (NamespaceTerminatingCause in k8s.io/api/core/v1/types.go)."""
+        causes = self.details.causes if self.details is not None else ()
+        return self.reason == "Forbidden" and any(cause.reason == "NamespaceTerminating" for cause in causes)
+
+    @property
     def expired(self) -> bool:
         return self.code == 410 or self.reason in {"Expired", "Gone"}
 
@@ -99,11 +109,12 @@ _ALWAYS_SERVED = ("/api/v1/", "/apis/coordination.k8s.io/v1/")
 
 _HINTS = {
     401: "the credentials are missing or expired: check the kubeconfig or the service account's token",
-    403: "grant it to this user or service account (RBAC)",
     404: "check the name; for a custom resource, that its definition is installed",
     415: "this kind does not take this sort of patch",
     422: "change the object",
 }
+_NOT_ALLOWED_HINT = "grant it to this user or service account (RBAC)"
+_ENDING_HINT = "wait until the namespace is gone, or use another one"
 _STRANGER = "this is no answer of an API server: see what stands between (a load balancer, a proxy, a firewall)"
 
 
@@ -121,7 +132,9 @@ def error_of(code: int, body: bytes, *, what: str, retry_after: str | None = Non
     if not status.from_api_server and code not in (401, 408, 429) and code < 500:
         return Busy(message, http_status=code, hint=_STRANGER, outcome_unknown=not what.startswith("GET "))
     if status.not_allowed:
-        return NotAllowed(message, hint=_HINTS[403])
+        return NotAllowed(message, hint=_NOT_ALLOWED_HINT)
+    if status.namespace_terminating:
+        return NamespaceTerminating(message, hint=_ENDING_HINT)
     if code == 404:
         return NotFound(message, hint=_HINTS[404])
     if code == 409:

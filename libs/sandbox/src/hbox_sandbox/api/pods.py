@@ -9,14 +9,15 @@ from .errors import ApiError, Json, bad_request, cause, conflict, forbidden, suc
 from .resources import PDBS, PODS
 from .selectors import selector_object_test
 from .store import Version
-from .writes import Deletion, Options, Target, Written, change, delete
+from .writes import Deletion, Options, Target, Written, change, check_namespace, delete
 
 _MAX_DISRUPTED = 2000
 
 
 def bind(cluster: Cluster, target: Target, body: Any, options: Options) -> Written:
     """POST pods/NAME/binding. One write sets the node, the Binding's annotations (its labels with `pod_topology_labels` alone), and PodScheduled. 409
-    when the pod's uid or resourceVersion is not the Binding's, or the pod is deleted, bound or gated. Nobody asks whether the node exists."""
+    when the pod's uid or resourceVersion is not the Binding's, or the pod is deleted, bound or gated; 403 before that when its namespace is being deleted,
+    since admission takes a Binding for new content. Nobody asks whether the node exists."""
     if not isinstance(body, dict) or body.get("kind", "Binding") != "Binding":
         raise bad_request("not a Binding object")
     meta, node = body.get("metadata") or {}, body.get("target") or {}
@@ -28,6 +29,7 @@ def bind(cluster: Cluster, target: Target, body: Any, options: Options) -> Writt
         )
     if not node.get("name"):
         raise ApiError(500, "InternalError", "target.name: Required value")
+    check_namespace(cluster, target, target.name)
     current = cluster.find(PODS, target.namespace, target.name)
     for label, given, actual in (
         ("UID", meta.get("uid"), current.uid),

@@ -92,7 +92,7 @@ def create(cluster: Cluster, target: Target, obj: Json, options: Options) -> Wri
         meta["name"] = meta["generateName"] + cluster.name_suffix()
     if resource.namespaced:
         meta["namespace"] = target.namespace
-        _check_namespace(cluster, target, meta.get("name", ""))
+        check_namespace(cluster, target, meta.get("name", ""))
     else:
         meta.pop("namespace", None)
     meta["uid"] = cluster.new_uid()
@@ -368,7 +368,8 @@ def _checked_body(target: Target, obj: Any) -> Json:
     return meta
 
 
-def _check_namespace(cluster: Cluster, target: Target, name: str) -> None:
+def check_namespace(cluster: Cluster, target: Target, name: str) -> None:
+    """Raises ApiError where the namespace does not exist or is being deleted."""
     namespace = cluster.find(NAMESPACES, "", target.namespace)
     if namespace.deleting:
         causes = [cause("metadata.namespace", f"namespace {target.namespace} is being terminated", "NamespaceTerminating")]

@@ -176,9 +176,11 @@ def job_of(
     trace: Callable[[JobId], str],
     *,
     never: Collection[str] = (),
+    ending: bool = False,
     revision: int = 0,
 ) -> Job:
-    """The job as it is now, as of that revision. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace."""
+    """The job as it is now, as of that revision. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace; `ending`: its
+    namespace is being deleted."""
     group = record.group
     priority, priority_class, problem = _priority(record, classes)
     if record.gang and group is None:
@@ -187,6 +189,8 @@ def job_of(
         problem = f"PodGroup {record.key}: {group.problem}"
     never_preempts = record.group is not None and record.group.priority_class in never
     tasks, waits_for_volume = _tasks(record, volumes, never_preempts=never_preempts)
+    if ending and tasks:
+        problem = f"NamespaceTerminating: namespace {record.namespace} is being deleted, and the API server binds no pod in it"
     created = group.created_at if group else min((pod.created_at for pod in record.pods.values()), default=0.0)
     return Job(
         id=record.id,

@@ -95,6 +95,7 @@ class Jobs:
         self._classes: dict[str, int] = {}
         self._never: set[str] = set()  #: PriorityClasses whose pods never preempt
         self._classes_changed = False
+        self._ending: set[str] = set()  #: namespaces that are being deleted
         self.volumes = Volumes()
         self.neighbours = Neighbours()
         self.admission = Admission()
@@ -252,6 +253,24 @@ class Jobs:
         for record in self._records.values():
             if record.group is not None and record.group.priority_class == name:
                 self._mark(record.key, now, urgent=True)
+
+    def namespace(self, name: str, labels: Mapping[str, str], now: float, *, ending: bool) -> None:
+        """A namespace was listed, added or modified. `ending`: it is being deleted."""
+        self.neighbours.namespaces.put(name, labels)
+        self._end_namespace(name, now, ending=ending)
+
+    def namespace_gone(self, name: str, now: float) -> None:
+        """The namespace was deleted."""
+        self.neighbours.namespaces.gone(name)
+        self._end_namespace(name, now, ending=False)
+
+    def _end_namespace(self, name: str, now: float, *, ending: bool) -> None:
+        if ending == (name in self._ending):
+            return
+        (self._ending.add if ending else self._ending.discard)(name)
+        for pod in self.neighbours.within(name):
+            if pod.ours:
+                self._mark(pod.key, now, urgent=True)
 
     @property
     def priority_classes(self) -> Mapping[str, int]:
@@ -568,7 +587,10 @@ class Jobs:
         self._doubtful.discard(record.key)
         record.strangers = len(self._strangers.get(record.key, ()))
         revision = old.revision if old is not None else 0
-        new = job_of(record, tally, self._classes, self.volumes, self._trace, never=self._never, revision=revision)
+        ending = record.namespace in self._ending
+        new = job_of(
+            record, tally, self._classes, self.volumes, self._trace, never=self._never, ending=ending, revision=revision
+        )
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
