@@ -317,7 +317,7 @@ def test_the_job_of_definitions_makes_the_levels_unless_they_are_left_out() -> N
         rules = [rule for rule in role["rules"] if rule["resources"] == ["priorityclasses"]]
         names = [rule["resourceNames"] for rule in rules if "resourceNames" in rule]
         assert names == ([[*CLASSES]] if word == "--levels" else [])
-        assert bool(rules) is bool(names)
+        assert [rule["verbs"] for rule in rules] == [["list"], *([["get", "patch"], ["create"]] if names else [])]
 
 
 def test_brokers_read_and_write_their_users_keys_and_nothing_else() -> None:

@@ -146,6 +146,7 @@ imagePullSecrets:
 {{- if has $name (list "job-controller" "scheduler-core") }}{{ if $.Values.shards }}{{ $_ := set $own "shards" (toString $.Values.shards) }}{{ end }}{{ end -}}
 {{- $queues := (include "hbox.profile" $ | fromYaml).queues -}}
 {{- if and (eq $name "quota-ledger") (ne $queues "open") (not (hasKey $own "queues")) }}{{ $_ := set $own "queues" $queues }}{{ end -}}
+{{- if and (eq $name "job-controller") (not (hasKey $own "system_namespaces")) }}{{ $_ := set $own "system_namespaces" (append $.Values.admission.guardedNamespaces $.Release.Namespace | uniq | join ",") }}{{ end -}}
 {{- if eq $name "topology-collector" }}{{ if $.Values.pools }}{{ $_ := set $own "pools_file" "/etc/hbox/files/pools.yaml" }}{{ end }}{{ end -}}
 {{- if eq $name "topology-collector" }}{{ if $.Values.fabric.sources }}{{ $_ := set $own "fabrics_file" "/etc/hbox/files/fabrics.yaml" }}{{ end }}{{ end -}}
 {{- if $own }}{{ $_ := set $all $name $own }}{{ end -}}

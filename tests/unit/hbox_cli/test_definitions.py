@@ -71,6 +71,22 @@ async def test_beside_a_level_of_somebody_elses_no_other_is_made(kube: KubeClien
     ]
 
 
+async def test_a_queue_default_that_is_made_lists_the_classes_that_evict_for_nobody(kube: KubeClient) -> None:
+    theirs = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "usual"},
+        "value": 7,
+        "globalDefault": True,
+    }
+    await kube.json("POST", PRIORITYCLASSES.path(), body=theirs)
+    await levels(kube)
+    await crds.bring(kube, lambda _: None, listed=True)
+    root, default = [(await kube.json("GET", QUEUES.path(name=name)))["metadata"] for name in ("root", "default")]
+    assert default["annotations"] == {"hbox.io/priority-classes": "~none, usual, medium, low, offline"}
+    assert "annotations" not in root
+
+
 async def test_our_queues_go_with_their_definition_and_are_told_and_made_again(kube: KubeClient) -> None:
     await bring(kube)
     for name in ("root", "default"):

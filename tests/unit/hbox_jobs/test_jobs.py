@@ -93,6 +93,28 @@ def test_a_pod_that_asks_for_the_impossible_is_published_with_the_problem() -> N
     assert phases(jobs) == [JobPhase.WAITING]
 
 
+def test_system_classes_count_as_the_highest_class_of_users_outside_the_systems_namespaces() -> None:
+    jobs = Jobs(system_namespaces=("kube-system",))
+    for name, value in (("system-node-critical", 2_000_001_000), ("high", 300), ("low", -100)):
+        jobs.priority_class(name, value, 0.0)
+    jobs.group(group(min_member=1, priority_class="system-node-critical"), 0.0)
+    jobs.pod(pod("member", group="g", shape=CARD), 0.0)
+    jobs.pod(pod("bare", priority=2_000_001_000, shape=CARD, priority_class="system-node-critical"), 0.0)
+    jobs.pod(pod("own", priority=1_000_000_000, shape=CARD), 0.0)
+    jobs.pod(pod("proxy", namespace="kube-system", priority=2_000_001_000, shape=CARD), 0.0)
+    assert {job.name: job.priority for job in settle(jobs).pending} == {
+        "g": 300,
+        "bare": 300,
+        "own": 1_000_000_000,
+        "proxy": 2_000_001_000,
+    }
+    jobs.pod(pod("bare", rv="2", priority=2_000_001_000, shape=CARD, node="n1", claim="c1"), 0.0)
+    assert [fact.priority for fact in settle(jobs).facts] == [300]
+
+    jobs.priority_class("urgent", 5000, 0.0)
+    assert {job.name: job.priority for job in settle(jobs).pending} == {"g": 5000}
+
+
 def test_the_groups_priority_class_counts_before_its_pods() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=1, priority_class="high"), 0.0)

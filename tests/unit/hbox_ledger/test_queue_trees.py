@@ -222,6 +222,16 @@ def test_a_queue_and_all_below_it_is_for_the_classes_that_it_names(departments: 
     departments.commits(right)
 
 
+def test_a_queue_takes_jobs_of_no_class_where_its_list_says_so(departments: World) -> None:
+    queues = departments.state.queues
+    queues[QueueName("vision")] = replace(queues[QueueName("vision")], priority_classes=("~none", "low"))
+    forged, of_none = (wants(departments, name, "train") for name in ("p", "n"))
+    departments.classes |= {forged.job: "system-node-critical"}
+    takes = "queue vision, above queue train, takes jobs without a PriorityClass, and of PriorityClass low"
+    assert departments.refusal(forged) == f"{takes}, not of system-node-critical"
+    departments.commits(of_none)
+
+
 @pytest.mark.parametrize(
     ("above", "own", "let_in"),
     [

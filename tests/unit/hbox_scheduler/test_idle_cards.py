@@ -82,6 +82,26 @@ def test_cards_find_their_cores_whatever_came_before(one_by_one: bool, shares: i
 
 @WAYS
 @pytest.mark.usefixtures("way")
+def test_small_pods_find_a_place_where_others_use_all_that_is_lent(one_by_one: bool) -> None:
+    """2 cores and 8 idle cards lend half a core, and HBox's own seven pods use 700m."""
+    simulation = world([node("n0", cards=8, cpu=2, memory_mib=8192)])
+    assert run(simulation, "hbox", 7, cpu_milli=100, memory_mib=192) == 7
+    assert run(simulation, "gang", 2, at=100.0, cpu_milli=10, memory_mib=16) == 2
+    assert run(simulation, "larger", 1, at=200.0, cpu_milli=150, memory_mib=16) == 0
+
+
+@WAYS
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(("cores", "most"), [(2, 1625), (64, 17_500)], ids=["small node", "large node"])
+def test_thousands_of_small_pods_leave_idle_cards_their_cores(one_by_one: bool, cores: int, most: int) -> None:
+    """A quarter of the share of each card stays, and of a large node all but a core and a half."""
+    made = node("n0", cards=8, cpu=cores, memory_mib=64 * 1024)
+    simulation = world([replace(made, allocatable={**made.allocatable, "pods": 5000})])
+    assert run(simulation, "tiny", 1 + most // 25, cpu_milli=25, memory_mib=1) == most // 25
+
+
+@WAYS
+@pytest.mark.usefixtures("way")
 def test_memory_is_kept_too_and_what_is_not_asked_for_is_not_looked_at(one_by_one: bool) -> None:
     simulation = world([node("n0", cards=8, cpu=64, memory_mib=64 * 1024)])
     assert run(simulation, "cpu", 64, cpu_milli=10, memory_mib=1024) == 16

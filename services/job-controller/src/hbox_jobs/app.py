@@ -108,6 +108,7 @@ class JobController:
             most_pending=settings.pending_per_namespace,
             most_pending_mib=settings.pending_mib_per_namespace,
             routing=self._routing,
+            system_namespaces=settings.namespaces_of_the_system,
         )
         self._traces = JobTraces()
         self.feedback = Feedback(self.jobs)

@@ -34,11 +34,20 @@ class JobControllerSettings(Settings):
         "volcano-system", description="where Volcano's scheduler would run, if scheduler_names has a name of its"
     )
 
+    system_namespaces: str = Field(
+        "kube-system,kube-public,kube-node-lease",
+        description="namespaces, joined by commas, where system-cluster-critical and system-node-critical count with their own values; elsewhere they "
+        "count no more than the highest PriorityClass of users",
+    )
     shards: str = Field(
         "",
         description="several schedulers: how many (2: jobs go by their queues), or which pools of nodes each has (main=*;lab=lab-a,lab-b: * is all that none "
         "names); job-controller and all schedulers are told the same. Empty: one has all",
     )
+
+    @property
+    def namespaces_of_the_system(self) -> frozenset[str]:
+        return frozenset(name.strip() for name in self.system_namespaces.split(",") if name.strip())
 
     @field_validator("shards")
     @classmethod

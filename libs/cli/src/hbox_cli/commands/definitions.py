@@ -44,7 +44,8 @@ def apply(_: Context, *, kubeconfig: Path | None, levels: bool) -> None:
     """Apply the definitions by server-side apply, and make the queues `root` and `default` where they are missing.
 
     A definition that somebody else installed is used as it is, and what it does not keep of what HBox reads is told. So are PriorityClasses: where one of
-    the three levels is somebody else's, no other is made beside it.
+    the three levels is somebody else's, no other is made beside it. A queue `default` that is made takes jobs of no PriorityClass, of the cluster's default
+    one, and of medium, low and offline: `hbox queue set default --priority-classes` changes that.
     """
     from hbox_common.kube import KubeClient  # noqa: PLC0415
 
@@ -52,8 +53,8 @@ def apply(_: Context, *, kubeconfig: Path | None, levels: bool) -> None:
 
     async def bring() -> None:
         async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox definitions") as client:
-            await crds.bring(client, say)
             if levels:
                 await crds.bring_levels(client, say)
+            await crds.bring(client, say, listed=True)
 
     run(bring)

@@ -22,6 +22,8 @@ from hbox_common.kube import (
     wait_established,
 )
 from hbox_common.model import DEFAULT_QUEUE, OFFLINE_CLASS, ROOT_QUEUE, VENDORS
+from hbox_common.model.annotations import PRIORITY_CLASSES
+from hbox_common.model.queue import NO_CLASS
 
 FIELD_MANAGER = "hbox"
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -168,8 +170,11 @@ _MEANS = {
 }
 
 
-async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
-    """Applies what is missing, by server-side apply, and says what. Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used)."""
+async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool = False) -> None:
+    """Applies what is missing, by server-side apply, and says what. `listed`: a queue `default` that is made takes jobs of `everyday_classes` alone.
+
+    Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used).
+    """
     for manifest in ALL:
         name = manifest["metadata"]["name"]
         found = await _found(client, CRDS, name)
@@ -185,7 +190,17 @@ async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
         try:
             await client.json("GET", QUEUES.path(name=name))
         except NotFound:
-            await _make_queue(client, name, spec, say)
+            classes = await everyday_classes(client) if listed and name == DEFAULT_QUEUE else ()
+            await _make_queue(client, name, spec, classes, say)
+
+
+async def everyday_classes(client: KubeClient) -> tuple[str, ...]:
+    """What everybody may be of: no class, the cluster's own default where it has one, and of HBox's those that evict for nobody. The class high, the system's,
+    and classes of others are for an administrator to add."""
+    found = (await client.json("GET", PRIORITYCLASSES.path()))["items"]
+    ours = {one["metadata"]["name"] for one in found if is_ours(one)}
+    default = [one["metadata"]["name"] for one in found if one.get("globalDefault")]
+    return tuple(dict.fromkeys((NO_CLASS, *default, *(name for name in CLASSES if name != "high" and name in ours))))
 
 
 async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
@@ -280,14 +295,17 @@ def is_ours(found: Mapping[str, Any]) -> bool:
     return writers == {FIELD_MANAGER}
 
 
-async def _make_queue(client: KubeClient, name: str, spec: Mapping[str, Any], say: Callable[[str], None]) -> None:
+async def _make_queue(
+    client: KubeClient, name: str, spec: Mapping[str, Any], classes: Sequence[str], say: Callable[[str], None]
+) -> None:
     kind = {"apiVersion": f"{QUEUES.group}/{QUEUES.version}", "kind": "Queue"}
+    notes = {"annotations": {PRIORITY_CLASSES: ", ".join(classes)}} if classes else {}
     try:
-        await _apply_fresh(client, {**kind, "metadata": {"name": name}, "spec": spec})
+        await _apply_fresh(client, {**kind, "metadata": {"name": name, **notes}, "spec": spec})
     except HBoxError as e:  # a webhook of others that is not up yet, or does not want it; HBox itself can do without
         say(f"queue {name} cannot be made, and Volcano's controllers rely on it: {e}")
     else:
-        say(f"applied queue {name}")
+        say(f"applied queue {name}" + (f", for jobs of PriorityClass {', '.join(classes)}" if classes else ""))
 
 
 async def _apply_fresh(client: KubeClient, manifest: Mapping[str, Any]) -> None:

@@ -18,6 +18,8 @@ class QueuePhase(StrEnum):
 
 #: In a queue's list of PriorityClasses: all of them, and pods without one. In that of namespaces: every namespace.
 ANY = "*"
+#: In a queue's list of the PriorityClasses that its jobs have to be of: jobs of no class. It cannot be the name of one.
+NO_CLASS = "~none"
 
 #: What `spec.affinity` of a Queue can say of groups of nodes.
 REQUIRED_GROUPS, PREFERRED_GROUPS, FORBIDDEN_GROUPS, AVOIDED_GROUPS = NODE_GROUP_RULES = (

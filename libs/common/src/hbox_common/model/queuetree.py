@@ -23,7 +23,7 @@ from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
 from .minruntime import RunTime, run_time_of
 from .pools import POOLED, PUBLIC, Pools, amounts_in, by_pool, counted_as, is_exclusive, of_pool
-from .queue import ANY, Queue, QueuePhase
+from .queue import ANY, NO_CLASS, Queue, QueuePhase
 from .resources import CPU, MEMORY, Resources, add
 from .rights import Limit, Named, Rights, headroom, remaining
 
@@ -378,9 +378,12 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             if queue.namespaces and ANY not in queue.namespaces and namespace not in queue.namespaces:
                 message = f"queue {which} is for namespace {', '.join(queue.namespaces)}, not for {namespace}"
                 return Refusal(RefusalReason.QUEUE_NAMESPACE, message)
-            if queue.priority_classes and priority_class is not None and priority_class not in queue.priority_classes:
+            listed = queue.priority_classes
+            if listed and priority_class is not None and (priority_class or NO_CLASS) not in listed:
                 given = f"not of {priority_class}" if priority_class else "and the job is of none"
-                message = f"queue {which} takes jobs of PriorityClass {', '.join(queue.priority_classes)}, {given}"
+                unnamed = "without a PriorityClass, and " if NO_CLASS in listed else ""
+                named = ", ".join(name for name in listed if name != NO_CLASS) or "none"
+                message = f"queue {which} takes jobs {unnamed}of PriorityClass {named}, {given}"
                 return Refusal(RefusalReason.QUEUE_PRIORITY_CLASS, message)
             bound |= bool(queue.namespaces)
         own = self._queues.get(name)

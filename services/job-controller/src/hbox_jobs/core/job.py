@@ -6,7 +6,8 @@ Rules that stand nowhere else:
   `min_member` is what is still missing: `max(1, minMember - succeeded)`. A failed or deleted member is replaced by its controller, and the
   replacement has to be placed with as many others as keep the gang whole.
 - Pods that are leaving or held back by scheduling gates are no members: a gang too small without them waits for more.
-- Priority is that of the PodGroup's priority class where it names one, else the highest of its pods.
+- Priority is that of the PodGroup's priority class where it names one, else the highest of its pods. Kubernetes' system classes count outside the namespaces
+  of the system no more than the highest class of users (`counted`): whoever may make pods may name them.
 - Pods of equal shape are two tasks where their volumes can be reached from different nodes, or their notes for policies differ; in a gang with
   minima by task or sub-groups also where their roles, or the labels that sub-groups are formed by, differ.
 - Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
@@ -19,7 +20,7 @@ from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, VENDORS, GangPart, Job, JobId, PodGroupTask, PodRef, PodUid, QueueName, Resources
-from hbox_common.model.bounds import sanitized
+from hbox_common.model.bounds import INT32_MAX, sanitized
 from hbox_common.model.devices import volcano
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
@@ -27,6 +28,9 @@ from hbox_common.model.shards import ONE_SHARD
 
 from .views import QUEUE_GATE, GroupView, PodStatus, PodView
 from .volumes import Reach, Volumes
+
+#: Kubernetes' HighestUserDefinablePriority: values above belong to the classes system-cluster-critical and system-node-critical alone.
+HIGHEST_USER_PRIORITY = 1_000_000_000
 
 #: What of a pod its gang and policies go by: its role, labels, and notes.
 _Part: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
@@ -178,9 +182,10 @@ def job_of(
     never: Collection[str] = (),
     ending: bool = False,
     revision: int = 0,
+    ceiling: int = INT32_MAX,
 ) -> Job:
     """The job as it is now, as of that revision. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace; `ending`: its
-    namespace is being deleted."""
+    namespace is being deleted; `ceiling`: as `counted` takes it."""
     group = record.group
     priority, priority_class, problem = _priority(record, classes)
     if record.gang and group is None:
@@ -197,7 +202,7 @@ def job_of(
         namespace=record.namespace,
         name=record.name,
         queue=record.queue,
-        priority=priority,
+        priority=counted(priority, ceiling),
         min_member=max(1, record.min_member - tally.succeeded),
         members=tally.live,
         bound=tally.bound,
@@ -238,6 +243,11 @@ def traceparent_of(job: JobId) -> str:
 def preemptable_of(record: Record) -> bool:
     """Whether others may take from it whatever its queue says of its class: the PodGroup's word, or that of every pod."""
     return (record.group is not None and record.group.preemptable) or 0 < len(record.pods) == record.offered
+
+
+def counted(priority: int, ceiling: int) -> int:
+    """The priority that counts: of a system class no more than `ceiling`."""
+    return priority if priority <= HIGHEST_USER_PRIORITY else min(priority, ceiling)
 
 
 def class_of(record: Record) -> str:

@@ -29,13 +29,26 @@ from hbox_common.model import (
     QueueName,
     SchedulerId,
 )
+from hbox_common.model.bounds import INT32_MAX
 from hbox_common.model.shards import ONE_SHARD, shard_of
 
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
 from .budgets import Budgets, BudgetView
 from .intake import Intake, Turns, held_text, too_large_text
-from .job import Record, Tally, class_of, gang_part, gated_of, job_of, placed_of, preemptable_of, traceparent_of
+from .job import (
+    HIGHEST_USER_PRIORITY,
+    Record,
+    Tally,
+    class_of,
+    counted,
+    gang_part,
+    gated_of,
+    job_of,
+    placed_of,
+    preemptable_of,
+    traceparent_of,
+)
 from .neighbours import Neighbours
 from .phasequeue import PhaseQueue
 from .phases import phase_of
@@ -80,9 +93,11 @@ class Jobs:
         most_pending: int = 0,
         most_pending_mib: int = 0,
         routing: Routing | None = None,
+        system_namespaces: Collection[str] = (),
     ) -> None:
         """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told. `most_pending`, `most_pending_mib`: of one namespace, that are told
-        of while they wait, and what is told of these (`Record.size`); 0 = all. `routing`: whose schedulers place which; None = there is one shard."""
+        of while they wait, and what is told of these (`Record.size`); 0 = all. `routing`: whose schedulers place which; None = there is one shard.
+        `system_namespaces`: where Kubernetes' system PriorityClasses count with their own values."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
         self._told_shards: dict[JobId, str] = {}  #: of jobs in the batch that is being made
@@ -93,6 +108,8 @@ class Jobs:
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
         self._classes: dict[str, int] = {}
+        self._system_namespaces = frozenset(system_namespaces)
+        self._highest_user_class = 0  #: the highest value of a PriorityClass that users may define; 0, which pods without a class have, where all are below
         self._never: set[str] = set()  #: PriorityClasses whose pods never preempt
         self._classes_changed = False
         self._ending: set[str] = set()  #: namespaces that are being deleted
@@ -250,6 +267,14 @@ class Jobs:
         else:
             self._classes[name] = value
         self._classes_changed = True
+        highest = max((0, *(value for value in self._classes.values() if value <= HIGHEST_USER_PRIORITY)))
+        if highest != self._highest_user_class:
+            self._highest_user_class = highest
+            for record in self._records.values():
+                if record.highest[0] > HIGHEST_USER_PRIORITY or (
+                    record.group is not None and self._classes.get(record.group.priority_class, 0) > HIGHEST_USER_PRIORITY
+                ):
+                    self._mark(record.key, now, urgent=True)
         for record in self._records.values():
             if record.group is not None and record.group.priority_class == name:
                 self._mark(record.key, now, urgent=True)
@@ -271,6 +296,10 @@ class Jobs:
         for pod in self.neighbours.within(name):
             if pod.ours:
                 self._mark(pod.key, now, urgent=True)
+
+    def _ceiling(self, namespace: str) -> int:
+        """For `counted`."""
+        return INT32_MAX if namespace in self._system_namespaces else self._highest_user_class
 
     @property
     def priority_classes(self) -> Mapping[str, int]:
@@ -587,9 +616,16 @@ class Jobs:
         self._doubtful.discard(record.key)
         record.strangers = len(self._strangers.get(record.key, ()))
         revision = old.revision if old is not None else 0
-        ending = record.namespace in self._ending
         new = job_of(
-            record, tally, self._classes, self.volumes, self._trace, never=self._never, ending=ending, revision=revision
+            record,
+            tally,
+            self._classes,
+            self.volumes,
+            self._trace,
+            never=self._never,
+            ending=record.namespace in self._ending,
+            revision=revision,
+            ceiling=self._ceiling(record.namespace),
         )
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
@@ -811,7 +847,7 @@ class Jobs:
             node=pod.node,
             job=record.id if record is not None else JobId(pod.uid),
             queue=record.queue if record is not None else QueueName(""),
-            priority=pod.priority,
+            priority=counted(pod.priority, self._ceiling(pod.namespace)) if pod.ours else pod.priority,
             requests=pod.shape.requests,
             cards=VENDORS.asked(pod.shape.requests),
             slices=pod.slices,

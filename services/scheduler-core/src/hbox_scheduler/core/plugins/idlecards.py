@@ -10,6 +10,8 @@ one by one: a pod that its kubelet would give such cores (Guaranteed, whole CPUs
 kubelet's choice, and is foreseen. A card keeps there no more than the zone has for each of its cards, by the same percentage. Cards of which nobody says
 where they are keep cores by sums alone, and so do all cards for pods that have no cores of their own.
 
+A part of what is kept is lent to small pods all the same, bounded in sum (`hbox_common.model.lentfloor`).
+
 Nodes that are not meant for mixed work take no pod without cards at all: those of which the policy, their pool or their own label `hbox.io/cards-only` says
 so.
 
@@ -27,6 +29,7 @@ import numpy as np
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import VENDORS
+from hbox_common.model.lentfloor import MOST, PART, PERCENT, is_small
 from hbox_common.model.numa import Zone
 from hbox_common.model.pools import POOL, POOLED
 from hbox_common.model.resources import CPU, MEMORY, MIB, request_units
@@ -78,7 +81,7 @@ class IdleCards(ShapeRoom, ShapeMask):
     def __init__(self, conf: "PluginConf") -> None:
         """Raises InvalidRequest for arguments that are wrong."""
         arguments = Arguments(conf)
-        self._share = _share(arguments, "plugin idle-cards", Share(75.0, {}))
+        self._share = _share(arguments, "plugin idle-cards", Share(PERCENT, {}))
         self._pools: dict[str, Share] = {}
         pools = arguments.nested("pools")
         for pool in arguments.mapping("pools"):
@@ -126,11 +129,14 @@ class IdleCards(ShapeRoom, ShapeMask):
         idle = idle_cards(columns, rows)
         cards = np.maximum(np.count_nonzero(rows_of(columns.card_index, rows) >= 0, axis=1), 1)
         room = np.full(idle.shape, _ANY, dtype=np.int64)
+        small = is_small(task.requests)
         for resource in NODE_LABELS:
             if units := task.requests.get(resource, 0):
                 column = columns.resource(resource)
                 share = self._per_card(columns, rows, resource, columns.allocatable[column][rows] / cards)
                 kept = np.ceil(idle * share).astype(np.int64)
+                if small:
+                    kept -= np.minimum((kept * PART).astype(np.int64), MOST[resource])
                 free = columns.allocatable[column][rows] - columns.used[column][rows]
                 # Where too little is free, or nothing is kept, it is not the cards that keep anybody away.
                 np.minimum(room, np.where((kept > 0) & (free >= units), (free - kept) // units, _ANY), out=room)
