@@ -34,6 +34,7 @@ MATRIX: Mapping[str, Sequence[str]] = {
         "admission.use.required=true",
         "admission.use.controllers={system:serviceaccount:volcano-system:volcano-controllers}",
     ),
+    "cards need HBox": ("admission.cardsNeedHBox.enabled=true", "admission.cardsNeedHBox.exceptNamespaces={gpu-operator}"),
     "node agents": (
         "services.node-agent.enabled=true",
         "services.node-agent.kubeletConfig=/etc/kubelet.yaml",

@@ -416,7 +416,7 @@ def test_the_broker_is_set_as_the_embedded_one(tmp_path: Path) -> None:
     [text] = [c["data"]["nats.conf"] for c in of("default", "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
     ours = write_config(tmp_path, port=4222).read_text() + 'include "../nats-users/authorization.conf"'
     #: Who it is, where it listens, and where it keeps its files.
-    own = ("server_name", "host", "store_dir", "http_port")
+    own = ("server_name", "host", "store_dir", "http:")
 
     def said(config: str) -> set[str]:
         return {line.strip() for line in config.splitlines() if line.strip() and not line.strip().startswith(own)}
@@ -458,6 +458,23 @@ async def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) ->
     words = [str(find_binary()), "-t", "-c", str(config)]
     done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=30, check=False, env=env)
     assert done.returncode == 0, done.stderr
+
+
+@EVERY
+def test_the_brokers_monitor_listens_on_loopback_alone_and_a_command_asks_it(name: str) -> None:
+    """Where the network does not enforce policies, each pod of the cluster would read connections, streams and subjects there."""
+    for [text] in [[c["data"]["nats.conf"]] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]:
+        [line] = [line for line in text.splitlines() if line.startswith("http")]
+        assert line == 'http: "127.0.0.1:8222"'
+    for who, _, spec in pods(name):
+        if who != "StatefulSet/hbox-nats":
+            continue
+        [broker] = spec["containers"]
+        assert 8222 not in [port["containerPort"] for port in broker["ports"]]
+        asks = {"wget"} if broker["image"].startswith("nats:") else {"hbox-service"}
+        probes = [broker[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
+        assert {probe["exec"]["command"][0] for probe in probes} == asks
+        assert all(probe["exec"]["command"][-1].startswith("http://127.0.0.1:8222/healthz") for probe in probes)
 
 
 def test_several_brokers_find_each_other_by_name_and_password() -> None:

@@ -22,7 +22,8 @@ from .platform_world import Up, until, up
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with up(tmp_path_factory.mktemp("platform") / "state", "--nodes", "2x8") as running:
+    env = {"HBOX_PODS_IN_CARD_METRICS": "true"}
+    with up(tmp_path_factory.mktemp("platform") / "state", "--nodes", "2x8", env=env) as running:
         yield running
 
 

@@ -268,3 +268,26 @@ async def test_a_move_to_another_queue_is_in_the_audit_log(accounts: dict[str, K
             return one.verb == "patch" and policy in one.annotations.get(FAILURE, "")
 
         assert (await audited(plane.audit_log, is_it)).user == f"system:serviceaccount:{SPACE}:tenant"
+
+
+async def test_pods_with_cards_of_another_scheduler_are_refused_but_in_listed_namespaces(plane: ControlPlane) -> None:
+    def asks(name: str, resource: str, scheduler: str, part: str = "containers") -> dict[str, Any]:
+        made = {"name": name, "image": "pause", "resources": {"limits": {resource: "1"}}}
+        plain = {"name": "main", "image": "pause"}
+        body = pod(name, containers=[plain])
+        body["spec"][part] = [made, *([plain] if part == "containers" else [])]
+        return {**body, "spec": {**body["spec"], "schedulerName": scheduler}}
+
+    async with KubeClient.connect(str(plane.kubeconfig), user_agent="test") as admin:
+        await install(admin, "cards need HBox", SPACE, NAMESPACE, "gpu-operator")
+        await in_force(admin, SPACE, asks("probe", "nvidia.com/gpu", "default-scheduler"), "scheduled by HBox here")
+        for resource in ("nvidia.com/gpumem", "nvidia.com/mig-1g.5gb", "huawei.com/Ascend910B3", "amd.com/gpu"):
+            for part in ("containers", "initContainers"):
+                with pytest.raises(InvalidRequest, match="set spec.schedulerName to hbox"):
+                    await admin.json("POST", PODS.path(SPACE), body=asks("refused", resource, "volcano", part))
+        for space, name, resource, scheduler in (
+            (SPACE, "own", "nvidia.com/gpu", "hbox"),
+            (SPACE, "plain", "example.com/disk", "default-scheduler"),
+            ("gpu-operator", "operator", "nvidia.com/gpu", "default-scheduler"),
+        ):
+            await admin.json("POST", PODS.path(space), params={"dryRun": "All"}, body=asks(name, resource, scheduler))

@@ -93,6 +93,26 @@ async def test_nodes_are_not_ahead_of_an_api_server_that_answers_after_a_while(t
     assert not [line for line in found if line.name == "node-clocks"]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "warns"),
+    [
+        ([{"cpu": "2", "nvidia.com/gpu": "8"}], True),
+        ([{"cpu": "2", "nvidia.com/gpu": "8"}, {"cpu": "4", "nvidia.com/gpu": "0"}], False),
+        ([{"cpu": "2", "nvidia.com/gpu": "8"}] * 4, False),
+        ([{"cpu": "3900m", "amd.com/gpu": "1"}], True),
+        ([{"cpu": "64", "nvidia.com/gpu": "8"}], False),
+        ([{"cpu": "a lot", "nvidia.com/gpu": "8"}], True),
+    ],
+)
+def test_clusters_whose_idle_cards_keep_the_cores_of_other_pods_are_warned_of(nodes: list[dict[str, str]], *, warns: bool) -> None:
+    lending = precheck.Lending()
+    for allocatable in nodes:
+        lending.add(allocatable)
+    line = lending.line()
+    assert (line is not None) == warns
+    assert line is None or (line.name, line.level) == ("idle-cards", Level.WARNING)
+
+
 def test_who_an_object_belongs_to() -> None:
     notes = {"meta.helm.sh/release-name": "a", "meta.helm.sh/release-namespace": "b"}
     assert owner({"metadata": {"annotations": notes, "managedFields": [{"manager": "helm"}]}}) == "Helm release b/a"

@@ -5,6 +5,7 @@ Each look asks one party and judges what it says; what it cannot ask is a warnin
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from hbox_common.clock import wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.kube import CONFIGMAPS, CRDS, LEASES, NAMESPACES, NODES, PODS, STORAGECLASSES, KubeClient, NotAllowed, Resource
 from hbox_common.model import VENDORS
+from hbox_common.model.lentfloor import PERCENT, SMALL
+from hbox_common.model.resources import CPU, request_units
 
 from .platform import crds
 from .platform.identities import identities
@@ -31,6 +34,9 @@ OLDEST_KUBERNETES, POLICIES_FROM = (1, 29), (1, 30)
 RESOLUTION_S = 1.0
 #: Leases last 15 s, and a tenth of that is what a renewal may be late.
 SKEW_WARNS_S, SKEW_FAULTS_S = 2.0, 10.0
+
+#: The profile small: six services and a broker, and what each requests in millicores.
+PODS_OF_SMALL, CPU_OF_SMALL = 7, 100
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", namespaced=True)
 CLUSTERROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
@@ -315,7 +321,7 @@ def _like_the_charts() -> dict[str, Any]:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "resources": {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "2Gi"}},
+        "resources": {"requests": {"cpu": f"{CPU_OF_SMALL}m", "memory": "192Mi"}, "limits": {"memory": "2Gi"}},
     }
     security = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
     spec = {"automountServiceAccountToken": False, "securityContext": security, "containers": [container]}
@@ -411,6 +417,7 @@ async def _storage(client: KubeClient) -> Iterable[Line]:
 
 async def _nodes(client: KubeClient) -> Iterable[Line]:
     cards, ready, total = dict[str, int](), 0, 0
+    lending = Lending()
     more = ""
     names = VENDORS.cards
     while True:
@@ -419,6 +426,7 @@ async def _nodes(client: KubeClient) -> Iterable[Line]:
             status = node.get("status") or {}
             total += 1
             ready += any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ())
+            lending.add(status.get("allocatable") or {})
             for name in names:
                 amount = str((status.get("allocatable") or {}).get(name, "0"))
                 cards[name] = cards.get(name, 0) + (int(amount) if amount.isdigit() else 0)
@@ -437,7 +445,41 @@ async def _nodes(client: KubeClient) -> Iterable[Line]:
                 "install the device plugin; HBox itself can be first",
             )
         ]
-    return [Line("nodes", Level.OK, f"{said}; allocatable: {', '.join(f'{count} {name}' for name, count in have.items())}")]
+    found = [Line("nodes", Level.OK, f"{said}; allocatable: {', '.join(f'{count} {name}' for name, count in have.items())}")]
+    if line := lending.line():
+        found.append(line)
+    return found
+
+
+@dataclass(slots=True)
+class Lending:
+    """Cpu that nodes lend to pods without cards, in millicores: of nodes with cards what their cards do not keep while all are idle (ADR 39)."""
+
+    lent: int = 0
+    without_cards: int = 0
+
+    def add(self, allocatable: Mapping[str, Any]) -> None:
+        """A node, by what its status says."""
+        try:
+            cpu = request_units(CPU, str(allocatable.get(CPU, "0")))
+        except InvalidRequest:
+            return
+        if any(str(allocatable.get(name, "0")) not in ("", "0") for name in VENDORS.cards):
+            self.lent += cpu - math.ceil(cpu * PERCENT / 100)
+        else:
+            self.without_cards += cpu
+
+    def line(self) -> Line | None:
+        """None where there are nodes without cards, or enough is lent."""
+        own = PODS_OF_SMALL * CPU_OF_SMALL
+        if self.without_cards or self.lent >= 2 * own:
+            return None
+        said = (
+            f"all nodes have cards, and lend {self.lent}m of cpu to pods without cards while these are idle; HBox's own pods ask for {own}m (profile small): "
+            f"beside them pods of more than {SMALL[CPU]}m wait (ResourcesKeptForIdleCards)"
+        )
+        fix = "add a node without cards, label nodes hbox.io/cpu-per-card=0 (memory likewise), or lower the policy's share (plugin idle-cards)"
+        return Line("idle-cards", Level.WARNING, said, fix)
 
 
 async def _devices(client: KubeClient) -> Iterable[Line]:

@@ -140,7 +140,7 @@ async def _serve(  # noqa: PLR0917  all that `run` has opened
     shell = Shell(settings, ledger, bus, rules, statuses)
     views = Views(ledger, store)
     answers = Answers(ledger, views, bus, statuses)
-    health.pages["cards"] = partial(cards_page, lambda: ledger.state)
+    health.pages["cards"] = partial(cards_page, lambda: ledger.state, pods=settings.pods_in_card_metrics)
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(relay.run())

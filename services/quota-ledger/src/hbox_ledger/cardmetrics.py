@@ -63,15 +63,16 @@ _CLAIMS = (
 )
 
 
-async def cards_page(books: Callable[[], LedgerState]) -> AsyncIterator[bytes]:
-    """The text in Prometheus's format, metric by metric. `books`: as they are now; they may be others after a failed commit."""
+async def cards_page(books: Callable[[], LedgerState], *, pods: bool) -> AsyncIterator[bytes]:
+    """The text in Prometheus's format, metric by metric. `books`: as they are now; they may be others after a failed commit. `pods`: also what each pod has,
+    with its namespace and name."""
     for metric in _CARDS:
         yield _head(metric.name, metric.help)
         for names in _in_parts(list(books().nodes)):
             state = books()
             yield "".join(line for name in names for line in _of_node(state, name, metric)).encode()
             await asyncio.sleep(0)
-    for number, (name, text) in enumerate(_CLAIMS):
+    for number, (name, text) in enumerate(_CLAIMS if pods else ()):
         yield _head(name, text)
         for claims in _in_parts(list(books().live)):
             state = books()

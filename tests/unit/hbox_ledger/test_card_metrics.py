@@ -1,0 +1,18 @@
+"""/metrics/cards: what is given away of each card, and whose pods have it."""
+
+from hbox_ledger.cardmetrics import cards_page
+
+from .conftest import World
+
+
+async def shown(world: World, *, pods: bool) -> str:
+    return b"".join([part async for part in cards_page(lambda: world.state, pods=pods)]).decode()
+
+
+async def test_names_of_tenants_are_shown_only_where_a_setting_says_so(world: World) -> None:
+    world.commits(world.plan("secret-gang", ("secret-pod", "a", [world.card(0)])))
+    plain = await shown(world, pods=False)
+    assert 'hbox_card_shares_allocated{node="a"' in plain
+    assert "namespace=" not in plain
+    assert "secret-" not in plain
+    assert 'pod="secret-pod"' in await shown(world, pods=True)
