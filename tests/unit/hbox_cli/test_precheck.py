@@ -104,7 +104,9 @@ async def test_nodes_are_not_ahead_of_an_api_server_that_answers_after_a_while(t
         ([{"cpu": "a lot", "nvidia.com/gpu": "8"}], True),
     ],
 )
-def test_clusters_whose_idle_cards_keep_the_cores_of_other_pods_are_warned_of(nodes: list[dict[str, str]], *, warns: bool) -> None:
+def test_clusters_whose_idle_cards_keep_the_cores_of_other_pods_are_warned_of(
+    nodes: list[dict[str, str]], *, warns: bool
+) -> None:
     lending = precheck.Lending()
     for allocatable in nodes:
         lending.add(allocatable)

@@ -346,7 +346,9 @@ def broker() -> dict[str, str]:
 
 def cards() -> str:
     """Beginnings of names of resources that are cards or parts of them (`nvidia.com/gpu`, and so `nvidia.com/gpumem`)."""
-    about = "# Resources whose names begin so are cards or parts of cards, by the vendors that HBox knows. Made by `make docs`.\n"
+    about = (
+        "# Resources whose names begin so are cards or parts of cards, by the vendors that HBox knows. Made by `make docs`.\n"
+    )
     return about + "".join(f"- {name}\n" for name in sorted({*VENDORS.cards, "nvidia.com/mig-"}))
 
 
