@@ -8,7 +8,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODS, KubeClient
 
-from .platform_world import Up, placed, until, up
+from .platform_world import Up, hbox, placed, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -67,3 +67,14 @@ async def test_pods_get_cards_of_the_model_that_they_name(platform: Up, client: 
     assert platform.json("share", "default", "--resource", A100)["used"] == 3
     audit = platform.hbox("audit")
     assert audit.returncode == 0, audit.stdout + audit.stderr
+
+
+async def test_audit_refuses_to_judge_by_other_settings_of_devices_than_the_platforms(platform: Up) -> None:
+    words = ("--state", str(platform.state), "audit")
+    done = await asyncio.to_thread(hbox, *words)
+    assert (done.returncode, "0 faults" in done.stdout) == (0, True), done.stdout + done.stderr
+    done = await asyncio.to_thread(lambda: hbox(*words, env={"HBOX_CARD_RESOURCES": ""}))
+    assert done.returncode != 0
+    assert "fault" not in done.stdout
+    assert "quota-ledger goes by other settings of devices than this command" in done.stderr
+    assert "set HBOX_CARD_RESOURCES" in done.stderr

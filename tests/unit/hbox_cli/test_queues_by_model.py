@@ -91,6 +91,18 @@ def test_the_tree_has_a_bar_for_each_model_that_a_queue_names(tree: QueueTree) -
     ]
 
 
+def test_amounts_are_written_as_kubernetes_writes_them() -> None:
+    item = {
+        "used": {"cpu": 1500, "memory": 3 * 2**30},
+        "deserved": {"cpu": 100_000, "memory": 2**40},
+        "pendingCards": 0,
+        "state": "Open",
+    }
+    item |= {"guarantee": {}, "borrowed": {}, "capability": {"memory": 500_000_000_000}}
+    assert queue_command.figures(item, "cpu") == "1500m used, 100 deserved"
+    assert queue_command.figures(item, "memory") == "3Gi used, 1Ti deserved, limit 500G"
+
+
 def test_ls_tells_models_in_its_wide_form(tree: QueueTree) -> None:
     items = {item["name"]: item for item in queue_items(tree, JOBS, now=50.0)}
     cell = next(column.cell for column in queue_command.COLUMNS if column.title == "MODELS")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hbox_common.bus import Bus
-from hbox_common.errors import NotFound
+from hbox_common.bus.agreement import AGREEMENT
+from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.events import ClaimsAsked, ClaimsPage
 from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient, Resource
 from hbox_common.model import SCHEDULER_NAME, Claim, ClaimState
@@ -52,6 +53,11 @@ async def list_all(client: KubeClient, resource: Resource) -> list[dict[str, Any
 async def read_claims(bus: Bus) -> tuple[tuple[int, int], list[Claim]]:
     """The ledger's live claims, and the (epoch, index) that they are as new as."""
     pages = await bus.ask(ClaimsAsked(asker="audit"), ClaimsPage, timeout_s=20)
+    if services := AGREEMENT.differing():
+        raise InvalidRequest(
+            f"{', '.join(services)} goes by other settings of devices than this command, which would take cards for what they are not",
+            hint="set HBOX_CARD_RESOURCES and HBOX_DEVICE_CONFIG as the services have them, and audit again",
+        )
     return (pages[0].epoch, pages[0].index), [claim for page in pages for claim in page.claims]
 
 

@@ -8,6 +8,7 @@ import click
 from hbox_common.clock import wall_s
 from hbox_common.model import POOLED, by_pool, cards_named, is_model, model_of, named_models, of_pool, pools_named
 from hbox_common.model.devices import VENDORS
+from hbox_common.model.resources import quantity
 
 from ..aio import run
 from ..context import Context, command_options
@@ -135,7 +136,7 @@ def bars_of(items: Sequence[Mapping[str, Any]], resource: str) -> list[dict[str,
 
 def figures(item: Mapping[str, Any], resource: str) -> str:
     """`12 used, 6 deserved, 6 borrowed, limit 12`, and the state where it is not open."""
-    said = [f"{item['used'].get(resource, 0)} used"]
+    said = [f"{quantity(resource, item['used'].get(resource, 0))} used"]
     for amount, words in (
         ("guarantee", "{} guaranteed"),
         ("deserved", "{} deserved"),
@@ -143,12 +144,18 @@ def figures(item: Mapping[str, Any], resource: str) -> str:
         ("capability", "limit {}"),
     ):
         if (units := item[amount].get(resource)) is not None:
-            said.append(words.format(units))
+            said.append(words.format(quantity(resource, units)))
     if item["pendingCards"] and resource in VENDORS.cards:
         said.append(f"{item['pendingCards']} waiting")
     if item["state"] != "Open":
         said.append(item["state"])
     return ", ".join(said)
+
+
+def _shown(row: Mapping[str, Any], amount: str) -> str | None:
+    """As Kubernetes writes it; None where the queue names no such amount. What is written with -o json stays in base units."""
+    units = row[amount]
+    return None if units is None else quantity(row["name"], units)
 
 
 @command.command("show")
@@ -176,7 +183,7 @@ def show(ctx: Context, name: str) -> None:
     rows = [{"name": resource, **{amount: item[amount].get(resource) for amount in amounts}} for resource in told]
     bars = {resource: bar(item, resource, scale=scale_of([item], resource)) for resource in told}
     columns = [Column("RESOURCE", lambda r: r["name"]), Column("", lambda r: bars[r["name"]] or " ")]
-    columns += [Column(amount.upper(), lambda r, amount=amount: r[amount]) for amount in amounts]  # type: ignore[misc]
+    columns += [Column(amount.upper(), lambda r, amount=amount: _shown(r, amount)) for amount in amounts]  # type: ignore[misc]
     ctx.output.rows("Resource", rows, columns)
     namespaces = ", ".join(item["namespaces"]) or ("those of the queues above it" if item["bound"] else "any")
     put(f"pools: {', '.join(item['pools'])}; namespaces: {namespaces}")

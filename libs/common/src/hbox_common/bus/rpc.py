@@ -20,6 +20,7 @@ from hbox_common.events import Event, decode, encode, headers
 from hbox_common.model.bounds import sanitized
 
 from . import metrics
+from .agreement import AGREEMENT
 from .connection import NO_RESPONDERS, Connection
 from .micro import Listed
 from .parts import HEADERS, emptied, parts
@@ -29,13 +30,27 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Event)
 P = TypeVar("P", bound=Event)
 
+#: A kind of error, beside `invalid`, `unavailable` and `bug`; askers of older versions take it for a failure.
+BUSY = "busy"
+
 PAGE, PAGES, ERROR, MESSAGE, HINT = "hbox-page", "hbox-pages", "hbox-error", "hbox-message", "hbox-hint"
 
 #: An answer begins within milliseconds, and its pages follow each other; these are long even on a busy machine, where a page of megabytes takes a second.
 SILENCE_S, BETWEEN_PAGES_S = 3.0, 6.0
 
+#: Between two attempts at a question whose answer was lost on the way, or whose answerer has too many; doubled each time.
+AGAIN_S = 0.2
+
 #: Questions answered at once, and those that wait for their turn; beyond, the asker is told to come again.
 AT_ONCE, WAITING = 8, 64
+
+
+class _Lost(Unavailable):
+    """This attempt has no whole answer, and another one may: nothing is known of the answerer's state."""
+
+
+class _TooMany(Unavailable):
+    """The answerer has as many questions as it takes."""
 
 
 class Server:
@@ -45,6 +60,7 @@ class Server:
         self, connection: Connection, request: type[R], answer: Callable[[R], AsyncIterator[Event]], listed: Listed
     ) -> None:
         self._connection, self._request, self._listed = connection, request, listed
+        self._source = f"/hbox/{connection.name}/{connection.instance}"
         self._answer: Callable[[R], AsyncIterator[Event]] = answer
         self._questions: asyncio.Queue[Msg] = asyncio.Queue(WAITING)
 
@@ -67,7 +83,7 @@ class Server:
         try:
             self._questions.put_nowait(message)
         except asyncio.QueueFull:
-            await self._refuse(message.reply, Unavailable("too many questions at once", hint="ask again"))
+            await self._refuse(message.reply, _TooMany("too many questions at once", hint="ask again"))
 
     async def _work(self) -> NoReturn:
         while True:
@@ -88,7 +104,7 @@ class Server:
             async with aclosing(self._answer(question)) as pages:  # type: ignore[type-var]  # async generators, all of them
                 async for page in pages:
                     for part, body in self._bodies(page):
-                        header = headers(part, source=f"hbox/{self._connection.name}", message_id=new_id(), now=wall_s())
+                        header = headers(part, source=self._source, message_id=new_id(), now=wall_s())
                         await self._connection.send(message.reply, body, headers=header | {PAGE: str(count)})
                         # A round trip a page: an answer of many pages must not fill the broker's buffer of us.
                         await self._connection.flush()
@@ -113,7 +129,8 @@ class Server:
             yield rest, encode(rest)
 
     async def _refuse(self, reply: str, error: Exception) -> None:
-        kind = "invalid" if isinstance(error, InvalidRequest) else "unavailable" if isinstance(error, Unavailable) else "bug"
+        kind = "unavailable" if isinstance(error, Unavailable) else "invalid" if isinstance(error, InvalidRequest) else "bug"
+        kind = BUSY if isinstance(error, _TooMany) else kind
         words = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}"
         hint = error.hint if isinstance(error, HBoxError) else "see the log of the service that was asked"
         self._listed.failed(f"{kind}: {words}")
@@ -123,19 +140,33 @@ class Server:
 async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
     """All pages of the answer, in order; they arrive whole or not at all.
 
-    Who dies with a question swallows it, and says nothing: when no answer begins for SILENCE_S, or then for twice as long and so on, it is asked anew.
-    Raises Unavailable: nobody answers, no whole answer in time, the connection or a page was lost. InvalidRequest: the answerer says so.
+    Who dies with a question swallows it, and says nothing: when no answer begins for SILENCE_S, or then for twice as long and so on, it is asked anew. So it is
+    where the connection or a page was lost, and where the answerer has too many questions: all questions are reads, which may be asked twice.
+    Raises Unavailable: nobody answers, or no whole answer in time. InvalidRequest: the answerer says so.
     """
     started = monotonic_s()
     who = " or ".join(request.about.readers)
-    silence_s = SILENCE_S
+    silence_s, again_s = SILENCE_S, AGAIN_S
+    lost: Unavailable | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            await connection.connected.wait()
-            while (pages := await _ask_once(connection, request, page, who, silence_s)) is None:
+            while True:
+                await connection.connected.wait()
+                try:
+                    pages = await _ask_once(connection, request, page, who, silence_s)
+                except (_Lost, _TooMany) as e:
+                    lost = e
+                    await asyncio.sleep(again_s)
+                    again_s *= 2
+                    continue
+                if pages is not None:
+                    return pages
                 silence_s *= 2
-            return pages
     except TimeoutError as e:
+        if lost is not None:
+            raise Unavailable(
+                f"{lost.message}; no attempt within {monotonic_s() - started:.1f} s had an answer", hint=lost.hint
+            ) from e
         where = f"{who} has not answered" if connection.connected.is_set() else "the broker was not reachable"
         raise Unavailable(
             f"{request.subject()}: {where} within {monotonic_s() - started:.1f} s", hint=f"is {who} running and ready?"
@@ -155,7 +186,10 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
     subscription = await connection.subscribe(inbox, take)
     try:
         header = headers(request, source=f"hbox/{connection.name}", message_id=new_id(), now=wall_s())
-        await connection.send(request.subject(), encode(request), reply=inbox, headers=header)
+        try:
+            await connection.send(request.subject(), encode(request), reply=inbox, headers=header)
+        except Unavailable as e:
+            raise _Lost(e.message, hint=e.hint) from e
         while True:
             try:
                 async with asyncio.timeout(max(silence_s, BETWEEN_PAGES_S) if pages else silence_s):
@@ -163,7 +197,7 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
             except TimeoutError:
                 return None
             if message is None:
-                raise Unavailable("the connection to the broker was lost before the answer was whole", hint="ask again")
+                raise _Lost("the connection to the broker was lost before the answer was whole", hint="ask again")
             if _ended(message, pages, page, who):
                 return pages
             await asyncio.sleep(0)  # pages that lie there already are got without a wait, and each takes milliseconds to read
@@ -184,20 +218,21 @@ def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
         words, hint = header.get(MESSAGE, ""), header.get(HINT, "")
         if kind == "invalid":
             raise InvalidRequest(words, hint=hint)
+        if kind == BUSY:
+            raise _TooMany(f"{who}: {words}", hint=hint)
         if kind == "unavailable":
             raise Unavailable(f"{who}: {words}", hint=hint)
         raise Unavailable(f"{who} failed to answer: {words}", hint=hint)
     if count := header.get(PAGES):
         if int(count) != len(pages):
-            raise Unavailable(f"{who}: {len(pages)} of {count} pages came", hint="ask again")
+            raise _Lost(f"{who}: {len(pages)} of {count} pages came", hint="ask again")
         return True
+    AGREEMENT.hear(header, wall_s())
     try:
         event = decode(message.data, header, set_aside=left_out)
     except InvalidRequest as e:
         raise Unavailable(f"{who}: page {len(pages)} cannot be read: {e.message}", hint="is it of the same version?") from e
     if not isinstance(event, page) or header.get(PAGE) != str(len(pages)):
-        raise Unavailable(
-            f"{who}: page {len(pages)} was expected, {header.get(PAGE)} of {event.ce_type()} came", hint="ask again"
-        )
+        raise _Lost(f"{who}: page {len(pages)} was expected, {header.get(PAGE)} of {event.ce_type()} came", hint="ask again")
     pages.append(event)
     return False

@@ -64,16 +64,19 @@ def capacity_units(name: str, quantity: str | float) -> int:
     return min(MOST, int((parse_quantity(quantity) * _SCALE.get(name, Decimal(1))).to_integral_value(ROUND_FLOOR)))
 
 
+#: Binary ones first: of two that are as short the first is written.
+_SUFFIXES = (("Ti", 2**40), ("Gi", GIB), ("Mi", MIB), ("Ki", 2**10), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
+
+
 def quantity(name: str, units: int) -> str:
-    """Base units as Kubernetes writes them: whole cores or thousandths (`4`, `500m`), bytes with the largest binary suffix that divides them. In whichever
-    pool (`pools.in_pool`)."""
+    """Base units as Kubernetes writes them: whole cores or thousandths (`4`, `500m`), bytes with the binary or decimal suffix that makes them shortest (`3Gi`,
+    `500G`). In whichever pool (`pools.in_pool`)."""
     name, _ = by_pool(name)
     if name == CPU:
         return f"{units}m" if units % 1000 else str(units // 1000)
     if name in (MEMORY, EPHEMERAL):
-        for suffix, size in (("Gi", GIB), ("Mi", MIB), ("Ki", 2**10)):
-            if units and units % size == 0:
-                return f"{units // size}{suffix}"
+        written = (f"{units // size}{suffix}" for suffix, size in _SUFFIXES if units % size == 0)
+        return min((str(units), *written), key=len) if units else "0"
     return str(units)
 
 
