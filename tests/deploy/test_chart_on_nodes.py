@@ -35,7 +35,7 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster) -> Installed:
     cluster.clear()
-    cluster.set_cards(0)  # as a newcomer's: a node of two cores keeps them for idle cards
+    cluster.set_cards(CARDS)  # all idle: a node of two cores keeps most of them for its cards
     cluster.make_namespaces()
     before = cluster.objects()
     [install] = [line for line in _lines() if line.startswith("helm upgrade --install")]

@@ -34,8 +34,8 @@ def nodes() -> list[dict[str, Any]]:
     return [node("plain"), hami]
 
 
-def pods(name: str, count: int, *, cpu: str, cards: int = 0, level: str = "") -> list[dict[str, Any]]:
-    resources: dict[str, Any] = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+def pods(name: str, count: int, *, cpu: str, memory: str = "1Gi", cards: int = 0, level: str = "") -> list[dict[str, Any]]:
+    resources: dict[str, Any] = {"requests": {"cpu": cpu, "memory": memory}}
     if cards:
         resources["limits"] = {GPU: str(cards)}
     return [
@@ -94,6 +94,10 @@ async def test_idle_cards_find_their_cores_and_who_needs_more_takes_it_from_lowe
                 }
 
             await waiting.until(reason_given, "why eight wait", timeout_s=20)
+            await submit(pods("small", 2, cpu="10m", memory="16Mi"))
+            await come_to_be(cpu=32, small=2)
+            for i in range(2):
+                await client.json("DELETE", PODS.path(SPACE, f"small-{i}"), expect=(200, 202))
             await submit(pods("card", 14, cpu="6", cards=1))
             await come_to_be(cpu=32, card=14)
             await submit(pods("large", 2, cpu="14", cards=1))

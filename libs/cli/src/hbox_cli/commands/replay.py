@@ -209,7 +209,8 @@ async def _replay(
     async with bus_of(running) as bus, KubeClient.connect(running.kubeconfig, user_agent="hbox-replay", timeout_s=30) as client:
 
         async def verdicts() -> Mapping[str, str]:
-            pages = await bus.ask(JobsAsked(asker="replay", jobs=False, verdicts=True), JobsPage, timeout_s=ASK_S)
+            asked = JobsAsked(asker="replay", jobs=False, verdicts=True)
+            pages = await _patiently(lambda: bus.ask(asked, JobsPage, timeout_s=ASK_S))
             return {verdict.job: verdict.message for page in pages for verdict in page.verdicts}
 
         async def nodes_known(names: set[str]) -> None:

@@ -16,7 +16,7 @@ from hbox_common.model import LeavingPod
 from .. import receipts
 from ..aio import run
 from ..context import Context, command_options
-from ..output import duration, put
+from ..output import duration, put, say
 from ..placements import show
 from ..platform.layout import Layout
 from ..session import bus_of, job_pages
@@ -27,8 +27,9 @@ NODES_SHOWN = 8
 #: A pod that is being deleted is slow to end once it should have ended so long ago; its kubelet may be a little late.
 LATE_S = 30.0
 LATE_SHOWN = 3
-#: For what cards say, beside what is known without asking the scheduler.
+#: Seconds for what cards say, beside what is known without asking the scheduler; and how often it is asked: an answer may be lost, or late under load.
 CARDS_S = 5.0
+ATTEMPTS = 2
 
 
 @click.command("why")
@@ -106,12 +107,18 @@ async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
     from hbox_scheduler.api import endpoint_of  # noqa: PLC0415  for those who wait for cards
     from hbox_scheduler.cardanswer import CardsAnswer, CardsRequest  # noqa: PLC0415
 
-    try:
-        asked = endpoint_of("cards", found.get("shard", ""))
-        answer = await bus.call("scheduler-core", asked, CardsRequest(job=found["id"]), CardsAnswer, timeout_s=CARDS_S)
-    except Unavailable:  # one that is older has no such question, and one that is away has said why already
-        return []
-    return [task.model_dump(mode="json") for task in answer.tasks]
+    asked = endpoint_of("cards", found.get("shard", ""))
+    for _ in range(ATTEMPTS):
+        try:
+            answer = await bus.call("scheduler-core", asked, CardsRequest(job=found["id"]), CardsAnswer, timeout_s=CARDS_S)
+        except Unavailable as e:
+            if not e.outcome_unknown:  # one that is older has no such question, and one that is away has said why already
+                return []
+            lost = e
+        else:
+            return [task.model_dump(mode="json") for task in answer.tasks]
+    say(f"why its cards do not fit is not known: {lost}")
+    return []
 
 
 def late_pods(pods: Iterable[LeavingPod], *, now: float) -> list[dict[str, Any]]:
