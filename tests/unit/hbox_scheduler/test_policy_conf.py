@@ -174,10 +174,6 @@ def test_two_plugins_that_both_say_what_queues_share_are_told_of() -> None:
             "line 3: plugin capacity, argument capacity.DynamicResourceAllocationEnable: no service tells of ResourceClaims",
         ),
         (
-            "{name: usage, arguments: {estimator: {request_ratio: 0.7}}}",
-            "line 3: plugin usage, argument estimator: HBox goes by what is measured, and estimates nothing for pods that are younger than that",
-        ),
-        (
             "{name: extender, arguments: {extender.urlPrefix: 'http://x', extender.jobReadyVerb: ready}}",
             "line 3: plugin extender, argument extender.jobReadyVerb: HBox asks about nodes alone, and nobody while it decides",
         ),

@@ -5,7 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import NodeName, NodeUsage
+from hbox_common.model import NodeName, NodeUsage, Queue, QueueName
+from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 from .small_world import NOW, SmallWorld, bound
 
@@ -56,9 +60,87 @@ def test_a_measurement_of_more_than_five_minutes_ago_says_nothing() -> None:
     assert set(report.scores["d/job-0"]["usage"].values()) == {0.0}
 
 
+# --- the estimator: nodes of 128 cpus, pods of 1 cpu, so that 16 pods are an estimate of 100 * 0.7 * 16 / 128 = 8.75 % of cpu
+
+
+ESTIMATOR = "usage.weight: 1, memory.weight: 0, estimator: {}"
+
+
+def fresh(*, ran_s: float | None = 5.0, load: tuple[float, float] = (10.0, 0.0), modest: bool = False) -> SmallWorld:
+    """16 pods on n0 that began so long ago; all three nodes are measured, n1 and n2 with 15 % of cpu."""
+    made = SmallWorld(3)
+    made.usage = [NodeUsage(NodeName("n0"), *load, at=NOW), *(NodeUsage(NodeName(f"n{i}"), 15.0, 0.0, at=NOW) for i in (1, 2))]
+    made.gang("young", pods=16, cards=0, on=[0] * 16, ran_s=ran_s, modest=modest)
+    made.gang("job")
+    return made
+
+
+def scores(made: SmallWorld, arguments: str) -> dict[str, float]:
+    return made.decide(policy(arguments), explain=True).scores["d/job-0"]["usage"]
+
+
+def test_pods_that_are_too_young_to_be_measured_count_by_what_they_request() -> None:
+    assert scores(fresh(), ESTIMATOR) == pytest.approx({"n0": 100 - 10 - 8.75, "n1": 85.0, "n2": 85.0})
+    assert scores(fresh(), ESTIMATOR.replace("{}", "{request_ratio: 0.5}"))["n0"] == pytest.approx(100 - 10 - 6.25)
+    assert bound(fresh().decide(policy(ESTIMATOR))) == {"job-0": "n1"}
+    assert bound(fresh().decide(policy())) == {"job-0": "n0"}, "without an estimator measurements alone count"
+
+
+def test_pods_that_have_run_for_longer_are_measured_and_estimated_no_more() -> None:
+    assert scores(fresh(ran_s=31.0), ESTIMATOR)["n0"] == pytest.approx(90.0)
+
+
+def test_estimate_of_a_node_at_its_risk_threshold_is_multiplied() -> None:
+    assert scores(fresh(load=(51.2, 0.0)), ESTIMATOR)["n0"] == pytest.approx(100 - 51.2 - 8.75)
+    assert scores(fresh(load=(51.3, 0.0)), ESTIMATOR)["n0"] == pytest.approx(100 - 51.3 - 1.2 * 8.75)
+    risky = ESTIMATOR.replace("{}", "{risk_threshold: 0.1, risk_factor: 2}")
+    assert scores(fresh(), risky)["n0"] == pytest.approx(100 - 10 - 2 * 8.75)
+
+
+def test_young_pods_that_request_nothing_count_as_best_effort() -> None:
+    assert scores(fresh(modest=True), ESTIMATOR)["n0"] == pytest.approx(100 - 10 - 100 * 16 * 0.25 / 128)
+    assert scores(fresh(modest=True), ESTIMATOR.replace("{}", "{be_cpu: 1}"))["n0"] == pytest.approx(100 - 10 - 100 * 16 / 128)
+
+
+def test_pods_of_one_session_spread_by_the_estimate() -> None:
+    made = SmallWorld(3)
+    made.usage = [NodeUsage(NodeName(f"n{i}"), 10.0, 10.0, at=NOW) for i in range(3)]
+    made.gang("many", pods=6)
+    spread = bound(made.decide(policy("estimator: {}")))
+    assert sorted(spread.values()) == ["n0", "n0", "n1", "n1", "n2", "n2"]
+
+
+def test_running_scheduler_estimates_what_was_booked_since_before_the_measurement() -> None:
+    conf = parse_conf(policy("memory.weight: 0, estimator: {}"), plugins=list(PLUGINS))
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(QueueName("default"))], conf=conf)
+    simulation.put_nodes([node(f"n{i}", cpu=128) for i in range(2)])
+
+    def measured(at: float, n0: float, n1: float) -> None:
+        simulation.now = at
+        found = [NodeUsage(NodeName("n0"), n0, 0.0, at=at), NodeUsage(NodeName("n1"), n1, 0.0, at=at)]
+        simulation.scheduler.on_usage(found)
+
+    def node_of(name: str) -> str:
+        simulation.submit([job(name, created_at=simulation.now)])
+        simulation.run()
+        return next(str(one.node) for one in simulation.scheduler.bookings.all().values() if one.job == name)
+
+    measured(1000.0, 10.0, 10.2)
+    assert node_of("first") == "n0"
+    measured(1015.0, 10.0, 10.2)  # does not show it yet
+    assert node_of("second") == "n1"
+    measured(1030.0, 10.0, 10.2)  # shows the first one
+    assert node_of("third") == "n0"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ("estimator: {request_ratio: 2}", "estimator, argument request_ratio: 2 is not a number of at most 1"),
+        ("estimator: {risk_factor: 0.5}", "estimator, argument risk_factor: 0.5 is not a number of at least 1"),
+        ("estimator: {burst_ratio: 0.3}", "argument burst_ratio: the scheduler knows what pods request, not their limits"),
+        ("estimator: {be_cpu: lots}", "argument be_cpu: "),
+        ("estimator: {be_memory: 1Gi}", "no argument 'be_memory' .*did you mean be_mem"),
         ("thresholds: {memory: 80}", "thresholds: unknown key 'memory' .*allowed: cpu, mem"),
         ("thresholds: {cpu: 80%}", "thresholds.cpu: '80%' is not a number from 0 to 100"),
         ("thresholds: {mem: 101}", "thresholds.mem: 101 is not a number from 0 to 100"),

@@ -346,6 +346,7 @@ class Scheduler:
         """What nodes really use, as it was measured last."""
         self._facts.usage = usages
         if self._runner.has_plugin("usage"):
+            self._facts.booked_before.measured(usages, self.columns)
             self.invalidate_sessions()
 
     def mark(self) -> int:

@@ -57,6 +57,8 @@ class Cluster:
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     usage: Sequence[NodeUsage] = ()
+    #: of nodes, cpu, memory and pods that were booked before they were measured last; None: nobody noted it
+    booked_before: Mapping[NodeName, tuple[int, int, int]] | None = None
     #: Of members that wait for places, those of `gangs` and others: kinds, and how many. Empty: those of `gangs` are all.
     waiting: Sequence[tuple[Kind, int]] = ()
     outside: Collection[QueueName] = ()  #: queues of which gangs wait that are not among `gangs`

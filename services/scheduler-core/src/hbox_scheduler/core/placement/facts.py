@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hbox_common.model import CardRequest, HyperNode, NodeUsage, PodUid, QueueName, ResourceQuota
 from hbox_common.model.consolidation import RecentMoves
 
+from ..cluster.bookedbefore import BookedBefore
 from ..cluster.fabrics import Fabrics
 from ..cluster.images import HeldImages
 from ..cluster.reservations import Reservation
@@ -42,6 +43,7 @@ class ClusterFacts:
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  #: those that pods' constraints ask about
     quotas: Sequence[ResourceQuota] = ()  #: of namespaces
     usage: Sequence[NodeUsage] = ()  #: what nodes really use
+    booked_before: BookedBefore = field(default_factory=BookedBefore)  #: what was booked there before that was measured
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     #: what queues, with all below them, used on average of late
     recent_use: RecentUse = field(default_factory=RecentUse)

@@ -156,6 +156,7 @@ class Sessions:
                     priority_classes=facts.priority_classes,
                     images=facts.images,
                     usage=facts.usage,
+                    booked_before=facts.booked_before.amounts,
                     running=running,
                     demand=facts.demand,
                     budgets=facts.budgets,

@@ -16,6 +16,7 @@ from ..cluster.task import Task
 from ..explain.labels import Label
 from ..framework.hooks import ShapeMask, ShapeScore
 from .arguments import Arguments
+from .shadowload import ShadowLoad
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
@@ -28,7 +29,8 @@ _THRESHOLDS = {"cpu": 80.0, "mem": 80.0}
 
 
 class Usage(ShapeMask, ShapeScore):
-    """Arguments: thresholds (cpu and mem, percent, 80 each), usage.weight (5), cpu.weight (1), memory.weight (1)."""
+    """Arguments: thresholds (cpu and mem, percent, 80 each), usage.weight (5), cpu.weight (1), memory.weight (1), estimator (`shadowload`; none where it is not
+    written)."""
 
     name = "usage"
     of_session = True
@@ -39,9 +41,9 @@ class Usage(ShapeMask, ShapeScore):
         self._weight = arguments.number("usage.weight", 5, least=0)
         self._shares = (arguments.number("cpu.weight", 1, least=0), arguments.number("memory.weight", 1, least=0))
         limits = {**_THRESHOLDS, **arguments.mapping("thresholds")}
-        if arguments.mapping("estimator"):
-            why = "HBox goes by what is measured, and estimates nothing for pods that are younger than that"
-            raise InvalidRequest(f"plugin usage, argument estimator: {why}", hint="leave it out")
+        estimator = arguments.nested("estimator")
+        self._shadow = ShadowLoad(estimator, self._shares) if "estimator" in conf.arguments else None
+        self.fills = self._shadow is None  # with it each pod lowers the score of its node
         arguments.done()
         for key, percent in limits.items():
             if key not in _THRESHOLDS:
@@ -54,17 +56,20 @@ class Usage(ShapeMask, ShapeScore):
 
     def open(self, session: "Session") -> None:
         self._percent, self._known = measured(session)
+        if self._shadow is not None:
+            self._shadow.open(session)
 
     def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
         for label, percent, limit in zip((Label.CPU_LOAD, Label.MEMORY_LOAD), self._percent, self._limits, strict=True):
             yield label, self._known[rows] & (percent[rows] > limit)
 
-    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:  # noqa: ARG002
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:  # noqa: ARG002  # the hook's signature
         """The idle percentage, by the weights of cpu and memory, times `usage.weight`."""
         cpu, memory = self._shares
         if not self._weight or not cpu + memory:
             return None
-        idle = 100.0 - self._percent[:, rows]
+        percent = self._percent[:, rows]
+        idle = 100.0 - (percent if self._shadow is None else self._shadow.added_to(percent, columns, rows))
         return np.where(self._known[rows], self._weight * (cpu * idle[0] + memory * idle[1]) / (cpu + memory), 0.0)
 
 
