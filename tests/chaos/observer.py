@@ -16,7 +16,7 @@ from hbox_cli.audit.reading import list_all
 from hbox_common.clock import Clock, monotonic_s
 from hbox_common.errors import HBoxError, Unavailable
 from hbox_common.kube import NODES, PODS, KubeClient
-from hbox_common.model import request_units
+from hbox_common.model import CardId, request_units
 from hbox_common.model.devices import ALL_CORES
 
 #: A gang is bound whole within the platform's own deadline (scheduler-core's gang_deadline_s) and the time to take it back.
@@ -37,7 +37,7 @@ UNDER_WAY_S = 5.0
 #: Longer than any campaign: a watch that ends is one that broke.
 DAY_S = "86400"
 
-Card = tuple[str, int]
+Card = tuple[str, CardId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class Observer:
         for name, node in self.nodes.items():
             used = self._used[name]
             fits = all(used[what] + amount <= node.allocatable.get(what, 0) for what, amount in pod.requests.items() if amount)
-            if fits and sum(not self._on_card[name, index] for index in node.cards) >= pod.cards:
+            if fits and sum(not self._on_card[name, card] for card in node.cards) >= pod.cards:
                 return True
         return False
 
@@ -257,17 +257,17 @@ class Observer:
                 self._violated(
                     f"node {pod.node}: {used[resource]} of {resource} of {node.allocatable.get(resource, 0)} with pod {pod.name}"
                 )
-        if pod.slices is None or len({piece.index for piece in pod.slices}) != pod.cards:
+        if pod.slices is None or len({piece.card for piece in pod.slices}) != pod.cards:
             self._violated(f"pod {pod.name} asked for {pod.cards} cards and was given {pod.slices}")
         for piece in pod.slices or ():
-            card = (pod.node, piece.index)
+            card = self._card(pod.node, piece.card)
             self._on_card[card][pod.uid] = (piece.cores, piece.memory_mib)
             self._judge(card, pod)
         return None
 
     def _judge(self, card: Card, pod: AuditPod) -> None:
         name, index = card
-        known, users = self.nodes[name].cards.get(index), self._on_card[card]
+        known, users = self.nodes[name].card(index), self._on_card[card]
         cores, memory = sum(c for c, _ in users.values()), sum(m for _, m in users.values())
         if known is None:
             self._violated(f"node {name} has no card {index}, given to pod {pod.name}")
@@ -278,10 +278,14 @@ class Observer:
                 f"beside {others}"
             )
 
+    def _card(self, node: str, card: CardId) -> Card:
+        known = self.nodes.get(node)
+        return node, card if known is None else known.canonical(card)
+
     def _free(self, pod: AuditPod) -> None:
         self._used[pod.node].subtract(pod.requests)
         for piece in pod.slices or ():
-            self._on_card[pod.node, piece.index].pop(pod.uid, None)
+            self._on_card[self._card(pod.node, piece.card)].pop(pod.uid, None)
 
     def _gang_of(self, pod: AuditPod) -> None:
         if pod.gang not in self._gangs:

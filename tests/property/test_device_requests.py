@@ -138,7 +138,7 @@ def _alike(columns: Columns, nodes: Sequence[NodeState], books: Sequence[NodeAll
     for row, (state, book) in enumerate(zip(nodes, books, strict=True)):
         mine = allocations(columns, row)
         for card in state.cards:
-            theirs = book.cards.get(card.index)
+            theirs = book.of(card)
             figures = (0, 0, 0) if theirs is None else (theirs.cores, theirs.memory_mib, theirs.pods)
             own = mine.get(card.index)
             assert figures == ((0, 0, 0) if own is None else (own.cores, own.memory_mib, own.pods))

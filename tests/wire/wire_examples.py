@@ -88,6 +88,7 @@ from hbox_common.events import (
 )
 from hbox_common.model import (
     Card,
+    CardId,
     CardQuota,
     CardRequest,
     CardSlice,
@@ -175,7 +176,8 @@ GOLDEN = Path(__file__).parent / "golden"
 _PARENT = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
 _JOB, _POD, _NODE, _QUEUE = JobId("job-uid"), PodUid("pod-uid"), NodeName("gpu-1"), QueueName("research")
 _CLAIM, _PLAN, _EPOCH, _INDEX = ClaimId("7-12"), PlanId("plan-1"), Epoch(7), Index(12)
-_SLICES = (CardSlice(0, 100, 81920), CardSlice(3, 30, 20480, "1g.10gb@0", 2))
+_CARDS = CardId("gpu:GPU-0a1b"), CardId("gpu:GPU-3c4d")
+_SLICES = (CardSlice(0, 100, 81920, card=_CARDS[0]), CardSlice(3, 30, 20480, "1g.10gb@0", 2, _CARDS[1]))
 _LAYOUT = "0:100:81920;|3:30:20480:1g.10gb@0;3:0:0;"
 _DEVICES = PodDevices(
     (Ask("NVIDIA", 1, container=0), Ask("NVIDIA", 1, 30, 20480, 25, "1g.10gb", 1, ("nvidia.com/gpu",))), 3, 1, (0,),
@@ -319,7 +321,7 @@ EXAMPLES: tuple[Event, ...] = (
     NodeDevicesChanged(devices=_devices),
     NodeNumaChanged(numa=_numa),
     NodeZonesChanged(zones=_zones),
-    HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5), node_gone=True),
+    HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5, _CARDS), node_gone=True),
     NodeRests(rest=NodeRest(_NODE, 3, 1_700_000_008.5, 1_700_000_000.25, "team/train-0", "Pod was rejected: Allocate failed")),
     RunTimesLearned(learned=(RanFor(QueueName("research"), "ml", (60.0, 3600.5), (1.25,)), RanFor(QueueName(""), "", (60.0,)))),
     NodesMeasured(usages=(NodeUsage(_NODE, 12.5, 80.0, 1_700_000_000.25),)),
@@ -403,7 +405,7 @@ EXAMPLES: tuple[Event, ...] = (
     JobPhaseChanged(
         job=_JOB, namespace="team", name="train", queue=_QUEUE, phase=JobPhase.RUNNING, members=3, bound=3, message="all run", at=5.5
     ),
-    HealthChanged(node=_NODE, healthy=False, bad_cards=(0, 3), reason="XID 79", at=6.5),
+    HealthChanged(node=_NODE, healthy=False, bad_cards=(0, 3), reason="XID 79", at=6.5, cards=_CARDS),
     QueueRefused(queue=_QUEUE, job=_JOB, reason="QueueCapabilityExceeded", message="8 of 8 cards", at=7.5),
     EvictionReceipt(
         job=_JOB, namespace="ml", queue=_QUEUE, rule=EvictionRule.RECLAIM,

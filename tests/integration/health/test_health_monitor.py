@@ -105,7 +105,7 @@ async def test_a_sick_node_is_called_so_closed_and_opened_when_it_is_well(world:
 async def test_bad_cards_alone_leave_the_node_open(world: HealthWorld) -> None:
     good = Card(index=0, uuid="a", model="A100", memory_mib=40_000)
     async with world.monitor():
-        await world.show(cards=(good, replace(good, index=1, healthy=False)))
+        await world.show(cards=(good, replace(good, index=1, uuid="b", healthy=False)))
         assert (await world.called(healthy=True)).bad_cards == (1,)
     assert world.decisions == []
 

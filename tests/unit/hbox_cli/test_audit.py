@@ -202,7 +202,7 @@ def test_cards_are_read_in_all_forms_that_nodes_have() -> None:
     legacy = read_node(
         {"metadata": {"name": "n", "annotations": {"hami.io/node-nvidia-register": "u0,10,15360,100,NVIDIA-T4,0,true:"}}}
     )
-    assert (legacy.cards[0].memory_mib, legacy.cards[0].shares, legacy.cards[0].model) == (15360, 10, "T4")
+    assert [(card.memory_mib, card.shares, card.model) for card in legacy.cards.values()] == [(15360, 10, "T4")]
     plain = read_node({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}})
     assert len(plain.cards) == 8
     assert read_gang({"metadata": {"namespace": "x", "name": "g"}, "spec": {}}).min_member == 1

@@ -4,7 +4,7 @@ import pytest
 
 from hbox_cli import report
 from hbox_cli.audit import Audit, AuditCard, AuditNode, AuditPod
-from hbox_common.model import CardSlice
+from hbox_common.model import CardId, CardSlice
 from hbox_sandbox.replay import Measured
 from hbox_sandbox.trace import Trace, TraceNode, TracePod
 
@@ -13,7 +13,9 @@ TRACE = Trace(
     (TraceNode("n", 16_000, 65_536, 2, "T4"), TraceNode("m", 16_000, 65_536, 2, "T4")),
     tuple(TracePod(f"p{i}", 8000, 1024, 1, 500) for i in range(4)),
 )
-NODES = [AuditNode(name, {"cpu": 16_000}, {i: AuditCard(15_300, 20, "T4") for i in range(2)}) for name in ("n", "m")]
+NODES = [
+    AuditNode(name, {"cpu": 16_000}, {CardId(str(i)): AuditCard(15_300, 20, "T4", i) for i in range(2)}) for name in ("n", "m")
+]
 
 
 def pod(name: str, node: str, *slices: CardSlice) -> AuditPod:

@@ -1,7 +1,9 @@
 """Which cards the pods of a saved cluster hold."""
 
+from dataclasses import replace
+
 from hbox_cli.simulate.cards import Holder, slices_of
-from hbox_common.model import VENDORS, Card, CardRequest, CardSlice, Generation, NodeName, NodeState
+from hbox_common.model import VENDORS, Card, CardId, CardRequest, CardSlice, Generation, NodeName, NodeState
 from hbox_common.model.devices import Ask, PodDevices
 from hbox_scheduler.core.devices import devices_of
 
@@ -15,7 +17,10 @@ NODE = NodeState(
 
 
 def held(*holders: Holder) -> list[tuple[CardSlice, ...]]:
-    return slices_of([NODE], holders)
+    """By the indices of cards, which are named by their ids."""
+    found = slices_of([NODE], holders)
+    assert all(s.card == NODE.cards[s.index].id for own in found for s in own)
+    return [tuple(replace(s, card=CardId(str(s.index))) for s in own) for own in found]
 
 
 def holder(request: CardRequest, *, slices: tuple[CardSlice, ...] = (), allocated: str = "", node: str = "n") -> Holder:
@@ -92,4 +97,4 @@ def test_annotations_of_the_pod_say_what_its_part_is() -> None:
     devices = PodDevices((Ask(vendor.kind, 1, cores=10, memory_mib=2048),), wishes=wishes)
     request = CardRequest(1, cores=10, memory_mib=2048, devices=devices)
     own = Holder(NodeName("n"), devices, request, (), ((vendor, "M-0,Metax-SGPU,2048,10:;"),))
-    assert slices_of([node], [own]) == [(CardSlice(0, 10, 2048, "fixed-share"),)]
+    assert slices_of([node], [own]) == [(CardSlice(0, 10, 2048, "fixed-share", card=CardId("gpu:M-0")),)]

@@ -9,7 +9,7 @@ from hbox_cli.simulate.cluster_file import SavedCluster, cluster_of
 from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.running import Wish, outcome_of
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardSlice, QueuePhase, TopologyMode, TopologyWish
+from hbox_common.model import CardId, CardSlice, QueuePhase, TopologyMode, TopologyWish
 from hbox_common.yamltext import contents_of
 from hbox_scheduler.core.cluster.entities import Gang, Member, Status
 from hbox_scheduler.core.framework import GroupPhase
@@ -256,8 +256,8 @@ def test_running_pods_hold_cards() -> None:
         f"spec: {{schedulerName: hbox, nodeName: n1, {asks}}}\nstatus: {{phase: Running}}\n---\n"
         for name, note in (("a", ""), ("b", "hbox.io/cards: '0:100:0'"))
     )
-    assert member(text, "a").slices == (CardSlice(1, 100, 0),)
-    assert member(text, "b").slices == (CardSlice(0, 100, 0),)
+    assert member(text, "a").slices == (CardSlice(1, 100, 0, card=CardId("gpu:n1-1")),)
+    assert member(text, "b").slices == (CardSlice(0, 100, 0, card=CardId("gpu:n1-0")),)
 
 
 # Other schedulers

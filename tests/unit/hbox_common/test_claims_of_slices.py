@@ -7,6 +7,7 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import (
     Card,
+    CardId,
     CardRequest,
     CardSlice,
     Generation,
@@ -58,9 +59,9 @@ def test_what_is_taken_back_leaves_nothing() -> None:
     books = NodeAllocation()
     slices = (CardSlice(1, 28, 20_000, "2g@0", 2),)
     books.book(ASKED, slices)
-    assert books.cards[1] == CardAllocation(28, 20_000, 2, ("2g@0",))
+    assert books.cards[CardId("1")] == CardAllocation(28, 20_000, 2, ("2g@0",))
     books.book(ASKED, slices, -1)
-    assert books.cards[1] == CardAllocation()
+    assert books.cards[CardId("1")] == CardAllocation()
 
 
 def test_slices_are_written_as_ever_where_amounts_say_all() -> None:
@@ -139,8 +140,10 @@ def test_a_pod_that_was_found_holds_what_its_containers_ask_for() -> None:
     """Though nobody proves which cards: on those that others leave, and where they leave too little on idle ones, since it runs."""
     asks = (Ask("NVIDIA", 1, 30, 30_000, container=0), Ask("NVIDIA", 1, 30, 8_000, container=1))
     request = CardRequest(2, cores=30, memory_mib=8_000, devices=PodDevices(asks, containers=2))
-    assert cards_held(request, (PLAIN,), {}) == (CardSlice(0, 60, 38_000, slots=2),)
-    assert cards_held(request, (PLAIN,), {0: CardAllocation(50, 20_000, 1)}) == (CardSlice(0, 60, 38_000, slots=2),)
+    assert cards_held(request, (PLAIN,), {}) == (CardSlice(0, 60, 38_000, slots=2, card=PLAIN.id),)
+    assert cards_held(request, (PLAIN,), {PLAIN.id: CardAllocation(50, 20_000, 1)}) == (
+        CardSlice(0, 60, 38_000, slots=2, card=PLAIN.id),
+    )
     assert cards_held(request, (replace(PLAIN, memory_mib=1_000),), {}) == ()
 
 
@@ -154,7 +157,9 @@ def test_a_pod_that_was_found_holds_cards_of_the_kind_that_it_asks_for() -> None
     """Though cards of another kind come before them on its node."""
     request = CardRequest(1, cores=10, memory_mib=1_000)
     assert [s.index for s in cards_held(request, MIXED.cards, {}, kind="DCU")] == [16]
-    assert [s.index for s in cards_held(request, MIXED.cards, {}, named=(0,), kind="DCU")] == [16], "whatever is written on it"
+    assert [s.index for s in cards_held(request, MIXED.cards, {}, named=(PLAIN.id,), kind="DCU")] == [16], (
+        "whatever is written on it"
+    )
     assert [s.index for s in cards_held(request, MIXED.cards, {})] == [0], "where nobody knows what it asks for"
 
 

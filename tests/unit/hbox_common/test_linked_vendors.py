@@ -156,7 +156,7 @@ def test_neuron_devices_follow_one_another_and_on_trainium_from_a_multiple() -> 
 
 def test_a_pod_that_was_found_holds_what_its_node_would_give_and_not_any_other() -> None:
     request = CardRequest(8, devices=PodDevices((neuron(8),), 1))
-    used = whole(5, 14, memory_mib=0)
+    used = {card.id: on for card in neurons() if (on := whole(5, 14, memory_mib=0).get(card.index))}
     assert [s.index for s in cards_held(request, neurons(), used, facts=INF)] == list(range(6, 14))
 
 

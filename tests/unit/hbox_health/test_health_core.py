@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hbox_common.events import NodeAction
-from hbox_common.model import Card, Generation, NodeName, NodeState, Verdict
+from hbox_common.model import Card, CardId, Generation, NodeName, NodeState, Verdict
 from hbox_health.core import (
     OWNER,
     Breaker,
@@ -147,7 +147,11 @@ def test_a_restart_says_nothing_that_was_said_already() -> None:
 def test_a_fault_that_ended_while_nobody_looked_recovers_from_the_restart_on() -> None:
     ward = Ward(synced=False)
     ward.see(unschedulable=True, cordoned_by=OWNER)
-    ward.step(VerdictHeard(Verdict(NodeName("n1"), Generation(7), healthy=False, bad_cards=(1,), reason="XidError")))
+    ward.step(
+        VerdictHeard(
+            Verdict(NodeName("n1"), Generation(7), healthy=False, bad_cards=(1,), reason="XidError", cards=(CardId("gpu:u1"),))
+        )
+    )
     assert said(ward.step(Synced())) == []
     assert ward.later(29) == []
     effects = ward.later(2)

@@ -27,6 +27,7 @@ from hbox_common.model import (
     Resources,
     SchedulerId,
 )
+from hbox_common.model.devices import card_id
 from hbox_ledger.core import arbitrate, lifecycle
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
@@ -46,6 +47,11 @@ def node(name: str, cards: int = 2, cpu: int = 8000, *, ready: bool = True) -> N
 
 def card(index: int, cores: int = 100, memory: int = 40_960) -> CardSlice:
     return CardSlice(index, cores, memory)
+
+
+def on(where: str, index: int, cores: int = 100, memory: int = 40_960) -> CardSlice:
+    """As `card`, by the card's name."""
+    return CardSlice(index, cores, memory, card=card_id(f"{where}-{index}"))
 
 
 def plan(
@@ -89,6 +95,7 @@ class World:
 
     node = staticmethod(node)
     card = staticmethod(card)
+    on = staticmethod(on)
     plan = staticmethod(plan)
     fact = staticmethod(fact)
 

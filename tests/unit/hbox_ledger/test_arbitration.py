@@ -30,7 +30,7 @@ def test_a_plan_that_fits_becomes_a_pending_claim_and_a_bind(world: World) -> No
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     assert world.claim_state("pod") is ClaimState.PENDING
     [bind] = world.last.binds
-    assert (bind.pod_uid, bind.node, bind.generation, bind.slices) == ("pod", "a", 1, (world.card(0),))
+    assert (bind.pod_uid, bind.node, bind.generation, bind.slices) == ("pod", "a", 1, (world.on("a", 0),))
     assert bind.deadline == world.now + 60
     [message] = [m.event for m in messages_of(world.last, epoch=Epoch(1), index=Index(1)) if isinstance(m.event, BindDecided)]
     assert decode(encode(message), headers(message, source="ledger", message_id="1", now=0.0)) == message, (
@@ -92,7 +92,7 @@ def test_a_host_port_is_given_away_once_a_node_and_counts_in_no_queue(world: Wor
 def test_the_placements_of_one_plan_are_judged_beside_each_other(world: World) -> None:
     both = world.plan("p", ("one", "a", [world.card(0)]), ("two", "a", [world.card(0)]), job="gang", min_member=2)
     assert world.refuses(both) == "CardTaken"
-    assert not world.state.node(NodeName("a")).cards[0].pods
+    assert not world.state.node(NodeName("a")).cards[world.on("a", 0).card].pods
 
 
 def test_plans_of_one_batch_see_those_before_them(world: World) -> None:

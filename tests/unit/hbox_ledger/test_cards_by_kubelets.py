@@ -6,6 +6,7 @@ import pytest
 
 from hbox_common.events import BindOutcome
 from hbox_common.model import (
+    CardId,
     CardSlice,
     ClaimState,
     ClassQuota,
@@ -73,7 +74,7 @@ def test_a_claim_moves_to_the_cards_that_its_pod_has(world: World) -> None:
     assert (after.requests, after.queue, after.preemptable) == (before.requests, before.queue, before.preemptable)
     assert after.id != before.id
     held = world.state.by_node[A].cards
-    assert [held[i].pods if i in held else 0 for i in range(4)] == [0, 0, 1, 1]
+    assert [held[i].pods if i in held else 0 for i in (CardId(f"gpu:GPU-{n}") for n in range(4))] == [0, 0, 1, 1]
     assert follow(world, said(p="23")).slices == {}, "it is so now"
 
 

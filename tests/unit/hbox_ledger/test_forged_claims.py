@@ -46,15 +46,15 @@ def test_a_copied_annotation_proves_nothing(world: World) -> None:
 
 def test_a_pod_bound_by_others_holds_what_it_requests_and_no_more(world: World) -> None:
     world.see(world.fact("greedy", "a", cards=1, ours=False, slices=[world.card(0), world.card(1)]))
-    assert world.claim("greedy").slices == (world.card(0),)
+    assert world.claim("greedy").slices == (world.on("a", 0),)
     share = CardRequest(1, cores=30, memory_mib=4000)
     world.see(world.fact("share", "b", ours=False, asks=share, slices=[world.card(1, 100, 40_960)]))
-    assert world.claim("share").slices == (world.card(1, 30, 4000),)
+    assert world.claim("share").slices == (world.on("b", 1, 30, 4000),)
     # Shares are put together, also where nothing is written.
     world.see(world.fact("beside", "b", cards=1, ours=False, asks=share))
-    assert world.claim("beside").slices == (world.card(0, 30, 4000),)
+    assert world.claim("beside").slices == (world.on("b", 0, 30, 4000),)
     world.see(world.fact("third", "b", cards=1, ours=False, asks=share))
-    assert world.claim("third").slices == (world.card(0, 30, 4000),)
+    assert world.claim("third").slices == (world.on("b", 0, 30, 4000),)
 
 
 def test_a_card_that_another_holds_is_not_taken_by_naming_it(world: World) -> None:
@@ -76,9 +76,9 @@ def test_a_pod_on_its_claims_node_has_its_claim_whatever_its_tenant_writes(world
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     mine = world.claim("pod").id
     world.see(world.fact("pod", "a", PodPhase.BOUND, claim=written, slices=[world.card(1)]))
-    assert (world.claim("pod").id, world.claim_state("pod"), world.claim("pod").slices) == (mine, POSTED, (world.card(0),))
+    assert (world.claim("pod").id, world.claim_state("pod"), world.claim("pod").slices) == (mine, POSTED, (world.on("a", 0),))
     world.see(world.fact("pod", "a", PodPhase.RUNNING, claim=written))
-    assert (world.claim("pod").id, world.claim("pod").slices) == (mine, (world.card(0),))
+    assert (world.claim("pod").id, world.claim("pod").slices) == (mine, (world.on("a", 0),))
 
 
 def test_a_binder_that_finds_the_pod_on_its_node_without_its_claim_frees_nothing(world: World) -> None:

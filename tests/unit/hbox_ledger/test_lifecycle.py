@@ -46,7 +46,7 @@ def test_the_outcome_of_a_bind_posts_or_voids_the_claim_or_leaves_it(
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     world.outcome("pod", outcome, at=at)
     assert world.claim_state("pod") is state
-    assert (world.state.node(NodeName("a")).cards[0].pods == 0) == (state is None)
+    assert (world.state.node(NodeName("a")).cards[world.on("a", 0).card].pods == 0) == (state is None)
 
 
 @pytest.mark.parametrize("outcome", list(BindOutcome))
@@ -127,8 +127,8 @@ def test_a_pod_found_bound_is_accounted_for_even_over_the_node(world: World) -> 
     world.commits(world.plan("p", ("one", "a", [world.card(0)]), cpu=8000))
     lost = claim_id(world.state.key, PlanId("lost"), PodUid("two"), NodeName("a"), [world.card(0)])
     world.see(world.fact("two", "a", slices=[world.card(0)], claim=lost))
-    assert world.claim("two").slices == (world.card(0),)
-    assert world.state.node(NodeName("a")).cards[0].pods == 2
+    assert world.claim("two").slices == (world.on("a", 0),)
+    assert world.state.node(NodeName("a")).cards[world.on("a", 0).card].pods == 2
     assert world.refuses(world.plan("q", ("three", "a", [world.card(0, 10, 10)]), cpu=1)) == "NodeResourcesInsufficient"
 
 

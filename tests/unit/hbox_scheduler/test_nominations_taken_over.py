@@ -7,6 +7,7 @@ import pytest
 
 from hbox_common.events import HeldNomination, Plan, PlanAnswer
 from hbox_common.model import (
+    CardId,
     Claim,
     ClaimId,
     ClaimState,
@@ -229,7 +230,9 @@ def test_places_leave_cards_that_a_kubelet_gave_others(heard: str) -> None:
     assert [victim.pod_uid for victim in plan.victims] == ["low-0"]
     nomination = HeldNomination(scheduler=SchedulerId("s"), plan=plan, models=({},), moved=(), until=300.0)
     kept, lost = b.slices
-    given = replace(b, id=ClaimId("given"), slices=(kept, replace(lost, index=idle[-1])), reason=KUBELET_GAVE)
+    given = replace(
+        b, id=ClaimId("given"), slices=(kept, replace(lost, index=idle[-1], card=CardId(str(idle[-1])))), reason=KUBELET_GAVE
+    )
     if heard == "by the scheduler that nominated":
         one.on_answers(
             epoch=Epoch(1), index=Index(5), answers=[PlanAnswer(plan=plan.id, job=plan.job, committed=True)], now=0.6
@@ -279,7 +282,12 @@ def test_places_stay_nominated_where_a_kubelet_gave_one_of_their_cards_while_the
     one, plan, b = asked_for(thief=3)
     kept, lost = b.slices
     wished = {s.index for p in plan.placements for s in p.slices}
-    given = replace(b, id=ClaimId("given"), slices=(kept, replace(lost, index=max(wished))), reason=KUBELET_GAVE)
+    given = replace(
+        b,
+        id=ClaimId("given"),
+        slices=(kept, replace(lost, index=max(wished), card=CardId(str(max(wished))))),
+        reason=KUBELET_GAVE,
+    )
     answer = refused(plan, RefusalReason.CARD_TAKEN, refresh=7)
 
     def answers() -> None:

@@ -6,9 +6,10 @@ how many of them it has.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from hbox_common.model import VENDORS, Claim, NodeAllocation, NodeState, Verdict, pool_of
+from hbox_common.model import VENDORS, Claim, NodeAllocation, NodeState, Verdict, name_slices, pool_of
 from hbox_common.model.devices import ALL_CORES, Card, CardAllocation
 from hbox_common.model.devices.identity import made_up
 
@@ -35,6 +36,15 @@ def free_percent(card: Card, held: CardAllocation | None) -> int:
     return max(0, min(left, ALL_CORES - held.cores))
 
 
+def named_claims(node: NodeState, claims: Iterable[Claim]) -> list[Claim]:
+    """The claims on this node, with the indices that their cards have there now; -1: the node does not have it any more."""
+    return [
+        replace(claim, slices=name_slices(claim.slices, node.cards)) if claim.slices else claim
+        for claim in claims
+        if claim.node == node.name
+    ]
+
+
 def kind_of(node: NodeState, card: Card) -> str:
     """HAMi's common word for the kind of a card."""
     return card.kind or (VENDORS.of(node.allocatable) or VENDORS.default).kind
@@ -55,7 +65,8 @@ def card_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], clai
             unknown = made_up(node.name, card, node.registered)
             key = (kind_of(node, card), card.model, _health(node, card, verdict)) if unknown else (card.index,)
             groups[key].append(card)
-        allocation, own = allocation_of(by_node[node.name]), by_node[node.name]
+        own = named_claims(node, by_node[node.name])
+        allocation = allocation_of(own)
         items += (_item(node, cards, verdict, allocation, own, known=len(key) == 1) for key, cards in groups.items())
     return items
 
@@ -70,7 +81,7 @@ def _item(
     known: bool,
 ) -> Item:
     first, indices = cards[0], {card.index for card in cards}
-    held = [allocation.cards.get(card.index, _IDLE) for card in cards]
+    held = [allocation.cards.get(card.id, _IDLE) for card in cards]
     return {
         "name": f"{node.name}/{_span([card.index for card in cards])}",
         "node": node.name,
@@ -126,7 +137,7 @@ def _health(node: NodeState, card: Card, verdict: Verdict | None) -> str:
 
 
 def _condemned(card: Card, verdict: Verdict) -> bool:
-    return not verdict.healthy or card.index in verdict.bad_cards
+    return not verdict.healthy or verdict.condemns(card)
 
 
 def _span(indices: Sequence[int]) -> str:

@@ -4,14 +4,25 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hbox_common.model import Claim, ContainerHolds, NodeDevices, NodeNuma, NodeNvml, NodeState, PciKind, Verdict, pool_of
+from hbox_common.model import (
+    CardId,
+    Claim,
+    ContainerHolds,
+    NodeDevices,
+    NodeNuma,
+    NodeNvml,
+    NodeState,
+    PciKind,
+    Verdict,
+    pool_of,
+)
 from hbox_common.model.cardadapters import addresses_of, nearest_by_address
-from hbox_common.model.devices import VENDORS
+from hbox_common.model.devices import VENDORS, short_card
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
 from hbox_common.model.nodenuma import bridges_between
 
-from .cardview import allocation_of, card_items, free_percent, kind_of, link_items
+from .cardview import allocation_of, card_items, free_percent, kind_of, link_items, named_claims
 from .nodecheck import unread
 
 Item = dict[str, Any]
@@ -31,7 +42,7 @@ def node_item(
 ) -> Item:
     """One document. `said`: None where no agent speaks for the node. Of cards that nobody knows apart it says how many each pod holds (`counts`), and not
     which."""
-    own = [claim for claim in claims if claim.node == node.name]
+    own = named_claims(node, claims)
     given, held = _given(node, said), allocation_of(own).cards
     owners = {
         item["indices"][0]: item["owners"]
@@ -54,9 +65,9 @@ def node_item(
                 "mode": card.says.mode,
                 "memoryMib": card.memory_mib,
                 "numa": card.numa if card.numa >= 0 else None,
-                "healthy": card.healthy and not (verdict and card.index in verdict.bad_cards),
+                "healthy": card.healthy and not (verdict and verdict.condemns(card)),
                 "cordoned": card.says.cordoned,
-                "freePercent": free_percent(card, held.get(card.index)) if known else None,
+                "freePercent": free_percent(card, held.get(card.id)) if known else None,
                 "owners": owners.get(card.index, []),
                 "books": sorted(f"{claim.namespace}/{claim.pod}" for claim, _ in holders) if known else [],
                 "kubelet": sorted(given.get(card.index, ())),
@@ -67,6 +78,7 @@ def node_item(
         "state": "NOT-READY" if not node.ready else "CORDONED" if node.unschedulable else "READY",
         "pool": pool_of(node.labels),
         "cards": cards,
+        "gone": gone_items(node, own),
         "counts": dict(sorted(counts.items())),
         "links": link_items(node),
         "identity": identity(node, said, now=now),
@@ -77,6 +89,26 @@ def node_item(
         if said is None
         else {"ageSeconds": round(max(0.0, now - said.at), 1), "problem": said.problem, "leftOut": said.left_out},
     }
+
+
+def gone_items(node: NodeState, claims: Iterable[Claim]) -> list[Item]:
+    """Cards that the node does not have any more: those that claims are on, and those that it showed before."""
+    holders: dict[CardId, set[str]] = {card.id: set() for card in node.lost}
+    for claim in claims:
+        for piece in claim.slices:
+            if node.card(piece.card) is None:
+                known = node.known_card(piece.card)
+                holders.setdefault(piece.card if known is None else known.id, set()).add(f"{claim.namespace}/{claim.pod}")
+    lost = {card.id: card for card in node.lost}
+    return [
+        {
+            "name": short_card(id_),
+            "index": lost[id_].index if id_ in lost else None,
+            "model": lost[id_].model if id_ in lost else "",
+            "books": sorted(own),
+        }
+        for id_, own in sorted(holders.items())
+    ]
 
 
 def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item:

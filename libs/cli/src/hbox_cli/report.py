@@ -1,11 +1,12 @@
 """The report of a replay: what came, what was placed and how well, as people read it and as report.json keeps it."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hbox_common.model import CardId
 from hbox_common.model.devices import ALL_CORES
 from hbox_sandbox.replay import DEPARTMENTS, OWNER, FreeNode, Lent, Measured, deserved, fragmented_milli, shapes_of
 from hbox_sandbox.trace import Trace
@@ -164,22 +165,28 @@ def _lent(part: Mapping[str, Any] | None) -> list[str]:
 
 
 def _free(trace: Trace, nodes: Sequence[AuditNode], own: Sequence[AuditPod]) -> list[FreeNode]:
-    cores: Counter[tuple[str, int]] = Counter()
+    cores: dict[str, Counter[CardId]] = defaultdict(Counter)
     cpu: Counter[str] = Counter()
     for pod in own:
         cpu[pod.node] += pod.requests.get("cpu", 0)
         for piece in pod.slices or ():
-            cores[(pod.node, piece.index)] += piece.cores
+            cores[pod.node][piece.card] += piece.cores
     models = {node.name: node.model for node in trace.nodes}
     return [
         FreeNode(
             node.allocatable.get("cpu", 0) - cpu[node.name],
             models[node.name],
-            [(ALL_CORES - cores[(node.name, index)]) * 1000 // ALL_CORES for index in node.cards],
+            _left(len(node.cards), cores[node.name]),
         )
         for node in nodes
         if node.name in models
     ]
+
+
+def _left(cards: int, held: Counter[CardId]) -> list[int]:
+    """Thousandths of each card that nobody holds, of whichever card."""
+    found = [(ALL_CORES - cores) * 1000 // ALL_CORES for cores in held.values() if cores]
+    return found + [1000] * (cards - len(found))
 
 
 def _reasons(measured: Measured) -> Counter[str]:

@@ -22,7 +22,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices import ALL_CORES, VENDORS
 
-from .cardview import allocation_of, free_percent
+from .cardview import allocation_of, free_percent, named_claims
 
 Item = dict[str, Any]
 
@@ -119,10 +119,10 @@ def node_items(
     for node in sorted(nodes, key=lambda node: node.name):
         if node.gone:
             continue
-        own = held[node.name]
+        own = named_claims(node, held[node.name])
         given = allocation_of(own).cards
         verdict = verdicts.get(node.name)
-        free = [free_percent(card, given.get(card.index)) for card in node.cards]
+        free = [free_percent(card, given.get(card.id)) for card in node.cards]
         items.append(
             {
                 "name": node.name,

@@ -95,7 +95,7 @@ def _of_node(state: LedgerState, name: NodeName, metric: _OfCards) -> Iterator[s
     if node is None or node.gone:
         return
     for card in node.cards:
-        value = metric.value(card, held.cards.get(card.index, _IDLE) if held is not None else _IDLE)
+        value = metric.value(card, held.cards.get(card.id, _IDLE) if held is not None else _IDLE)
         if metric.hami:
             labels = f'node="{_text(name)}",device_uuid="{_text(card.uuid)}",device_index="{card.index}",device_type="{_text(card.model)}"'
         else:
@@ -107,7 +107,7 @@ def _of_claim(state: LedgerState, claim: Claim, number: int, metric: str) -> Ite
     """The container is not known here: all that a pod has of a card is said of its first."""
     node = state.nodes.get(claim.node)
     for taken in claim.slices:
-        card = node.card(taken.index) if node is not None else None
+        card = node.card(taken.card, taken.index) if node is not None else None
         if card is not None:
             labels = (
                 f'namespace="{_text(claim.namespace)}",node="{_text(claim.node)}",pod="{_text(claim.pod)}",container_index="0"'

@@ -153,6 +153,7 @@ class Ledger:
         def start(connection: Connection) -> tuple[load.Loaded, list[Letter], int]:
             before = load.position(connection)
             epoch = load.begin_epoch(connection, now=now, above=history.position.epoch)
+            load.forget_names(connection)
             loaded = load.load(connection)
             aside: dict[ClaimId, str] = {}
             if loaded.unreadable:
@@ -182,6 +183,7 @@ class Ledger:
                 log.warning("the books were restored or lost their end: %s", text)
             loans.lend(loaded.state, step, loaded.state.used.keys() | loaded.state.borrowed.keys())
             step.nominations = loaded.state.nominations.take_changes()
+            step.names = loaded.state.numbers.take()
             index = loaded.state.index
             letters = [
                 Letter(epoch, number, message.event.ce_type(), message.keys, encode(message.event))
@@ -653,6 +655,7 @@ class Ledger:
             step = state.step(self._clock())
             decide(step)
             step.nominations = state.nominations.take_changes()
+            step.names = state.numbers.take()
             usage.meter(step.made.values(), state.nodes)
             loans.lend(state, step, step.queues)
             epoch, index = state.epoch, state.index
@@ -744,6 +747,8 @@ class Ledger:
         state = loaded.state
         state.look_at |= old.look_at
         state.nodes, state.verdicts, state.fabrics = old.nodes, old.verdicts, old.fabrics
+        for node in state.nodes.values():
+            state.name_cards(node)
         for gang in state.gangs.values():
             if (known := old.gangs.get(gang.job)) is not None:
                 gang.bounds, gang.moved = known.bounds, known.moved

@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hbox_common.model import Claim, ClaimState, Resources, any_names_model, format_slices
+from hbox_common.model import CardId, Claim, ClaimState, Resources, any_names_model, format_slices
 from hbox_common.model.claim import KUBELET_GAVE
-from hbox_common.model.devices import ALL_CORES, VENDORS
+from hbox_common.model.devices import ALL_CORES, VENDORS, short_card
 
 from .cluster import AuditGang, AuditNode, AuditPod
 
@@ -90,24 +90,24 @@ def _ports(result: Audit, holding: Sequence[AuditPod], placed: Mapping[str, Clai
 
 
 def _cards(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod], placed: Mapping[str, Claim]) -> None:
-    cores: Counter[tuple[str, int]] = Counter()
-    memory: Counter[tuple[str, int]] = Counter()
-    users: Counter[tuple[str, int]] = Counter()
-    whole: Counter[tuple[str, int]] = Counter()
+    cores: Counter[tuple[str, CardId]] = Counter()
+    memory: Counter[tuple[str, CardId]] = Counter()
+    users: Counter[tuple[str, CardId]] = Counter()
+    whole: Counter[tuple[str, CardId]] = Counter()
     strangers: Counter[str] = Counter()
     for pod in holding:
         if pod.uid not in placed:
             strangers[pod.node] += pod.cards
             continue
         for piece in placed[pod.uid].slices:
-            card = (pod.node, piece.index)
+            card = (pod.node, nodes[pod.node].canonical(piece.card) if pod.node in nodes else piece.card)
             cores[card] += piece.cores
             memory[card] += piece.memory_mib
             users[card] += piece.slots
             whole[card] += piece.whole
-    for (name, index), pods in users.items():
-        card = (name, index)
-        known = nodes[name].cards.get(index) if name in nodes else None
+    for (name, id_), pods in users.items():
+        card, index = (name, id_), short_card(id_)
+        known = nodes[name].card(id_) if name in nodes else None
         result.check(known is not None, f"node {name} has no card {index}, which {pods} pods hold")
         result.check(cores[card] <= ALL_CORES, f"node {name} card {index}: {cores[card]} % of its compute given away")
         result.check(not whole[card] or pods == 1, f"node {name} card {index} is held whole, and by {pods} pods")
@@ -143,16 +143,16 @@ def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
             )
             continue
         result.check(
-            len({piece.index for piece in pieces}) == pod.cards == len(pieces),
+            len({piece.card for piece in pieces}) == pod.cards == len(pieces),
             f"pod {pod.name} asked for {pod.cards} cards and holds {len(pieces)}",
         )
         for piece in pieces:
-            card = nodes[pod.node].cards.get(piece.index) if pod.node in nodes else None
+            card = nodes[pod.node].card(piece.card) if pod.node in nodes else None
             size = card.memory_mib if card else 0
             wanted = pod.memory_mib or -(-size * pod.memory_percent // 100)
             result.check(
                 piece.cores >= pod.cores and (size == 0 or piece.memory_mib >= min(wanted, size)),
-                f"pod {pod.name} holds {piece.cores} % and {piece.memory_mib} MiB of card {piece.index}: less than it asked for",
+                f"pod {pod.name} holds {piece.cores} % and {piece.memory_mib} MiB of card {short_card(piece.card)}: less than it asked for",
             )
             if card and pod.models:
                 fits = any_names_model(pod.models, card.model)
@@ -202,8 +202,8 @@ def _ledger(result: Audit, holding: Sequence[AuditPod], claims: Sequence[Claim])
 
 def _differs(pod: AuditPod, claim: Claim) -> str:
     """What the pod's annotations say that its claim does not; empty where they agree, or say nothing of a pod that was found bound."""
-    held = format_slices(tuple(sorted(claim.slices, key=lambda s: s.index)))
-    said = None if pod.slices is None else format_slices(tuple(sorted(pod.slices, key=lambda s: s.index)))
+    held = format_slices(tuple(sorted(claim.slices, key=lambda s: s.card)))
+    said = None if pod.slices is None else format_slices(tuple(sorted(pod.slices, key=lambda s: s.card)))
     if claim.reason == KUBELET_GAVE:  # what was planned stands on it
         return ""
     if claim.plan:

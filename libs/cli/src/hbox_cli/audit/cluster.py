@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import SCHEDULER_NAME, CardRequest, CardSlice, Resources, capacity_units, parse_slices, request_units
+from hbox_common.model import (
+    SCHEDULER_NAME,
+    CardId,
+    CardRequest,
+    CardSlice,
+    Resources,
+    capacity_units,
+    parse_slices,
+    request_units,
+)
 from hbox_common.model import annotations as names
-from hbox_common.model.devices import VENDORS, NodeReport
+from hbox_common.model.devices import VENDORS, NodeReport, number_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +25,24 @@ class AuditCard:
     memory_mib: int  #: 0 = not known
     shares: int
     model: str
+    index: int = -1  #: to be shown
+    named: bool = True  #: whether the node's object says its UUID: else its kubelet does alone
 
 
 @dataclass(frozen=True, slots=True)
 class AuditNode:
     name: str
     allocatable: Resources
-    cards: Mapping[int, AuditCard]
+    cards: Mapping[CardId, AuditCard]
+
+    def card(self, id_: CardId) -> AuditCard | None:
+        """The card of that name; where the object names none, one that stands for it, since these are alike."""
+        return self.cards.get(self.canonical(id_)) or next((card for card in self.cards.values() if not card.named), None)
+
+    def canonical(self, id_: CardId) -> CardId:
+        """The name of the card of which an older program wrote the index."""
+        number = number_in(id_)
+        return id_ if number is None else next((own for own, card in self.cards.items() if card.index == number), id_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +82,21 @@ def read_node(raw: Mapping[str, Any]) -> AuditNode:
     return AuditNode(meta["name"], allocatable, _cards(meta, allocatable))
 
 
-def _cards(meta: Mapping[str, Any], allocatable: Resources) -> dict[int, AuditCard]:
-    """By index. How many pods may share a card is not known where its plugin does not register it."""
+def _cards(meta: Mapping[str, Any], allocatable: Resources) -> dict[CardId, AuditCard]:
+    """How many pods may share a card is not known where its plugin does not register it."""
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     cards = VENDORS.cards_of(NodeReport(meta["name"], allocatable, labels, notes), lambda _: None)
     registered = {card.uuid for card in VENDORS.cards_of(NodeReport(meta["name"], {}, labels, notes), lambda _: None)}
-    return {card.index: AuditCard(card.memory_mib, card.shares if card.uuid in registered else 0, card.model) for card in cards}
+    return {
+        card.id: AuditCard(
+            card.memory_mib,
+            card.shares if card.uuid in registered else 0,
+            card.model,
+            card.index,
+            named=card.uuid in registered,
+        )
+        for card in cards
+    }
 
 
 #: Phases of a PodGroup that only one reaches whose members had nodes, as many as it needs, all at once; with the last of these it leaves them.

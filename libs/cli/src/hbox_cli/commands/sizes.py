@@ -144,7 +144,7 @@ def _room(choice: Choice, cards: Sequence[Card], allocation: NodeAllocation) -> 
     """How many cards' shares of this size a node has left."""
     found = 0
     for card in cards:
-        held = allocation.cards.get(card.index)
+        held = allocation.cards.get(card.id)
         if not can_take(choice, card):
             continue
         if choice.way == "whole":

@@ -8,8 +8,20 @@ these are; how much of each is what the pod asks for, whatever anybody wrote on 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hbox_common.model import VENDORS, Card, CardAllocation, CardRequest, CardSlice, NodeName, NodeState, Vendor, cards_held
-from hbox_common.model.devices import Fitted, Layout, PodDevices, effective
+from hbox_common.model import (
+    VENDORS,
+    Card,
+    CardAllocation,
+    CardId,
+    CardRequest,
+    CardSlice,
+    NodeName,
+    NodeState,
+    Vendor,
+    cards_held,
+    name_slices,
+)
+from hbox_common.model.devices import Fitted, Layout, PodDevices, by_index, effective
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +45,7 @@ class Holder:
 def slices_of(nodes: Iterable[NodeState], holders: Sequence[Holder]) -> list[tuple[CardSlice, ...]]:
     """What each holder holds, in their order. Less than it asks for where the node has no more."""
     states = {node.name: node for node in nodes}
-    books: dict[NodeName, dict[int, CardAllocation]] = {name: {} for name in states}
+    books: dict[NodeName, dict[CardId, CardAllocation]] = {name: {} for name in states}
     found: list[tuple[CardSlice, ...]] = []
     for holder in holders:
         known = _written(holder, _cards(states, holder), books.get(holder.node, {}))
@@ -51,17 +63,18 @@ def _cards(states: Mapping[NodeName, NodeState], holder: Holder) -> Sequence[Car
     return sorted(node.cards, key=lambda card: card.index) if node is not None else ()
 
 
-def _written(holder: Holder, cards: Sequence[Card], held: Mapping[int, CardAllocation]) -> tuple[CardSlice, ...]:
-    said = [s.index for s in holder.slices]
+def _written(holder: Holder, cards: Sequence[Card], held: Mapping[CardId, CardAllocation]) -> tuple[CardSlice, ...]:
+    written = name_slices(holder.slices, cards)
+    said = [s.card for s in written]
     if said and holder.cards.devices is None:
         own = cards_held(holder.cards, cards, held, named=said)
-        if [s.index for s in own] == said:
+        if [s.card for s in own] == said:
             return own
     layout = _rebuilt(holder, cards)
     if layout:
-        return holder.held(layout)
-    there = {card.index for card in cards}
-    return holder.slices if holder.cards.devices is not None and there.issuperset(said) else ()
+        return name_slices(holder.held(layout), cards)
+    there = {card.id for card in cards}
+    return written if holder.cards.devices is not None and there.issuperset(said) else ()
 
 
 def _rebuilt(holder: Holder, cards: Sequence[Card]) -> Layout:
@@ -81,15 +94,15 @@ def _rebuilt(holder: Holder, cards: Sequence[Card]) -> Layout:
 
 
 def _assumed(
-    holder: Holder, states: Mapping[NodeName, NodeState], books: Mapping[NodeName, dict[int, CardAllocation]]
+    holder: Holder, states: Mapping[NodeName, NodeState], books: Mapping[NodeName, dict[CardId, CardAllocation]]
 ) -> tuple[CardSlice, ...]:
     cards, held, node = _cards(states, holder), books.get(holder.node, {}), states.get(holder.node)
     if holder.cards.devices is None or node is None:
         return cards_held(holder.cards, cards, held)
-    fitted = VENDORS.fit(cards, held, holder.devices, node.device_facts)
-    return holder.held(fitted.layout) if isinstance(fitted, Fitted) else ()
+    fitted = VENDORS.fit(cards, by_index(held, cards), holder.devices, node.device_facts)
+    return name_slices(holder.held(fitted.layout), cards) if isinstance(fitted, Fitted) else ()
 
 
-def _book(books: dict[NodeName, dict[int, CardAllocation]], node: NodeName, slices: Sequence[CardSlice]) -> None:
+def _book(books: dict[NodeName, dict[CardId, CardAllocation]], node: NodeName, slices: Sequence[CardSlice]) -> None:
     for s in slices:
-        books.setdefault(node, {}).setdefault(s.index, CardAllocation()).book(s)
+        books.setdefault(node, {}).setdefault(s.card, CardAllocation()).book(s)

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import ClassVar
 
-from hbox_common.model import JobId, NodeName, PlanId, PodUid, QueueName
+from hbox_common.model import CardId, JobId, NodeName, PlanId, PodUid, QueueName
 
 from .base import About, Event, Stream, register
 
@@ -40,9 +40,10 @@ class HealthChanged(Event):
     about: ClassVar = About("hbox.v1.health.event.{node}", Stream.EVENTS, ("health-monitor",), ("integrators", "cli"))
     node: NodeName
     healthy: bool
-    bad_cards: tuple[int, ...]
+    bad_cards: tuple[int, ...]  #: their indices at the time
     reason: str
     at: float
+    cards: tuple[CardId, ...] = ()  #: which these are
 
 
 @register

@@ -23,6 +23,7 @@ from .devices import (
     Vendor,
     any_names_model,
     format_slices,
+    name_slices,
     names_model,
     parse_slices,
 )
@@ -32,6 +33,7 @@ from .hostports import HostPort, is_host_port, port_amounts
 from .ids import (
     DEFAULT_QUEUE,
     SCHEDULER_NAME,
+    CardId,
     ClaimId,
     DecisionId,
     Epoch,
@@ -124,6 +126,7 @@ __all__ = [
     "VENDORS",
     "Card",
     "CardAllocation",
+    "CardId",
     "CardQuota",
     "CardQuotas",
     "CardRequest",
@@ -243,6 +246,7 @@ __all__ = [
     "model_of",
     "model_resource",
     "models_on",
+    "name_slices",
     "named_models",
     "names_model",
     "of_pool",

@@ -46,7 +46,7 @@ def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resou
         return _of_several(((_resource(node, first), model, len(slices)),))
     found: dict[tuple[str, str], int] = {}
     for s in slices:
-        card = node.card(s.index)
+        card = node.card(s.card, s.index)
         if card is not None:
             key = _resource(node, card), card.model
             found[key] = found.get(key, 0) + 1

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .devices import ALL_CORES, VENDORS, Card, CardAllocation, CardSlice
-from .ids import ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
+from .devices.cardids import numbered, short_card
+from .ids import CardId, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
 from .node import NodeState, Verdict
 from .pools import amounts_in
 from .resources import Resources, add, shortfall
@@ -72,13 +73,17 @@ class NodeAllocation:
     """What is given away of one node: the sum of its live claims. May exceed the node where reality does (force-accounted pods)."""
 
     used: Resources = field(default_factory=dict)
-    cards: dict[int, CardAllocation] = field(default_factory=dict)
+    cards: dict[CardId, CardAllocation] = field(default_factory=dict)
 
     def book(self, requests: Resources, slices: Sequence[CardSlice], times: int = 1) -> None:
         """Add a claim (`times=1`) or take it back (`times=-1`)."""
         add(self.used, requests, times)
         for s in slices:
-            self.cards.setdefault(s.index, CardAllocation()).book(s, times)
+            self.cards.setdefault(s.card, CardAllocation()).book(s, times)
+
+    def of(self, card: Card) -> CardAllocation | None:
+        """What is given away of one card of the node, also where an older program wrote its index."""
+        return self.cards.get(card.id) or self.cards.get(numbered(card.index))
 
 
 class RefusalReason(StrEnum):
@@ -148,24 +153,25 @@ def validate_claim(
         return Refusal(RefusalReason.NODE_UNHEALTHY, f"{node.name}: {verdict.reason}")
     if short := shortfall(requests, allocation.used, node.allocatable):
         return Refusal(RefusalReason.NODE_RESOURCES, f"{node.name} has too little {', '.join(short)}")
-    seen: set[int] = set()
+    seen: set[CardId] = set()
     for s in slices:
-        card = node.card(s.index)
-        if card is None or s.index in seen:
-            return Refusal(RefusalReason.CARD_UNKNOWN, f"{node.name} has no card {s.index}, or it is asked for twice")
-        seen.add(s.index)
-        if not card.healthy or (verdict is not None and s.index in verdict.bad_cards):
-            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {s.index} is unhealthy")
+        card = node.card(s.card, s.index)
+        if card is None or card.id in seen:
+            name = short_card(s.card)
+            return Refusal(RefusalReason.CARD_UNKNOWN, f"{node.name} has no card {name}, or it is asked for twice")
+        seen.add(card.id)
+        if not card.healthy or (verdict is not None and verdict.condemns(card)):
+            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.index} is unhealthy")
         if card.says.cordoned:
-            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {s.index} is cordoned")
-        held = allocation.cards.get(s.index)
+            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.index} is cordoned")
+        held = allocation.of(card)
         if held is None or held.pods == 0:
             if s.cores > ALL_CORES or s.memory_mib > card.memory_mib:
-                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} is smaller than {s.memory_mib} MiB")
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.index} is smaller than {s.memory_mib} MiB")
             if s.slots > max(card.shares, 1):
-                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} has {card.shares} shares")
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.index} has {card.shares} shares")
             if (s.part or card.traits is not None) and not _admits(card, CardAllocation(), s):
-                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} cannot be divided into {s.part}")
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.index} cannot be divided into {s.part}")
             continue
         if (
             s.whole
@@ -175,5 +181,5 @@ def validate_claim(
             or held.pods + s.slots > card.shares
             or ((s.part or held.parts or card.traits is not None) and not _admits(card, held, s))
         ):
-            return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} has too little left")
+            return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.index} has too little left")
     return None

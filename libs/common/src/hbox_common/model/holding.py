@@ -6,19 +6,32 @@ What is written on a pod is its tenant's to write. It may say which cards these 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from .devices import ALL_CORES, VENDORS, Card, CardAllocation, CardRequest, CardSlice, Fitted, PodDevices, effective
+from .devices import (
+    ALL_CORES,
+    VENDORS,
+    Card,
+    CardAllocation,
+    CardRequest,
+    CardSlice,
+    Fitted,
+    PodDevices,
+    by_index,
+    effective,
+    name_slices,
+)
+from .ids import CardId
 
 
 def cards_held(
     request: CardRequest,
     cards: Sequence[Card],
-    held: Mapping[int, CardAllocation],
+    held: Mapping[CardId, CardAllocation],
     *,
-    named: Collection[int] = (),
+    named: Collection[CardId] = (),
     kind: str = "",
     facts: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[CardSlice, ...]:
-    """The cards with indices `named`, where these are as many as asked for and have that much left beside `held`; else the lowest that have. `kind`: of the
+    """The cards `named`, where these are as many as asked for and have that much left beside `held`; else the lowest that have. `kind`: of the
     cards that a request of one container asks for, where that is known; `facts`: of the node (`NodeState.device_facts`).
 
     Fewer than asked for where the node has no more: that it is over-full shows in what the pod requests.
@@ -26,20 +39,20 @@ def cards_held(
     if request.devices is not None:
         return _by_containers(request.devices, cards, held, facts)
     own = [card for card in sorted(cards, key=_index) if not kind or card.kind in ("", kind)]
-    fitting = {card.index: s for card in own if (s := _slice(request, card, held.get(card.index)))}
-    if len(named) == request.count and len(set(named)) == request.count and all(index in fitting for index in named):
-        return tuple(fitting[index] for index in named)
+    fitting = {card.id: s for card in own if (s := _slice(request, card, held.get(card.id)))}
+    if len(named) == request.count and len(set(named)) == request.count and all(card in fitting for card in named):
+        return tuple(fitting[card] for card in named)
     return tuple(list(fitting.values())[: request.count])
 
 
 def _by_containers(
-    devices: PodDevices, cards: Sequence[Card], held: Mapping[int, CardAllocation], facts: Mapping[str, str]
+    devices: PodDevices, cards: Sequence[Card], held: Mapping[CardId, CardAllocation], facts: Mapping[str, str]
 ) -> tuple[CardSlice, ...]:
     """Of a pod whose containers ask each by itself: what it would be given now; where that is nothing, what it would have had of idle cards, since it runs."""
     for books in (held, {}):
-        found = VENDORS.fit(cards, books, devices, facts)
+        found = VENDORS.fit(cards, by_index(books, cards), devices, facts)
         if isinstance(found, Fitted):
-            return effective(found.layout, devices)
+            return name_slices(effective(found.layout, devices), cards)
     return ()
 
 
@@ -51,7 +64,7 @@ def _slice(request: CardRequest, card: Card, held: CardAllocation | None) -> Car
             return None
         if held.memory_mib + memory_mib > card.memory_mib or held.pods >= card.shares:
             return None
-    return CardSlice(card.index, cores, memory_mib)
+    return CardSlice(card.index, cores, memory_mib, card=card.id)
 
 
 def _index(card: Card) -> int:

@@ -16,6 +16,10 @@ DecisionId = NewType("DecisionId", str)
 #: A proposer's instance: new with every start of a scheduler-core.
 SchedulerId = NewType("SchedulerId", str)
 
+#: A card, on all nodes and for as long as it exists: `gpu:UUID`, or `mig:UUID` of an instance that its plugin hands out as a card. Of cards without
+#: UUIDs the inventory makes one of the node's name and the plugin's number. Programs from before this wrote the number alone (`devices.cardids`).
+CardId = NewType("CardId", str)
+
 #: Rises with every start of the quota-ledger: what carries an older one has no effect any more.
 Epoch = NewType("Epoch", int)
 

@@ -273,11 +273,10 @@ def usable(state: NodeState, verdict: Verdict | None, names: Iterable[str]) -> t
     """The pool of the node, and what of these resources may be given away there at all; None where nothing may."""
     if state.gone or not state.ready or state.unschedulable or (verdict is not None and not verdict.healthy):
         return None
-    bad = verdict.bad_cards if verdict is not None else ()
     has = {name: state.allocatable.get(name, 0) for name in names}
     if not state.cards:
         return pool_of(state.labels), has
-    sound = [card.model for card in state.cards if card.healthy and card.index not in bad]
+    sound = [card.model for card in state.cards if card.healthy and not (verdict is not None and verdict.condemns(card))]
     vendor = VENDORS.of(state.allocatable)
     for name in has:
         if vendor is not None and name == vendor.cards:

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .devices import Card
-from .ids import Generation, NodeName
+from .devices.cards import find_card
+from .ids import CardId, Generation, NodeName
 from .resources import CPU, MEMORY, Resources
 
 
@@ -42,12 +43,16 @@ class NodeState:
     gone: bool = False  #: the node was deleted; the last word on it
     #: kinds of its cards whose device plugin is HAMi's: it reads on pods which cards to hand over (`devices.handshake`)
     registered: tuple[str, ...] = ()
+    #: cards that it had and does not show now, with the indices that they had, which no other card is given meanwhile
+    lost: tuple[Card, ...] = ()
 
-    def card(self, index: int) -> Card | None:
-        """The card of that index. They stand in its order, nearly always from 0 on."""
-        if 0 <= index < len(self.cards) and self.cards[index].index == index:
-            return self.cards[index]
-        return next((card for card in self.cards if card.index == index), None)
+    def card(self, card: CardId, at: int = -1) -> Card | None:
+        """The card of that name; None where the node does not have it now. `at`: the index that it probably has."""
+        return find_card(self.cards, card, at)
+
+    def known_card(self, card: CardId) -> Card | None:
+        """As `card`, also of those that the node has lost."""
+        return find_card(self.cards, card) or find_card(self.lost, card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,14 @@ class Verdict:
     node: NodeName
     generation: Generation
     healthy: bool
-    bad_cards: tuple[int, ...] = ()
+    bad_cards: tuple[int, ...] = ()  #: their indices, to be shown, and for programs that do not know of `cards`
     reason: str = ""
     since: float = 0.0  #: seconds since the epoch
+    cards: tuple[CardId, ...] = ()  #: which may not be used, also of those that the node has lost
+
+    def condemns(self, card: Card) -> bool:
+        """Whether this card may not be used."""
+        return card.id in self.cards if self.cards else card.index in self.bad_cards
 
 
 #: No node rests for longer; what says more is a clock that is wrong.

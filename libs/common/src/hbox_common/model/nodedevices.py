@@ -7,8 +7,11 @@ that books can be held against. It says nothing of which card an id is: ids are 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .ids import NodeName
+
+T = TypeVar("T")
 
 #: Of one node, so that it goes into one message: what is beyond is left out, and `left_out` says so.
 MAX_CONTAINERS, MAX_IDS = 512, 2048
@@ -79,8 +82,8 @@ class NodeDevices:
         return self.allocatable, self.cpus, self.holds, self.left_out, self.problem, self.gone, self.memory, self.problems
 
 
-def card_of(id_: str, cards: Mapping[str, int]) -> int | None:
-    """The index of the card that a device id names, by the uuids of a node's cards; None where it is no card's: a slot of a plugin that chooses anew."""
+def card_of(id_: str, cards: Mapping[str, T]) -> T | None:
+    """What is known of the card that a device id names, by the uuids of a node's cards; None where it is no card's: a slot of a plugin that chooses anew."""
     found = cards.get(id_)
     if found is None and REPLICA in id_:
         found = cards.get(id_.partition(REPLICA)[0])

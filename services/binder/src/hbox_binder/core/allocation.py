@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Bind
-from hbox_common.model import VENDORS, NodeName, NodeState
-from hbox_common.model.devices import Card, Layout, parse_layout
+from hbox_common.model import VENDORS, CardSlice, NodeName, NodeState, name_slices
+from hbox_common.model.devices import Card, Layout, find_card, parse_layout, relocated
 from hbox_common.model.devices.handshake import ASSIGNED_NODE
 from hbox_common.model.devices.mig import RECORD
 
@@ -50,19 +50,23 @@ class NodeCards:
         if not bind.slices:
             return True
         node = self._nodes.get(bind.node)
-        return node is not None and {s.index for s in bind.slices} <= {card.index for card in node.cards}
+        return node is not None and all(find_card(node.cards, s.card, s.index) is not None for s in bind.slices)
 
     def takes_turns(self, bind: Bind) -> bool:
         """Whether a lock of its node is to be taken."""
         node = self._nodes.get(bind.node)
         if not bind.slices or node is None or not node.registered or not self.knows(bind):
             return False
-        return bool(VENDORS.node_locks(bind.slices, node.cards, node.registered))
+        return bool(VENDORS.node_locks(name_slices(bind.slices, node.cards), node.cards, node.registered))
 
     def reads_names(self, bind: Bind) -> bool:
         """Whether a device plugin of its node reads what the pod has by names of its containers."""
         node = self._nodes.get(bind.node)
-        return node is not None and bool(node.registered) and VENDORS.by_name(bind.slices, node.cards, node.registered)
+        return (
+            node is not None
+            and bool(node.registered)
+            and VENDORS.by_name(name_slices(bind.slices, node.cards), node.cards, node.registered)
+        )
 
     def allocation(self, bind: Bind, now: float, containers: Sequence[str] = ()) -> Allocation:
         """Of a bind whose cards are known. `containers`: the names of the pod's, init containers first, where `reads_names`. Raises InvalidRequest for a layout
@@ -70,13 +74,14 @@ class NodeCards:
         node = self._nodes.get(bind.node)
         if not bind.slices or node is None or not node.registered:
             return _NOTHING
-        layout, init = _layout(bind)
+        slices = name_slices(bind.slices, node.cards)
+        layout, init = _layout(bind, slices)
         annotations = VENDORS.annotate(
             layout, node.cards, node.registered, node=bind.node, now=now, init=init, containers=containers
         )
         if not annotations:
             return _NOTHING
-        locks = VENDORS.node_locks(bind.slices, node.cards, node.registered)
+        locks = VENDORS.node_locks(slices, node.cards, node.registered)
         # A label's value has 63 characters at most; a node's name may have 253.
         labels = {ASSIGNED_NODE: bind.node} if len(bind.node) <= _LABEL_BYTES else {}
         return Allocation(locks, annotations, labels, by_version=RECORD in annotations)
@@ -85,12 +90,12 @@ class NodeCards:
 _LABEL_BYTES = 63
 
 
-def _layout(bind: Bind) -> tuple[Layout, int]:
-    """And how many of its containers are init containers."""
+def _layout(bind: Bind, slices: tuple[CardSlice, ...]) -> tuple[Layout, int]:
+    """And how many of its containers are init containers. `slices`: those of the bind, with the indices that their cards have on the node now."""
     if not bind.layout:
-        return (bind.slices,), 0
-    layout, init = parse_layout(bind.layout)
-    given = {s.index for s in bind.slices}
+        return (slices,), 0
+    layout, init = parse_layout(relocated(bind.layout, bind.slices, slices))
+    given = {s.index for s in slices}
     if not all(s.index in given for one in layout for s in one):
         raise InvalidRequest(f"the layout {bind.layout!r} has cards that the claim has not")
     return layout, init

@@ -35,7 +35,12 @@ class Outbox:
 
     def changed(self, verdict: Verdict, *, wall: float) -> None:
         event = HealthChanged(
-            node=verdict.node, healthy=verdict.healthy, bad_cards=verdict.bad_cards, reason=verdict.reason, at=wall
+            node=verdict.node,
+            healthy=verdict.healthy,
+            bad_cards=verdict.bad_cards,
+            reason=verdict.reason,
+            at=wall,
+            cards=verdict.cards,
         )
         self._put("event", f"{verdict.node}.{verdict.generation}", event)
 

@@ -1,9 +1,9 @@
 """What is wrong with a node at this moment, by what it says of itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hbox_common.model import NodeState
+from hbox_common.model import CardId, NodeState
 
 #: Conditions that kubelets and cloud controllers write; bad when True.
 NODE_CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
@@ -20,7 +20,8 @@ class FaultKind(StrEnum):
 class Fault:
     kind: FaultKind
     name: str = ""  #: of the condition, or what an earlier verdict said
-    card: int = -1
+    card: CardId = CardId("")
+    index: int = field(default=-1, compare=False)  #: of the card, as it was seen last
 
     @property
     def of_node(self) -> bool:
@@ -37,7 +38,7 @@ class Fault:
             case FaultKind.NOT_READY:
                 return "not ready"
             case FaultKind.CARD:
-                return f"card {self.card} unhealthy"
+                return f"card {self.index} unhealthy"
             case FaultKind.CONDITION | FaultKind.EARLIER:
                 return self.name
 
@@ -57,5 +58,5 @@ def faults_of(state: NodeState, rules: Rules) -> list[Fault]:
     """The faults that the node shows now; those of the whole node first."""
     out = [] if state.ready else [Fault(FaultKind.NOT_READY)]
     out += [Fault(FaultKind.CONDITION, name) for name in rules.bad_conditions if state.conditions.get(name) == "True"]
-    out += [Fault(FaultKind.CARD, card=card.index) for card in state.cards if not card.healthy]
+    out += [Fault(FaultKind.CARD, card=card.id, index=card.index) for card in state.cards if not card.healthy]
     return out

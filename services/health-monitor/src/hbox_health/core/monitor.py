@@ -34,11 +34,13 @@ The limit on cordons does not soften verdicts: HBox itself places nothing on any
 wrong signal from closing the cluster to everybody.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from hbox_common.events import NodeAction
-from hbox_common.model import Generation, NodeName, NodeState, Verdict
+from hbox_common.model import CardId, Generation, NodeName, NodeState, Verdict
+from hbox_common.model.devices.cardids import numbered
 
 from .faults import Fault, FaultKind, Rules, faults_of
 
@@ -142,7 +144,7 @@ class _Node:
     @property
     def all_cards_bad(self) -> bool:
         bad = {fault.card for fault in self.faults if not fault.of_node}
-        return bool(self.state.cards) and all(card.index in bad for card in self.state.cards)
+        return bool(self.state.cards) and all(card.id in bad for card in self.state.cards)
 
     @property
     def wants_closed(self) -> bool:
@@ -227,8 +229,9 @@ class Monitor:
             node.state = state
         self._count(node)
         shown = faults_of(state, self.rules)
+        self._name(node)
         absent = {fault for fault in node.faults if not fault.of_node} - {
-            Fault(FaultKind.CARD, card=card.index) for card in state.cards
+            Fault(FaultKind.CARD, card=card.id) for card in state.cards
         }
         for fault in shown:
             node.faults[fault] = None
@@ -246,8 +249,21 @@ class Monitor:
         if not earlier.healthy:
             node.joining = False
             node.faults[Fault(FaultKind.EARLIER, earlier.reason)] = now
-        for card in earlier.bad_cards:
-            node.faults.setdefault(Fault(FaultKind.CARD, card=card), now)
+        there = {card.id for card in node.state.cards}
+        for card, index in _condemned(earlier):
+            known = node.state.known_card(card)
+            fault = Fault(FaultKind.CARD, card=card, index=index)
+            if known is not None:
+                fault = Fault(FaultKind.CARD, card=known.id, index=known.index)
+            node.faults.setdefault(fault, now if fault.card in there else None)  # a card that is not there does not recover
+
+    def _name(self, node: _Node) -> None:
+        """Faults of cards under the names that these have by now: an older verdict's index, or what a card was called before its kubelet said its UUID."""
+        there = {card.id for card in node.state.cards}
+        for fault in [fault for fault in node.faults if not fault.of_node and fault.card not in there]:
+            known = node.state.known_card(fault.card)
+            if known is not None and known.id != fault.card:
+                node.faults.setdefault(Fault(FaultKind.CARD, card=known.id, index=known.index), node.faults.pop(fault))
 
     # --- verdicts
 
@@ -280,13 +296,14 @@ class Monitor:
     def _speak(self, node: _Node, wall: float, effects: list[Effect]) -> None:
         last = self.verdicts.get(node.state.name)
         healthy = not any(fault.of_node for fault in node.faults) and not node.all_cards_bad
-        bad_cards = tuple(sorted(fault.card for fault in node.faults if not fault.of_node))
+        bad = sorted((fault for fault in node.faults if not fault.of_node), key=lambda fault: (fault.index, fault.card))
+        bad_cards, cards = tuple(fault.index for fault in bad), tuple(fault.card for fault in bad)
         reason = self._reason(node)
         if last is None and healthy and not bad_cards:
             return  # nothing was ever said against it
-        if last is not None and (last.healthy, last.bad_cards, last.reason) == (healthy, bad_cards, reason):
+        if last is not None and (last.healthy, last.cards, last.reason) == (healthy, cards, reason):
             return
-        changed = last is None or (last.healthy, last.bad_cards) != (healthy, bad_cards)
+        changed = last is None or (last.healthy, last.cards) != (healthy, cards)
         verdict = Verdict(
             node=node.state.name,
             generation=Generation(max((last.generation if last else 0) + 1, int(wall * 1000))),
@@ -294,6 +311,7 @@ class Monitor:
             bad_cards=bad_cards,
             reason=reason,
             since=wall if changed or last is None else last.since,
+            cards=cards,
         )
         self.verdicts[verdict.node] = verdict
         effects.append(Publish(verdict, changed))
@@ -365,5 +383,12 @@ class Monitor:
                 assert verdict is not None
                 assert not verdict.healthy
             bad = {fault.card for fault in node.faults if not fault.of_node}
-            assert not bad or (verdict is not None and bad == set(verdict.bad_cards))
+            assert not bad or (verdict is not None and bad == set(verdict.cards))
             assert name in self._restless or not (node.faults or node.asked or node.closed_by_us or node.held_back)
+
+
+def _condemned(verdict: Verdict) -> Iterator[tuple[CardId, int]]:
+    """The cards of a verdict with their indices; one of an older program has the indices alone."""
+    if not verdict.cards:
+        return ((numbered(index), index) for index in verdict.bad_cards)
+    return zip(verdict.cards, verdict.bad_cards, strict=False)

@@ -17,10 +17,12 @@ from sqlalchemy import Table, and_, bindparam, delete, false, insert, update
 
 from hbox_common.errors import Conflict
 from hbox_common.events import HeldNomination
-from hbox_common.model import ClaimState, Epoch, Index, PlanId, Queue, format_slices
+from hbox_common.model import ClaimState, Epoch, Index, PlanId, Queue
+from hbox_common.model.devices import format_numbered
 from hbox_common.store import Batch, Letter, Prepared
 
-from ..core.chain import ENDED, GENESIS, NOMINATED, NONE, Record, chained, entry
+from ..core.cardnumbers import subject_of
+from ..core.chain import ENDED, GENESIS, NAMED, NOMINATED, NONE, Record, chained, entry
 from ..core.claimrecord import ClaimRecord
 from ..core.step import Bucket, CardKey, Step
 from ..core.usage import Account
@@ -56,6 +58,7 @@ _moved = (
     .where(and_(_card.node == bindparam("n"), _card.card == bindparam("i")))
     .values({name: _card[name] + bindparam(f"d_{name}") for name in ("cores", "memory_mib", "pods", "whole", "forced")})
 )
+_CARD_NAMED = _rows_of(t.card_names)
 _CARD_OPENED = _rows_of(t.card_accounts)
 _CARD_MOVED = Prepared(_moved)
 _CARD_SIZED = Prepared(_moved.values(size_mib=bindparam("s_mib"), shares=bindparam("s_shares")))
@@ -143,8 +146,11 @@ class Journal:
             )
             for c in step.changes
         ]
+        named = [Record(epoch, step.now, "quota-ledger", subject_of(one), NAMED, one.card) for one in step.names]
         nominated = [_nominated(epoch, step.now, plan, nomination) for plan, nomination in step.nominations.items()]
-        batch.run(_AUDITED, [_chain(head, record) for record in (*records, *nominated, *notes)])
+        names = [_chain(head, record) for record in named]
+        batch.run(_CARD_NAMED, [(n.node, n.card, n.number, row[0]) for n, row in zip(step.names, names, strict=True)])
+        batch.run(_AUDITED, [*names, *(_chain(head, record) for record in (*records, *nominated, *notes))])
         t.outbox.add(batch, letters())
         return head
 
@@ -286,7 +292,7 @@ def _state(claim_record: ClaimRecord) -> dict[str, Any]:
 def _claim_row(h: ClaimRecord) -> tuple[Any, ...]:
     c = h.claim
     return (
-        c.id, c.pod_uid, c.namespace, c.pod, c.job, c.plan, c.queue, c.priority, c.node, _amounts(tuple(c.requests.items())), format_slices(c.slices),
+        c.id, c.pod_uid, c.namespace, c.pod, c.job, c.plan, c.queue, c.priority, c.node, _amounts(tuple(c.requests.items())), format_numbered(c.slices),
         ",".join(map(str, h.slots)), c.state, c.reason, h.generation, h.decision, h.reason, h.resource_version, h.deadline, h.forced, h.traceparent,
         h.changed_at, c.min_member, c.preemptable, c.created_at, c.claimed_at, _amounts(tuple(h.cards.items())), _amounts(tuple(c.models.items())), c.pool,
         c.protected_until, h.rank, h.layout,

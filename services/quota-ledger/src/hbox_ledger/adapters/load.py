@@ -4,7 +4,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -26,6 +26,8 @@ from sqlalchemy import (
 
 from hbox_common.events import HeldNomination, PlanAnswer
 from hbox_common.model import (
+    CardId,
+    CardSlice,
     Claim,
     ClaimId,
     ClaimState,
@@ -47,6 +49,7 @@ from hbox_common.model.minruntime import OF_LATE_S, same_job
 
 from ..core.beneficiaries import FOR_OTHERS, MOVED
 from ..core.budget import month_of
+from ..core.cardnumbers import CardName, CardNumbers
 from ..core.chain import GENESIS
 from ..core.claimrecord import ClaimRecord, Decision, Gang
 from ..core.evicted import Evicted
@@ -123,13 +126,16 @@ def load(connection: Connection) -> Loaded:
         books.queues[queue.name] = queue
         if row.gone:
             gone[queue.name] = books.queues.pop(queue.name)
+    n = t.card_names.c
+    names = connection.execute(select(n.node, n.number, n.card).order_by(n.since))
+    books.numbers.load(CardName(NodeName(r.node), r.number, CardId(r.card)) for r in names)
     rows = connection.execute(select(*_HELD).where(t.claims.c.state != ClaimState.VOID)).all()
     gangs = connection.execute(select(t.gangs))
     read, slots = cache(amounts), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
     unreadable: dict[ClaimId, str] = {}
     nominations, unread = _nominations(connection)
     books.load(
-        _readable(rows, read, slots, unreadable),
+        _readable(rows, read, slots, _namer(books.numbers), unreadable),
         [Gang(JobId(g.job), g.min_member, g.deadline, bool(g.unwinding), g.finished) for g in gangs],
         nominations,
     )
@@ -158,15 +164,22 @@ def _readable(
     rows: Sequence[Sequence[Any]],
     read: Callable[[str], Any],
     slots: Callable[[str], tuple[int, ...]],
+    named: Callable[[NodeName, str], tuple[CardSlice, ...]],
     unreadable: dict[ClaimId, str],
 ) -> Iterator[ClaimRecord]:
     for row in rows:
         try:
-            record = _record(row, read, slots)
+            record = _record(row, read, slots, named)
         except (ValueError, TypeError, KeyError) as e:
             unreadable[ClaimId(row[0])] = f"{type(e).__name__}: {e}"
         else:
             yield record
+
+
+def forget_names(connection: Connection) -> None:
+    """Numbers of cards of nodes of which no claim is left, void ones included, may be given anew."""
+    there = select(t.card_slots.c.node)
+    connection.execute(delete(t.card_names).where(t.card_names.c.node.not_in(there)))
 
 
 def _nominations(connection: Connection) -> tuple[list[HeldNomination], list[PlanId]]:
@@ -208,14 +221,19 @@ _HELD = (
 )  # fmt: skip
 
 
-def _record(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str], tuple[int, ...]]) -> ClaimRecord:
+def _record(
+    row: Sequence[Any],
+    read: Callable[[str], Any],
+    slots: Callable[[str], tuple[int, ...]],
+    named: Callable[[NodeName, str], tuple[CardSlice, ...]],
+) -> ClaimRecord:
     (
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, state, reason, min_member, preemptable, created_at,
         claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list, models, pool,
         protected_until, rank, layout,
     ) = row  # fmt: skip
     claim = Claim(
-        id, pod_uid, namespace, pod, job, plan, queue, priority, node, read(requests), _parsed(slices), _STATE[state], reason, min_member,
+        id, pod_uid, namespace, pod, job, plan, queue, priority, node, read(requests), named(node, slices), _STATE[state], reason, min_member,
         bool(preemptable), created_at, claimed_at=claimed_at, models=read(models), pool=pool, protected_until=protected_until,
     )  # fmt: skip
     return ClaimRecord(
@@ -225,6 +243,17 @@ def _record(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str
 
 
 _parsed = lru_cache(4096)(parse_slices)
+
+
+def _namer(numbers: CardNumbers) -> Callable[[NodeName, str], tuple[CardSlice, ...]]:
+    """Reads the slices of a node's claim, with the names of the cards that their numbers stand for."""
+
+    def named(node: NodeName, text: str) -> tuple[CardSlice, ...]:
+        return tuple([s if (card := numbers.card(node, s.index)) is None else replace(s, card=card) for s in _parsed(text)])
+
+    return named
+
+
 _STATE = {state.value: state for state in ClaimState}
 _DECISION = {intent.value: intent for intent in Decision}
 

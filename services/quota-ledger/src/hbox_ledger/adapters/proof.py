@@ -24,13 +24,13 @@ from hbox_common.model import (
     Queue,
     QueueName,
     QueueTree,
-    format_slices,
     in_pool,
     is_host_port,
     named_models,
     parse_slices,
 )
 from hbox_common.model.bounds import sanitized
+from hbox_common.model.devices import format_numbered
 from hbox_common.store import reading
 
 from ..core.chain import Chain, Mark, Record
@@ -74,7 +74,14 @@ class _Claim:
     def entry(self) -> list[Any]:
         """As the audit has it."""
         models = [self.models] if self.models or self.pool else []
-        return [self.queue, self.node, self.requests, format_slices(self.slices), *models, *([self.pool] if self.pool else [])]
+        return [
+            self.queue,
+            self.node,
+            self.requests,
+            format_numbered(self.slices),
+            *models,
+            *([self.pool] if self.pool else []),
+        ]
 
 
 def prove(url: str, *, through: Mark | None = None) -> Proof:
@@ -90,6 +97,7 @@ def prove(url: str, *, through: Mark | None = None) -> Proof:
         if chain is not None:
             _audit(proof, chain, claims, now=(Epoch(state.epoch), state.idx))
             _nominations(connection, proof, chain)
+            _names(connection, proof, chain)
         _balances(connection, proof, claims)
         _cards(connection, proof, claims)
     return proof
@@ -168,6 +176,17 @@ def _nominations(connection: Connection, proof: Proof, chain: Chain) -> None:
         where = ("in its table", "the audit") if subject in rows else ("open by the audit", "its table")
         proof.check(False, f"{sanitized(subject, 64)} is {where[0]}, and not in {where[1]}")
     proof.checks += len(rows)
+
+
+def _names(connection: Connection, proof: Proof, chain: Chain) -> None:
+    """Which card each number stands for, as the audit tells it. A name without a row was forgotten with the last claim of its node."""
+    n = t.card_names.c
+    for row in connection.execute(select(n.node, n.number, n.card, n.since)):
+        told = chain.names.get((f"card {row.node}/{row.number}", row.card))
+        proof.check(
+            told == row.since,
+            f"node {row.node} card {row.number} is {sanitized(row.card, 64)} in its table, and not by the audit",
+        )
 
 
 def _balances(connection: Connection, proof: Proof, claims: Sequence[_Claim]) -> None:

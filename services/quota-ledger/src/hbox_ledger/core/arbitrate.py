@@ -31,11 +31,12 @@ from hbox_common.model import (
     SchedulerId,
     cards_by_model,
     charge,
+    name_slices,
     pool_of,
     validate_claim,
 )
 from hbox_common.model.bounds import INT32_MAX
-from hbox_common.model.devices import VENDORS, layout_fault
+from hbox_common.model.devices import VENDORS, layout_fault, relocated
 from hbox_common.model.resources import add
 from hbox_common.model.shards import shard_of
 
@@ -135,6 +136,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
     """Enter the plan's claims into the books and its binds into `step`, or say why not. `scheduler`: whose plan it is."""
     if (unknown := state.records.refusal(plan, shard_of(scheduler))) is not None:
         return Refused(unknown, state.index)
+    _locate(state, plan)
     if plan.victims and not plan.placements:
         refusal = _malformed(plan) or evict_own(state, step, plan)
         return Refused(refusal, state.index) if refusal is not None else Committed(())
@@ -230,6 +232,16 @@ def _record(
         sent_at=now,
         sendings=1,
     )
+
+
+def _locate(state: LedgerState, plan: Plan) -> None:
+    """The cards of its places under the names that they have here: an older scheduler wrote indices."""
+    for placement in plan.placements:
+        if placement.slices and (node := state.nodes.get(placement.node)) is not None:
+            slices = name_slices(placement.slices, node.cards)
+            if placement.layout and any(a is not b for a, b in zip(slices, placement.slices, strict=True)):
+                placement.layout = relocated(placement.layout, placement.slices, slices)
+            placement.slices = slices
 
 
 def _malformed(plan: Plan) -> Refusal | None:

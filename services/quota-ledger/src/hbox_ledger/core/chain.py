@@ -12,7 +12,8 @@ from json.encoder import encode_basestring_ascii as _text
 from typing import NamedTuple
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import Claim, ClaimState, Epoch, format_slices
+from hbox_common.model import Claim, ClaimState, Epoch
+from hbox_common.model.devices import format_numbered
 
 GENESIS = b"\0" * 32
 
@@ -21,6 +22,7 @@ _written = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 NONE = "none"  #: the state of a claim before its first record
 #: what became of a claim whose row nobody can read: it is no change of the ledger's, and is not counted as one
 ASIDE = "set aside"
+NAMED = "named"  #: of a number, `card NODE/NUMBER`: which card it stands for
 NOMINATED, ENDED = "nominated", "ended"  #: of a nomination: its places, and that none of them is kept any more
 
 
@@ -73,12 +75,12 @@ def chained(previous: bytes, seq: int, r: Record) -> bytes:
 
 
 def entry(claim: Claim) -> str:
-    """What a claim holds and of whom, in one way of writing it: a JSON list of queue, node, requests with sorted names, slices and, where there are any, cards
-    by model; and the pool where it is not `pooled`."""
+    """What a claim holds and of whom, in one way of writing it: a JSON list of queue, node, requests with sorted names, slices by the numbers of their cards
+    and, where there are any, cards by model; and the pool where it is not `pooled`."""
     requests = _amounts(tuple(claim.requests.items()))
     models = f",{_amounts(tuple(claim.models.items()))}" if claim.models or claim.pool else ""
     pool = f",{_text(claim.pool)}" if claim.pool else ""
-    return f"[{_text(claim.queue)},{_text(claim.node)},{requests},{_text(format_slices(claim.slices))}{models}{pool}]"
+    return f"[{_text(claim.queue)},{_text(claim.node)},{requests},{_text(format_numbered(claim.slices))}{models}{pool}]"
 
 
 @lru_cache(maxsize=4096)
@@ -97,6 +99,7 @@ class Chain:
     changes: dict[Epoch, int] = field(default_factory=dict)  #: records of claims, by epoch
     aside: dict[str, str] = field(default_factory=dict)  #: claim -> why it was set aside
     nominations: dict[str, None] = field(default_factory=dict)  #: subjects of those that have not ended
+    names: dict[tuple[str, str], int] = field(default_factory=dict)  #: of numbers and cards: by which record
 
     def follow(self, seq: int, record: Record, hash: bytes) -> str:
         """Take in the next record. Returns what is wrong with it; nothing may be followed after that."""
@@ -110,7 +113,9 @@ class Chain:
         if record.change == ASIDE:
             self.live.pop(record.subject, None)
             self.aside[record.subject] = record.cause
-        if record.change == NOMINATED:
+        if record.change == NAMED:
+            self.names[record.subject, record.cause] = seq
+        elif record.change == NOMINATED:
             self.nominations[record.subject] = None
         elif record.change == ENDED:
             self.nominations.pop(record.subject, None)

@@ -4,7 +4,7 @@ Annotations are their pod's tenant's to write. They are believed where they bear
 cards. Else a pod holds what it asks for and no more: on the cards that it names where nobody else holds these, else on the lowest that are free.
 """
 
-from hbox_common.model import VENDORS, CardRequest, CardSlice, PodFact, cards_held
+from hbox_common.model import VENDORS, CardRequest, CardSlice, PodFact, cards_held, name_slices
 
 from .identity import issued
 from .ledgerstate import LedgerState
@@ -23,7 +23,7 @@ def slices_of(state: LedgerState, fact: PodFact) -> tuple[CardSlice, ...]:
         request,
         node.cards,
         state.node(fact.node).cards,
-        named=[s.index for s in fact.slices],
+        named=[s.card for s in name_slices(fact.slices, node.cards)],
         kind=vendor.kind if vendor is not None else "",
         facts=node.device_facts,
     )
@@ -31,7 +31,12 @@ def slices_of(state: LedgerState, fact: PodFact) -> tuple[CardSlice, ...]:
 
 def proven(state: LedgerState, fact: PodFact) -> bool:
     """Whether this ledger issued the claim that is written on the pod, for all that is written beside it."""
-    return bool(fact.claim) and issued(state.key, fact.claim, fact.uid, fact.node, fact.slices)
+    if not fact.claim:
+        return False
+    if issued(state.key, fact.claim, fact.uid, fact.node, fact.slices):
+        return True
+    node = state.nodes.get(fact.node)  # an older binder writes the indices of cards
+    return node is not None and issued(state.key, fact.claim, fact.uid, fact.node, name_slices(fact.slices, node.cards))
 
 
 def doubt(state: LedgerState, fact: PodFact) -> int:

@@ -14,9 +14,20 @@ a name may come back.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hbox_common.model import CardSlice, Claim, ClaimId, ClaimState, NodeDevices, NodeState, PlanId, PodUid, cards_by_model
+from hbox_common.model import (
+    CardId,
+    CardSlice,
+    Claim,
+    ClaimId,
+    ClaimState,
+    NodeDevices,
+    NodeState,
+    PlanId,
+    PodUid,
+    cards_by_model,
+)
 from hbox_common.model.claim import KUBELET_GAVE
-from hbox_common.model.devices import VENDORS
+from hbox_common.model.devices import VENDORS, short_card
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
 
@@ -44,24 +55,24 @@ def moves(state: LedgerState, said: NodeDevices) -> Moves:
     node = state.nodes.get(said.node)
     if node is None or node.gone:
         return found
-    wanted: dict[ClaimId, list[int]] = {}
-    for uid, indexes in _given(node, said).items():
+    wanted: dict[ClaimId, list[CardId]] = {}
+    for uid, cards in _given(node, said).items():
         id_ = state.by_pod.get(uid)
         record = state.live[id_] if id_ is not None else None
         if record is None or record.claim.state is ClaimState.PENDING:
             found.waits = True
             continue
         claim = record.claim
-        if claim.node != said.node or sorted(s.index for s in claim.slices) == indexes:
+        if claim.node != said.node or sorted(s.card for s in claim.slices) == cards:
             continue
-        if len(claim.slices) != len(indexes) or not all(s.whole for s in claim.slices):
+        if len(claim.slices) != len(cards) or not all(s.whole for s in claim.slices):
             found.conflicts.append(
-                f"{_name(claim)} has {len(indexes)} cards by its kubelet, and {len(claim.slices)} or parts of them by the books"
+                f"{_name(claim)} has {len(cards)} cards by its kubelet, and {len(claim.slices)} or parts of them by the books"
             )
         elif record.decision is not Decision.NONE or claim.id in state.evicting or claim.job in state.gangs:
             found.waits = True
         else:
-            wanted[claim.id] = indexes
+            wanted[claim.id] = cards
     if wanted:
         _settle(state, node, wanted, found)
     return found
@@ -98,60 +109,69 @@ def move(state: LedgerState, step: Step, found: Moves) -> int:
     return len(records)
 
 
-def _given(node: NodeState, said: NodeDevices) -> dict[PodUid, list[int]]:
+def _given(node: NodeState, said: NodeDevices) -> dict[PodUid, list[CardId]]:
     """Cards by pod, sorted; without those pods that hold anything which is no card of the inventory."""
-    cards = {card.uuid: card.index for card in node.cards if not made_up(node.name, card, node.registered)}
-    found: dict[PodUid, list[int]] = {}
+    cards = {card.uuid: card.id for card in node.cards if not made_up(node.name, card, node.registered)}
+    found: dict[PodUid, list[CardId]] = {}
     strange: set[PodUid] = set()
     for one in said.holds if cards else ():
         uid = PodUid(one.uid)
         for id_ in (id_ for part in one.devices if part.resource in VENDORS.cards for id_ in part.ids):
-            index = card_of(id_, cards)
-            if index is None:
+            card = card_of(id_, cards)
+            if card is None:
                 strange.add(uid)
             else:
-                found.setdefault(uid, []).append(index)
-    return {uid: sorted(set(indexes)) for uid, indexes in found.items() if uid and uid not in strange}
+                found.setdefault(uid, []).append(card)
+    return {uid: sorted(set(own)) for uid, own in found.items() if uid and uid not in strange}
 
 
-def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[int]], found: Moves) -> None:
+def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[CardId]], found: Moves) -> None:
     """Those of `wanted` that can move together."""
-    holders: dict[int, set[ClaimId]] = {}
+    holders: dict[CardId, set[ClaimId]] = {}
     for record in state.live.values():
         if record.claim.node == node.name:
             for s in record.claim.slices:
-                holders.setdefault(s.index, set()).add(record.claim.id)
-    target: dict[int, ClaimId] = {}
-    for id_, indexes in list(wanted.items()):
-        twice = [index for index in indexes if index in target]
+                holders.setdefault(s.card, set()).add(record.claim.id)
+    target: dict[CardId, ClaimId] = {}
+    for id_, cards in list(wanted.items()):
+        twice = [card for card in cards if card in target]
         if twice:
             other = state.live[target[twice[0]]].claim
-            found.conflicts.append(f"card {twice[0]} is {_name(state.live[id_].claim)}'s and {_name(other)}'s by the kubelet")
+            found.conflicts.append(
+                f"card {_at(node, twice[0])} is {_name(state.live[id_].claim)}'s and {_name(other)}'s by the kubelet"
+            )
             del wanted[id_]
         else:
-            target |= dict.fromkeys(indexes, id_)
+            target |= dict.fromkeys(cards, id_)
     while blocked := _blocked(wanted, holders):
-        for id_, index in blocked.items():
-            other = state.live[min(holders[index] - wanted.keys())].claim
+        for id_, card in blocked.items():
+            other = state.live[min(holders[card] - wanted.keys())].claim
             found.conflicts.append(
-                f"card {index} is {_name(state.live[id_].claim)}'s by the kubelet, and {_name(other)}'s by the books"
+                f"card {_at(node, card)} is {_name(state.live[id_].claim)}'s by the kubelet, and {_name(other)}'s by the books"
             )
             found.waits = True
             del wanted[id_]
-    for id_, indexes in wanted.items():
-        found.slices[id_] = tuple(_on(node, s, i) for s, i in zip(state.live[id_].claim.slices, indexes, strict=True))
+    for id_, cards in wanted.items():
+        found.slices[id_] = tuple(_on(node, s, card) for s, card in zip(state.live[id_].claim.slices, cards, strict=True))
 
 
-def _blocked(wanted: Mapping[ClaimId, list[int]], holders: Mapping[int, set[ClaimId]]) -> dict[ClaimId, int]:
+def _blocked(wanted: Mapping[ClaimId, list[CardId]], holders: Mapping[CardId, set[ClaimId]]) -> dict[ClaimId, CardId]:
     """Who would come to a card that somebody keeps, and which."""
-    kept = {index for index, own in holders.items() if own - wanted.keys()}
-    return {id_: min(kept.intersection(indexes)) for id_, indexes in wanted.items() if kept.intersection(indexes)}
+    kept = {card for card, own in holders.items() if own - wanted.keys()}
+    return {id_: min(kept.intersection(cards)) for id_, cards in wanted.items() if kept.intersection(cards)}
 
 
-def _on(node: NodeState, held: CardSlice, index: int) -> CardSlice:
+def _on(node: NodeState, held: CardSlice, id_: CardId) -> CardSlice:
     """The whole of another card."""
-    card = node.card(index)
-    return replace(held, index=index, memory_mib=held.memory_mib if card is None else card.memory_mib)
+    card = node.card(id_)
+    index, memory_mib = (-1, held.memory_mib) if card is None else (card.index, card.memory_mib)
+    return replace(held, index=index, card=id_, memory_mib=memory_mib)
+
+
+def _at(node: NodeState, id_: CardId) -> str:
+    """For people: the card's index."""
+    card = node.card(id_)
+    return short_card(id_) if card is None else str(card.index)
 
 
 def _name(claim: Claim) -> str:

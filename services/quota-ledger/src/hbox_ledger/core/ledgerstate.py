@@ -41,14 +41,17 @@ from hbox_common.model import (
     counts_in,
     is_host_port,
     is_offline,
+    name_slices,
     pool_of,
 )
 from hbox_common.model.consolidation import RecentMoves
+from hbox_common.model.devices import card_id, number_in, relocated
 from hbox_common.model.reclaimpreview import Shares
 from hbox_common.model.resources import add
 from hbox_common.model.weightshares import shares_by_weight
 
 from .beneficiaries import FOR_OTHERS, Beneficiaries
+from .cardnumbers import CardNumbers
 from .claimrecord import ClaimRecord, Decision, Gang
 from .classquotas import ClassQuotas
 from .demand import Demand
@@ -100,6 +103,9 @@ class LedgerState:
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
+    numbers: CardNumbers = field(default_factory=CardNumbers)
+    #: claims, by node, on cards whose names are not their last: they are named where the node's state says how
+    unnamed: dict[NodeName, dict[ClaimId, None]] = field(default_factory=dict)
     gone: dict[PodUid, Index] = field(default_factory=dict)  #: in order of going, and where the books stood then
     #: of `gone`: news shows them on a node, or a list that was asked for later
     contradicted: dict[PodUid, PodFact] = field(default_factory=dict)
@@ -197,6 +203,7 @@ class LedgerState:
         """What is said of a node, from now on; None: what was said before."""
         if state is not None:
             self.nodes[node] = state
+            self.name_cards(state)
         if verdict is not None:
             self.verdicts[node] = verdict
         self._inventory += 1
@@ -207,6 +214,57 @@ class LedgerState:
         self.lending.node(known, self.verdicts.get(node))
         if known.gone:
             del self.nodes[node]
+
+    def name_cards(self, node: NodeState) -> None:
+        """What is held on cards of the node under another name than they have is held under theirs: an older program's index, or what the inventory called a
+        card before its kubelet gave its UUID."""
+        held = self.by_node.get(node.name)
+        if held is None or not held.cards:
+            return
+        there = {card.id for card in node.cards}
+        names = {
+            old: card.id
+            for old in held.cards
+            if old not in there and (card := node.known_card(old)) is not None and card.id != old
+        }
+        for old, new in names.items():
+            moved = held.cards.pop(old)
+            held.cards[new] = moved if (beside := held.cards.get(new)) is None else beside.beside(moved)
+            self.numbers.rename(node.name, self.numbers.number(node.name, old, -1), new)
+        if not names:
+            return
+        for id_ in list(self.unnamed.get(node.name, ())):
+            record = self.live[id_]
+            slices = tuple(replace(s, card=names[s.card]) if s.card in names else s for s in record.claim.slices)
+            record.claim = replace(record.claim, slices=slices)
+            self._unname(record.claim)
+
+    def named(self, name: NodeName, slices: tuple[CardSlice, ...]) -> tuple[CardSlice, ...]:
+        """The slices under the names of their cards, as far as the node is known."""
+        node = self.nodes.get(name)
+        return slices if node is None or not slices else name_slices(slices, (*node.cards, *node.lost))
+
+    def located(self, name: NodeName, slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
+        """The slices under the names of their cards, as far as the node is known, and under the numbers that these cards have here."""
+        node, found = self.nodes.get(name), []
+        for s in slices:
+            card = None
+            if node is not None:
+                card = node.card(s.card, s.index) or node.known_card(s.card)
+            id_, index = (s.card, s.index) if card is None else (card.id, card.index)
+            number = self.numbers.number(name, id_, index)
+            found.append(s if number == s.index and id_ == s.card else replace(s, index=number, card=id_))
+        return tuple(found)
+
+    def _unname(self, claim: Claim) -> None:
+        """Note whether the claim has a card whose name may not be its last."""
+        made_up = card_id(f"{claim.node}-")
+        if any(number_in(s.card) is not None or s.card.startswith(made_up) for s in claim.slices):
+            self.unnamed.setdefault(claim.node, {})[claim.id] = None
+        elif (others := self.unnamed.get(claim.node)) is not None:
+            others.pop(claim.id, None)
+            if not others:
+                del self.unnamed[claim.node]
 
     def pool_of(self, name: NodeName) -> str:
         """In which pool counts what is held there (`counted_as`)."""
@@ -294,11 +352,21 @@ class LedgerState:
 
     def enter(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
         """Add a new live claim."""
+        self.locate(record)
         claim = record.claim
         self.node(claim.node).book(claim.requests, claim.slices)
         self._enter(step, record, actor, cause)
         self._use(claim, 1)
         self._move(step, claim, Bucket.FREE, BUCKETS[claim.state])
+
+    def locate(self, record: ClaimRecord) -> None:
+        """As `located`, of a claim that is to be entered."""
+        claim = record.claim
+        slices = self.located(claim.node, claim.slices)
+        if any(a is not b for a, b in zip(slices, claim.slices, strict=True)):
+            record.claim = replace(claim, slices=slices)
+            if record.layout:
+                record.layout = relocated(record.layout, claim.slices, slices)
 
     def enter_plan(self, step: Step, records: Sequence[ClaimRecord], *, actor: str, cause: str) -> None:
         """Add the new live claims of one plan, which the books of their nodes hold already, as after validation."""
@@ -313,6 +381,7 @@ class LedgerState:
             self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], 1 + len(others))
 
     def _enter(self, step: Step, record: ClaimRecord, actor: str, cause: str) -> None:
+        self.locate(record)
         claim = record.claim
         assert claim.id not in self.live
         assert claim.pod_uid not in self.by_pod
@@ -418,6 +487,8 @@ class LedgerState:
         for slot, s in zip(record.slots, claim.slices, strict=True):
             if slot >= 0:
                 self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
+        if claim.slices:
+            self._unname(claim)
 
     def _unindex(self, record: ClaimRecord) -> None:
         claim = record.claim
@@ -440,6 +511,8 @@ class LedgerState:
         self.card_quotas.book(claim.namespace, claim.requests, claim.slices, -1)
         for slot, s in zip(record.slots, claim.slices, strict=True):
             self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)
+        if (unnamed := self.unnamed.get(claim.node)) is not None:
+            unnamed.pop(claim.id, None)
         self._use(claim, -1)
 
     def _use(self, claim: Claim, times: int) -> None:
@@ -482,7 +555,7 @@ class LedgerState:
             delta.whole += times * s.whole
             delta.forced += times * record.forced
             if times > 0 and not record.forced:
-                card = node.card(s.index) if node is not None else None
+                card = node.card(s.card, s.index) if node is not None else None
                 assert card is not None
                 delta.size = card.memory_mib, card.shares
 

@@ -233,7 +233,7 @@ def _contradicted(state: LedgerState, claim: Claim, fact: PodFact) -> bool:
     """Whether the pod proves that it holds other cards, by another claim that was issued for it: one that these books have lost, or gave up too early."""
     if claim.reason == KUBELET_GAVE:  # what is written on it is what was planned
         return False
-    return fact.claim != claim.id and fact.slices != claim.slices and proven(state, fact)
+    return fact.claim != claim.id and state.named(fact.node, fact.slices) != claim.slices and proven(state, fact)
 
 
 def _resized(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:

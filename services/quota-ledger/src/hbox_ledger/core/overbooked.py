@@ -1,7 +1,7 @@
 """Nodes that hold more than they have: they shrank, their pods were resized, or others bound pods there. Nobody is sent away; they take nothing new."""
 
 from hbox_common.model import NodeName, is_host_port
-from hbox_common.model.devices import ALL_CORES
+from hbox_common.model.devices import ALL_CORES, short_card
 from hbox_common.model.hostports import WHOLE
 
 from .ledgerstate import LedgerState
@@ -17,12 +17,12 @@ def overbooked(state: LedgerState, name: NodeName) -> str:
         for resource, used in sorted(held.used.items())
         if used > (WHOLE if is_host_port(resource) else node.allocatable.get(resource, 0))
     ]
-    for index, on in sorted(held.cards.items()):
+    for id_, on in sorted(held.cards.items()):
         if not on.pods:
             continue
-        card = node.card(index)
+        card = node.card(id_)
         if card is None:
-            over.append(f"card {index}, which it does not have")
+            over.append(f"card {short_card(id_)}, which it does not have")
         elif on.cores > ALL_CORES or on.memory_mib > card.memory_mib:
-            over.append(f"{on.cores} % and {on.memory_mib} of {card.memory_mib} MiB of card {index}")
+            over.append(f"{on.cores} % and {on.memory_mib} of {card.memory_mib} MiB of card {card.index}")
     return ", ".join(over)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hbox_common.events import Bind, BudgetUsed, Evict, EvictionReceipt, HeldNomination, PlanAnswer, QueueRefused
 from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, PodUid, QueueName, SchedulerId
 
+from .cardnumbers import CardName
 from .claimrecord import ClaimRecord, Gang
 from .usage import Accrued
 
@@ -31,6 +32,8 @@ class Move(NamedTuple):
 
 
 class CardKey(NamedTuple):
+    """`card`: its number (`cardnumbers`)."""
+
     node: NodeName
     card: int
 
@@ -76,6 +79,7 @@ class Step:
     freed: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: of `touched`: voided in it
     moves: dict[Move, int] = field(default_factory=dict)
     cards: dict[CardKey, CardDelta] = field(default_factory=dict)
+    names: list[CardName] = field(default_factory=list)  #: of cards that got their numbers
     gangs: dict[JobId, Gang | None] = field(default_factory=dict)
     nominations: dict[PlanId, HeldNomination | None] = field(default_factory=dict)  #: None: it has ended
     queues: set[QueueName] = field(default_factory=set)  #: whose use changed
@@ -96,7 +100,16 @@ class Step:
     @property
     def durable(self) -> bool:
         """Whether anything of it has to be on disk."""
-        done = self.changes or self.touched or self.gangs or self.nominations or self.stored or self.binds or self.evictions
+        done = (
+            self.changes
+            or self.touched
+            or self.names
+            or self.gangs
+            or self.nominations
+            or self.stored
+            or self.binds
+            or self.evictions
+        )
         return bool(done or self.usage is not None or self.announce)
 
     def move(self, queue: QueueName, resource: str, debit: Bucket, credit: Bucket, amount: int) -> None:

@@ -77,7 +77,7 @@ def cards_of(claim: Claim, node: NodeState | None) -> Resources:
         return {}
     found: Resources = {}
     for s in claim.slices:
-        card = node.card(s.index) if node is not None else None
+        card = node.card(s.card, s.index) if node is not None else None
         size = card.memory_mib if card is not None else 0
         share = s.cores * CARD // ALL_CORES
         if size and not s.whole:

@@ -237,7 +237,7 @@ class Scheduler:
                 self.bookings.rebuild(name)
         self.bookings.lending.node(node, self.columns.verdicts.get(node.name))
         self.admission.invalidate()
-        if known is None or [c.index for c in known.cards] != [c.index for c in node.cards]:
+        if known is None or [(c.index, c.uuid) for c in known.cards] != [(c.index, c.uuid) for c in node.cards]:
             self.bookings.rebuild(node.name)
 
     def on_verdict(self, verdict: Verdict) -> None:

@@ -2,6 +2,7 @@
 
 from .adapters import NearAdapters, PathKind, asks_rdma
 from .asking import Ask, CardRequest, PodDevices
+from .cardids import card_id, in_words, number_in, short_card
 from .cards import (
     ALL_CORES,
     MAX_CARDS,
@@ -12,15 +13,19 @@ from .cards import (
     CardSlice,
     CardTraits,
     Profile,
+    by_index,
+    find_card,
+    format_numbered,
     format_slices,
     is_slice,
+    name_slices,
     parse_slices,
 )
 from .cardvendor import check_wishes
 from .fitting import Fitted, booked
 from .handshake import NODE_LOCK, BindPhase, NodeLock, format_lock, parse_lock
 from .labels import DeviceLabel
-from .layout import Layout, effective, format_layout, layout_fault, parse_layout, parts_of
+from .layout import Layout, effective, format_layout, layout_fault, parse_layout, parts_of, relocated
 from .modelnames import any_names_model, names_model
 from .nvidia import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
 from .offer import Offer, Refused
@@ -67,17 +72,26 @@ __all__ = [
     "any_names_model",
     "asks_rdma",
     "booked",
+    "by_index",
+    "card_id",
     "check_wishes",
     "effective",
+    "find_card",
     "format_layout",
     "format_lock",
+    "format_numbered",
     "format_slices",
+    "in_words",
     "is_slice",
     "layout_fault",
+    "name_slices",
     "names_model",
+    "number_in",
     "parse_layout",
     "parse_lock",
     "parse_slices",
     "parts_of",
+    "relocated",
+    "short_card",
     "whole_number",
 ]

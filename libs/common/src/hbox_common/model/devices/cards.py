@@ -1,9 +1,12 @@
 """Cards, parts of them, and what a pod asks of them, whoever made them. What differs from maker to maker stands in its file (`vendor`)."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from ..ids import CardId
 from .adapters import NearAdapters
+from .cardids import CARD_ID_BYTES, card_id, is_card_id, number_in, numbered
 
 #: The whole of a card's compute, in percent.
 ALL_CORES = 100
@@ -61,6 +64,12 @@ class Card:
     kind: str = ""  #: HAMi's common word (`Vendor.kind`); empty where the node has cards of one kind, which its resources name
     traits: CardTraits | None = None  #: None: nothing is said
     adapters: NearAdapters | None = None  #: the nearest RDMA adapters; None: nobody knows
+    former: str = ""  #: the UUID that the inventory made for it before its kubelet gave the real one
+
+    @property
+    def id(self) -> CardId:
+        """What claims, verdicts and messages call it. `index` orders and shows the cards of one node, and may be given to another card."""
+        return card_id(self.uuid)
 
     @property
     def says(self) -> CardTraits:
@@ -70,13 +79,22 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardSlice:
-    """A part of one card of a node, given to one pod. cores = 100 is the whole card, with nobody beside."""
+    """A part of one card of a node, given to one pod. cores = 100 is the whole card, with nobody beside.
 
-    index: int
+    `card` says which; without one the slice is of the card at `index` in one state of one node (`name_slices`), or an older program's. `index` is no identity:
+    it shows where the card is, and is what programs read that do not know of `card`; -1: not known.
+    """
+
+    index: int = field(compare=False)
     cores: int
     memory_mib: int
     part: str = ""  #: what it is to the vendor, where amounts do not say it all: a MIG profile and its place, a template, a mask of cores
     slots: int = 1  #: of the card's shares: one for each container on it at the same time
+    card: CardId = CardId("")
+
+    def __post_init__(self) -> None:
+        if not self.card:
+            object.__setattr__(self, "card", numbered(self.index))
 
     @property
     def whole(self) -> bool:
@@ -95,6 +113,12 @@ class CardAllocation:
     def copy(self) -> "CardAllocation":
         return CardAllocation(self.cores, self.memory_mib, self.pods, self.parts)
 
+    def beside(self, other: "CardAllocation") -> "CardAllocation":
+        """Both together."""
+        return CardAllocation(
+            self.cores + other.cores, self.memory_mib + other.memory_mib, self.pods + other.pods, self.parts + other.parts
+        )
+
     def book(self, taken: "CardSlice", times: int = 1) -> None:
         """Give a slice away (`times=1`), or take it back (`times=-1`)."""
         self.cores += times * taken.cores
@@ -111,7 +135,9 @@ class CardAllocation:
 
 def is_slice(s: CardSlice) -> bool:
     """Whether it can be a part of a card at all, and be written as one."""
-    within = 0 <= s.index <= MAX_INDEX and 0 <= s.cores <= ALL_CORES and 0 <= s.memory_mib <= MAX_MEMORY_MIB
+    within = (
+        -1 <= s.index <= MAX_INDEX and is_card_id(s.card) and 0 <= s.cores <= ALL_CORES and 0 <= s.memory_mib <= MAX_MEMORY_MIB
+    )
     return (
         within
         and 1 <= s.slots <= MAX_SLOTS
@@ -120,32 +146,76 @@ def is_slice(s: CardSlice) -> bool:
 
 
 def format_slices(slices: tuple[CardSlice, ...]) -> str:
-    """The value of the annotation `hbox.io/cards`: `index:cores:memory_mib`, with `:part:slots` where either says something, joined by commas."""
+    """The value of the annotation `hbox.io/cards`: `CARD:cores:memory_mib`, with `:part:slots` where either says something, joined by commas."""
     return ",".join([_slice_text(s) for s in slices])
 
 
-def _slice_text(s: CardSlice) -> str:
-    plain = f"{s.index}:{s.cores}:{s.memory_mib}"
+def format_numbered(slices: Sequence[CardSlice]) -> str:
+    """As `format_slices`, with the number of each card (`CardSlice.index`) in place of its name, as older programs read it."""
+    return ",".join([_slice_text(s, str(s.index)) for s in slices])
+
+
+def _slice_text(s: CardSlice, card: str = "") -> str:
+    plain = f"{card or s.card}:{s.cores}:{s.memory_mib}"
     return plain if not s.part and s.slots == 1 else f"{plain}:{s.part}:{s.slots}"
 
 
 def parse_slices(text: str) -> tuple[CardSlice, ...]:
-    """The reverse of `format_slices`. Raises ValueError for anything else, and for what no card can be: anybody may write it on a pod."""
+    """The reverse of `format_slices`, also of what older programs wrote (`index:cores:memory_mib`). Raises ValueError for anything else, and for what no card
+    can be: anybody may write it on a pod."""
     if not text:
         return ()
-    if len(text) > MAX_CARDS * (len("1023:100:2147483647:") + PART_CHARS):
+    if len(text) > MAX_CARDS * (CARD_ID_BYTES + len(":100:2147483647:") + PART_CHARS):
         raise ValueError(f"{len(text)} characters of cards")
     slices = []
     for one in text.split(","):
-        fields = one.split(":")
+        kind, colon, uuid_first = one.partition(":")
+        named = bool(colon) and kind.isalpha()
+        fields = (uuid_first if named else one).split(":")
         if len(fields) not in (3, 5):
             raise ValueError(f"no part of a card: {one[:60]}")
         part, slots = (fields[3], int(fields[4])) if len(fields) > 3 else ("", 1)
-        index, cores, memory_mib = map(int, fields[:3])
-        found = CardSlice(index, cores, memory_mib, part, slots)
+        cores, memory_mib = map(int, fields[1:3])
+        card = CardId(f"{kind}:{fields[0]}" if named else str(int(fields[0])))
+        found = CardSlice(-1 if named else int(card), cores, memory_mib, part, slots, card)
         if not is_slice(found):
             raise ValueError(f"no part of a card: {one[:60]}")
         slices.append(found)
     if len(slices) > MAX_CARDS:
         raise ValueError(f"{len(slices)} cards of one node")
     return tuple(slices)
+
+
+def find_card(cards: Sequence[Card], card: CardId, at: int = -1) -> Card | None:
+    """The card of that name among those of a node: by its UUID, by the one that the inventory had made for it, or by an older program's number. `at`: where
+    it is probably found."""
+    if 0 <= at < len(cards) and cards[at].id == card:
+        return cards[at]
+    number = number_in(card)
+    if number is not None:
+        if number < len(cards) and cards[number].index == number:
+            return cards[number]
+        return next((one for one in cards if one.index == number), None)
+    return next((one for one in cards if one.id == card), None) or next(
+        (one for one in cards if one.former and card_id(one.former) == card), None
+    )
+
+
+def name_slices(slices: Sequence[CardSlice], cards: Sequence[Card]) -> tuple[CardSlice, ...]:
+    """The slices, each with the name of its card and the index that it has in this state of its node; those of cards that are not there as they are, with no
+    index where they have a name."""
+    found: list[CardSlice] = []
+    for s in slices:
+        card = find_card(cards, s.card, s.index)
+        if card is None:
+            found.append(s if s.index < 0 or number_in(s.card) is not None else replace(s, index=-1))
+        elif card.index == s.index and card.id == s.card:
+            found.append(s)
+        else:
+            found.append(replace(s, index=card.index, card=card.id))
+    return tuple(found)
+
+
+def by_index(held: Mapping[CardId, CardAllocation], cards: Iterable[Card]) -> dict[int, CardAllocation]:
+    """What is given away of these cards, by their indices: as vendors' rules count inside one state of one node."""
+    return {card.index: held[card.id] for card in cards if card.id in held}

@@ -1,10 +1,13 @@
 """Which container of a pod got which parts of which cards: the layout; and what that takes of each card in the books.
 
+A layout stands beside the slices of its pod, and names cards by the indices that these say (`CardSlice.index`): which cards they are stands there.
+
 As text, on the wire and in the books: `index:cores:memory_mib` with `:part` where there is one, joined by commas; each container closed by `;`, init
 containers first and divided from the others by `|`: `0:30:3000;|0:30:3000;;` is an init container and two others, the last of which has no card.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from hbox_common.errors import InvalidRequest
@@ -59,6 +62,18 @@ def effective(layout: Layout, request: PodDevices) -> tuple[CardSlice, ...]:
         CardSlice(index, min(most.cores, ALL_CORES), most.memory_mib, "+".join(parts.get(index, ())), most.pods)
         for index, most in sorted(peak.items())
     )
+
+
+def relocated(text: str, before: Sequence[CardSlice], after: Sequence[CardSlice]) -> str:
+    """The layout of a pod whose slices have other indices by now, in the same order: a layout names cards by the indices of its pod's slices. One that is none
+    stays as it is."""
+    index = {a.index: b.index for a, b in zip(before, after, strict=True)}
+    try:
+        layout, init = parse_layout(text)
+    except InvalidRequest:
+        return text
+    moved = tuple(tuple(replace(s, index=index.get(s.index, s.index)) for s in one) for one in layout)
+    return format_layout(moved, init)
 
 
 def layout_fault(text: str, slices: Sequence[CardSlice], asked: int) -> str:

@@ -273,10 +273,16 @@ class Bookings:
         self._enter(booking)
         row = self._columns.row_of.get(booking.node)
         if row is not None:
+            booking.slices = self._located(row, booking.slices)
             self._columns.book(row, booking.requests, booking.slices)
             booking.waiting = self._waiting(booking, row)
             if booking.waiting is not None:
                 self._columns.zones.book(row, booking.waiting, anew=booking.task is not None)
+
+    def _located(self, row: int, slices: tuple[CardSlice, ...]) -> tuple[CardSlice, ...]:
+        """With the indices that their cards have on the row now."""
+        found = self._columns.named(row, slices)
+        return slices if all(a is b for a, b in zip(found, slices, strict=True)) else found
 
     def _waiting(self, booking: Booking, row: int) -> PodAsk | None:
         """What is on its way to the node's zones with it."""
@@ -357,6 +363,7 @@ class Bookings:
         for pod in self._on.get(node, ()):
             booking = self._of[pod]
             booking.waiting = self._waiting(booking, row)
+            booking.slices = self._located(row, booking.slices)
             self._columns.book(row, booking.requests, booking.slices, aligned=booking.waiting)
 
     def moved(self, node: NodeName) -> None:

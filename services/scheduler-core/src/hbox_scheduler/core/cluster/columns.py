@@ -13,7 +13,7 @@ sizes) and `risen` (rows that may take more than before: what wakes waiting jobs
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -22,6 +22,7 @@ from hbox_common.model import (
     POOL,
     VENDORS,
     Card,
+    CardId,
     CardSlice,
     NodeName,
     NodeRest,
@@ -32,7 +33,10 @@ from hbox_common.model import (
     counted_as,
     is_host_port,
     model_resource,
+    name_slices,
 )
+from hbox_common.model.devices import card_id
+from hbox_common.model.devices.cardids import numbered
 from hbox_common.model.numa import PodAsk
 
 from .amounts import Amount
@@ -79,6 +83,8 @@ class Columns:
         self.row_of: dict[NodeName, int] = {}
         self.names: list[NodeName] = []
         self.states: list[NodeState | None] = []
+        #: by row: the position of each card, by all names that it may have in claims, by its index in this state of the node among them
+        self._position_of: dict[int, dict[CardId, int]] = {}
         self.verdicts: dict[NodeName, Verdict] = {}
         self._free_rows: list[int] = []
         self._resource: dict[str, int] = {}
@@ -217,6 +223,7 @@ class Columns:
         self.card_shares[row] = 0
         self.card_model[row] = 0
         resource = (VENDORS.of(node.allocatable) or VENDORS.default).cards
+        self._position_of[row] = _positions_of(cards)
         for position, card in enumerate(cards):
             self.card_index[row, position] = card.index
             self.card_memory[row, position] = card.memory_mib
@@ -338,6 +345,7 @@ class Columns:
         self.alive[row] = False
         self.reserved[row] = 0
         self.states[row] = None
+        self._position_of.pop(row, None)
         self.clear_usage(row)
         self._free_rows.append(row)
         self.changes.add(row)
@@ -370,10 +378,9 @@ class Columns:
     def _judge(self, row: int, cards: Sequence[Card]) -> None:
         verdict = self.verdicts.get(self.names[row])
         self.healthy[row] = verdict is None or verdict.healthy
-        bad = () if verdict is None else verdict.bad_cards
         self.card_ok[row] = False
         for position, card in enumerate(cards):
-            self.card_ok[row, position] = card.healthy and not card.says.cordoned and card.index not in bad
+            self.card_ok[row, position] = card.healthy and not card.says.cordoned and not (verdict and verdict.condemns(card))
         self.returned += 1
         self.changes.add(row)
         self.described.add(row)
@@ -481,7 +488,7 @@ class Columns:
             self.card_memory_used[row, position] += times * s.memory_mib
             self.card_pods[row, position] += times * s.slots
             if s.part:
-                self.parts.book(row, (s,), times)
+                self.parts.book(row, self._here(row, s, position), times)
 
     def depart(
         self,
@@ -507,7 +514,7 @@ class Columns:
             self.card_memory_leaving[row, position] += times * s.memory_mib
             self.card_pods_leaving[row, position] += times * s.slots
             if s.part:
-                self.parts_leaving.book(row, (s,), times)
+                self.parts_leaving.book(row, self._here(row, s, position), times)
 
     def depart_alike(
         self,
@@ -533,7 +540,7 @@ class Columns:
             self.card_memory_leaving[row, position] += s.memory_mib
             self.card_pods_leaving[row, position] += s.slots
             if s.part:
-                self.parts_leaving.book(row, (s,))
+                self.parts_leaving.book(row, self._here(row, s, position))
 
     def future(self) -> Self:
         """The columns as they will be once all that leaves has left and all that is promised has come. To be read only, and at once: bookings
@@ -592,6 +599,7 @@ class Columns:
         view = copy(self)
         for field in (*_CARD_KIND, *_CARD_CODES):
             setattr(view, field, getattr(self, field)[row : row + 1])
+        view._position_of = {0: self._position_of[row]} if row in self._position_of else {}
         view.parts = self.parts.only(row).without(self.parts_leaving.only(row))
         view.zones = self.zones.only(row).seen_as(Seen.LATER)
         for field in ("card_cores", "card_memory", "card_pods"):
@@ -610,10 +618,25 @@ class Columns:
         return view
 
     def _positions(self, row: int, slices: Sequence[CardSlice]) -> list[tuple[int, CardSlice]]:
-        if not slices:
+        if not slices or (there := self._position_of.get(row)) is None:
             return []
-        index = self.card_index[row].tolist()
-        return [(index.index(s.index), s) for s in slices if s.index in index]
+        return [(position, s) for s in slices if (position := there.get(s.card)) is not None]
+
+    def positions(self, row: int, slices: Sequence[CardSlice]) -> list[int]:
+        """The position of each slice's card on the row; -1 where the node does not have it."""
+        there = self._position_of.get(row, {})
+        return [there.get(s.card, -1) for s in slices]
+
+    def named(self, row: int, slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
+        """The slices by the names of their cards, with the indices that these have on the row now: as others read them. Before that a slice made here is of a
+        place on the row."""
+        state = self.states[row] if slices else None
+        return tuple(slices) if state is None else name_slices(slices, state.cards)
+
+    def _here(self, row: int, s: CardSlice, position: int) -> tuple[CardSlice, ...]:
+        """With the index that its card has on the row now."""
+        index = int(self.card_index[row, position])
+        return (s,) if s.index == index else (replace(s, index=index),)
 
     # Growth.
 
@@ -643,6 +666,16 @@ class Columns:
     def _grow_cards(self, cards: int) -> None:
         for field in _CARD_FIELDS:
             setattr(self, field, grown(getattr(self, field), 1, cards, -1 if field == "card_index" else 0))
+
+
+def _positions_of(cards: Sequence[Card]) -> dict[CardId, int]:
+    found: dict[CardId, int] = {}
+    for position, card in enumerate(cards):
+        if card.former:
+            found[card_id(card.former)] = position
+    for position, card in enumerate(cards):
+        found[numbered(card.index)] = found[card.id] = position
+    return found
 
 
 _CARD_BOOKS = (

@@ -46,7 +46,7 @@ class Plans:
         if job.topology is not None or job.sub_gangs:
             self.bookings.note_domain(job)
         plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.since}/{entry.counter}".encode(), digest_size=16).hexdigest())
-        names, states = self.columns.names, self.columns.states
+        names, states, named = self.columns.names, self.columns.states, self.columns.named
         placements: list[Placement] = []
         job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace
         gang = job.gang
@@ -63,7 +63,7 @@ class Plans:
             seen = [_UNSEEN if (state := states[one.row]) is None else state.generation for one in alike]
             placed = [
                 Placement(
-                    one.uid, one.name, one.resource_version, names[one.row], generation, tuple(one.slices), which, one.rank,
+                    one.uid, one.name, one.resource_version, names[one.row], generation, named(one.row, one.slices), which, one.rank,
                     layout_of(task.cards, one.slices),
                 )
                 for one, generation in zip(alike, seen, strict=True)
@@ -114,7 +114,8 @@ class Plans:
         if move is None:
             return Victim(claim=leaves.claim, pod_uid=leaves.pod)
         node, cards = self.columns.names[move.row], move.task.cards
-        return Victim(claim=leaves.claim, pod_uid=leaves.pod, to=node, slices=move.slices, gang=move.leaves.gang, cards=cards)
+        slices = self.columns.named(move.row, move.slices)
+        return Victim(claim=leaves.claim, pod_uid=leaves.pod, to=node, slices=slices, gang=move.leaves.gang, cards=cards)
 
     def eviction_plan(self, leave: Sequence[Booking], number: int) -> Plan:
         """The plan that asks for nothing but that these pods leave, all of one job and with claims; `number`: of such plans in this process, from 1."""

@@ -84,13 +84,12 @@ class Departures:
         by_task: dict[int, tuple[Task, list[int]]] = {}
         cells: list[tuple[int, int, int, int]] = []
         width = columns.card_index.shape[1]
-        cards = columns.card_index.tolist() if any(member.slices for _, member in self.members) else []
         for number, (_, member) in enumerate(self.members):
             by_task.setdefault(id(member.task), (member.task, []))[1].append(number)
             cells += [
-                (number, member.row * width + cards[member.row].index(s.index), s.cores, s.memory_mib)
-                for s in member.slices
-                if s.index in cards[member.row]
+                (number, member.row * width + position, s.cores, s.memory_mib)
+                for s, position in zip(member.slices, columns.positions(member.row, member.slices), strict=True)
+                if position >= 0
             ]
         self._by_task = [(task, np.array(numbers, dtype=np.int64)) for task, numbers in by_task.values()]
         self._cells: Ints = np.array(cells, dtype=np.int64).reshape(-1, 4)

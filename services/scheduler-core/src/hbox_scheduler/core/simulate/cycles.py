@@ -198,8 +198,8 @@ def _conclude(session: Session, report: Report) -> None:
     columns = session.columns
     for member in session.outcome.bindings:
         state = columns.states[member.row]
-        by_index = {card.index: card for card in state.cards} if state is not None else {}
-        devices = tuple(VENDORS.device_id(by_index[s.index], s) for s in member.slices if s.index in by_index)
+        held = [(state.card(s.card, s.index), s) for s in member.slices] if state is not None else []
+        devices = tuple(VENDORS.device_id(card, s) for card, s in held if card is not None)
         report.bindings.append(Bound(member, session.node(member.row), devices))
     for eviction in session.outcome.evictions:
         preemptor = eviction.preemptor.id if eviction.preemptor is not None else ""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hbox_common.errors import Bug
 from hbox_common.events import Placement, Plan, PlanAnswer
 from hbox_common.model import (
+    CardSlice,
     Claim,
     ClaimId,
     ClaimState,
@@ -25,6 +26,7 @@ from hbox_common.model import (
     cards_by_model,
     counted_as,
     counts_in,
+    name_slices,
     pool_of,
     validate_claim,
 )
@@ -87,11 +89,15 @@ class InstantLedger:
 
     def hold(self, claims: Iterable[Claim]) -> None:
         """These claims were made by others: their pods hold what they hold, whether it fits or not."""
-        found = list(claims)
+        found = [replace(claim, slices=self._named(claim)) if claim.slices else claim for claim in claims]
         for claim in found:
             self._books.setdefault(claim.node, NodeAllocation()).book(claim.requests, claim.slices)
             self.claims[claim.pod_uid] = claim
         self._tell(found)
+
+    def _named(self, claim: Claim) -> tuple[CardSlice, ...]:
+        node = self._nodes.get(claim.node)
+        return claim.slices if node is None else name_slices(claim.slices, node.cards)
 
     def gone(self, pods: Iterable[PodUid]) -> None:
         """Pods end and their claims with them; what their jobs ask for is told by `submit`."""

@@ -97,10 +97,13 @@ def held_by(claim: Claim, node: NodeState | None) -> tuple[float, float]:
     cores = claim.requests.get(CPU, 0) / 1000
     if not claim.slices:
         return float(VENDORS.asked(claim.requests)), cores
-    sizes = {card.index: card.memory_mib for card in node.cards} if node is not None else {}
     cards = 0.0
     for part in claim.slices:
-        memory = part.memory_mib / size if (size := sizes.get(part.index, 0)) else 0.0
+        memory = (
+            part.memory_mib / size
+            if node is not None and (card := node.card(part.card, part.index)) and (size := card.memory_mib)
+            else 0.0
+        )
         cards += 1.0 if part.whole else max(part.cores / 100, min(memory, 1.0))
     return cards, cores
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hbox_common.model import NodeName, PodUid
+from hbox_common.model.devices.cardids import numbered
 
 from ..cluster import Booking, Bookings, Columns
 from ..devices import PodSlices
@@ -25,13 +26,13 @@ def move_off_taken(
     if row is None:
         return
     gone, there = set(leaving), bookings.on(node)
-    taken = {s.index for one in there if one.pod not in kept and one.pod not in gone for s in one.slices}
+    taken = {p for one in there if one.pod not in kept and one.pod not in gone for p in columns.positions(row, one.slices)} - {
+        -1
+    }
     places = [one for one in there if one.pod in kept]
+    keeps = {position for one in places for position in columns.positions(row, one.slices)}
     free = [
-        int(position)
-        for position in np.flatnonzero(columns.card_ok[row])
-        if not any(s.index == columns.card_index[row, position] for one in places for s in one.slices)
-        and columns.card_index[row, position] not in taken
+        int(position) for position in np.flatnonzero(columns.card_ok[row]) if position not in keeps and position not in taken
     ]
     free.sort(key=lambda position: bool(columns.card_pods[row, position]))  # idle ones before those that others leave
     for place in places:
@@ -42,17 +43,18 @@ def move_off_taken(
 def _moved(columns: Columns, row: int, place: Booking, taken: set[int], free: list[int]) -> Booking | None:
     """The place without cards of `taken`, in whose stead it has some of `free`, which are then gone from there; None: it stays as it is."""
     slices_stay = isinstance(place.slices, PodSlices) or not all(s.whole for s in place.slices)
-    if slices_stay or not any(s.index in taken for s in place.slices):
+    there = list(zip(place.slices, columns.positions(row, place.slices), strict=True))
+    if slices_stay or not any(position in taken for _, position in there):
         return None
-    position_of = {int(index): position for position, index in enumerate(columns.card_index[row]) if index >= 0}
     left = list(free)
-    slices = [s for s in place.slices if s.index not in taken]
-    for s in (s for s in place.slices if s.index in taken):
-        model = columns.card_model[row, position_of[s.index]] if s.index in position_of else None
+    slices = [s for s, position in there if position not in taken]
+    for s, position in ((s, position) for s, position in there if position in taken):
+        model = columns.card_model[row, position]
         other = next((position for position in left if columns.card_model[row, position] == model), None)
         if other is None:
             return None
         left.remove(other)
-        slices.append(replace(s, index=int(columns.card_index[row, other]), memory_mib=int(columns.card_memory[row, other])))
+        index, memory_mib = int(columns.card_index[row, other]), int(columns.card_memory[row, other])
+        slices.append(replace(s, index=index, card=numbered(index), memory_mib=memory_mib))
     free[:] = left
-    return replace(place, slices=tuple(sorted(slices, key=lambda s: s.index)))
+    return replace(place, slices=columns.named(row, sorted(slices, key=lambda s: s.index)))

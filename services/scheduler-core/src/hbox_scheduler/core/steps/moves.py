@@ -62,8 +62,9 @@ class Moves:
     def put(self, plan: PlanId, moves: Iterable[Move]) -> None:
         """Reserve these places. The plan asks that their pods leave."""
         for move in moves:
-            node = self._plans.columns.names[move.row]
-            self._keep(ReservedPlace(plan, move.leaves, node, move.slices, move.task.cards, move.task))
+            columns = self._plans.columns
+            node, slices = columns.names[move.row], columns.named(move.row, move.slices)
+            self._keep(ReservedPlace(plan, move.leaves, node, slices, move.task.cards, move.task))
 
     def take_over(self, held: HeldNomination) -> None:
         """Reserve the places of a nomination that another process made."""
@@ -253,8 +254,7 @@ def _free(entry: Entry) -> bool:
 
 def _idle(columns: Columns, row: int, slices: Sequence[CardSlice]) -> bool:
     """Whether nobody is on these cards, and all may be used."""
-    there = columns.card_index[row].tolist()
-    cards = [there.index(s.index) if s.index in there else -1 for s in slices]
+    cards = columns.positions(row, slices)
     return all(card >= 0 and columns.card_ok[row, card] and not columns.card_pods[row, card] for card in cards)
 
 
