@@ -17,15 +17,15 @@ RUNNING = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "stat
 
 
 @contextmanager
-def dark_cluster(folder: Path, *, env: Mapping[str, str] | None = None) -> Iterator[Up]:
+def dark_cluster(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Iterator[Up]:
     """`hbox up` on such a cluster; its kubeconfig is `folder`/kubeconfig."""
     kubeconfig = folder / "kubeconfig"
-    words = [sys.executable, "-m", "hbox_sandbox", "--kubelets", "off", "--kubeconfig-out", str(kubeconfig)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sandbox:
+    command = [sys.executable, "-m", "hbox_sandbox", "--kubelets", "off", "--kubeconfig-out", str(kubeconfig)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sandbox:
         try:
             assert sandbox.stdout is not None
             assert sandbox.stdout.readline().startswith("ready ")
-            with up(folder / "state", "--kubeconfig", str(kubeconfig), "--as-given", env=env) as running:
+            with up(folder / "state", "--kubeconfig", str(kubeconfig), "--as-given", *words, env=env) as running:
                 yield running
         finally:
             sandbox.terminate()
@@ -54,7 +54,7 @@ def pod(
 ) -> dict[str, Any]:
     notes = {"scheduling.k8s.io/group-name": group} if group else {}
     notes |= {"scheduling.volcano.sh/queue-name": queue} if queue else {}
-    limits = {"cpu": cpu, "memory": "1Gi"} | ({"nvidia.com/gpu": str(cards)} if cards else {})
+    limits = {"cpu": cpu} | ({"nvidia.com/gpu": str(cards)} if cards else {})
     spec: dict[str, Any] = {
         "schedulerName": scheduler,
         "containers": [{"name": "main", "image": "pause", "resources": {"requests": limits, "limits": limits}}],
@@ -65,7 +65,7 @@ def pod(
 
 
 def group(name: str, *, cards: int = 1, members: int = 1, queue: str = "") -> dict[str, Any]:
-    spec: dict[str, Any] = {"minMember": members, "minResources": {"nvidia.com/gpu": str(cards)}}
+    spec: dict[str, Any] = {"minMember": members, "minResources": {"nvidia.com/gpu": str(cards)} if cards else {}}
     spec |= {"queue": queue} if queue else {}
     return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
 

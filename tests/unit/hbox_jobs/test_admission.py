@@ -16,7 +16,7 @@ from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.requests import Container
 from hbox_jobs.core.spec import PodSpec, shape_of
-from hbox_jobs.core.views import GroupPhase, GroupStatus, GroupView
+from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, GroupView
 
 from .job_world import BROKEN, CARD, group, pod
 
@@ -284,3 +284,29 @@ def test_a_group_whose_pods_are_anothers_asks_for_nothing() -> None:
     world.jobs.pod(pod("b", group="g"), world.now)
     (told,) = world.said()
     assert (told.gone, told.phase) == (False, Phase.INQUEUE)
+
+
+def test_a_group_whose_pods_were_deleted_is_promised_nothing_until_it_has_pods_again() -> None:
+    world = World()
+    world.jobs.group(gated(), 0.0)
+    world.jobs.pod(pod("p0", group="g"), 0.0)
+    assert [state.gone for state in world.said()] == [False]
+    world.jobs.pod_gone(pod("p0", group="g").uid, 1.0)
+    assert [state.gone for state in world.said()] == [True]
+    world.jobs.pod(pod("p1", group="g"), 2.0)
+    assert [state.gone for state in world.said()] == [False]
+
+
+def test_a_group_that_had_started_before_a_restart_is_promised_nothing_without_pods() -> None:
+    world = World()
+    started = GroupStatus(GroupPhase.INQUEUE, conditions=(GroupCondition("Scheduled", "True", "", "", "t"),))
+    world.jobs.group(gated(status=started), 0.0)
+    assert world.said() == []
+
+
+def test_a_completed_group_stays_completed_when_its_pods_are_deleted() -> None:
+    world = World()
+    world.jobs.group(gated(status=GroupStatus(GroupPhase.COMPLETED, succeeded=2)), 0.0)
+    world.take()
+    written = world.write()
+    assert written is None or written.phase is GroupPhase.COMPLETED

@@ -26,7 +26,7 @@ from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.demand import GRACE_S
 from hbox_ledger.core.records import Records
 
-from .conftest import World
+from .conftest import World, fact
 
 
 def waits(job: str, queue: str, pods: Sequence[str], *, revision: int = 1, cards: int = 1) -> JobDemand:
@@ -173,6 +173,23 @@ def test_cards_of_nodes_that_take_no_work_are_nobodys_but_those_that_are_held(wo
     assert world.state.total()[GPU] == 4
     leaves(world, 2)
     assert world.state.total()[GPU] == 3
+
+
+def test_what_foreign_pods_hold_is_no_part_of_shares(world: World) -> None:
+    """Each node has two cards; a pod of another scheduler holds one of them."""
+    full(world)
+    leaves(world, 2)
+    world.see(fact("foreign", "b", cards=1, ours=False))
+    assert world.state.total()[GPU] == 3
+    world.see(fact("foreign", "b", PodPhase.GONE, cards=1, ours=False))
+    assert world.state.total()[GPU] == 4
+
+
+def test_cards_that_are_held_while_they_are_not_allocatable_are_part_of_shares(world: World) -> None:
+    full(world)
+    before = world.state.nodes[NodeName("b")]
+    world.state.know(NodeName("b"), replace(before, allocatable={**before.allocatable, GPU: 0}))
+    assert world.state.total()[GPU] == 4
 
 
 def test_books_that_are_read_anew_know_what_waits(world: World) -> None:

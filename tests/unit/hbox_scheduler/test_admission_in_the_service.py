@@ -316,3 +316,38 @@ def test_a_gang_all_of_whose_pods_have_gates_keeps_nobody_out() -> None:
     assert sorted(cycle(simulation).admitted) == ["a", "b"]
     tell(simulation, replace(whole, revision=2, phase=GroupPhase.INQUEUE, gated={}), group("c", 1))
     assert cycle(simulation).admitted == []
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        POLICY,
+        POLICY.replace("proportion", "capacity").replace("  - {name: overcommit, arguments: {overcommit-factor: 1.0}}\n", ""),
+    ],
+)
+def test_a_gang_that_no_set_of_nodes_holds_is_promised_nothing(policy: str) -> None:
+    """Two nodes of one card: `imp` wants two on one node."""
+    made = world(policy, cards=1)
+    made.put_nodes([node("n1", cards=1)])
+    made.put_groups([group("imp", 2, age_s=10.0)])
+    made.submit([job("imp", cards=2)])
+    made.run()
+    made.put_groups([group("ok", 1)])
+    made.submit([job("ok", cards=1, created_at=1.0)])
+    made.now += 1.0
+    made.run()
+    assert {claim.job for claim in made.claims.values()} == {"ok"}
+
+
+def test_a_gang_whose_node_comes_is_promised_its_minimum_again() -> None:
+    made = world(cards=1)
+    made.put_nodes([node("n1", cards=1)])
+    made.put_groups([group("imp", 2, age_s=10.0)])
+    made.submit([job("imp", cards=2)])
+    made.run()
+    made.put_nodes([node("n2", cards=2)])
+    made.submit([job("foreign", cards=2, created_at=0.0)])
+    made.put_groups([group("late", 3)])
+    made.now += 1.0
+    made.run()
+    assert made.groups[JobId("late")].phase is GroupPhase.PENDING

@@ -211,3 +211,19 @@ def test_a_nomination_ends_after_its_time() -> None:
     simulation.now += 2.0
     out = simulation.step()
     assert len(out.given_up) == 1
+
+
+def test_a_grace_period_that_is_reported_after_the_job_went_elsewhere_counts_for_the_next_preemptor() -> None:
+    """`high` goes to n1 before its victim's grace period is reported. `next` wants the same victim's card, which is overdue."""
+    simulation = full()
+    simulation.finish([PodUid("other-0")])
+    cycle(simulation)
+    leaves(simulation, "victim-0")
+    simulation.put_nodes([node("n2", cards=1, cpu=128, labels={"name": "n2"})])
+    simulation.submit([on("alive", "n2", priority=1)])
+    simulation.now += simulation.scheduler.limits.leave_margin_s + 2.0
+    simulation.run()
+    simulation.submit([job("next", cards=1, priority=9, created_at=20.0)])
+    for _ in range(6):
+        cycle(simulation)
+    assert "alive-0" in {claim.pod_uid for claim in simulation.evicted}

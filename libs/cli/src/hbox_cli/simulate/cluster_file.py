@@ -4,14 +4,14 @@ Objects of kinds that scheduling does not look at are passed over, so that `kube
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import DEFAULT_QUEUE, VENDORS, JobId, NodeName, PodUid, Resources, exceeded, is_offline
+from hbox_common.model import DEFAULT_QUEUE, VENDORS, JobId, NodeName, PodUid, Resources, amounts_in, exceeded, is_offline
 from hbox_common.model.annotations import offered
 from hbox_common.model.devices import volcano
 from hbox_common.model.ranks import RankKey, ranks
@@ -167,6 +167,7 @@ class _Reading:
             budgets=[budget_of(document) for document in self._of["PodDisruptionBudget"]],
             quotas=[quota_of(document) for document in self._of["ResourceQuota"]],
             card_quotas=[quota for document in self._of["ResourceQuota"] if (quota := card_quota_of(document)) is not None],
+            foreign=_foreign(gangs, columns),
             namespace_labels=dict(namespace_of(document) for document in self._of["Namespace"]),
             priority_classes={name: one.value for name, one in classes.items()},
             images=self._images,
@@ -388,3 +389,12 @@ def _rank(pods: Sequence[PodEntry], owner: Sequence[Gang]) -> None:
             found = ranks(mine)
             for member in gang.members:
                 member.rank = found.get(member.uid, -1)
+
+
+def _foreign(gangs: Iterable[Gang], columns: Columns) -> Resources:
+    """What pods of no queue hold, by pool."""
+    held: Resources = {}
+    for gang in gangs:
+        for member in gang.of(*HOLDING) if not gang.queue else ():
+            add(held, amounts_in(columns.pool_of(member.row), member.task.requests))
+    return held

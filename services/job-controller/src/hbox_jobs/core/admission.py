@@ -47,6 +47,9 @@ class Admission:
         if group is None or not group.min_resources or record.foreign:
             self.gone(job.id, revision)
             return
+        if not record.pods and (record.had_pods or group.status.has_started):
+            self.gone(job.id, revision)  # its pods were deleted, and the promise of room with them; new pods are news
+            return
         phase = GroupPhase.PENDING if group.status.phase is Written.NEW else GroupPhase(group.status.phase.value)
         if phase is GroupPhase.PENDING and tally.bound:
             phase = GroupPhase.INQUEUE

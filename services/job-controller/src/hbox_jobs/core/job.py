@@ -61,6 +61,7 @@ class Record:
     gang: bool
     group: GroupView | None = None
     pods: dict[PodUid, PodView] = field(default_factory=dict)
+    had_pods: bool = False
     job: Job | None = None
     announced: bool = False
     again: bool = False
@@ -84,6 +85,7 @@ class Record:
         """A pod of the job, in its newest version."""
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
+        self.had_pods = True
         self._count(pod, 1)
         if old is not None:
             self._count(old, -1)

@@ -44,7 +44,9 @@ def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True
     assert record.group is not None
     old = record.group.status
     started = tally.bound + tally.succeeded >= record.min_member
-    if tally.live == 0 and tally.leaving == 0 and tally.succeeded + tally.failed > 0:
+    if (tally.live == 0 and tally.leaving == 0 and tally.succeeded + tally.failed > 0) or (
+        old.phase is GroupPhase.COMPLETED and not record.pods
+    ):
         phase = GroupPhase.COMPLETED
     elif tally.bound + tally.leaving + tally.succeeded >= record.min_member:
         phase = GroupPhase.RUNNING

@@ -138,6 +138,11 @@ class GroupStatus:
     failed: int = 0
     conditions: tuple[GroupCondition, ...] = ()
 
+    @property
+    def has_started(self) -> bool:
+        """Whether its minimum of pods ever had places: Volcano's condition, whatever it says now."""
+        return any(condition.type == "Scheduled" for condition in self.conditions)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupView:

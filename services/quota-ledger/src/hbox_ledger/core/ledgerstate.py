@@ -101,6 +101,7 @@ class LedgerState:
     #: of `used`: what nobody may take, of each queue's own pods
     protected: dict[QueueName, Resources] = field(default_factory=dict)
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
+    foreign: dict[NodeName, Resources] = field(default_factory=dict)  #: what claims of no queue hold, by node
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     numbers: CardNumbers = field(default_factory=CardNumbers)
@@ -179,14 +180,19 @@ class LedgerState:
         return partial(shares_by_weight, total=self.total(), waiting=waiting)
 
     def total(self) -> Resources:
-        """What there is for queues, by pool: what nodes have that take work, and on others what is held there."""
+        """What there is for queues, by pool: what nodes have that take work, or hold beyond it, and on others what is held there.
+
+        Without what foreign pods hold (claims of no queue)."""
         total: Resources = {}
         for name, node in self.nodes.items():
             verdict = self.verdicts.get(name)
             takes_work = node.ready and not node.unschedulable and (verdict is None or verdict.healthy)
             held = self.by_node.get(name)
             if takes_work or held is not None:
-                there = node.allocatable if takes_work or held is None else held.used
+                there = dict(node.allocatable) if takes_work or held is None else {}
+                for resource, units in held.used.items() if held is not None else ():
+                    there[resource] = max(there.get(resource, 0), units)
+                add(there, self.foreign.get(name, {}), -1)
                 pool = counted_as(pool_of(node.labels))
                 add(total, amounts_in(pool, there) if pool else there)
         return total
@@ -516,7 +522,12 @@ class LedgerState:
         self._use(claim, -1)
 
     def _use(self, claim: Claim, times: int) -> None:
-        if claim.queue:
+        if not claim.queue:
+            on = self.foreign.setdefault(claim.node, {})
+            add(on, claim.requests, times)
+            if not any(on.values()):
+                del self.foreign[claim.node]
+        else:
             self._count(claim.queue, self.counted(claim), times)
             if not claim.preemptable:
                 add(self.protected.setdefault(claim.queue, {}), claim.amounts, times)
@@ -587,6 +598,7 @@ class LedgerState:
         for nomination in self.nominations.all():
             fresh.nominate(nomination)
         assert fresh.nominations.all() == self.nominations.all()
+        assert fresh.foreign == self.foreign
         assert dict(fresh.evicting.nominations()) == dict(self.evicting.nominations())
         assert _solid(fresh.evicting.nominated) == _solid(self.evicting.nominated)
         assert fresh.by_pod == self.by_pod

@@ -145,6 +145,7 @@ class Bookings:
         self.in_domains: set[JobId] = set()  #: jobs that were placed inside one domain of the fabric, and have to stay there
         self.domains_left: set[JobId] = set()  #: of them, those of which a pod has left; the reader empties it
         self.changed = Changed()
+        self._gone: dict[NodeName, None] = {}  #: nodes that are gone, with bookings
 
     def __len__(self) -> int:
         return len(self._of)
@@ -247,6 +248,17 @@ class Bookings:
         return self.card_quotas.adopt(
             quotas, ((booking.namespace, booking.requests, booking.slices) for booking in self._of.values())
         )
+
+    def foreign(self) -> Resources:
+        """What pods that no queue counts hold on known nodes, by pool."""
+        sums = dict(self.queue_used.get(QueueName(""), {}))
+        for node in list(self._gone):
+            if node in self._columns.row_of or node not in self._on:
+                del self._gone[node]
+            for booking in self.on(node) if node in self._gone else ():
+                if not booking.queue:
+                    add(sums, booking.amounts, -1)
+        return sums
 
     def lowest_priority(self, queue: QueueName) -> int | None:
         """Of the bookings in a queue; None where there are none."""
@@ -369,6 +381,8 @@ class Bookings:
     def moved(self, node: NodeName) -> None:
         """The node has another row now, or none."""
         self.changed.note(self._on.get(node, ()))
+        if node not in self._columns.row_of:
+            self._gone[node] = None
 
     def _enter(self, booking: Booking) -> None:
         self._of[booking.pod] = booking

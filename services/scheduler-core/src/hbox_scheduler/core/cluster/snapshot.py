@@ -14,6 +14,7 @@ from hbox_common.model import (
     PodUid,
     QueueName,
     ResourceQuota,
+    Resources,
 )
 from hbox_common.model.consolidation import RecentMoves
 
@@ -23,6 +24,7 @@ from .reservations import Reservation
 from .roster import Roster
 from .running import Kind, RunningGangs
 from .runtimes import RunTimes
+from .task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class Cluster:
     #: queues that give nothing back, and may not have all that they like of what others are guaranteed: sessions add them
     limited_by_guarantees: set[QueueName] = field(default_factory=set)
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: by shape of pods: the version of the nodes, and for how many they have room if nothing else runs; sessions fill it
+    rooms_when_empty: dict[Task, tuple[int, int]] = field(default_factory=dict)
+    foreign: Resources = field(default_factory=dict)  #: what pods of no queue hold on its nodes, by pool
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     usage: Sequence[NodeUsage] = ()

@@ -19,27 +19,19 @@ from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Member
 from ..cluster.task import Task
 from ..cluster.zones import Seen
-from ..devices import ALL, DEEP, TIE_BREAK, Bounded, CardFit, node_cards, pick, ranked_by_devices, slices_of
+from ..devices import ALL, TIE_BREAK, Bounded, CardFit, node_cards, pick, ranked_by_devices, slices_of
 from ..explain.cards import CardReasons, card_reasons
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
 from .equals import first_of_equals
-from .nodeports import NodePorts
-from .pools import PoolFit
-from .resources import ResourceFit
-from .zones import REFUSALS, ZoneFit, strict_rows
+from .fits import FITS, NO_LIMIT, capacity_when_empty
+from .zones import REFUSALS, strict_rows
 
 if TYPE_CHECKING:
     from .session import Session
 
 #: As whose score the vendors' own ranking of nodes is told.
 DEVICES = "devices"
-
-#: What a node takes of members that ask for nothing.
-_NO_LIMIT = 1 << 30
-
-#: What the engine itself never over-books, in the order in which reasons are given.
-FITS = (PoolFit(), NodePorts(), ResourceFit(cards=False), CardFit(DEEP), ResourceFit(cards=True), ZoneFit())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +51,6 @@ def filter_key_of(member: Member) -> FilterKey:
     """To be kept no longer than the member."""
     labels = (member.labels, member.annotations, member.gang.annotations)
     return (id(member.task), member.gang.queue, member.namespace, *(tuple(sorted(some.items())) for some in labels))
-
-
-def capacity_when_empty(columns: Columns, task: Task) -> Ints:
-    """`[N]`: how many such pods each node has room for if nothing else runs anywhere; dead rows have none."""
-    empty, rows = columns.emptied(), slice(0, columns.size)
-    least = np.where(columns.alive[rows], _NO_LIMIT, 0)
-    for fit in FITS:
-        if (capacity := fit.capacity(empty, rows, task)) is not None:
-            np.minimum(least, capacity, out=least)
-    return np.maximum(least, 0, out=least)
 
 
 class Placing:
@@ -107,7 +89,7 @@ class Placing:
     def capacity(self, member: Member, cluster: Columns) -> Ints:
         """`[N]`: how many such members have room, by resources, cards, and what plugins keep of them for others."""
         rows, task = slice(0, cluster.size), self.task(member)
-        least = np.full(cluster.size, _NO_LIMIT, dtype=np.int64)
+        least = np.full(cluster.size, NO_LIMIT, dtype=np.int64)
         for fit in FITS:
             capacity = fit.capacity(cluster, rows, task)
             if capacity is not None:

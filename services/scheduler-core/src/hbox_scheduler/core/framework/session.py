@@ -8,7 +8,7 @@ tier in which all have agreed on nobody passes the question on, and guards count
 another (its #5896).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -37,6 +37,7 @@ from ..topology.known import KnownTree
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .external import Ask, nobody
+from .fits import capacity_when_empty
 from .guarantees import Guarantees
 from .hooks import (
     Allocatable,
@@ -151,6 +152,10 @@ class Outcome:
         ]
 
 
+#: Shapes of pods of which the room on empty nodes is kept.
+_ROOMS = 8192
+
+
 class Session:
     """Opened on a cluster for a number of actions. Single-threaded; what it changes are the columns, the members, and its outcome."""
 
@@ -190,7 +195,7 @@ class Session:
         self.models = Models(columns, cluster, self.running, self.fresh, self.guarantees)
         self.pools = Pools(columns, self.queues, self.running, self.fresh)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
-        self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()
+        self.total: Ints = columns.there(self.rows) if len(self.rows) else self.zeros()  #: foreign pods included
         self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
         if PODS in columns.resources:
             self.counted[columns.resources[PODS]] = False
@@ -461,6 +466,28 @@ class Session:
                 reason = plugin.reject_reason(gang)
                 return f"{plugin.name}: {reason}" if reason else plugin.name
         return ""
+
+    def placeable(self, gang: Gang) -> bool:
+        """Whether the pods that the gang needs would find places if nothing else ran. A gang without pods that wait is: what they ask for is not known yet."""
+        waiting = Counter(member.task for member in gang.of(Status.PENDING))
+        need = max(gang.min_member - gang.holding, 1)
+        return not waiting or sum(min(count, self._room_when_empty(task)) for task, count in waiting.items()) >= min(
+            need, waiting.total()
+        )
+
+    def _room_when_empty(self, task: Task) -> int:
+        """Pods of this shape for which the nodes have room if nothing else runs; kept until nodes change."""
+        known, version = self.cluster.rooms_when_empty, self.columns.described.end
+        found = known.get(task)
+        if found is None or found[0] != version:
+            rows, room = slice(0, self.columns.size), capacity_when_empty(self.columns, task)
+            for plugin in self._masking:
+                for _, fails in plugin.shape_failures(self.columns, rows, task) if isinstance(plugin, ShapeMask) else ():
+                    room = np.where(fails, 0, room)
+            if len(known) > _ROOMS:
+                known.clear()
+            found = known[task] = version, int(room.sum())
+        return found[1]
 
     def enqueue(self, gang: Gang) -> None:
         gang.phase = GroupPhase.INQUEUE

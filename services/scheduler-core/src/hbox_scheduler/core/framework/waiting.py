@@ -14,7 +14,8 @@ from ..cluster.task import Task
 from ..explain.cards import CardReasons
 from ..explain.labels import Label
 from ..explain.reasons import CARD_LABELS, Reasons, fit_together
-from .placing import FilterKey, Placing, capacity_when_empty, filter_key_of
+from .fits import capacity_when_empty
+from .placing import FilterKey, Placing, filter_key_of
 
 if TYPE_CHECKING:
     from .session import Session

@@ -65,10 +65,12 @@ class Sessions:
         self._kinds: dict[Waiting, Kind] = {}
         self._kinds_size = 0
         self._queue_infos = QueueInfos()
+        self._rooms_when_empty: dict[Task, tuple[int, int]] = {}
 
     def follow(self, conf: Conf, policy: Policy) -> None:
         """The policy from the next session on."""
         self._learned = policy.learned
+        self._rooms_when_empty = {}
         self.by_shape = not in_the_way(conf)  #: whether equal pods are equal to the policy
         names = {plugin.name for plugin in conf.plugins}
         #: whether what queues may have changes with their rules and what they have alone
@@ -150,6 +152,8 @@ class Sessions:
                     degraded=facts.fabrics.degraded,
                     quotas=facts.quotas,
                     namespace_labels=facts.namespace_labels,
+                    foreign=self._bookings.foreign(),
+                    rooms_when_empty=self._rooms_when_empty,
                     card_books=self._bookings.card_quotas,
                     lending=self._bookings.lending,
                     limited_by_guarantees=self._bookings.limited_by_guarantees,

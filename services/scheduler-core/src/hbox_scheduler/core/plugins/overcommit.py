@@ -1,4 +1,5 @@
-"""overcommit: `enqueue` admits somewhat more than the cluster has, so that pods wait ready for room (reference volcano §4)."""
+"""overcommit: `enqueue` admits somewhat more than the cluster has, so that pods wait ready for room (reference volcano §4). Nothing is promised to gangs whose
+pods no set of nodes could hold."""
 
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,9 @@ class Overcommit(Enqueueable):
                 continue
             held = sum((member.request for member in gang.of(*HOLDING)), start=session.zeros())
             used += held
-            if gang.phase in (GroupPhase.INQUEUE, GroupPhase.RUNNING):
+            if gang.phase in (GroupPhase.INQUEUE, GroupPhase.RUNNING) and session.placeable(gang):
                 self._waiting += np.maximum(session.vector(gang.counted_minimum) - held, 0)
-        self._room = np.floor(session.total * self._factor).astype(np.int64) - used
+        self._room = np.floor(session.total * self._factor).astype(np.int64) - used - session.vector(session.cluster.foreign)
 
     def enqueueable(self, gang: Gang) -> Vote:
         return Vote.REJECT if self._short(gang).any() else Vote.PERMIT
@@ -62,7 +63,8 @@ class Overcommit(Enqueueable):
         return short
 
     def enqueued(self, gang: Gang) -> None:
-        self._waiting += self._session.vector(gang.counted_minimum)
+        if self._session.placeable(gang):
+            self._waiting += self._session.vector(gang.counted_minimum)
 
     def _minimum(self, gang: Gang) -> Ints:
         return self._session.vector(gang.min_resources or {})

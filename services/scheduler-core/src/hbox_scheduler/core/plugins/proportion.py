@@ -54,15 +54,15 @@ class _ShareAccounts(QueueAccounts):
             set_ceilings(self, children, self.total if parent is None else parent.ceiling)
 
     def there(self) -> Sums:
-        """What there is for queues, `[R]`: what nodes have that take work, and on others what is held there."""
+        """What there is for queues, `[R]`: what nodes have that take work, and on others what is held there, without what pods of no queue hold."""
         columns, rows = self._columns, self._rows
         if self._session_pools:
             rows = rows[columns.in_pool("", rows)]
         takes_work = columns.ready[rows] & columns.schedulable[rows] & columns.healthy[rows]
         if takes_work.all():
             return self.total
-        there = columns.allocatable[:, rows[takes_work]].sum(axis=1) + columns.used[:, rows[~takes_work]].sum(axis=1)
-        return self.sums(there.tolist())
+        there = columns.there(rows[takes_work]) + columns.used[:, rows[~takes_work]].sum(axis=1)
+        return [max(units - taken, 0) for units, taken in zip(self.sums(there.tolist()), self._foreign, strict=True)]
 
 
 class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, ReclaimRight, Enqueueable, Events):

@@ -188,6 +188,7 @@ class QueueAccounts:
     def _follow(self, session: "Session") -> None:
         """What the session has of its own."""
         self._columns, self._rows = session.columns, session.rows
+        self._placeable = session.placeable
         self._session_pools = session.pools
         self._whole_cards = -1.0
         if len(self._parts) + len(self._modelled) > _TASKS:
@@ -215,21 +216,34 @@ class QueueAccounts:
                 there = session.models.cards(pool) if pool != OFFLINE else {}
                 for column in there.keys() & of.keys():
                     total[of[column]] = there[column]
-        return total, card_mib
+            for (
+                cards,
+                models,
+            ) in self.cards.items():  # of what model they are is not known while their device plugin is restarted
+                for column in models:
+                    total[column] += self._beyond_allocatable(session).get(cards, 0)
+        self._foreign = self.amounts(session.cluster.foreign)
+        return [max(there - taken, 0) for there, taken in zip(total, self._foreign, strict=True)], card_mib
+
+    def _beyond_allocatable(self, session: "Session") -> dict[int, int]:
+        """By column of a vendor's cards: those that are held on nodes which do not have them now."""
+        columns, rows = session.columns, session.rows
+        there = columns.there(rows) - columns.allocatable[:, rows].sum(axis=1)
+        return {column: int(there[column]) for column in self.cards if column < len(there) and there[column] > 0}
 
     def _total(self, session: "Session") -> Ints:
-        """`[R]`: what the nodes have, those of each pool under the pool's columns."""
+        """`[R]`: what the nodes have and hold, those of each pool under the pool's columns."""
         total = session.total
         columns, rows = session.columns, session.rows
         if session.pools:
-            total = columns.allocatable[:, rows[columns.in_pool("", rows)]].sum(axis=1)
+            total = columns.there(rows[columns.in_pool("", rows)])
         elif OFFLINE in self._pools:
             total = total.copy()
         for pool, of in self._pools.items() if session.pools or OFFLINE in self._pools else ():
             if pool == OFFLINE:  # of idle nodes of any pool
                 total[list(of.values())] = UNLIMITED
                 continue
-            there = columns.allocatable[:, rows[columns.in_pool(pool, rows)]].sum(axis=1)
+            there = columns.there(rows[columns.in_pool(pool, rows)])
             for column, counted in of.items():
                 total[counted] = there[column]
         return np.asarray(total)
@@ -450,6 +464,8 @@ class QueueAccounts:
         account = self.accounts.get(gang.queue)
         if account is None or gang.min_resources is None or gang.offline:
             return
+        if not gang.holding and not self._placeable(gang):
+            return  # nothing is promised to pods that no set of nodes could hold
         self._touch(account)
         self._promise(account, gang.counted_minimum)
 

@@ -33,8 +33,9 @@ from ..cluster.reservations import Reservation
 from ..cluster.runtimes import overrun
 from ..cluster.task import Task
 from ..explain.labels import Label
+from ..framework.fits import capacity_when_empty
 from ..framework.hooks import ShapeMask
-from ..framework.placing import Placing, capacity_when_empty
+from ..framework.placing import Placing
 from ..framework.preemptors import bound_to_domain
 from .arguments import Arguments
 from .starts import HORIZON_S, Departures, Need, Start, Within, earliest

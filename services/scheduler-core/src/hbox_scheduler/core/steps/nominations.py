@@ -45,8 +45,9 @@ class Nominations:
     _waiting: dict[PodUid, dict[JobId, None]] = field(default_factory=dict)
     #: pods for whose places nobody waits, and until when they are believed to leave
     _evicted: dict[PodUid, float] = field(default_factory=dict)
-    #: victims, until they are gone: by when each should have left
+    #: victims, until they are gone, whether nominations wait for them or not: by when each should have left
     _leave_by: dict[PodUid, float] = field(default_factory=dict)
+    _accepted: set[PodUid] = field(default_factory=set)  #: of them, those whose evictions were accepted
 
     def __len__(self) -> int:
         return len(self._of)
@@ -57,7 +58,8 @@ class Nominations:
         self._of[job] = nomination
         for pod in sorted(nomination.waits_for):
             self._waiting.setdefault(pod, {})[job] = None
-            self._leave_by.setdefault(pod, leave_by)
+            if pod not in self._accepted:
+                self._leave_by[pod] = leave_by
 
     def all(self) -> Iterable[Nomination]:
         return self._of.values()
@@ -105,8 +107,9 @@ class Nominations:
 
     def leaves_by(self, pod: PodUid, at: float) -> None:
         """Its eviction was accepted: it should be gone then."""
-        if pod in self._waiting:
+        if pod in self._leave_by:
             self._leave_by[pod] = at
+            self._accepted.add(pod)
 
     def is_late(self, pod: PodUid, now: float) -> bool:
         """Whether this victim should have left by now."""
@@ -132,6 +135,7 @@ class Nominations:
         """A pod's booking is gone."""
         self._evicted.pop(pod, None)
         self._leave_by.pop(pod, None)
+        self._accepted.discard(pod)
         for job in self._waiting.pop(pod, ()):
             self._of[job].waits_for.discard(pod)
 
