@@ -202,19 +202,19 @@ async def test_a_node_whose_plugin_fails_pods_is_steered_around_and_everybody_is
         out = platform.hbox("why", "pinned").stdout
         return out if "NodeDevicePluginFails" in out else ""
 
-    assert "fair-a: its device plugin failed 4 pods in a row" in await asyncio.to_thread(
+    assert "fair-a: its kubelet refused pods with cards, 4 times in a row" in await asyncio.to_thread(
         until, why, timeout_s=6, what="its reason"
     )
     items = {item["name"]: item for item in (await asyncio.to_thread(platform.json, "nodes"))["items"]}
     assert items["fair-a"]["devicePlugin"]["failures"] == 4
     assert items["fair-a"]["reason"].startswith(
-        "its device plugin failed 4 pods in a row, the last default/fails-3: Pod was rejected:"
+        "its kubelet refused pods with cards, 4 times in a row, the last default/fails-3: UnexpectedAdmissionError: Pod was rejected:"
     )
 
     def ending() -> str:
         """Its job is known for a moment longer than its pod runs."""
         said = platform.hbox("why", "fails-3").stderr
-        return said if "device plugin of node fair-a did not give it its cards" in said else ""
+        return said if "default/fails-3 has ended: the kubelet of its node refused it" in said else ""
 
     assert "no NVML here" in await asyncio.to_thread(until, ending, timeout_s=6, what="its end")
 

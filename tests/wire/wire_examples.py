@@ -111,6 +111,7 @@ from hbox_common.model import (
     Index,
     Job,
     JobId,
+    KindRest,
     KubeletRules,
     LeavingPod,
     Match,
@@ -322,7 +323,12 @@ EXAMPLES: tuple[Event, ...] = (
     NodeNumaChanged(numa=_numa),
     NodeZonesChanged(zones=_zones),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5, _CARDS), node_gone=True),
-    NodeRests(rest=NodeRest(_NODE, 3, 1_700_000_008.5, 1_700_000_000.25, "team/train-0", "Pod was rejected: Allocate failed")),
+    NodeRests(
+        rest=NodeRest(
+            _NODE, 3, 1_700_000_008.5, 1_700_000_000.25, "team/train-0", "Pod was rejected: Allocate failed",
+            (KindRest("cpu", 2, 1_700_000_004.5, 1_700_000_000.5, "team/train-1", "OutOfcpu: cpu", {"cpu": 2000}, {"cpu": 4000, "pods": 1}),),
+        )
+    ),
     RunTimesLearned(learned=(RanFor(QueueName("research"), "ml", (60.0, 3600.5), (1.25,)), RanFor(QueueName(""), "", (60.0,)))),
     NodesMeasured(usages=(NodeUsage(_NODE, 12.5, 80.0, 1_700_000_000.25),)),
     NodeImagesChanged(images=(HeldImage(("docker.io/library/nginx:latest",), 100 << 20, (_NODE,)),)),

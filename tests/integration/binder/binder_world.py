@@ -19,6 +19,7 @@ from hbox_common.events import (
     EvictDecided,
     EvictKind,
     NodeObserved,
+    NodeRests,
     NodeStateChanged,
     Outcome,
     OutcomesObserved,
@@ -32,11 +33,13 @@ from hbox_common.model import (
     Epoch,
     Generation,
     JobId,
+    KindRest,
     NodeName,
     NodeState,
     PlanId,
     PodUid,
     QueueName,
+    node_rest,
 )
 from hbox_common.runtime import Health
 from hbox_sandbox.api.faults import Plan, Rule
@@ -111,6 +114,11 @@ class BinderWorld:
     async def state(self, node: NodeState) -> None:
         async with Bus.connect(self.nats.url, name="topology-collector", instance="test") as bus:
             await bus.publish(NodeStateChanged(node=node), node.name)
+
+    async def rest(self, node: str, *kinds: KindRest) -> None:
+        """What job-controller publishes of a node whose kubelet refuses pods."""
+        async with Bus.connect(self.nats.url, name="job-controller", instance="test") as bus:
+            await bus.publish(NodeRests(rest=node_rest(NodeName(node), kinds)), node)
 
     async def pod(self, name: str, *, spec: Mapping[str, Any] | None = None, **annotations: str) -> Pod:
         manifest = {

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -12,10 +12,10 @@ import pytest
 from hbox_binder import worker
 from hbox_binder.adapters import nodelocks
 from hbox_binder.core.stale import UNBOUND_S
-from hbox_common.bus import Delivery, Start
-from hbox_common.events import Bind, BindOutcome, EvictKind, NodeRests
-from hbox_common.kube import MERGE_PATCH, NODES, PODS, Pod
-from hbox_common.model import CardSlice, Generation
+from hbox_common.clock import wall_s
+from hbox_common.events import Bind, BindOutcome, EvictKind
+from hbox_common.kube import MERGE_PATCH, NODES, Pod
+from hbox_common.model import CardSlice, Generation, KindRest, RequestKind
 from hbox_common.model.devices import VENDORS, NodeReport, format_lock
 from hbox_sandbox.api.faults import Rule
 from hbox_sandbox.kubelet import Kubelets
@@ -285,43 +285,22 @@ async def test_a_lock_for_a_pod_whose_namesake_came_after_it_goes_at_once(world:
         assert time.monotonic() - began < UNBOUND_S / 2
 
 
-@pytest.mark.parametrize("made_anew", ["before it is read", "while its end is waited for"])
-async def test_a_plugin_that_fails_pods_is_not_well_for_a_namesake_that_waits(world: BinderWorld, made_anew: str) -> None:
-    """A StatefulSet's pod that kubelet failed is there again under its name at once, pending."""
+@pytest.mark.parametrize("ends", ["by its time", "by an admitted pod"])
+async def test_node_whose_kubelet_refuses_cards_has_no_lock_taken_while_it_rests(world: BinderWorld, ends: str) -> None:
     await nodes(world, "n1")
-    first, second = on(await a_pod(world, "a")), on(await a_pod(world, "b"), card=1)
-    said: list[int] = []
-
-    async def hear(deliveries: Sequence[Delivery]) -> None:
-        said.extend(delivery.event.rest.failures for delivery in deliveries if isinstance(delivery.event, NodeRests))
-
-    async def write(name: str, body: object, part: str | None = None) -> None:
-        await world.client.json("PATCH", PODS.path(NAMESPACE, name, part), body=body, content_type=MERGE_PATCH)
-
-    ears = asyncio.create_task(world.bus.follow([NodeRests], hear, start=Start.ALL))
+    until_s = 3.0 if ends == "by its time" else 50.0
+    rest = KindRest(RequestKind.CARDS, 2, wall_s() + until_s, wall_s(), "ml/p", "UnexpectedAdmissionError: no cards")
+    await world.rest("n1", rest)
+    bind = on(await a_pod(world, "a"))
+    began = time.monotonic()
     async with world.binder():
-        await world.decide(first)
-        assert (await world.settled(first)).outcome is BindOutcome.BOUND
-        failed = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no cards"}
-        await write("a", {"status": failed}, "status")
-        await set_lock(world, None)
-        await until(lambda: said == [1])
-
-        await world.decide(second)
-        assert (await world.settled(second)).outcome is BindOutcome.BOUND
-        await write("b", {"metadata": {"annotations": {PHASE: "failed"}}})
-        if made_anew == "before it is read":
-            await world.delete("b")
-            await a_pod(world, "b")
-            await set_lock(world, None)
-        else:
-            await set_lock(world, None)
-            await asyncio.sleep(0.3)
-            await world.delete("b")
-            await a_pod(world, "b")
-        await asyncio.sleep(1.5)
-        assert said == [1], "the pod that it failed last is gone, and tells nothing"
-    ears.cancel()
+        await world.decide(bind)
+        await asyncio.sleep(1.0)
+        assert not await lock(world)
+        if ends == "by an admitted pod":
+            await world.rest("n1")
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+    assert 1.0 < time.monotonic() - began < 30.0
 
 
 @pytest.mark.parametrize("told", ["again by the broker", "by the ledger, once more"])

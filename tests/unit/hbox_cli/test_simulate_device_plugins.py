@@ -68,20 +68,20 @@ def places(row: Any) -> dict[str, str]:
 
 
 def test_a_node_whose_plugin_fails_pods_is_steered_around() -> None:
-    fails = [failed(f"f{i}", ago_s=20 - 5 * i) for i in range(4)]
+    fails = [failed(f"f{i}", ago_s=ago_s) for i, ago_s in enumerate((40, 30, 20, 5))]
     row = row_of(node("bad"), node("good"), *fails, pod("a", SLICE), pod("b", SLICE), pod("plain", {"cpu": "1"}))
     assert {place for name, place in places(row).items() if name != "plain"} == {"good"}
     [said] = row["warnings"]
-    assert said.startswith("node bad: its device plugin failed the last 4 pods that it was given, ns/f3 for: Pod was rejected")
+    assert said.startswith("node bad: its kubelet refuses pods, ns/f3 for: UnexpectedAdmissionError: Pod was rejected")
     alone = row_of(node("bad"), *fails, pod("a", SLICE))
     assert alone["pending"]["ns/a"]["reasons"] == {"NodeDevicePluginFails": 1}
 
 
-@pytest.mark.parametrize("case", ["one failure", "one that began since", "long ago"])
+@pytest.mark.parametrize("case", ["one failure whose rest is over", "one that began since", "long ago"])
 def test_a_node_whose_plugin_may_hand_cards_over_again_is_none_to_steer_around(case: str) -> None:
-    ago = 600.0 if case == "long ago" else 1.0
-    fails = [failed(f"f{i}", ago_s=ago + i) for i in range(1 if case == "one failure" else 4)]
-    began = {"phase": "Running", "startTime": rfc3339(wall_s() - 0.5)}
+    ago = {"long ago": 600.0, "one that began since": 2.0}.get(case, 4.0)
+    fails = [failed(f"f{i}", ago_s=ago + i) for i in range(4 if case != "one failure whose rest is over" else 1)]
+    began = {"phase": "Running", "startTime": rfc3339(wall_s())}
     since = [pod("well", SLICE, on="bad", status=began)] if case == "one that began since" else []
     assert places(row_of(node("bad"), *fails, *since, pod("a", SLICE))) == {"a": "bad"}
 

@@ -413,18 +413,18 @@ def test_a_group_whose_pods_are_anothers_is_left_to_that_scheduler(world: World)
     world.jobs.validate()
 
 
-def test_a_pod_that_its_node_did_not_give_what_it_was_bound_with_has_an_event(world: World) -> None:
+def test_a_pod_that_its_kubelet_refused_has_an_event(world: World) -> None:
     bound = replace(pod("a"), node=NodeName("n1"), resource_version="2")
     world.pod(bound)
     world.feedback.events(1.0, 100)
-    failed = replace(bound, resource_version="3", status=PodStatus.FAILED, not_admitted="Allocate failed: no NVML")
+    failed = replace(bound, resource_version="3", status=PodStatus.FAILED, refusal="UnexpectedAdmissionError: no NVML")
     world.pod(failed, 1.0)
     world.pod(replace(failed, resource_version="4"), 2.0)
     assert world.events(3.0) == [
-        (Kind.POD, "a", "FailedAllocation", "node n1 did not give it what it was bound with: Allocate failed: no NVML")
+        (Kind.POD, "a", "FailedAllocation", "the kubelet of node n1 refused it: UnexpectedAdmissionError: no NVML")
     ]
 
 
 def test_of_a_pod_that_failed_before_this_process_nothing_is_said_again(world: World) -> None:
-    world.pod(replace(pod("a"), node=NodeName("n1"), status=PodStatus.FAILED, not_admitted="Allocate failed"))
+    world.pod(replace(pod("a"), node=NodeName("n1"), status=PodStatus.FAILED, refusal="UnexpectedAdmissionError"))
     assert world.events(3.0) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbox_common.model import JobId, NodeName, NodeRest, Queue, QueueName
+from hbox_common.model import JobId, KindRest, NodeName, NodeRest, Queue, QueueName, node_rest
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
@@ -80,3 +80,43 @@ def test_a_node_that_is_not_known_yet_rests_when_it_comes() -> None:
     rests(simulation, 60.0)
     simulation.put_nodes([node("a", cards=2)])
     assert submitted(simulation, "card") == {"b"}
+
+
+def refuses(simulation: Simulation, *kinds: KindRest) -> None:
+    simulation.scheduler.on_rest(node_rest(LAME, kinds))
+
+
+def test_node_short_of_cpu_takes_small_pods_only() -> None:
+    simulation = world("a")
+    wall = simulation.now
+    refuses(simulation, KindRest("cpu", 1, wall + 8.0, wall, "ml/p", "OutOfcpu", {"cpu": 4000}))
+    simulation.submit([job("large", cpu_milli=8000)])
+    simulation.submit([job("small", cpu_milli=1000)])
+    simulation.run()
+    assert "1 NodeRefusesPods" in simulation.verdicts[JobId("large")]
+    assert where(simulation, "small") == {"a"}
+
+
+def test_node_that_refuses_one_request_takes_all_others() -> None:
+    simulation = world("a", "b")
+    wall = simulation.now
+    spec = job("x", cards=1)
+    only = dict(spec.tasks[0].requests)
+    refuses(simulation, KindRest("cards", 1, wall + 8.0, wall, "ml/p", "UnexpectedAdmissionError", {}, only))
+    assert submitted(simulation, "two", 2) == {"a"}
+    assert submitted(simulation, "one", 1) == {"b"}
+
+
+def test_kinds_of_one_node_end_one_after_the_other() -> None:
+    simulation = world("a")
+    wall = simulation.now
+    refuses(simulation, KindRest("cards", 1, wall + 2.0, wall), KindRest("any", 1, wall + 4.0, wall))
+    assert submitted(simulation, "card") | submitted(simulation, "plain", 0) == set()
+    assert "1 NodeRefusesPods" in simulation.verdicts[JobId("plain")]
+    assert "1 NodeDevicePluginFails" in simulation.verdicts[JobId("card")]
+    simulation.now += 2.5
+    simulation.run()
+    assert where(simulation, "card") | where(simulation, "plain") == set()
+    simulation.now += 2.0
+    simulation.run()
+    assert where(simulation, "card") | where(simulation, "plain") == {"a"}

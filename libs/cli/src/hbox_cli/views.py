@@ -11,14 +11,17 @@ from hbox_common.model import (
     GroupState,
     Job,
     JobId,
+    KindRest,
     NodeRest,
     NodeState,
     PodFact,
     PodPhase,
+    RequestKind,
     Resources,
     Verdict,
     is_host_port,
     pool_of,
+    quantity,
 )
 from hbox_common.model.devices import ALL_CORES, VENDORS
 
@@ -99,7 +102,7 @@ def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping
     return "RUNNING" if own and all(pod.phase is PodPhase.RUNNING for pod in own) else "BOUND"
 
 
-#: For so long it is shown that a device plugin failed a pod.
+#: For so long it is shown that a kubelet refused a pod.
 FAILURES_SHOWN_S = 300.0
 
 
@@ -136,27 +139,58 @@ def node_items(
                 "cardsByQueue": _cards_by_queue(own),
                 "used": {name: n for name, n in _sum(claim.requests for claim in own).items() if not is_host_port(name)},
                 "allocatable": node.allocatable,
-                "devicePlugin": _rest_item(rests.get(node.name), now),
+                "refuses": (refuses := _rest_items(rests.get(node.name), now)),
+                "devicePlugin": next((one for one in refuses if one["kind"] == RequestKind.CARDS), None),
                 "reason": (verdict.reason if verdict else "") or node.cordon_reason or rest_text(rests.get(node.name), now),
             }
         )
     return items
 
 
-def _rest_item(rest: NodeRest | None, now: float) -> Item | None:
-    if rest is None or not rest_text(rest, now):
-        return None
-    rests_s = round(rest.until - now, 1) if rest.lasts(now) else 0.0
-    return {"failures": rest.failures, "restsSeconds": rests_s, "pod": rest.pod, "message": rest.message}
+def _rest_items(rest: NodeRest | None, now: float) -> list[Item]:
+    return [
+        {
+            "kind": one.kind,
+            "amounts": dict(one.amounts),
+            "only": dict(one.only),
+            "failures": one.failures,
+            "restsSeconds": round(one.until - now, 1) if one.lasts(now) else 0.0,
+            "pod": one.pod,
+            "message": one.message,
+        }
+        for one in _shown(rest, now)
+    ]
+
+
+def _shown(rest: NodeRest | None, now: float) -> list[KindRest]:
+    """What its kubelet refused a moment ago: what concerns all pods of a kind; where nothing does, single requests, the last first."""
+    recent = [one for one in rest.refused if one.at <= now < one.at + FAILURES_SHOWN_S] if rest is not None else []
+    return [one for one in recent if not one.only] or sorted(recent, key=lambda one: -one.at)
+
+
+_KINDS: Mapping[str, str] = {
+    RequestKind.CARDS: "pods with cards",
+    RequestKind.ALIGNED: "pods that it aligns on NUMA nodes",
+    RequestKind.SELECTED: "pods with a node selector or affinity",
+    RequestKind.ANY: "pods",
+}
 
 
 def rest_text(rest: NodeRest | None, now: float) -> str:
-    """That the node's device plugin fails pods, and for how long it gets no other; empty where it does not, or that is long ago."""
-    if rest is None or not rest.failures or not rest.at <= now < rest.at + FAILURES_SHOWN_S:
-        return ""
-    pods = f"pod {rest.pod}" if rest.failures == 1 else f"{rest.failures} pods in a row, the last {rest.pod}"
-    rests = f"; it gets no others with cards for {max(1, round(rest.until - now))}s" if rest.lasts(now) else ""
-    return f"its device plugin failed {pods}: {rest.message}{rests}"
+    """Which pods the node's kubelet refuses, and for how long it gets no other of them; empty where it does not, or that is long ago."""
+    said = []
+    for one in _shown(rest, now):
+        kind = _KINDS.get(one.kind) or _asking(one)
+        times = f"{one.failures} times in a row, the last " if one.failures > 1 else ""
+        others = "no other pods that ask for exactly the same" if one.only else "no others"
+        waits = f"; it gets {others} for {max(1, round(one.until - now))}s" if one.lasts(now) else ""
+        said.append(f"its kubelet refused {kind}, {times}{one.pod}: {one.message}{waits}")
+    return f"{said[0]} (and {len(said) - 1} more)" if len(said) > 1 else "".join(said)
+
+
+def _asking(one: KindRest) -> str:
+    least = one.amounts.get(one.kind, 0)
+    return f"pods that ask for {quantity(one.kind, least)} {one.kind} or more" if least else f"pods that ask for {one.kind}"
 
 
 def pool_items(nodes: Iterable[Item]) -> list[Item]:

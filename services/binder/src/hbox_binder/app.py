@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.errors import HBoxError
-from hbox_common.events import BindDecided, EvictDecided, NodeDecided, NodeStateChanged, PodsAsked
+from hbox_common.events import BindDecided, EvictDecided, NodeDecided, NodeRests, NodeStateChanged, PodsAsked
 from hbox_common.kube import KubeClient
 from hbox_common.runtime import Condition, Health, connected, turn
 
@@ -72,7 +72,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
         nodes_known = asyncio.Event()
 
         async def see(deliveries: Sequence[Delivery]) -> None:
-            await taints.handle(deliveries)
+            await taints.handle([one for one in deliveries if isinstance(one.event, NodeStateChanged)])
             await worker.see(deliveries)
 
         async def bind_decided() -> None:
@@ -92,7 +92,13 @@ async def run(settings: BinderSettings, health: Health) -> None:
                 group.create_task(bind_decided())
             group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle, last_of_each=True))
             group.create_task(
-                bus.follow([NodeStateChanged], see, start=Start.LAST_PER_SUBJECT, on_ready=nodes_known.set, writers_only=True)
+                bus.follow(
+                    [NodeStateChanged, NodeRests],
+                    see,
+                    start=Start.LAST_PER_SUBJECT,
+                    on_ready=nodes_known.set,
+                    writers_only=True,
+                )
             )
             group.create_task(taints.run())
             group.create_task(bus.serve(PodsAsked, PodDesk(client).answer))

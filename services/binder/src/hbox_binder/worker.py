@@ -8,10 +8,9 @@ from functools import partial
 
 from hbox_common.bus import Bus, Delivery, LeadEdgeBatcher
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import HBoxError
 from hbox_common.events import Bind, BindDecided, EvictDecided, NodeRests, NodeStateChanged, Outcome, OutcomesObserved
 from hbox_common.kube import KubeClient
-from hbox_common.model import DecisionId, NodeName, NodeRest
+from hbox_common.model import DecisionId, NodeName
 from hbox_common.runtime import Condition
 from hbox_common.telemetry import within
 
@@ -91,7 +90,6 @@ class Worker:
         self._locks = NodeLocks(
             client,
             on_news=self._heard_of_lock,
-            on_rest=self._rests,
             waited_for=core.waits_to_bind,
             in_line=core.waits_for,
             expires_s=lock_expires_s,
@@ -121,10 +119,11 @@ class Worker:
             self._group.create_task(self._labels.run())
 
     async def see(self, deliveries: Sequence[Delivery]) -> None:
-        """What nodes are like now."""
+        """What nodes are like now, and which kinds of pods they refuse."""
         for delivery in deliveries:
-            assert isinstance(delivery.event, NodeStateChanged)
-            if self._cards.see(delivery.event.node):
+            if isinstance(delivery.event, NodeRests):
+                self._locks.rest(delivery.event.rest)
+            elif isinstance(delivery.event, NodeStateChanged) and self._cards.see(delivery.event.node):
                 self._locks.want()
 
     def tell_rights(self) -> None:
@@ -265,16 +264,6 @@ class Worker:
             self._step(Unlocked(node))
         elif (holder := self._locks.holder(node)) is not None:
             self._step(LockStands(node, holder))
-
-    def _rests(self, rest: NodeRest) -> None:
-        self._group.create_task(self._tell(rest))
-
-    async def _tell(self, rest: NodeRest) -> None:
-        """Once: what is lost is said again with the next pod that fails, and holds here all the same."""
-        try:
-            await self._bus.publish(NodeRests(rest=rest), rest.node)
-        except HBoxError as e:
-            log.warning("node %s: that its device plugin fails pods is not told: %s", rest.node, e, extra={"node": rest.node})
 
     def _trace(self, call: Call, started: float, took_s: float) -> None:
         waiting = self._handlings.get(call.decision.id)

@@ -49,6 +49,7 @@ from .adapters.budgets import BudgetTeller, budget_view
 from .adapters.counts import CountsTeller
 from .adapters.objects import NEVER, PodReader, group_view, identity
 from .adapters.paced import BUSY_SHARE, paced
+from .adapters.rests import RestTeller
 from .adapters.rivals import Rivals
 from .adapters.traces import JobTraces, trace_of
 from .adapters.volumes import VolumeWatch
@@ -133,6 +134,7 @@ class JobController:
             **self._volumes.informers,
         }
         self._counts = CountsTeller(bus)
+        self._rests = RestTeller(bus)
         self._budget_teller = BudgetTeller(bus, self.jobs.budgets)
         self._announcer = Announcer(self.jobs, self.feedback, self._traces, bus, wake=self._wake, behind=self._behind)
 
@@ -163,6 +165,7 @@ class JobController:
                 )
             )
             resumed = group.create_task(self._resume())
+            group.create_task(self._rests.resume())
             if self._routing.by_queue:
                 group.create_task(
                     self._bus.follow(
@@ -176,6 +179,7 @@ class JobController:
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
             group.create_task(self._counts.run())
+            group.create_task(self._rests.run())
             group.create_task(self._budget_teller.run())
             group.create_task(
                 self._bus.follow(
@@ -210,7 +214,8 @@ class JobController:
     # --- Kubernetes in
 
     async def _on_pods(self, deltas: Sequence[Delta[kube.Pod]]) -> None:
-        now, wall = monotonic_s(), wall_s()
+        await self._rests.resumed()
+        now, wall, listed = monotonic_s(), wall_s(), not self._pods.synced.is_set()
         to_place = 0
         for delta in deltas:
             if delta.new is None:
@@ -224,6 +229,7 @@ class JobController:
             if new.ours:
                 self._rivals.pod(old, new, now)
                 self.feedback.pod(old, new, now)
+                self._rests.pod(old, new, wall, listed=listed)
                 to_place += old is None and new.placeable
         self._announcer.came(to_place)
         self._wake.set()
@@ -338,6 +344,7 @@ class JobController:
     async def _streams_lost(self) -> None:
         log.warning("the stream of jobs was lost or made anew: saying everything again")
         self.jobs.repeat_all(monotonic_s())
+        self._rests.again()
         self._wake.set()
 
     async def _verdicts_missed(self) -> None:

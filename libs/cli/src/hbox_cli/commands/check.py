@@ -159,6 +159,11 @@ async def _findings(layout: Layout, running: Running) -> list[Finding]:
     checks = [
         _tried("broker", lambda: _broker(running), f"see {layout.log('nats-server')}"),
         _tried("kubernetes", lambda: _kubernetes(running), f"check the kubeconfig {running.kubeconfig}"),
+        _tried(
+            "nodes",
+            lambda: _nodes(running),
+            "`hbox nodes` says what each refused; on the node: journalctl -u kubelet, and its device plugin",
+        ),
         _tried("definitions", lambda: _definitions(running), "`hbox up` brings what is missing"),
         _tried("database", lambda: _database(running.database_url), "see the quota-ledger's log"),
         *(_service(name, url, layout) for name, url in running.health.items()),
@@ -187,6 +192,23 @@ async def _broker(running: Running) -> str:
     async with bus_of(running) as bus:
         nodes = await last_values(bus, [NodeStateChanged])
     return f"{running.nats_url}, the stream of states answers: {len(nodes)} nodes"
+
+
+async def _nodes(running: Running) -> str:
+    """Raises Unavailable while kubelets refuse all pods of a kind."""
+    from hbox_common.clock import wall_s  # noqa: PLC0415
+    from hbox_common.events import NodeRests  # noqa: PLC0415
+
+    from ..session import bus_of, last_values  # noqa: PLC0415
+    from ..views import rest_text  # noqa: PLC0415
+
+    async with bus_of(running) as bus:
+        rests = [event.rest for event in await last_values(bus, [NodeRests]) if isinstance(event, NodeRests)]
+    refusing = [one for one in rests if any(not kind.only for kind in one.lasting(wall_s()))]
+    if refusing:
+        more = f"; and {len(refusing) - 1} more nodes" if len(refusing) > 1 else ""
+        raise Unavailable(f"{refusing[0].node}: {rest_text(refusing[0], wall_s())}{more}")
+    return "no kubelet refuses pods of a kind"
 
 
 async def _kubernetes(running: Running) -> str:

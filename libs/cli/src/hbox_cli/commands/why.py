@@ -1,7 +1,7 @@
 """`hbox why JOB`."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ from hbox_common.bus import Bus
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.events import EvictionReceipt, NodeRests
-from hbox_common.model import LeavingPod
+from hbox_common.model import KindRest, LeavingPod, NodeRest
 
 from .. import receipts
 from ..aio import run
@@ -88,19 +88,25 @@ async def _read(ctx: Context, job: str) -> dict[str, Any]:
         try:
             found = find(items, job)
         except NotFound:
-            if (rest := next((one for one in rests if job in (one.pod, one.pod.partition("/")[2])), None)) is None:
+            if (
+                refused := next((one for one in _refusals(rests) if job in (one.pod, one.pod.partition("/")[2])), None)
+            ) is None:
                 raise
             raise NotFound(
-                f"pod {rest.pod} has ended: the device plugin of node {rest.node} did not give it its cards: {rest.message}",
-                hint=f"`hbox nodes` says how {rest.node} fares; its controller makes another pod, which goes elsewhere while the node rests",
+                f"pod {refused.pod} has ended: the kubelet of its node refused it: {refused.message}",
+                hint="`hbox nodes` says how the node fares; its controller makes another pod, which goes elsewhere while the node rests",
             ) from None
         waits = found["waiting"] and found["cards"]
         return {
             **found,
             "cardReasons": await _cards(bus, found) if waits else [],
             "latePods": late_pods((pod for page in pages for pod in page.leaving), now=wall_s()) if waits else [],
-            "failingNodes": {one.node: said for one in rests if waits and (said := rest_text(one, wall_s()))},
+            "failingNodes": {one.node: said for one in rests if found["waiting"] and (said := rest_text(one, wall_s()))},
         }
+
+
+def _refusals(rests: Iterable[NodeRest]) -> Iterator[KindRest]:
+    return (one for rest in rests for one in rest.refused)
 
 
 async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:

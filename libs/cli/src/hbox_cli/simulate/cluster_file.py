@@ -148,8 +148,8 @@ class _Reading:
         rights = rights_of(self._of["Queue"], bound=self._bound)
         rests = rests_of(pods)
         for rest in rests:
-            if rest.lasts(now):
-                columns.rest(rest)
+            if lasting := rest.lasting(now):
+                columns.rest(replace(rest, kinds=lasting))
         queues = in_pools(remembered([queue_of(document) for document in self._of["Queue"]]), rights)
         gangs, groups = self._gangs(
             [pod for pod in pods if pod.ours or pod.view.node], classes, columns, as_services=as_services
@@ -184,9 +184,9 @@ class _Reading:
             warnings=(
                 *(warning for _, warnings in read for warning in warnings),
                 *(
-                    f"node {rest.node}: its device plugin failed the last {rest.failures} pods that it was given, {rest.pod} for: {rest.message}"
+                    f"node {rest.node}: its kubelet refuses pods, {one.pod} for: {one.message}"
                     for rest in rests
-                    if rest.failures > 1
+                    for one in rest.refused[:1]
                 ),
                 *(f"node {told.node}: its NUMA nodes are not known: {told.problem}" for told in zones if told.problem),
             ),

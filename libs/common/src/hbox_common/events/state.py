@@ -115,15 +115,17 @@ class HealthVerdict(Event):
 
 @register
 class NodeRests(Event):
-    """A node's device plugin failed pods, and until when binder gives it no other; said with each pod that it fails, and once when it hands cards over again,
-    which closes the subject. A binder that was restarted has forgotten: what is in the past by `rest.until` counts for nothing."""
+    """Kinds of requests that a node's kubelet refused, and until when the node takes no such pods; published when it refuses a pod, and once when it admits
+    pods again or its refusals are forgotten, which closes the subject. What is in the past by `until` counts for nothing."""
 
-    about: ClassVar = About("hbox.v1.node.rest.{node}", Stream.STATE, ("binder",), ("scheduler-core", "cli"))
+    about: ClassVar = About(
+        "hbox.v1.node.rest.{node}", Stream.STATE, ("job-controller",), ("scheduler-core", "binder", "job-controller", "cli")
+    )
     rest: NodeRest
 
     @property
     def closes(self) -> bool:
-        return self.rest.failures == 0
+        return not self.rest.refused
 
 
 @register

@@ -67,10 +67,11 @@ from .job import (
     terms_of,
 )
 from .lending import Held, Lending
-from .node import LONGEST_REST_S, NodeRest, NodeState, NodeUsage, Taint, TaintEffect, Verdict, rest_s, usage_of
+from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, ZoneMemory
 from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciBridge, PciDevice, PciKind, Redirect
 from .nodenvml import MigInstance, NodeNvml, NvmlCard
+from .noderest import LONGEST_REST_S, Asked, KindRest, NodeRest, RequestKind, node_rest, rest_s
 from .nodezones import MemoryBlock, NodeZones, PodZones, ZoneAmounts
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
 from .podbudget import PodBudget
@@ -124,6 +125,7 @@ __all__ = [
     "ROOT_QUEUE",
     "SCHEDULER_NAME",
     "VENDORS",
+    "Asked",
     "Card",
     "CardAllocation",
     "CardId",
@@ -155,6 +157,7 @@ __all__ = [
     "JobDemand",
     "JobId",
     "JobTerms",
+    "KindRest",
     "KubeletRules",
     "LeavingPod",
     "Lending",
@@ -199,6 +202,7 @@ __all__ = [
     "Redirect",
     "Refusal",
     "RefusalReason",
+    "RequestKind",
     "ResourceQuota",
     "Resources",
     "SchedulerId",
@@ -249,6 +253,7 @@ __all__ = [
     "name_slices",
     "named_models",
     "names_model",
+    "node_rest",
     "of_pool",
     "parse_quantity",
     "parse_slices",

@@ -72,36 +72,6 @@ class Verdict:
         return card.id in self.cards if self.cards else card.index in self.bad_cards
 
 
-#: No node rests for longer; what says more is a clock that is wrong.
-LONGEST_REST_S = 60.0
-#: After the second pod in a row that a node's device plugin failed; doubled with each.
-FIRST_REST_S = 2.0
-
-
-def rest_s(failures: int) -> float:
-    """For how long a node whose device plugin failed so many pods in a row is given no other with cards, in seconds."""
-    return 0.0 if failures < 2 else min(FIRST_REST_S * 2.0 ** min(failures - 2, 30), LONGEST_REST_S)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRest:
-    """A node whose device plugin failed pods, one after the other: binder gives it no pod with cards until then. `failures` 0: it hands cards over again.
-
-    Times in seconds since the epoch; `until` 0: it does not rest yet.
-    """
-
-    node: NodeName
-    failures: int
-    until: float = 0.0
-    at: float = 0.0  #: when the last of them failed
-    pod: str = ""  #: the last of them, namespace/name
-    message: str = ""  #: its kubelet's
-
-    def lasts(self, now: float) -> bool:
-        """Whether the node rests at that time."""
-        return self.failures > 0 and now < self.until <= now + 2 * LONGEST_REST_S
-
-
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
     """What a node really used at a time, in percent of what is allocatable there, as `kubectl top nodes` has it. `at`: seconds since the epoch."""

@@ -41,10 +41,13 @@ class DevicePlugins:
         if node is None:
             return ""
         for words, count in asked(pod.load()):
+            why = (node["metadata"].get("annotations") or {}).get(PLUGIN_FAILS)
             if not registered_by(node, words):
+                if why:
+                    return f"Allocate failed due to {why}, which is unexpected"
                 continue
             try:
-                if why := (node["metadata"].get("annotations") or {}).get(PLUGIN_FAILS):
+                if why:
                     self._allocations.fail(node["metadata"]["name"], words, count, why)
                 self._allocations.allocate(node["metadata"]["name"], words, count, asking=pod.uid)
             except Refused as refusal:

@@ -6,9 +6,8 @@ resourceVersion a node can be locked without asking. Without the watch (an older
 A lock that stands for longer than a plugin needs is looked into: every half second where pods wait for that node, else less and less often, LOOKS_PER_S of all
 nodes together. A lock is taken, released and looked into one at a time on a node, so that a lock on which a pod has just come to count is not removed from it.
 
-When a lock is gone its pod is read, for what the plugin said of it: on a node whose plugin failed the last one each, on others a sample. A node whose plugin
-fails one pod after the other is given no new one for a while, more each time (`rest_s`): the pods of a controller would else come and fail as fast as it makes
-them.
+Of the pods whose locks are gone a sample is read, for the metric of what plugins answer. A node whose kubelet refuses pods with cards (`NodeRests` of
+job-controller) has no lock taken while it rests: the pods of a controller would else be bound and fail as fast as it makes them.
 
 Nothing is remembered over a restart: the nodes are listed then, and every lock that is found is looked into like any other.
 """
@@ -25,14 +24,12 @@ from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, HBoxError, NotFound
 from hbox_common.kube import NODES, Informer, KubeClient, KubeObject, Locked, locks_of, older, read_locks, read_pod, write_locks
 from hbox_common.kube.reflector import Delta
-from hbox_common.model import NodeName, NodeRest, PodUid, rest_s
-from hbox_common.model.bounds import sanitized
+from hbox_common.model import NodeName, NodeRest, PodUid, RequestKind
 from hbox_common.model.devices import VENDORS, BindPhase, format_lock, parse_lock
 from hbox_common.model.devices.handshake import BIND_PHASES
 from hbox_common.pacing import TokenBucket, backoff_s
 
 from .. import metrics
-from ..core import LONGEST_MESSAGE
 from ..core.stale import LockOwner, stale
 
 log = logging.getLogger(__name__)
@@ -45,7 +42,7 @@ LOOKS_PER_S = 20.0
 _ROUND_S = 0.1
 #: kubelet writes a pod's status a moment after its plugin has answered.
 _STATUS_S = 1.0
-#: Pods read for what became of them at one time, and a second where nothing failed; of more it is not asked.
+#: Pods read for what became of them at one time, and in a second.
 _MOST_READ, _SAMPLES_PER_S = 4, 20.0
 _TRIES = 6
 
@@ -87,8 +84,8 @@ class _Seen:
 
 
 class NodeLocks:
-    """`on_news`: told of each node whose lock is gone, and of each lock that stands when it was looked into. `on_rest`: of each pod that a device plugin
-    failed, and when it hands cards over again. `waited_for`: whether a decision to bind that pod is open. `in_line`: whether pods wait for a node's lock.
+    """`on_news`: told of each node whose lock is gone, and of each lock that stands when it was looked into.
+    `waited_for`: whether a decision to bind that pod is open. `in_line`: whether pods wait for a node's lock.
     `expires_s`: the age at which a lock may be removed whatever its pod shows; HAMi's own is 300. The locks are those that vendors' plugins go by when this
     is made: `device_config` may name others."""
 
@@ -97,20 +94,18 @@ class NodeLocks:
         client: KubeClient,
         *,
         on_news: Callable[[NodeName], None],
-        on_rest: Callable[[NodeRest], None],
         waited_for: Callable[[str, str], bool],
         in_line: Callable[[NodeName], bool],
         expires_s: float,
     ) -> None:
         self._names = tuple(sorted(VENDORS.locks))
-        self._on_rest, self._in_line = on_rest, in_line
+        self._in_line = in_line
         self._client, self._on_news, self._waited_for, self._expires_s = client, on_news, waited_for, expires_s
         self._nodes: dict[str, _Seen] = {}
         self._held: set[str] = set()  #: of these, those with a lock
         self._uids: dict[str, PodUid] = {}  #: of these, for which pod it was taken here
         self._guards: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._wanted = asyncio.Event()
-        self._failures: dict[str, int] = {}  #: pods in a row that the node's plugin failed
         self._resting: dict[str, float] = {}  #: until when the node is given no other pod, monotonic
         self._reading = 0
         self._samples = TokenBucket(rate_per_s=_SAMPLES_PER_S, burst=_SAMPLES_PER_S)
@@ -150,6 +145,8 @@ class NodeLocks:
             return took
 
     async def _take(self, node: NodeName, names: Sequence[str], *, namespace: str, pod: str) -> Took:
+        if self._resting.get(node, 0.0) > monotonic_s():
+            return Took(Taking.LOCKED, f"node {node} rests: its kubelet refused pods with cards")
         known = self._nodes.get(node)
         locked = known.locked if known is not None else None
         try:
@@ -252,60 +249,48 @@ class NodeLocks:
             assert known is not None
             metrics.ALLOCATION_S.observe(now - known.since)
             self._held.discard(node)
-            self._ask(node, known.locked, taken_for)
+            self._ask(known.locked, taken_for)
             self._on_news(NodeName(node))
 
     def _forget(self, node: str) -> None:
         self._nodes.pop(node, None)
         self._uids.pop(node, None)
-        self._well(node)
+        self._resting.pop(node, None)
         if node in self._held:
             self._held.discard(node)
             self._on_news(NodeName(node))
 
     # --- what plugins say of pods
 
-    def _ask(self, node: str, was: Locked, taken_for: PodUid | None) -> None:
-        """Read the pod that had this lock, unless too many are: of a node whose plugin failed the last one each, of others a sample."""
-        lock = next((lock for _, value in was.locks if (lock := parse_lock(value)).pod), None)
-        if lock is None or self._reading >= _MOST_READ:
-            return
-        if node in self._failures or self._samples.take(monotonic_s()):
-            self._reading += 1
-            self._tasks.create_task(self._hear(node, lock.namespace, lock.pod, taken_for))
+    def rest(self, rest: NodeRest) -> None:
+        """A node's kubelet refuses pods with cards, or admits them again."""
+        now = wall_s()
+        ends = [one.until for one in rest.lasting(now) if one.kind == RequestKind.CARDS and not one.only]
+        if ends:
+            self._resting[rest.node] = monotonic_s() + max(ends) - now
+        elif self._resting.pop(rest.node, None) is not None:
+            self._on_news(rest.node)
 
-    async def _hear(self, node: str, namespace: str, name: str, taken_for: PodUid | None) -> None:
+    def _ask(self, was: Locked, taken_for: PodUid | None) -> None:
+        """Read the pod that had this lock, unless too many are."""
+        lock = next((lock for _, value in was.locks if (lock := parse_lock(value)).pod), None)
+        if lock is not None and self._reading < _MOST_READ and self._samples.take(monotonic_s()):
+            self._reading += 1
+            self._tasks.create_task(self._count(lock.namespace, lock.pod, taken_for))
+
+    async def _count(self, namespace: str, name: str, taken_for: PodUid | None) -> None:
         try:
             failed = await self._failed(namespace, name, taken_for)
         except HBoxError:
             return
         finally:
             self._reading -= 1
-        if failed is None:
-            return
-        metrics.ALLOCATIONS.labels("failed" if failed else "success").inc()
-        if not failed:
-            self._well(node)
-            return
-        self._failures[node] = failures = self._failures.get(node, 0) + 1
-        resting_s = rest_s(failures)
-        if resting_s:
-            self._resting[node] = monotonic_s() + resting_s
-        at, message = wall_s(), sanitized(failed)[:LONGEST_MESSAGE]
-        until = at + resting_s if resting_s else 0.0
-        self._on_rest(NodeRest(NodeName(node), failures, until, at, f"{namespace}/{name}", message))
-        log.warning(
-            "node %s: its device plugin failed pod %s/%s, %d in a row: %s", node, namespace, name, failures, failed[:LONGEST_MESSAGE],
-            extra={"node": node},
-        )  # fmt: skip
+        if failed is not None:
+            metrics.ALLOCATIONS.labels("failed" if failed else "success").inc()
 
-    def _well(self, node: str) -> None:
-        if self._failures.pop(node, 0):
-            self._on_rest(NodeRest(NodeName(node), 0, at=wall_s()))
-
-    async def _failed(self, namespace: str, name: str, taken_for: PodUid | None) -> str | None:
-        """Why the pod's cards were not handed over; empty: they were, or nobody says; None: it is gone, and its namesake tells nothing of it. The phase alone
-        proves nothing, since a pod's owner can write it: kubelet says whether it admitted the pod."""
+    async def _failed(self, namespace: str, name: str, taken_for: PodUid | None) -> bool | None:
+        """Whether the pod's cards were not handed over; None: it is gone, and its namesake tells nothing of it. The phase alone proves nothing, since a pod's
+        owner can write it: kubelet says whether it admitted the pod."""
         pod = await read_pod(self._client, namespace=namespace, name=name)
         uid = taken_for or pod.metadata.uid
         notes = pod.metadata.annotations
@@ -314,7 +299,7 @@ class NodeLocks:
             pod = await read_pod(self._client, namespace=namespace, name=name)
         if pod.metadata.uid != uid:
             return None
-        return pod.status.message if (pod.status.phase, pod.status.reason) == ("Failed", _NOT_ADMITTED) else ""
+        return (pod.status.phase, pod.status.reason) == ("Failed", _NOT_ADMITTED)
 
     # --- looking into
 

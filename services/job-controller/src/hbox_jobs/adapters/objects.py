@@ -57,6 +57,7 @@ from hbox_common.model.ranks import rank_key
 
 from .. import metrics
 from ..core.cards import as_admitted
+from ..core.refusals import refusal_of
 from ..core.requests import Container
 from ..core.spec import PodSpec, Shape, shape_of
 from ..core.views import QUEUE_GATE, GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
@@ -69,9 +70,6 @@ log = logging.getLogger(__name__)
 
 #: The preemptionPolicy of pods and PriorityClasses for which nobody has to leave.
 NEVER = "Never"
-
-#: Of a pod that its kubelet failed because an allocation did (kubelet `lifecycle`).
-NOT_ADMITTED = "UnexpectedAdmissionError"
 
 #: Keys of ResourceQuotas that stand for no resource of their own.
 _QUOTA_KEYS = ("requests.", "limits.", "count/")
@@ -142,9 +140,8 @@ class PodReader:
             never_preempts=spec.preemption_policy == NEVER,
             rank_key=rank_key(meta.name, written.role, meta.labels, meta.annotations) if written.group else None,
             written=_bytes_of(meta.labels) + _bytes_of(written.annotations),
-            not_admitted=sanitized(status.message or NOT_ADMITTED)
-            if (status.phase, status.reason) == ("Failed", NOT_ADMITTED)
-            else "",
+            refusal=refusal_of(status.phase, status.reason, status.message),
+            kubelet_at=_seconds(status.start_time),
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:

@@ -121,8 +121,8 @@ class Feedback:
             self._successes.put(
                 new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now, new.namespace
             )
-        if old is not None and new.ours and new.not_admitted and not old.not_admitted:
-            note = f"node {new.node} did not give it what it was bound with: {new.not_admitted}"[:MAX_NOTE]
+        if old is not None and new.ours and new.refusal and not old.refusal:
+            note = f"the kubelet of node {new.node} refused it: {new.refusal}"[:MAX_NOTE]
             write = EventWrite(Kind.POD, new.uid, new.namespace, new.name, FAILED_ALLOCATION, note)
             self._successes.put(f"{new.uid} failed", write, now, new.namespace)
         if new.placeable and (record := self._jobs.record(new.key)) is not None and record.reason and new.told != record.reason:

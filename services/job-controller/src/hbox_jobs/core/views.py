@@ -76,7 +76,8 @@ class PodView:
     never_preempts: bool = False  #: preemptionPolicy Never
     rank_key: RankKey | None = None  #: of a pod of a gang: by which its rank is found
     written: int = 0  #: bytes of its labels and annotations above
-    not_admitted: str = ""  #: why its kubelet failed it before it began, where a device plugin or another of its managers did
+    refusal: str = ""  #: why its kubelet refused to admit it: reason and message
+    kubelet_at: float = 0.0  #: when its kubelet wrote its status first: it had admitted the pod, or refused it; seconds since the epoch; 0: not yet
 
     @property
     def key(self) -> str:
@@ -99,7 +100,7 @@ class PodView:
 
 
 #: All of a pod but its version and what it was told: what makes it another to place. A copy with these set alike costs five times as much to compare.
-content = attrgetter(*(each.name for each in fields(PodView) if each.name not in ("resource_version", "told")))
+content = attrgetter(*(each.name for each in fields(PodView) if each.name not in ("resource_version", "told", "kubelet_at")))
 
 
 class GroupPhase(StrEnum):

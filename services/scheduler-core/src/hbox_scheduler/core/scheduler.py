@@ -247,7 +247,7 @@ class Scheduler:
                 self.bookings.lending.node(state, verdict)
 
     def on_rest(self, rest: NodeRest) -> None:
-        """A node's device plugin fails pods in a row, or hands cards over again: while it rests, pods with cards go elsewhere."""
+        """A node's kubelet refuses pods of some kinds, or admits them again: while it rests, such pods go elsewhere."""
         self.columns.rest(rest)
 
     def on_zones(self, zones: NodeZones) -> None:
@@ -619,7 +619,7 @@ class Scheduler:
             self._shuffling.next_at() if not self.frozen else (),
             self.admission.next_at() if not self.frozen else (),
             self._reservations.next_at() if not self.frozen else (),
-            (now + (rest.until - wall) / self.limits.clock_rate for rest in self.columns.rests.values()),
+            (now + (one.until - wall) / self.limits.clock_rate for kinds in self.columns.rests.values() for one in kinds),
         )
         out.wake_at = min(times, default=None)
         if (self.held or self.frozen) and out.wake_at is not None:

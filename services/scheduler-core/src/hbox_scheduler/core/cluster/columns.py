@@ -24,6 +24,7 @@ from hbox_common.model import (
     Card,
     CardId,
     CardSlice,
+    KindRest,
     NodeName,
     NodeRest,
     NodeState,
@@ -47,6 +48,7 @@ from .changelog import ChangeLog
 from .choices import Choices
 from .hostports import HostPorts, Ports
 from .interning import Descriptions, grown
+from .noderests import RestCodes
 from .zones import Seen, ZoneBooks
 
 _ROWS, _RESOURCES, _CARDS = 64, 8, 8
@@ -98,8 +100,9 @@ class Columns:
         self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.schedulable: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
-        self.resting: Bools = np.zeros(_ROWS, dtype=np.bool_)  #: takes no pods with cards for a while (`rest`)
-        self.rests: dict[NodeName, NodeRest] = {}  #: of these nodes
+        self.resting: Ints = np.zeros(_ROWS, dtype=np.int64)  #: what it refuses for a while: a code of `refused`; 0: nothing
+        self.rests: dict[NodeName, tuple[KindRest, ...]] = {}  #: of these nodes
+        self.refused = RestCodes()
         self.reserved: Ints = np.zeros(_ROWS, dtype=np.int64)  #: a bit for each reservation that the row is set aside for
         self.allocatable: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
@@ -206,7 +209,7 @@ class Columns:
                 self.zones.describe(row, told)
         self.states[row] = node
         self.alive[row] = True
-        self.resting[row] = node.name in self.rests
+        self.resting[row] = self.refused.code(self.rests.get(node.name, ()))
         self.ready[row] = node.ready
         self.schedulable[row] = not node.unschedulable
         self.allocatable[:, row] = 0
@@ -287,28 +290,35 @@ class Columns:
             self._judge(row, sorted(state.cards, key=lambda card: card.index))
 
     def rest(self, rest: NodeRest) -> None:
-        """A node's device plugin failed pods in a row, or hands cards over again."""
-        if rest.failures and rest.until:
-            self.rests[rest.node] = rest
-        elif self.rests.pop(rest.node, None) is None:
-            return
-        row = self.row_of.get(rest.node)
-        if row is not None and self.resting[row] != (rest.node in self.rests):
-            self._toggle_rest(row)
+        """A node's kubelet refuses pods of some kinds, or admits them again."""
+        self._put_rests(rest.node, tuple(one for one in rest.refused if one.until))
 
     def end_rests(self, wall: float) -> None:
         """Of nodes whose time is over. `wall`: seconds since the epoch."""
-        for name in [name for name, rest in self.rests.items() if not rest.lasts(wall)]:
-            del self.rests[name]
-            if (row := self.row_of.get(name)) is not None and self.resting[row]:
-                self._toggle_rest(row)
+        over = [name for name, kinds in self.rests.items() if not all(one.lasts(wall) for one in kinds)]
+        for name in over:
+            self._put_rests(name, tuple(one for one in self.rests[name] if one.lasts(wall)))
 
-    def _toggle_rest(self, row: int) -> None:
-        self.resting[row] = not self.resting[row]
-        self.returned += 1
-        self.changes.add(row)
-        self.described.add(row)
-        self.risen.add(row)
+    def _put_rests(self, name: NodeName, kinds: tuple[KindRest, ...]) -> None:
+        if kinds:
+            self.rests[name] = kinds
+        elif self.rests.pop(name, None) is None:
+            return
+        if self.refused.full:
+            self.refused.clear()
+            for other in self.rests:
+                self._code_rests(other)
+        else:
+            self._code_rests(name)
+
+    def _code_rests(self, name: NodeName) -> None:
+        row, code = self.row_of.get(name), self.refused.code(self.rests.get(name, ()))
+        if row is not None and self.resting[row] != code:
+            self.resting[row] = code
+            self.returned += 1
+            self.changes.add(row)
+            self.described.add(row)
+            self.risen.add(row)
 
     def put_zones(self, zones: NodeZones) -> bool:
         """What a node's kubelet says of its NUMA nodes; kept also for nodes that are not known yet. Returns whether anything may have changed for pods: then
@@ -340,7 +350,7 @@ class Columns:
         row = self.row_of.pop(name, None)
         if row is None:
             return
-        self.resting[row] = False
+        self.resting[row] = 0
         self.zones.drop(row)
         self.alive[row] = False
         self.reserved[row] = 0

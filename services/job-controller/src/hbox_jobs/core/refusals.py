@@ -1,0 +1,368 @@
+"""Nodes whose kubelets refuse pods, from what pods show.
+
+A refused pod is Failed with a reason of its kubelet's admission. What the kubelet found short decides for which kind of request the node rests
+(`refused_kind`). By kind and node, `Refusals` keeps the requests that were refused, each with the namespace of its pod:
+
+- the node takes no pod that asks for exactly the same as a refused one, for 2 s, 4 s, ... 60 s. That costs nobody but pods that would be refused as well;
+- the node takes no pod of the kind, if the refusals say more of the node than of the pods: pods of two namespaces were refused; or pods of one namespace that
+  asks alike were admitted elsewhere of late (on at most `PROVEN_NODES` nodes for each namespace); or it is the only node on which this namespace was refused.
+  So a tenant whose pods every kubelet refuses keeps others off one node, not off all.
+
+A pod of the kind that the kubelet admits ends both, but for requests that several nodes refused and none admitted: the fault is theirs.
+
+Refusals while the node rests belong to the pods that were bound before: they do not prolong it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from hbox_common.model import (
+    LONGEST_REST_S,
+    VENDORS,
+    Asked,
+    KindRest,
+    NodeName,
+    NodeRest,
+    PodGroupTask,
+    RequestKind,
+    Resources,
+    node_rest,
+    rest_s,
+)
+from hbox_common.model.bounds import sanitized
+from hbox_common.model.hostports import is_host_port
+from hbox_common.model.nodezones import ask_of
+
+from .spec import Shape
+from .views import PodStatus, PodView
+
+#: A refusal counts for so long after the rest that it began; a node refuses anew after that.
+FORGET_S = 600.0
+#: Nodes that rest for all namespaces by the refusals of one, where its requests were admitted elsewhere.
+PROVEN_NODES = 8
+#: Requests that were refused, of one kind on one node, and requests that were admitted, of all.
+MOST_REFUSED, MOST_ADMITTED = 16, 10_000
+MOST_MESSAGE = 512
+
+#: Requests of one namespace: amounts as sorted pairs.
+_Request: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]
+
+UNEXPECTED = "UnexpectedAdmissionError"
+TOPOLOGY_AFFINITY = "TopologyAffinityError"
+_OUT_OF = "OutOf"
+#: Reasons that say that the kubelet takes no pod at all.
+_ANY = frozenset({"NodeShutdown", "InvalidNodeInfo", "TaintToleration", "OutOfpods", "OutOfPods"})
+_SELECTED = frozenset({"NodeAffinity", "MatchNodeSelector"})
+#: Reasons that lie in the pod and what its node is configured to allow: other nodes may allow it, and this node admits other pods.
+_OF_THE_POD = frozenset(
+    {
+        "AppArmor", "HostPortConflict", "InitContainersRestartPolicyForbidden", "NodeName", "NodePorts", "PodFeatureUnsupported", "PodOSNotSupported",
+        "PodOSSelectorNodeLabelDoesNotMatch", "ProcMount", "SMTAlignmentError", "Seccomp", "SupplementalGroupsPolicyNotSupported", "SysctlForbidden",
+        "UnexpectedPredicateFailureType", "UnknownReason",
+    }
+)  # fmt: skip
+#: Of an eviction manager that refuses a pod, not of one that evicts it.
+_PRESSURE = "had condition"
+
+
+def refusal_of(phase: str, reason: str, message: str) -> str:
+    """Why a pod's kubelet refused to admit it: its reason and message; empty: it did not, or the pod failed later."""
+    if phase != "Failed" or not reason:
+        return ""
+    known = (
+        reason in (UNEXPECTED, TOPOLOGY_AFFINITY)
+        or reason in _ANY
+        or reason in _SELECTED
+        or reason in _OF_THE_POD
+        or reason.startswith(_OUT_OF)
+        or (reason == "Evicted" and _PRESSURE in message)
+    )
+    return sanitized(f"{reason}: {message}" if message else reason, MOST_MESSAGE) if known else ""
+
+
+def reason_of(refusal: str) -> str:
+    """For metrics: without the resource that was short."""
+    reason = refusal.partition(":")[0]
+    return _OUT_OF if reason.startswith(_OUT_OF) else reason
+
+
+def refused_kind(refusal: str, asked: Asked) -> tuple[str, Resources] | None:
+    """The kind of request that a kubelet refused with these words (`refusal_of`), and the amounts below which pods are not concerned; None: the fault is the
+    pod's."""
+    reason, _, message = refusal.partition(": ")
+    if reason in _OF_THE_POD:
+        return None
+    if reason == UNEXPECTED:
+        return _of_allocation(message, asked)
+    if reason == TOPOLOGY_AFFINITY:
+        return RequestKind.ALIGNED, {name: units for name, units in asked.requests.items() if name not in _UNALIGNED}
+    if reason in _SELECTED:
+        return RequestKind.SELECTED, {}
+    if reason.startswith(_OUT_OF) and reason not in _ANY:
+        short = reason.removeprefix(_OUT_OF).lower()
+        resource = next((name for name in asked.requests if name.lower() == short), None)
+        return (resource, {resource: asked.requests[resource]}) if resource is not None else (RequestKind.ANY, {})
+    return RequestKind.ANY, {}
+
+
+_UNALIGNED = frozenset({"pods", "ephemeral-storage", "memory"})
+_OF_NODES = frozenset({"cpu", *_UNALIGNED})
+
+
+def _of_allocation(message: str, asked: Asked) -> tuple[str, Resources]:
+    """Of a device plugin, CPU manager or memory manager that gave a pod nothing: the device that the message names, else cards where there are some."""
+    devices = sorted(
+        name
+        for name in asked.requests
+        if name not in _OF_NODES and name not in VENDORS and not name.startswith("hugepages-") and not is_host_port(name)
+    )
+    named = next((name for name in devices if name in message), None)
+    if asked.cards and named is None:
+        return RequestKind.CARDS, {}
+    if named is not None or devices:
+        return named or devices[0], {}
+    return (RequestKind.ALIGNED if asked.aligned else RequestKind.ANY), {}
+
+
+def asked_of(shape: Shape) -> Asked:
+    """What pods of this shape ask for."""
+    task = PodGroupTask(
+        "", shape.requests, (), guaranteed=shape.guaranteed, containers=shape.of_containers, init_containers=shape.of_init_containers
+    )  # fmt: skip
+    return Asked(
+        shape.requests,
+        cards=shape.cards is not None and shape.cards.count > 0,
+        aligned=ask_of(task) is not None,
+        selected=bool(shape.node_selector) or shape.affinity is not None,
+    )
+
+
+@dataclass(slots=True)
+class _Count:
+    """Refusals in a row. Times in seconds since the epoch."""
+
+    failures: int = 0
+    until: float = 0.0
+    at: float = 0.0
+    pod: str = ""
+    message: str = ""
+    amounts: Resources = field(default_factory=dict)
+
+    def add(self, pod: str, message: str, amounts: Resources, wall: float) -> None:
+        """One more, unless the node rests: then its pod was bound before."""
+        ahead_s = self.until - wall
+        rests, fresh = 0.0 < ahead_s <= LONGEST_REST_S, not -FORGET_S < ahead_s <= LONGEST_REST_S
+        if not rests:
+            self.failures = 1 if fresh else self.failures + 1
+            self.until = wall + rest_s(self.failures)
+        known = amounts if fresh else self.amounts
+        self.amounts = {name: min(units, known[name]) for name, units in amounts.items() if name in known}
+        self.at, self.pod, self.message = wall, pod, message
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Of one kind of request on one node. `all`: for all pods of the kind. Invariant: `requests` is not empty."""
+
+    requests: "OrderedDict[_Request, _Count]" = field(default_factory=OrderedDict)
+    all: _Count | None = None
+    alone: str = ""  #: the namespace by whose refusals alone it rests for all
+
+    @property
+    def namespaces(self) -> set[str]:
+        return {namespace for namespace, _ in self.requests}
+
+
+class Refusals:
+    """Of all nodes. `wall`: seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[NodeName, dict[str, _Kind]] = {}
+        self._where: dict[_Request, set[NodeName]] = {}  #: nodes that refused a request, as far as remembered
+        self._admitted: OrderedDict[_Request, float] = OrderedDict()  #: and when requests were admitted last
+        self._alone: dict[str, set[tuple[NodeName, str]]] = {}  #: by namespace: `_Kind.alone`, by node and kind
+        self._changed: set[NodeName] = set()
+
+    def pod(self, old: PodView | None, new: PodView, wall: float, *, listed: bool = False) -> None:
+        """A pod was seen in this version. `listed`: for the first time, in a list: what it shows may be old, and counted by an earlier process."""
+        if not new.node:
+            return
+        at = min(new.kubelet_at, wall) if listed else wall
+        if new.refusal:
+            if (old is None or not old.refusal) and not wall - at > FORGET_S:
+                self.refused(new, at, listed=listed)
+        elif _admitted(new) and (old is None or not _admitted(old)):
+            self.admitted(new, at)
+
+    def refused(self, pod: PodView, at: float, *, listed: bool = False) -> None:
+        """A node's kubelet refused a pod."""
+        asked = asked_of(pod.shape)
+        found = refused_kind(pod.refusal, asked)
+        if found is None:
+            return
+        node, (name, amounts), request = pod.node, found, _request_of(pod)
+        kind = self._nodes.setdefault(node, {}).setdefault(name, _Kind())
+        count = kind.requests.get(request)
+        if count is None:
+            count = kind.requests[request] = _Count()
+            self._where.setdefault(request, set()).add(node)
+        elif listed and at <= count.at:
+            return
+        kind.requests.move_to_end(request)
+        count.add(f"{pod.namespace}/{pod.name}", pod.refusal, amounts, at)
+        if self._says_more_of_the_node(kind, request, at):
+            kind.all = kind.all or _Count()
+            kind.all.add(count.pod, count.message, amounts, at)
+        if len(kind.requests) > MOST_REFUSED:
+            self._drop_request(node, name, next(iter(kind.requests)))
+        self._book(node, name)
+        if len(self._where[request]) == 2 and not self._proven(request, at):
+            for other in self._where[request] - {node}:
+                self._excuse(other, request, at)
+        self._changed.add(node)
+
+    def admitted(self, pod: PodView, at: float) -> None:
+        """A node's kubelet admitted a pod."""
+        request = _request_of(pod)
+        self._admitted[request] = max(at, self._admitted.pop(request, 0.0))
+        if len(self._admitted) > MOST_ADMITTED:
+            self._admitted.popitem(last=False)
+        kinds = self._nodes.get(pod.node)
+        if not kinds:
+            return
+        asked = asked_of(pod.shape)
+        for name, kind in [*kinds.items()]:
+            if not asked.of_kind(name):
+                continue
+            if kind.all is not None and kind.all.at < at and _covers(asked, kind.all):
+                kind.all = None
+                self._changed.add(pod.node)
+            for one, count in [*kind.requests.items()]:
+                if count.at < at and (one == request or (_covers(asked, count) and len(self._where[one]) == 1)):
+                    self._drop_request(pod.node, name, one)
+                    self._changed.add(pod.node)
+            self._book(pod.node, name)
+
+    def resume(self, rests: Iterable[NodeRest]) -> None:
+        """What an earlier process published last."""
+        for rest in rests:
+            for one in rest.refused:
+                kind = self._nodes.setdefault(rest.node, {}).setdefault(one.kind, _Kind())
+                count = _Count(one.failures, one.until, one.at, one.pod, one.message, dict(one.amounts))
+                if one.only:
+                    request = one.pod.partition("/")[0], tuple(sorted(one.only.items()))
+                    kind.requests[request] = count
+                    self._where.setdefault(request, set()).add(rest.node)
+                else:
+                    kind.all = count
+            for name in [*self._nodes.get(rest.node, ())]:
+                self._book(rest.node, name)
+
+    def forget(self, wall: float) -> None:
+        """Let refusals go that are long ago."""
+        for node, kinds in [*self._nodes.items()]:
+            for name, kind in [*kinds.items()]:
+                if kind.all is not None and kind.all.until + FORGET_S <= wall:
+                    kind.all = None
+                    self._changed.add(node)
+                for request, count in [*kind.requests.items()]:
+                    if count.until + FORGET_S <= wall:
+                        self._drop_request(node, name, request)
+                        self._changed.add(node)
+                self._book(node, name)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to publish."""
+        return bool(self._changed)
+
+    def refusing(self, wall: float) -> int:
+        """Nodes that rest now."""
+        return sum(1 for node in self._nodes if self.of(node).lasting(wall))
+
+    def of(self, node: NodeName) -> NodeRest:
+        """What is to be published of a node."""
+        rests = []
+        for name, kind in self._nodes.get(node, {}).items():
+            if kind.all is not None:
+                rests.append(_rest(name, kind.all))
+            rests += [_rest(name, count, dict(request)) for (_, request), count in kind.requests.items()]
+        return node_rest(node, tuple(rests))
+
+    def take(self) -> list[NodeRest]:
+        """Nodes of which something changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return [self.of(node) for node in sorted(changed)]
+
+    def again(self, nodes: Iterable[NodeName] | None = None) -> None:
+        """Of these nodes, or of all, it is to be published again."""
+        self._changed.update(self._nodes if nodes is None else nodes)
+
+    def _proven(self, request: _Request, at: float) -> bool:
+        """Whether pods that ask alike were admitted elsewhere of late."""
+        return at - self._admitted.get(request, -FORGET_S) < FORGET_S
+
+    def _says_more_of_the_node(self, kind: _Kind, request: _Request, at: float) -> bool:
+        namespace, _ = request
+        if len(kind.namespaces) > 1:
+            return True
+        proven = self._proven(request, at)
+        if len(self._where[request]) > 1 and not proven:
+            return False
+        return kind.all is not None or len(self._alone.get(namespace, ())) < (PROVEN_NODES if proven else 1)
+
+    def _excuse(self, node: NodeName, request: _Request, at: float) -> None:
+        """The request was refused elsewhere as well: the node rests for all no longer where nothing else was refused."""
+        for name, kind in self._nodes.get(node, {}).items():
+            if request not in kind.requests or kind.all is None or len(kind.namespaces) > 1:
+                continue
+            if all(len(self._where[one]) > 1 and not self._proven(one, at) for one in kind.requests):
+                kind.all = None
+                self._book(node, name)
+                self._changed.add(node)
+
+    def _drop_request(self, node: NodeName, name: str, request: _Request) -> None:
+        kinds = self._nodes[node]
+        del kinds[name].requests[request]
+        if not any(request in kind.requests for kind in kinds.values()):
+            nodes = self._where[request]
+            nodes.discard(node)
+            if not nodes:
+                del self._where[request]
+
+    def _book(self, node: NodeName, name: str) -> None:
+        """Note by whose refusals alone the node rests for all, and drop what is empty."""
+        kinds = self._nodes[node]
+        kind = kinds[name]
+        namespaces = kind.namespaces
+        alone = next(iter(namespaces)) if kind.all is not None and len(namespaces) == 1 else ""
+        if alone != kind.alone:
+            if kind.alone:
+                self._alone[kind.alone].discard((node, name))
+                if not self._alone[kind.alone]:
+                    del self._alone[kind.alone]
+            if alone:
+                self._alone.setdefault(alone, set()).add((node, name))
+            kind.alone = alone
+        if kind.all is None and not kind.requests:
+            del kinds[name]
+            if not kinds:
+                del self._nodes[node]
+
+
+def _admitted(pod: PodView) -> bool:
+    return bool(pod.node) and (pod.kubelet_at > 0.0 or pod.status is not PodStatus.PENDING)
+
+
+def _request_of(pod: PodView) -> _Request:
+    return pod.namespace, tuple(sorted(pod.shape.requests.items()))
+
+
+def _covers(asked: Asked, count: _Count) -> bool:
+    return all(asked.requests.get(name, 0) >= units for name, units in count.amounts.items())
+
+
+def _rest(name: str, count: _Count, only: Resources | None = None) -> KindRest:
+    return KindRest(name, count.failures, count.until, count.at, count.pod, count.message, dict(count.amounts), only or {})
