@@ -1,5 +1,6 @@
 """What pods ask for that have nodes: told to a scheduler that has not placed them itself, so that it can find other places for them."""
 
+from dataclasses import replace
 from typing import Any
 
 from hbox_common.events import JobsAsked
@@ -112,3 +113,12 @@ def test_a_group_in_which_somebody_spreads_over_cards_says_so_of_all_its_pods() 
     assert job.tasks[0].cards is not None
     assert job.tasks[0].cards.devices is not None
     assert "group" not in job.tasks[0].cards.devices.wished
+
+
+def test_cards_that_another_scheduler_wrote_are_published_when_they_are_written() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("old", ours=False, shape=CARD, node="n1"), 0.0)
+    settle(jobs)
+    jobs.pod(replace(pod("old", ours=False, shape=CARD, node="n1"), allocated={"NVIDIA": "GPU-a,NVIDIA,1,1:;"}), 1.0)
+    [fact] = settle(jobs).facts
+    assert fact.allocated == {"NVIDIA": "GPU-a,NVIDIA,1,1:;"}

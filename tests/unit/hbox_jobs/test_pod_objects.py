@@ -407,3 +407,22 @@ def test_what_pods_say_counts_in_bytes_and_as_many_are_kept_for_pods_to_come() -
         read(reader, spec={"nodeSelector": {"a": 8 * words, "number": f"{number}"}})
     assert sum(shape.written for shape in reader._shapes.values()) == reader._bytes <= MAX_SHAPES_BYTES
     assert read(reader, spec={"nodeSelector": {"a": 10 * words}}).shape.written == 0, "what is too long is carried no further"
+
+
+HAMI = {"hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,12000,30:;", "hami.io/vgpu-node": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("notes", "node", "found"),
+    [
+        pytest.param(HAMI, "n1", {"NVIDIA": "GPU-a,NVIDIA,12000,30:;"}, id="another scheduler's"),
+        pytest.param(HAMI, "", {}, id="without a node"),
+        pytest.param(HAMI | {"hbox.io/claim": "c1"}, "n1", {}, id="HBox's own"),
+        pytest.param({"hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,1,1:" * 5000}, "n1", {}, id="too long"),
+        pytest.param({"hami.io/vgpu-devices-allocated": "GPU-a\x00,NVIDIA,1,1:;"}, "n1", {}, id="no text"),
+        pytest.param({"hami.io/Ascend910B3-devices-allocated": "N-0,Ascend910B3,16384,0:;"}, "n1", {"Ascend910B3": "N-0,Ascend910B3,16384,0:;"}, id="Ascend"),
+    ],
+)  # fmt: skip
+def test_what_another_scheduler_wrote_of_a_pods_cards_is_read(notes: dict[str, str], node: str, found: dict[str, str]) -> None:
+    view = read(meta={"annotations": notes}, spec={"nodeName": node, "schedulerName": "hami-scheduler"})
+    assert view.allocated == found

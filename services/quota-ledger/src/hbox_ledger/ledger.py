@@ -250,6 +250,7 @@ class Ledger:
             answered: dict[PlanId, PlanAnswer] = await self._store.read(lambda c: load.answers(c, ids)) if look else {}
 
             def decide(step: Step) -> None:
+                lifecycle.find_cards(self.state, step)
                 for proposed in proposals:
                     arbitrate.propose(self.state, step, proposed, answered)
 
@@ -315,6 +316,7 @@ class Ledger:
     def _tick(self, moves: Iterable[given.Moves], step: Step) -> None:
         for one in moves:
             metrics.CARDS_FOLLOWED.inc(given.move(self.state, step, one))
+        lifecycle.find_cards(self.state, step)
         lifecycle.tick(self.state, step)
         if self._relay.reaches:  # else it waits in the outbox, where it would stand once more every two minutes
             lifecycle.send_again(self.state, step)
@@ -746,6 +748,11 @@ class Ledger:
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         state = loaded.state
         state.look_at |= old.look_at
+        found = {
+            node: {uid: fact for uid, fact in facts.items() if uid in state.by_pod} for node, facts in old.unplaced.items()
+        }
+        state.unplaced = {node: facts for node, facts in found.items() if facts}
+        state.described = set(state.unplaced)
         state.nodes, state.verdicts, state.fabrics = old.nodes, old.verdicts, old.fabrics
         for node in state.nodes.values():
             state.name_cards(node)

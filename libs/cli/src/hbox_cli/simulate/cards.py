@@ -19,6 +19,7 @@ from hbox_common.model import (
     NodeState,
     Vendor,
     cards_held,
+    layout_written,
     name_slices,
 )
 from hbox_common.model.devices import Fitted, Layout, PodDevices, by_index, effective
@@ -70,27 +71,11 @@ def _written(holder: Holder, cards: Sequence[Card], held: Mapping[CardId, CardAl
         own = cards_held(holder.cards, cards, held, named=said)
         if [s.card for s in own] == said:
             return own
-    layout = _rebuilt(holder, cards)
+    layout = layout_written(holder.allocated, holder.devices, cards)
     if layout:
         return name_slices(holder.held(layout), cards)
     there = {card.id for card in cards}
     return written if holder.cards.devices is not None and there.issuperset(said) else ()
-
-
-def _rebuilt(holder: Holder, cards: Sequence[Card]) -> Layout:
-    """What all vendors' annotations together say; () where they say nothing of these cards."""
-    containers = holder.devices.containers
-    together: list[tuple[CardSlice, ...]] = []
-    for vendor, text in holder.allocated:
-        own = [card for card in cards if card.kind in ("", vendor.kind)]
-        asks = [ask for ask in holder.devices.asks if ask.kind == vendor.kind]
-        layout = vendor.rebuild(text, own, asks, holder.devices.wished)
-        # Before HAMi v2.10 init containers had no entry.
-        shift = holder.devices.init if len(layout) == containers - holder.devices.init else 0
-        together += [()] * (len(layout) + shift - len(together))
-        for place, slices in enumerate(layout, shift):
-            together[place] += slices
-    return tuple(together) if any(together) else ()
 
 
 def _assumed(

@@ -108,7 +108,7 @@ class PodEntries:
             group=view.group,
             queue=annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""),
             kind=(VENDORS.of(spec.requests) or VENDORS.default).kind,
-            allocated=tuple((vendor, text) for vendor in VENDORS if (text := vendor.allocated(annotations))),
+            allocated=tuple((VENDORS.kind(kind), text) for kind, text in VENDORS.allocated(annotations).items()),
             started=any(one.type == "Initialized" and one.status == "True" for one in pod.status.conditions),
         )
 

@@ -28,7 +28,7 @@ from .devices import (
     parse_slices,
 )
 from .group import GroupPhase, GroupState
-from .holding import cards_held
+from .holding import cards_held, cards_written, layout_written
 from .hostports import HostPort, is_host_port, port_amounts
 from .ids import (
     DEFAULT_QUEUE,
@@ -231,6 +231,7 @@ __all__ = [
     "cards_in",
     "cards_named",
     "cards_of",
+    "cards_written",
     "charge",
     "charge_all",
     "counted_as",
@@ -246,6 +247,7 @@ __all__ = [
     "is_host_port",
     "is_model",
     "is_offline",
+    "layout_written",
     "may_use",
     "model_of",
     "model_resource",

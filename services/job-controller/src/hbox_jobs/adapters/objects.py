@@ -77,6 +77,9 @@ _QUOTA_KEYS = ("requests.", "limits.", "count/")
 #: Of one pod, by which nodes are scored.
 MAX_IMAGES = 16
 
+#: Of one pod: the annotations by which schedulers hand cards over to HAMi's plugins. A card of a container takes 60.
+ALLOCATED_BYTES = 16 * 1024
+
 #: Of a pod that is being deleted: finalizers that are told, and bytes of each.
 MOST_FINALIZERS, MOST_FINALIZER = 3, 128
 
@@ -130,6 +133,7 @@ class PodReader:
             told=unscheduled.message if unscheduled is not None else None,
             slices=self._slices(pod, old),
             claim=written.claim,
+            allocated=_NO_LABELS if written.claim or not spec.node_name else self._allocated(pod, old),
             volumes=volumes,
             preemptable=offered(meta.labels, meta.annotations),
             priority_class=spec.priority_class_name if is_name(spec.priority_class_name) else "",
@@ -143,6 +147,21 @@ class PodReader:
             refusal=refusal_of(status.phase, status.reason, status.message),
             kubelet_at=_seconds(status.start_time),
         )
+
+    def _allocated(self, pod: kube.Pod, old: PodView | None) -> Mapping[str, str]:
+        """What the vendors' annotations say, where all of it together is no longer than a pod with a node's cards needs."""
+        found = VENDORS.allocated(pod.metadata.annotations)
+        if sum(map(len, found.values())) <= ALLOCATED_BYTES and all(is_plain(text, ALLOCATED_BYTES) for text in found.values()):
+            return found or _NO_LABELS
+        if old is None or old.node != pod.spec.node_name:
+            metrics.MALFORMED.inc()
+            log.warning(
+                "pod %s/%s: what is written of its %s cards is too long, or no text: it is ignored",
+                pod.metadata.namespace,
+                pod.metadata.name,
+                ", ".join(found),
+            )
+        return _NO_LABELS
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:
         text = pod.metadata.annotations.get(CARDS, "")

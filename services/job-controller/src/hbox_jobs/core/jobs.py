@@ -859,6 +859,7 @@ class Jobs:
             priority_class=class_of(record) if record is not None else "",
             created_at=record.group.created_at if record is not None and record.group is not None else pod.created_at,
             asks=pod.shape.cards,
+            allocated=dict(pod.allocated),
         )
 
     def validate(self) -> None:

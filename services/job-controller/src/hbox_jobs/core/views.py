@@ -64,6 +64,8 @@ class PodView:
     told: str | None = None  #: the message of its condition PodScheduled=False; None where there is no such condition
     slices: tuple[CardSlice, ...] = ()
     claim: ClaimId = ClaimId("")
+    #: where it has a node and no claim of HBox's: what another scheduler wrote of the cards that it gave it, by their kind
+    allocated: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[VolumeUse, ...] = ()
     preemptable: bool = (
         False  #: `volcano.sh/preemptable: "true"`: others may take from it, whatever its queue says of its class
@@ -96,7 +98,7 @@ class PodView:
     @property
     def evidence(self) -> tuple[object, ...]:
         """What others want to hear of a pod with a node: they are told whenever this changes."""
-        return (self.node, self.status, self.claim, self.slices, self.shape.key)
+        return (self.node, self.status, self.claim, self.slices, self.allocated, self.shape.key)
 
 
 #: All of a pod but its version and what it was told: what makes it another to place. A copy with these set alike costs five times as much to compare.

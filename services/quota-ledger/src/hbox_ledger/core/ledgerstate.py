@@ -123,6 +123,9 @@ class LedgerState:
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
     fabrics: Fabrics = field(default_factory=Fabrics)  #: domains of nodes, as of now
+    #: by node, pods found bound of which its inventory does not say yet which cards they hold, and the nodes among these that were described anew since
+    unplaced: dict[NodeName, dict[PodUid, PodFact]] = field(default_factory=dict)
+    described: set[NodeName] = field(default_factory=set)
     look_at: set[NodeName] = field(default_factory=set)  #: that may be over-booked: they shrank, or something was found on them
     suspects: dict[ClaimId, None] = field(default_factory=dict)  #: posted, but absent from the last list of pods
     #: posted with that change by the binder's word, and their pods were not heard of since; the oldest first
@@ -217,6 +220,8 @@ class LedgerState:
             return
         if state is not None:
             self.look_at.add(node)
+            if node in self.unplaced:
+                self.described.add(node)
         self.lending.node(known, self.verdicts.get(node))
         if known.gone:
             del self.nodes[node]
@@ -513,6 +518,10 @@ class LedgerState:
         if not job.live:
             del self.jobs[claim.job]
         self.class_quotas.leave(claim, last=not job.live)
+        if (unplaced := self.unplaced.get(claim.node)) is not None:
+            unplaced.pop(claim.pod_uid, None)
+            if not unplaced:
+                del self.unplaced[claim.node]
         self.by_node[claim.node].book(claim.requests, claim.slices, -1)
         self.card_quotas.book(claim.namespace, claim.requests, claim.slices, -1)
         for slot, s in zip(record.slots, claim.slices, strict=True):

@@ -71,7 +71,7 @@ from hbox_common.pacing import backoff_s
 from . import guarantees, receipts
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
-from .foreign_pods import proven, slices_of
+from .foreign_pods import handed_over, proven, slices_of
 from .identity import found_claim_id
 from .ledgerstate import LedgerState
 from .step import Step
@@ -191,8 +191,11 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
                 _posted(state, step, record, actor=actor, cause=f"its pod is {fact.phase}")
             if _is_of_another_job(state, record, fact):
                 return _move(state, step, record, fact, actor)
+            if (cards := _cards_known(state, record, fact)) is not None:
+                end(state, step, record, actor=actor, cause="which cards its pod holds is known now")
+                return _force(state, step, fact, actor, slices=cards, protected_until=claim.protected_until)
             if not _resized(state, record, fact):
-                return None
+                return _await_cards(state, record, fact)
             end(state, step, record, actor=actor, cause="its pod was resized in place")
             return _force(state, step, fact, actor, slices=claim.slices, protected_until=claim.protected_until)
         if ours:
@@ -243,6 +246,33 @@ def _resized(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
     if record.decision is not Decision.NONE or claim.id in state.evicting or claim.job in state.gangs:
         return False
     return any(fact.requests.get(name, 0) != claim.requests.get(name, 0) for name in RESIZABLE)
+
+
+def _cards_known(state: LedgerState, record: ClaimRecord, fact: PodFact) -> tuple[CardSlice, ...] | None:
+    """Which cards a pod that was found bound holds, where these are others than the books have: what another scheduler wrote was read later than the pod, or
+    the node's inventory was. None: as they are."""
+    claim = record.claim
+    if not record.forced or claim.reason == KUBELET_GAVE or not fact.cards:
+        return None
+    if record.decision is not Decision.NONE or claim.id in state.evicting or claim.job in state.gangs:
+        return None
+    found = handed_over(state, fact) or (() if claim.slices else slices_of(state, fact))
+    return found if found and set(found) != set(claim.slices) else None
+
+
+def _await_cards(state: LedgerState, record: ClaimRecord, fact: PodFact) -> None:
+    """Remember a pod that was found bound and holds cards of which its node's inventory does not say yet which they are."""
+    if record.forced and fact.cards and (not record.claim.slices or (fact.allocated and not handed_over(state, fact))):
+        state.unplaced.setdefault(fact.node, {})[fact.uid] = fact
+
+
+def find_cards(state: LedgerState, step: Step) -> None:
+    """Account anew for pods that were found bound before the cards of their node were known, on nodes that were described since. To be called before plans are
+    judged: these cards may look idle."""
+    described, state.described = state.described, set()
+    for node in sorted(described & state.unplaced.keys()):
+        for fact in list(state.unplaced[node].values()):
+            observed(state, step, fact)
 
 
 def tick(state: LedgerState, step: Step) -> None:
@@ -369,6 +399,7 @@ def _force(
         state.class_quotas.name(claim.job, fact.priority_class)
     state.look_at.add(fact.node)
     state.enter(step, record, actor=actor, cause="found bound without a live claim")
+    _await_cards(state, record, fact)
 
 
 def read(state: LedgerState, step: Step, found: PodRead) -> None:

@@ -110,6 +110,10 @@ class CGpu(CountedVendor):
         """Nothing of HAMi's: its plugins have no part in it."""
         return {}
 
+    @property
+    def allocated_annotations(self) -> tuple[str, ...]:
+        return ALLOCATION, _INDEX
+
     def allocated(self, annotations: Mapping[str, str]) -> str:
         """In ACK's form, also where only the open plugin's is written."""
         if text := annotations.get(ALLOCATION, ""):

@@ -77,6 +77,7 @@ class Vendors:
         #: labels and annotations of nodes that some vendor's `fit` reads
         self.facts = frozenset().union(*(vendor.facts for vendor in vendors))
         #: annotations of nodes by which device plugins lock one (`handshake`)
+        self._allocated = frozenset(name for vendor in vendors for name in vendor.allocated_annotations)
         self.locks = frozenset(vendor.node_lock for vendor in vendors) - {""}
         self._kinds = {vendor.kind: vendor for vendor in vendors}
         self._by_name = frozenset(vendor.kind for vendor in vendors if vendor.names_containers)
@@ -204,6 +205,12 @@ class Vendors:
     def device_id(self, card: Card, taken: CardSlice) -> str:
         """What of a card is given to a pod, as its device plugin calls it."""
         return self._kinds[card.kind].device_id(card, taken) if card.kind in self._kinds else card.uuid
+
+    def allocated(self, annotations: Mapping[str, str]) -> dict[str, str]:
+        """By kind, what schedulers wrote on a pod of the devices that they gave it (`Vendor.allocated`)."""
+        if self._allocated.isdisjoint(annotations):
+            return {}
+        return {vendor.kind: text for vendor in self._vendors if (text := vendor.allocated(annotations))}
 
     def by_name(self, slices: Sequence[CardSlice], cards: Sequence[Card], registered: Collection[str]) -> bool:
         """Whether a device plugin reads something of these slices by names of containers."""

@@ -200,6 +200,11 @@ class Vendor(ABC):
         """What a scheduler wrote on a pod of the devices of this kind that it has, as `rebuild` reads it; empty where nothing is."""
         return annotations.get(self.allocated_annotation, "") if self.allocated_annotation else ""
 
+    @property
+    def allocated_annotations(self) -> tuple[str, ...]:
+        """Of a pod: `allocated` finds something where one of them is written."""
+        return (self.allocated_annotation,) if self.allocated_annotation else ()
+
     def rebuild(
         self,
         allocated: str,  # noqa: ARG002  a vendor with no such annotation
