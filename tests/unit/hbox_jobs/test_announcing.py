@@ -11,7 +11,9 @@ from .job_world import pod
 
 def announcer(jobs: Jobs) -> Announcer:
     nobody = cast(Any, None)
-    return Announcer(jobs, nobody, nobody, nobody, wake=asyncio.Event(), behind=asyncio.Event())
+    return Announcer(
+        jobs, nobody, nobody, nobody, wake=asyncio.Event(), behind=asyncio.Event(), groups_delivered=str, unread=asyncio.Event()
+    )
 
 
 def pending(count: int) -> Jobs:

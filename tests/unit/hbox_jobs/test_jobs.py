@@ -10,6 +10,7 @@ from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, CardRequest, ClaimId, Job, JobId, NodeName, PodFact, PodPhase, PodRef, PodUid
 from hbox_jobs.core.batch import Batch
 from hbox_jobs.core.jobs import MAX_ITEMS, Jobs
+from hbox_jobs.core.phases import group_status
 from hbox_jobs.core.views import GroupStatus
 
 from .job_world import BROKEN, CARD, group, pod
@@ -143,6 +144,39 @@ def test_job_in_a_namespace_that_is_being_deleted_has_a_problem_until_that_ends(
     assert settle(jobs).pending[0].problem == problem
     jobs.namespace_gone("ml", 0.0)
     assert {job.name: job.problem for job in settle(jobs).pending} == {"of-ml": "", "late": ""}
+
+
+def test_class_that_is_deleted_changes_nothing_of_a_gang_that_has_started() -> None:
+    jobs = Jobs()
+    jobs.priority_class("tmp", 50, 0.0)
+    jobs.group(group(min_member=1, priority_class="tmp"), 0.0)
+    jobs.pod(pod("a", group="g", priority=50, priority_class="tmp", node=NodeName("n")), 0.0)
+    jobs.pod(pod("b", group="g", priority=0), 0.0)
+    assert [(job.priority, job.problem) for job in settle(jobs).pending] == [(50, "")]
+    jobs.priority_class("tmp", None, 0.0)
+    settle(jobs)
+    (job,) = jobs.jobs()
+    assert (job.priority, job.priority_class, job.problem) == (50, "tmp", "")
+
+
+def test_gang_whose_pods_were_admitted_under_a_class_goes_on_without_it() -> None:
+    jobs = Jobs()
+    jobs.group(group(min_member=1, priority_class="tmp"), 0.0)
+    jobs.pod(pod("a", group="g", priority=50, priority_class="tmp"), 0.0)
+    (job,) = settle(jobs).pending
+    assert (job.priority, job.priority_class, job.problem) == (50, "tmp", "")
+
+
+def test_condition_of_a_gang_with_a_problem_names_its_kind() -> None:
+    jobs = Jobs()
+    jobs.group(group(min_member=1, priority_class="nix"), 0.0)
+    jobs.pod(pod("a", group="g"), 0.0)
+    (record,) = settle(jobs).settled
+    (condition,) = group_status(record, record.tally(), now="").conditions
+    assert (condition.type, condition.reason) == ("Unschedulable", "PriorityClassNotFound")
+    jobs.group(group(min_member=1, problem="spec.minMember is 9999999999"), 0.0)
+    (record,) = settle(jobs).settled
+    assert group_status(record, record.tally(), now="").conditions[0].reason == "InvalidSpec"
 
 
 def test_pods_held_back_by_gates_or_leaving_are_no_members() -> None:

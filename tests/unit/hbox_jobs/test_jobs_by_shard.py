@@ -65,7 +65,16 @@ class World:
         async def go() -> None:
             feedback, traces = Feedback(self.jobs), cast(Any, _Traces())
             wake, behind = asyncio.Event(), asyncio.Event()
-            announcer = Announcer(self.jobs, feedback, traces, cast(Any, self.bus), wake=wake, behind=behind)
+            announcer = Announcer(
+                self.jobs,
+                feedback,
+                traces,
+                cast(Any, self.bus),
+                wake=wake,
+                behind=behind,
+                groups_delivered=str,
+                unread=asyncio.Event(),
+            )
             task = asyncio.create_task(announcer.run())
             await asyncio.sleep(0.4)  # what is lazy, too
             task.cancel()

@@ -8,6 +8,7 @@ import pytest
 from hbox_common.events import BindOutcome, EvictKind, PodRead, PodStanding
 from hbox_common.model import ClaimState, Index, JobId, NodeName, PlanId, PodFact, PodPhase, PodUid, QueueName, RefusalReason
 from hbox_common.model.hostports import HostPort, port_amounts
+from hbox_common.model.ids import missing_group_job
 from hbox_ledger.core import lifecycle
 from hbox_ledger.core.claimrecord import Decision
 from hbox_ledger.core.identity import claim_id
@@ -432,20 +433,42 @@ def made_again(world: World) -> list[PodFact]:
     return [replace(one, job=JobId("again")) for one in bound[:2]]
 
 
-def test_a_gang_whose_podgroup_was_made_again_fills_up_beside_the_members_that_run(world: World) -> None:
+def test_gang_whose_podgroup_was_made_again_fills_up_beside_the_members_that_run(world: World) -> None:
+    """The facts arrive before the ledger knows the job."""
     staying = made_again(world)
     world.see(*staying)
     assert world.claim("m0").job == "former", "it has its places, and asks for nothing"
-    assert world.refuses(world.plan("h", ("m3", "b", []), job="again", min_member=3)) == RefusalReason.GANG_INCOMPLETE
     world.now += 50.0
-    world.see(*staying)
+    world.commits(world.plan("i", ("m3", "b", []), job="again", min_member=3))
     claim = world.claim("m0")
     assert (claim.job, claim.state, claim.min_member, claim.claimed_at) == ("again", POSTED, 3, 1000.0)
     index = world.state.index
     world.see(*staying)
     assert world.state.index == index, "once"
-    world.commits(world.plan("i", ("m3", "b", []), job="again", min_member=3))
     assert world.state.node(NodeName("a")).used["cpu"] == 2000
+
+
+def test_gang_whose_podgroup_was_made_again_fills_up_after_its_members_are_observed_late(world: World) -> None:
+    staying = made_again(world)
+    assert world.refuses(world.plan("h", ("m3", "b", []), job="again", min_member=3)) == RefusalReason.GANG_INCOMPLETE
+    world.see(*staying)
+    assert (world.claim("m0").job, world.claim("m1").job) == ("again", "again")
+    world.commits(world.plan("i", ("m3", "b", []), job="again", min_member=3))
+
+
+def test_members_keep_the_claims_of_their_former_job_while_their_podgroup_is_missing(world: World) -> None:
+    missing = [replace(one, job=missing_group_job("ml/g"), min_member=1) for one in made_again(world)]
+    world.see(*missing)
+    world.commits(world.plan("h", ("other", "b", []), job="podgroup:ml/g"))
+    world.see(*missing)
+    assert (world.claim("m0").job, world.claim("m0").min_member) == ("former", 3)
+
+
+def test_member_that_ended_counts_no_more_in_the_podgroup_that_was_made_again(world: World) -> None:
+    staying = made_again(world)
+    world.see(*staying)
+    world.see(replace(staying[0], phase=PodPhase.GONE))
+    assert world.refusal(world.plan("i", ("m3", "b", []), job="again", min_member=3)).startswith("again has 1 members")
 
 
 def test_a_podgroup_that_is_made_again_takes_its_members_out_of_no_queue(world: World) -> None:

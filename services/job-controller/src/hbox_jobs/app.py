@@ -47,6 +47,7 @@ from . import metrics
 from .adapters.announcer import Announcer, last_revision, pages
 from .adapters.budgets import BudgetTeller, budget_view
 from .adapters.counts import CountsTeller
+from .adapters.groupreads import GroupReader
 from .adapters.objects import NEVER, PodReader, group_view, identity
 from .adapters.paced import BUSY_SHARE, paced
 from .adapters.rests import RestTeller
@@ -110,6 +111,7 @@ class JobController:
             most_pending_mib=settings.pending_mib_per_namespace,
             routing=self._routing,
             system_namespaces=settings.namespaces_of_the_system,
+            proves_groups=True,
         )
         self._traces = JobTraces()
         self.feedback = Feedback(self.jobs)
@@ -136,7 +138,18 @@ class JobController:
         self._counts = CountsTeller(bus)
         self._rests = RestTeller(bus)
         self._budget_teller = BudgetTeller(bus, self.jobs.budgets)
-        self._announcer = Announcer(self.jobs, self.feedback, self._traces, bus, wake=self._wake, behind=self._behind)
+        self._group_reader = GroupReader(client, self.jobs, wake=self._wake)
+        self._group_lists = 0
+        self._announcer = Announcer(
+            self.jobs,
+            self.feedback,
+            self._traces,
+            bus,
+            wake=self._wake,
+            behind=self._behind,
+            groups_delivered=lambda: self._groups.delivered,
+            unread=self._group_reader.unread,
+        )
 
     @property
     def synced(self) -> bool:
@@ -178,6 +191,7 @@ class JobController:
             await resumed
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
+            group.create_task(self._group_reader.run())
             group.create_task(self._counts.run())
             group.create_task(self._rests.run())
             group.create_task(self._budget_teller.run())
@@ -237,6 +251,9 @@ class JobController:
 
     async def _on_groups(self, deltas: Sequence[Delta[kube.PodGroup]]) -> None:
         now = monotonic_s()
+        if self._group_lists != self._groups.relists:
+            self._group_lists = self._groups.relists
+            self.jobs.groups_listed_anew()
         for delta in deltas:
             if delta.new is not None:
                 view = group_view(delta.new)

@@ -93,6 +93,7 @@ class Informer(Generic[T]):
         self._proof = Proof()
         self._listed_at = 0.0  # when the first page of the list under way was asked for
         self._no_sample = ""  # why
+        self._delivered = ""
 
     @property
     def store(self) -> dict[str, T]:
@@ -102,6 +103,11 @@ class Informer(Generic[T]):
     @property
     def resource_version(self) -> str:
         return self._reflector.resource_version
+
+    @property
+    def delivered(self) -> str:
+        """The resourceVersion up to which all changes were handed on; empty before the first list."""
+        return self._delivered
 
     @property
     def relists(self) -> int:
@@ -140,6 +146,7 @@ class Informer(Generic[T]):
             for emit in emits:
                 assert isinstance(emit, Emit)
                 await self._hand_on(emit, handle)
+            self._delivered = self._reflector.resource_version
             match then:
                 case List():
                     effects = self._reflector.step(await self._list(then))
@@ -209,6 +216,7 @@ class Informer(Generic[T]):
                     assert isinstance(emit, Emit)
                     await self._hand_on(emit, handle)
                     await asyncio.sleep(max(0.0, self._handed_on_at + self._window_s - monotonic_s()))
+                self._delivered = self._reflector.resource_version
                 if self._proof.reached(self._reflector.resource_version):
                     self._reflector.proven()
         raise Bug("a watch ended without an end")

@@ -31,3 +31,14 @@ Generation = NewType("Generation", int)
 
 DEFAULT_QUEUE = QueueName("default")
 SCHEDULER_NAME = "hbox"  #: what pods name in `spec.schedulerName`, where nothing else is set
+
+_MISSING_GROUP = "podgroup:"
+
+
+def missing_group_job(key: str) -> JobId:
+    """The job of pods that name a PodGroup (namespace/name) which does not exist."""
+    return JobId(f"{_MISSING_GROUP}{key}")
+
+
+def is_missing_group_job(job: JobId) -> bool:
+    return job.startswith(_MISSING_GROUP)

@@ -58,11 +58,22 @@ class Announcer:
     """`wake` is set by whoever changes the jobs; `behind` is set when there may be something for Kubernetes."""
 
     def __init__(
-        self, jobs: Jobs, feedback: Feedback, traces: JobTraces, bus: Bus, *, wake: asyncio.Event, behind: asyncio.Event
+        self,
+        jobs: Jobs,
+        feedback: Feedback,
+        traces: JobTraces,
+        bus: Bus,
+        *,
+        wake: asyncio.Event,
+        behind: asyncio.Event,
+        groups_delivered: Callable[[], str],
+        unread: asyncio.Event,
     ) -> None:
+        """`groups_delivered`: the resourceVersion up to which changes of PodGroups are known; `unread` is set when PodGroups have to be read."""
         self._jobs, self._feedback, self._traces, self._bus = jobs, feedback, traces, bus
         self._shards = jobs.routing.shards.names
         self._wake, self._behind = wake, behind
+        self._groups_delivered, self._unread = groups_delivered, unread
         self._busy = Burst(BUSY_PER_S, BUSY_FOR_S)
         self._revision_at = 0.0  #: monotonic; when the highest revision was said last
 
@@ -89,7 +100,9 @@ class Announcer:
             while True:
                 await self._something_due()
                 started, wall = monotonic_s(), wall_s()
+                self._jobs.groups_delivered(self._groups_delivered())
                 batch = self._jobs.take(started, wall, others=others)
+                self._unread.set()
                 for record in batch.settled:
                     self._feedback.settled(record, started)
                 self._behind.set()

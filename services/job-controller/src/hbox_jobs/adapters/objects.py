@@ -432,6 +432,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         sub_gangs=sub_gangs,
         problem=sanitized(problem),
         written=len(_ENCODER.encode(spec)) + _bytes_of(annotations),
+        version=int(meta.resource_version) if meta.resource_version.isdecimal() else 0,
         status=GroupStatus(
             phase,
             status.running,

@@ -22,6 +22,7 @@ from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, VENDORS, GangPart, Job, JobId, PodGroupTask, PodRef, PodUid, QueueName, Resources
 from hbox_common.model.bounds import INT32_MAX, sanitized
 from hbox_common.model.devices import volcano
+from hbox_common.model.ids import missing_group_job
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
@@ -31,6 +32,11 @@ from .volumes import Reach, Volumes
 
 #: Kubernetes' HighestUserDefinablePriority: values above belong to the classes system-cluster-critical and system-node-critical alone.
 HIGHEST_USER_PRIORITY = 1_000_000_000
+#: Why a job with a `problem` cannot be placed, as the reason of a condition.
+PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+VOLUMES_NOT_READY = "VolumesNotReady"
+INVALID_SPEC = "InvalidSpec"
+NAMESPACE_TERMINATING = "NamespaceTerminating"
 
 #: What of a pod its gang and policies go by: its role, labels, and notes.
 _Part: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
@@ -76,7 +82,11 @@ class Record:
     admitted: bool = False  #: it was worked out, and is not held back: others may have to know of its pods
     settled_at: float = float("-inf")  #: monotonic; when it was worked out last
     shard: str = ONE_SHARD  #: whose schedulers place it, as of when it was worked out last
+    problem_reason: str = ""  #: of the job's `problem`, in one word
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
+    arrived: int = 0  #: resourceVersion at which its newest pod to place became one
+    read_up_to: int = 0  #: its PodGroup was read when its pods had arrived up to there
+    read_version: int = 0  #: resourceVersion of the PodGroup as read; 0 = the watch has delivered it
     # Counted, or each pod of a gang would ask all others:
     offered: int = 0  #: of `pods`, those that others may take from whatever their queue says
     classes: dict[tuple[int, str], int] = field(default_factory=dict)  #: of live pods, by priority and class: how many
@@ -115,7 +125,7 @@ class Record:
     def id(self) -> JobId:
         if self.group is not None:
             return JobId(self.group.uid)
-        return JobId(f"podgroup:{self.key}" if self.gang else self.key)
+        return missing_group_job(self.key) if self.gang else JobId(self.key)
 
     @property
     def size(self) -> int:
@@ -187,17 +197,22 @@ def job_of(
     ceiling: int = INT32_MAX,
 ) -> Job:
     """The job as it is now, as of that revision. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace; `ending`: its
-    namespace is being deleted; `ceiling`: as `counted` takes it."""
+    namespace is being deleted; `ceiling`: as `counted` takes it. Sets the record's `problem_reason`."""
     group = record.group
-    priority, priority_class, problem = _priority(record, classes)
+    priority, priority_class, problem = _priority(record, tally, classes)
+    reason = PRIORITY_CLASS_NOT_FOUND if problem else INVALID_SPEC
     if record.gang and group is None:
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
     if group is not None and group.problem:
-        problem = f"PodGroup {record.key}: {group.problem}"
+        reason, problem = INVALID_SPEC, f"PodGroup {record.key}: {group.problem}"
     never_preempts = record.group is not None and record.group.priority_class in never
     tasks, waits_for_volume = _tasks(record, volumes, never_preempts=never_preempts)
+    if not (problem := problem or _pod_problem(record) or record.unpublishable) and waits_for_volume:
+        reason, problem = VOLUMES_NOT_READY, waits_for_volume
     if ending and tasks:
+        reason = NAMESPACE_TERMINATING
         problem = f"NamespaceTerminating: namespace {record.namespace} is being deleted, and the API server binds no pod in it"
+    record.problem_reason = reason if problem else ""
     created = group.created_at if group else min((pod.created_at for pod in record.pods.values()), default=0.0)
     return Job(
         id=record.id,
@@ -214,7 +229,7 @@ def job_of(
         gang=record.gang,
         preemptable=preemptable_of(record),
         priority_class=priority_class,
-        problem=sanitized(problem or _pod_problem(record) or record.unpublishable or waits_for_volume),
+        problem=sanitized(problem),
         traceparent=trace(record.id),
         topology=group.topology if group else None,
         annotations=dict(group.annotations) if group else {},
@@ -259,15 +274,18 @@ def class_of(record: Record) -> str:
     return record.highest[1]
 
 
-def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str, str]:
-    """With its class, and what is wrong with it."""
+def _priority(record: Record, tally: Tally, classes: Mapping[str, int]) -> tuple[int, str, str]:
+    """With its class, and what is wrong with it. A class that is deleted changes nothing that exists, as in Kubernetes: a gang that has started, or whose pods
+    were admitted under the class, goes on by the priorities that its pods have."""
     named = record.group.priority_class if record.group else ""
     if named in classes:
         return classes[named], named, ""
     highest, of_pods = record.highest
-    if named:
-        return highest, of_pods, f"PodGroup {record.key}: PriorityClass {named} not found: create it, or name another one"
-    return highest, of_pods, ""
+    if not named:
+        return highest, of_pods, ""
+    if tally.bound or tally.succeeded or any(name == named for _, name in record.classes):
+        return highest, named, ""
+    return highest, of_pods, f"PodGroup {record.key}: PriorityClass {named} not found: create it, or name another one"
 
 
 def _pod_problem(record: Record) -> str:

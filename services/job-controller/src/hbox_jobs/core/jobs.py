@@ -8,6 +8,9 @@ of a gang's pods that moved (they fence bindings, and the binder looks again). S
 thousand; a larger one less often (LAZY_S for each LARGE), since each message has all its pods. Facts about pods with a node are said at once, and then every
 FACTS_S: the ledger waits for them, but commits once a message. Those that say no more than that a pod of ours has its node wait for others up to CONFIRMED_S.
 
+A gang whose pods are newer than all that is known of PodGroups is announced after its PodGroup was read (ADR 88): its minimum may have been raised
+before these pods were made, and a watch may lag. Most need no read, since the PodGroups' watch has come to a newer resourceVersion meanwhile.
+
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
 """
 
@@ -94,10 +97,12 @@ class Jobs:
         most_pending_mib: int = 0,
         routing: Routing | None = None,
         system_namespaces: Collection[str] = (),
+        proves_groups: bool = False,
     ) -> None:
         """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told. `most_pending`, `most_pending_mib`: of one namespace, that are told
         of while they wait, and what is told of these (`Record.size`); 0 = all. `routing`: whose schedulers place which; None = there is one shard.
-        `system_namespaces`: where Kubernetes' system PriorityClasses count with their own values."""
+        `system_namespaces`: where Kubernetes' system PriorityClasses count with their own values. `proves_groups`: a gang is announced only with a PodGroup
+        that is as new as its pods (`take_unread`)."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
         self._told_shards: dict[JobId, str] = {}  #: of jobs in the batch that is being made
@@ -132,6 +137,10 @@ class Jobs:
         self._facts_awaited = False  #: some of these do more than confirm
         self._facts_said = float("-inf")  #: monotonic; when some were said last
         self._disowned: dict[JobId, None] = {}
+        self._proves_groups = proves_groups
+        self._groups_at = 0  #: the resourceVersion up to which all changes of PodGroups are known
+        self._unread: dict[str, None] = {}  #: gangs whose PodGroup has to be read
+        self._reading: set[str] = set()  #: gangs whose PodGroup is being read
         self._revision = 0
         self.phases = PhaseQueue()
         self.pending = 0  #: jobs with pods to place of which nobody has said why they wait
@@ -177,6 +186,8 @@ class Jobs:
             confirms = new.ours and fact.claim and fact.phase.holds and (old is None or old.shape.key == new.shape.key)
             self._facts_awaited = self._facts_awaited or not confirms
         if record is not None:
+            if new.placeable and (old is None or not old.placeable or old.key != new.key):
+                record.arrived = max(record.arrived + 1, _number(new.resource_version))
             self._mark_for(record, old, new, now)
 
     def _add_neighbour(self, new: PodView, old: PodView | None, record: Record | None) -> None:
@@ -214,6 +225,9 @@ class Jobs:
     def group(self, new: GroupView, now: float) -> None:
         """A PodGroup was listed, added or modified."""
         record = self._record(new.key, new.namespace, new.name, gang=True)
+        if new.version < record.read_version:
+            return  # the watch lags behind what was read
+        record.read_version = 0
         old, record.group = record.group, new
         if old is None or old.status == new.status:
             record.unpublishable = ""
@@ -237,6 +251,52 @@ class Jobs:
                 self.neighbours.note(pod, {}, None)
                 self.neighbours.play(pod, None)
             self._mark(key, now, urgent=True)
+
+    def groups_delivered(self, resource_version: str) -> None:
+        """All changes of PodGroups up to there are known."""
+        self._groups_at = _number(resource_version)
+
+    def groups_listed_anew(self) -> None:
+        """The PodGroups are listed anew: what the list has counts, also where the store was restored from a backup and its resourceVersions went back."""
+        for record in self._records.values():
+            record.read_version = 0
+
+    def take_unread(self, limit: int) -> list[tuple[str, int]]:
+        """Gangs (namespace/name) whose PodGroup has to be read before they are announced, with what `group_read` returns. The caller reads each of them."""
+        found: list[tuple[str, int]] = []
+        while self._unread and len(found) < limit:
+            key = next(iter(self._unread))
+            del self._unread[key]
+            record = self._records.get(key)
+            if record is not None and record.group is not None:
+                self._reading.add(key)
+                found.append((key, record.arrived))
+        return found
+
+    def group_read(self, key: str, up_to: int, new: GroupView | None, now: float) -> None:
+        """What a consistent read of a gang's PodGroup returned, begun when its pods had arrived `up_to` there; None = it is not found."""
+        self._reading.discard(key)
+        record = self._records.get(key)
+        if record is None:
+            return
+        if new is not None:
+            self.group(new, now)
+            record.read_version = max(record.read_version, new.version)
+        elif record.group is not None:
+            self.group_gone(key, record.group.uid, now)
+        record.read_up_to = max(record.read_up_to, up_to)
+        self._mark(key, now, urgent=True)
+
+    def read_failed(self, key: str, now: float) -> None:
+        """The PodGroup of a gang could not be read; it is read again if that is still needed."""
+        self._reading.discard(key)
+        self._mark(key, now, urgent=True)
+
+    def _has_old_group(self, record: Record, tally: Tally) -> bool:
+        """Whether the gang would start with a PodGroup that may be older than its pods: its minimum may have been raised before they were made."""
+        if not self._proves_groups or record.group is None or tally.live <= tally.bound:
+            return False
+        return tally.live + tally.succeeded >= record.min_member and record.arrived > max(record.read_up_to, self._groups_at)
 
     def budget(self, view: BudgetView) -> None:
         """A PodDisruptionBudget was listed, added or modified."""
@@ -573,7 +633,7 @@ class Jobs:
                 self.crowd = frozenset()  # all of them make a burst together
         facts: list[PodFact] = []
         if self._facts and now >= self._facts_due:
-            facts = [self._facts.pop(uid) for uid in list(self._facts)[:MAX_ITEMS]]
+            facts = [self._newest(self._facts.pop(uid)) for uid in list(self._facts)[:MAX_ITEMS]]
             if not self._facts:
                 self._facts_said, self._facts_awaited = now, False
         classes = dict(self._classes) if self._classes_changed else None
@@ -612,6 +672,10 @@ class Jobs:
             if old is not None:
                 self._end(record, old, withdrawn, tally, wall)
             return None
+        if self._has_old_group(record, tally):
+            if record.key not in self._reading:
+                self._unread[record.key] = None
+            return None
         doubtful = record.key in self._doubtful
         self._doubtful.discard(record.key)
         record.strangers = len(self._strangers.get(record.key, ()))
@@ -630,6 +694,7 @@ class Jobs:
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
+            self._repeat_facts(record)
         self._by_id[new.id] = record.key
         if self._several:
             self._route(record, new, wall)
@@ -837,6 +902,20 @@ class Jobs:
         elif key not in self._urgent and key not in self._lazy:
             self._lazy[key] = now + self._lazy_s
 
+    def _repeat_facts(self, record: Record) -> None:
+        """Its pods that have a node are of another job by now."""
+        found = {pod.uid: self._fact(pod, FACT_PHASE[pod.status]) for pod in record.pods.values() if pod.node}
+        self._facts.update(found)
+        self._facts_awaited = self._facts_awaited or bool(found)
+
+    def _newest(self, fact: PodFact) -> PodFact:
+        """The fact with the job that its pod is of now: after a start pods are listed before their PodGroups."""
+        pod = self._pods.get(fact.uid)
+        record = self._records.get(pod.key) if pod is not None and pod.ours else None
+        if pod is None or record is None or record.id == fact.job or fact.phase is PodPhase.GONE:
+            return fact
+        return self._fact(pod, fact.phase)
+
     def _fact(self, pod: PodView, phase: PodPhase) -> PodFact:
         record = self._records.get(pod.key) if pod.ours else None
         return PodFact(
@@ -877,6 +956,11 @@ class Jobs:
         assert not set(self._urgent) & self._lazy.keys()
         self._intake.validate()
         self.phases.validate()
+
+
+def _number(resource_version: str) -> int:
+    """0 where it is none: then every PodGroup is read."""
+    return int(resource_version) if resource_version.isdecimal() else 0
 
 
 def _still_made(record: Record, pod: PodView) -> bool:

@@ -62,7 +62,8 @@ def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True
         if any(_says_no(c) for c in conditions):
             conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", SCHEDULED, "", now))
     elif say_why and record.reason and (tally.live > tally.bound or record.gated or record.stuck or not passed):
-        conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", _NOT_ENOUGH, record.reason, now))
+        reason = record.problem_reason or _NOT_ENOUGH
+        conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", reason, record.reason, now))
         if any(c.type == SCHEDULED and c.status == "True" for c in conditions):
             conditions = _with(conditions, GroupCondition(SCHEDULED, "False", UNSCHEDULABLE, "", now))
     elif phase is GroupPhase.INQUEUE and not old.phase.is_enqueued and any(_says_no(c) for c in conditions):

@@ -167,6 +167,7 @@ class GroupView:
     problem: str = ""  #: why it cannot be scheduled as written
     written: int = 0  #: bytes of its spec, and of its annotations above
     status: GroupStatus = GroupStatus()
+    version: int = field(default=0, compare=False)  #: its resourceVersion, 0 where that is no number; a status write moves it
 
     @property
     def key(self) -> str:

@@ -46,7 +46,7 @@ from .decisions import bind_of
 from .fabrics import bounds_of, domains_fault
 from .identity import claim_id
 from .ledgerstate import LedgerState
-from .lifecycle import called_off, stuck
+from .lifecycle import called_off, regroup, stuck
 from .nominations import successor_of
 from .preemption import asked_of_queue, evict_own, preempt, to_be_freed
 from .recovery import NOBODY
@@ -143,6 +143,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
     if plan.victims:
         for placement in plan.placements:
             state.settle(placement.pod_uid)
+    regroup(state, step, plan.job)
     refusal = (
         _malformed(plan)
         or _claimed(state, plan)

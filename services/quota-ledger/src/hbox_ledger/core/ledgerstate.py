@@ -61,6 +61,7 @@ from .fabrics import Fabrics
 from .history import Decay, History
 from .nominations import Nominations, places_of, successor_of
 from .records import Records
+from .regrouped import Regrouped
 from .schedulers import Schedulers
 from .step import Bucket, CardDelta, CardKey, Change, Step
 from .storm import Storm
@@ -118,6 +119,9 @@ class LedgerState:
     storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
     moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved within the last hour
     records: Records = field(default_factory=Records)  #: of jobs that have something to place
+    regrouped: Regrouped = field(
+        default_factory=Regrouped
+    )  #: members of a PodGroup that was made again, with claims of the former
     schedulers: Schedulers = field(default_factory=Schedulers)  #: that lead their shards
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds

@@ -65,6 +65,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import VENDORS
+from hbox_common.model.ids import is_missing_group_job
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 from hbox_common.pacing import backoff_s
 
@@ -166,6 +167,7 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
     """Take in what Kubernetes says of a pod that has, or had, a node."""
     known = state.by_pod.get(fact.uid)
     record = state.live[known] if known is not None else None
+    state.regrouped.drop(fact.uid)
     if not fact.phase.holds:
         state.bury(fact.uid)
         if record is not None:
@@ -208,12 +210,27 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
 
 def _is_of_another_job(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
     """Whether the pod is a member of another job by now, which wants places beside it: its PodGroup was made again, and a gang fills up by the claims of
-    its own job. Neither is on its way, nor is the pod to leave."""
+    its own job. Neither is on its way, nor is the pod to leave. Otherwise that is decided when the job it is of now is planned (`regroup`)."""
     claim = record.claim
-    if not fact.ours or fact.job == claim.job or not state.records.knows(fact.job):
+    if not fact.ours or fact.job == claim.job or is_missing_group_job(fact.job):
         return False
     on_its_way = claim.job in state.gangs or fact.job in state.gangs
-    return not (on_its_way or record.decision is not Decision.NONE or claim.id in state.evicting)
+    if state.records.knows(fact.job) and not (on_its_way or record.decision is not Decision.NONE or claim.id in state.evicting):
+        return True
+    state.regrouped.put(fact)
+    return False
+
+
+def regroup(state: LedgerState, step: Step, job: JobId) -> None:
+    """Members of the job whose claims are of another one have them in this one from now on."""
+    for fact in state.regrouped.of(job):
+        known = state.by_pod.get(fact.uid)
+        record = state.live[known] if known is not None else None
+        if record is None or record.claim.node != fact.node or record.claim.state is not ClaimState.POSTED:
+            state.regrouped.drop(fact.uid)
+        elif _is_of_another_job(state, record, fact):
+            state.regrouped.drop(fact.uid)
+            _move(state, step, record, fact, "job-controller")
 
 
 def _move(state: LedgerState, step: Step, record: ClaimRecord, fact: PodFact, actor: str) -> None:
@@ -351,6 +368,7 @@ def _posted(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, 
 def end(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, cause: str, finished: bool = False) -> None:
     """Void a claim, on evidence, and its gang's way with it where nothing is left of that. `finished`: its pod succeeded."""
     job = record.claim.job
+    state.regrouped.drop(record.claim.pod_uid)
     state.void(step, record, actor=actor, cause=cause)
     gang = state.gangs.get(job)
     if gang is None:

@@ -1,0 +1,76 @@
+"""Reads PodGroups whose pods are newer than what their watch has delivered, so that no gang starts by a minimum that was raised before (ADR 88)."""
+
+import asyncio
+import logging
+
+import msgspec
+
+from hbox_common import kube
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import HBoxError, NotFound
+from hbox_common.kube import PODGROUPS, KubeClient
+from hbox_common.pacing import backoff_s
+
+from .. import metrics
+from ..core.jobs import Jobs
+from ..core.views import GroupView
+from .objects import group_view
+
+log = logging.getLogger(__name__)
+
+#: Reads under way at a time.
+AT_ONCE = 16
+#: Between two attempts to read one PodGroup.
+RETRY_S, RETRY_MAX_S = 0.2, 5.0
+TIMEOUT_S = 5.0
+
+_DECODER = msgspec.json.Decoder(kube.PodGroup)
+
+
+class GroupReader:
+    """`unread` is set when `jobs` may have something to read; `wake` is set when a read returned."""
+
+    def __init__(self, client: KubeClient, jobs: Jobs, *, wake: asyncio.Event) -> None:
+        self._client, self._jobs, self._wake = client, jobs, wake
+        self.unread = asyncio.Event()
+        self._failures: dict[str, int] = {}
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self.unread.wait()
+                self.unread.clear()
+                while found := self._jobs.take_unread(1):
+                    await self._room.acquire()
+                    for key, up_to in found:
+                        group.create_task(self._read(key, up_to))
+
+    async def _read(self, key: str, up_to: int) -> None:
+        try:
+            try:
+                view = await self._view(*key.split("/", 1))
+            finally:
+                self._room.release()
+        except (HBoxError, msgspec.DecodeError) as e:
+            metrics.GROUP_READS.labels("failed").inc()
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            if failures == 1:
+                log.warning(
+                    "PodGroup %s has pods newer than the watch of PodGroups and cannot be read yet; its gang waits: %s", key, e
+                )
+            await asyncio.sleep(backoff_s(failures - 1, base_s=RETRY_S, cap_s=RETRY_MAX_S))
+            self._jobs.read_failed(key, monotonic_s())
+        else:
+            metrics.GROUP_READS.labels("read").inc()
+            self._failures.pop(key, None)
+            self._jobs.group_read(key, up_to, view, monotonic_s())
+        self._wake.set()
+
+    async def _view(self, namespace: str, name: str) -> GroupView | None:
+        """A consistent read; None = it is not found."""
+        try:
+            answer = await self._client.expected("GET", PODGROUPS.path(namespace, name), timeout_s=TIMEOUT_S)
+        except NotFound:
+            return None
+        return group_view(_DECODER.decode(answer.body))

@@ -1,0 +1,125 @@
+"""A gang is announced with a PodGroup that is as new as its pods, and its members follow a PodGroup that is made again."""
+
+from hbox_common.model import JobId, NodeName, PodPhase
+from hbox_jobs.core.jobs import Jobs
+
+from .job_world import group, pod
+
+WALL = 1_800_000_000.0
+NODE = NodeName("n")
+
+
+def settled(jobs: Jobs, now: float) -> list[tuple[JobId, int, int]]:
+    """Id, members and minimum of the jobs announced."""
+    batch = jobs.take(now, WALL)
+    jobs.validate()
+    return [(job.id, job.members, job.min_member) for job in batch.pending]
+
+
+def growing() -> Jobs:
+    """Two of a gang run by a minimum of two; PodGroups are known up to version 10, and a third pod was made at 20."""
+    jobs = Jobs(proves_groups=True)
+    jobs.group(group(min_member=2, version=10), 0.0)
+    jobs.groups_delivered("10")
+    for name in ("a", "b"):
+        jobs.pod(pod(name, rv="11", group="g", node=NODE, status="Running"), 0.0)
+    jobs.take(0.0, WALL)
+    jobs.pod(pod("c", rv="20", group="g"), 1.0)
+    return jobs
+
+
+def test_gang_with_a_newer_pod_is_announced_after_its_podgroup_was_read() -> None:
+    jobs = growing()
+    assert settled(jobs, 1.0) == []
+    assert [job.members for job in jobs.jobs()] == [2], "the gang is as it was"
+    assert jobs.take_unread(9) == [("ml/g", 20)]
+    assert settled(jobs, 2.0) == []
+    assert jobs.take_unread(9) == [], "one read at a time"
+    jobs.group_read("ml/g", 20, group(min_member=4, version=15), 2.0)
+    assert settled(jobs, 2.0) == [("uid-g", 3, 4)]
+
+
+def test_version_that_the_watch_delivers_after_a_newer_one_was_read_changes_nothing() -> None:
+    jobs = growing()
+    jobs.take(1.0, WALL)
+    jobs.take_unread(9)
+    jobs.group_read("ml/g", 20, group(min_member=4, version=15), 2.0)
+    jobs.group(group(min_member=2, version=12), 2.0)
+    assert settled(jobs, 2.0) == [("uid-g", 3, 4)]
+    jobs.groups_listed_anew()
+    jobs.group(group(min_member=2, version=12), 3.0)
+    assert settled(jobs, 3.0) == [("uid-g", 3, 2)], "the store was restored from a backup"
+
+
+def test_pods_that_arrive_during_a_read_are_announced_after_the_next_one() -> None:
+    jobs = growing()
+    jobs.take(1.0, WALL)
+    jobs.take_unread(9)
+    jobs.pod(pod("d", rv="21", group="g"), 1.0)
+    jobs.group_read("ml/g", 20, group(min_member=2, version=10), 2.0)
+    assert settled(jobs, 2.0) == []
+    assert jobs.take_unread(9) == [("ml/g", 21)]
+
+
+def test_podgroup_is_not_read_if_its_watch_has_come_past_its_pods() -> None:
+    jobs = growing()
+    jobs.groups_delivered("21")
+    assert settled(jobs, 1.0) == [("uid-g", 3, 2)]
+    assert jobs.take_unread(9) == []
+
+
+def test_podgroup_of_a_gang_that_is_too_small_is_not_read() -> None:
+    jobs = Jobs(proves_groups=True)
+    jobs.group(group(min_member=2, version=10), 0.0)
+    jobs.pod(pod("a", rv="20", group="g"), 0.0)
+    assert settled(jobs, 1000.0) == [("uid-g", 1, 2)]
+    assert jobs.take_unread(9) == []
+
+
+def test_podgroup_is_read_if_resource_versions_are_no_numbers() -> None:
+    jobs = Jobs(proves_groups=True)
+    jobs.group(group(min_member=1), 0.0)
+    jobs.groups_delivered("x")
+    jobs.pod(pod("a", rv="y", group="g"), 0.0)
+    assert settled(jobs, 0.0) == []
+    assert jobs.take_unread(9) == [("ml/g", 1)]
+
+
+def test_gang_whose_podgroup_is_not_found_waits_for_it() -> None:
+    jobs = growing()
+    jobs.take(1.0, WALL)
+    jobs.take_unread(9)
+    jobs.group_read("ml/g", 20, None, 2.0)
+    jobs.take(2.0, WALL)
+    assert ["not found" in job.problem for job in jobs.jobs()] == [True]
+
+
+def test_read_that_failed_is_done_again() -> None:
+    jobs = growing()
+    jobs.take(1.0, WALL)
+    jobs.take_unread(9)
+    jobs.read_failed("ml/g", 2.0)
+    assert settled(jobs, 2.0) == []
+    assert jobs.take_unread(9) == [("ml/g", 20)]
+
+
+def test_members_are_observed_in_the_podgroup_that_was_made_again() -> None:
+    """At once: the ledger counts members by their job."""
+    jobs = Jobs()
+    jobs.group(group(), 0.0)
+    jobs.pod(pod("a", group="g", node=NODE), 0.0)
+    jobs.take(0.0, WALL)
+    jobs.group_gone("ml/g", "uid-g", 1.0)
+    assert [(fact.name, fact.job) for fact in (*jobs.take(1.0, WALL).facts, *jobs.take(2.0, WALL).facts)] == [
+        ("a", "podgroup:ml/g")
+    ]
+    jobs.group(group(uid="again"), 3.0)
+    found = (*jobs.take(3.0, WALL).facts, *jobs.take(4.0, WALL).facts)
+    assert [(fact.name, fact.job, fact.phase) for fact in found] == [("a", "again", PodPhase.BOUND)]
+
+
+def test_fact_of_a_pod_that_was_listed_before_its_podgroup_names_the_podgroup() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("a", group="g", node=NODE), 0.0)
+    jobs.group(group(), 0.0)
+    assert [fact.job for fact in jobs.take(0.0, WALL).facts] == ["uid-g"]
