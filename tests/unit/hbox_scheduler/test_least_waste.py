@@ -15,6 +15,7 @@ from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.devices import free_percent, pick, slices_of
 from hbox_scheduler.core.framework.views import Views
 from hbox_scheduler.core.plugins import Shape, card_worth, expected_fragment
+from hbox_scheduler.core.plugins.rooms import Rooms
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.alike import place_alike
@@ -125,7 +126,67 @@ def test_the_mix_is_learned_anew_each_time_the_requests_have_doubled() -> None:
     assert versions == [1, 2, 2, 3, 3, 3, 3, 4]
 
 
-def loss_by_definition(cpu: int, free: list[int], model: str, mix: dict[Shape, float], supply: dict[str, int]) -> float:
+def test_a_room_for_a_large_job_is_left_whole_where_such_rooms_are_scarce() -> None:
+    large = Shape(60_000, 8)
+    mix = {large: 5.0, Shape(1000, 1): 60.0, Shape(8000): 5.0}
+    whole, begun = node("whole", cards=8, cpu=64), node("begun", cards=8, cpu=64)
+    cluster = Cluster(mix, whole, begun)
+    assert cluster.place(100) == "whole:0", "of two equal nodes the first"
+    assert {cluster.place(100) for _ in range(3)} == {f"whole:{card}" for card in (1, 2, 3)}
+    assert cluster.place(cpu=8) == "whole:", "there the eight-card room is gone already"
+    assert cluster.place(100, cpu=60, cards=8) == "begun:0,1,2,3,4,5,6,7"
+
+
+def test_rooms_have_a_price_by_demand_and_supply() -> None:
+    asked = {Shape(8000, 8): 20.0, Shape(1000, 1): 60.0}
+
+    def price(nodes: int, idle: int) -> float:
+        cpu, free = np.full(nodes, 64_000), np.tile(100 * (np.arange(8) < idle), (nodes, 1))
+        free[0] = 100
+        rooms = Rooms.priced(asked, cpu, free, np.zeros(nodes, dtype=np.int64), models=[""], prior=32, largest=8)
+        worth = np.asarray(rooms.worth(cpu[:2], free[:2], np.zeros(2, dtype=np.int64)))
+        assert worth[1] == (worth[0] if idle == 8 else 0.0)
+        return float(worth[0])
+
+    assert price(9, 7) == pytest.approx(0.8), "one room, and more are asked for"
+    share = (20 + 32) / (80 + 32)
+    assert price(9, 8) == pytest.approx(0.8 * share**3), "as many rooms as idle cards make"
+    assert price(3, 7) == price(9, 7)
+
+
+def test_rooms_are_priced_anew_when_a_part_of_the_cards_came_into_use() -> None:
+    cluster = Cluster({Shape(1000, 8): 1.0, Shape(1000, 1): 60.0}, *(node(f"n{i}", cards=8) for i in range(10)))
+    versions = []
+    for _ in range(9):
+        cluster.place(100)
+        versions.append(cluster.policy.version)
+    assert versions[0] == 0
+    assert versions[-1] in (2, 3), "3 of a hundred of 80 cards are 2.4"
+
+
+def prices_by_definition(nodes: list[tuple[int, list[int], str]], asked: dict[Shape, float]) -> dict[Shape, float]:
+    """Of a room for each shape of several whole cards."""
+    several = {shape: cards for shape, cards in asked.items() if shape.cards > 1 and shape.percent == 100}
+    found = {}
+    for shape, cards in several.items():
+        supply = sum(rooms_by_definition(cpu, free, model, shape) for cpu, free, model in nodes)
+        alike = sum(amount for other, amount in several.items() if other.cards == shape.cards)
+        demand = alike / sum(asked.values()) * sum(sum(free) for _, free, _ in nodes) / 100 / shape.cards
+        if supply:
+            found[shape] = 0.1 * shape.cards * cards / alike * min(1.0, demand / supply) ** 3
+    return found
+
+
+def rooms_by_definition(cpu: int, free: list[int], model: str, shape: Shape) -> int:
+    if shape.models and model not in shape.models:
+        return 0
+    rooms = free.count(100) // shape.cards
+    return min(rooms, cpu // shape.cpu_milli) if shape.cpu_milli else rooms
+
+
+def loss_by_definition(
+    cpu: int, free: list[int], model: str, mix: dict[Shape, float], supply: dict[str, int], prices: dict[Shape, float]
+) -> float:
     """Waste of a node, term by term as the module's description has it."""
     idle = sum(free) / 100
     asked = {shape: weight * shape.cards * shape.percent / 100 for shape, weight in mix.items() if shape.cards}
@@ -143,7 +204,8 @@ def loss_by_definition(cpu: int, free: list[int], model: str, mix: dict[Shape, f
     )
     bound = sum(amount / sum(supply[m] for m in shape.models) for shape, amount in asked.items() if model in shape.models)
     scarce = idle * bound / (total / sum(supply.values()))
-    return float(lost + 0.1 * (fragment + stranded - scarce))
+    rooms = sum(price * rooms_by_definition(cpu, free, model, shape) for shape, price in prices.items())
+    return float(lost + 0.1 * (fragment + stranded - scarce) - rooms)
 
 
 @given(
@@ -177,13 +239,18 @@ def test_a_score_is_the_fall_of_the_waste_by_its_definition(
         cluster.place(percent)
     columns = cluster.columns
     task = cluster.tasks.of(PodGroupTask("t", {CPU: 1000, PODS: 1, GPU: 1}, (), cards=CardRequest(1)))
-    view = cluster.views.of(task)
+    view = Views(columns, policy_of(PolicyName.LEAST_WASTE, mix=mix)).of(task)  # which prices rooms as they are now
 
-    def loss(row: int) -> float:
-        here = np.array([row])
+    def now(row: int) -> tuple[int, list[int], str]:
         cpu = columns.resource(CPU)
         left = int(columns.allocatable[cpu, row] - columns.used[cpu, row])
-        return loss_by_definition(left, free_percent(columns, here)[0].tolist(), drawn[row][2], mix, models)
+        return left, free_percent(columns, np.array([row]))[0].tolist(), drawn[row][2]
+
+    asked = {shape: weight * shape.cards * shape.percent / 100 for shape, weight in mix.items() if shape.cards}
+    prices = prices_by_definition([now(row) for row in range(len(nodes))], asked)
+
+    def loss(row: int) -> float:
+        return loss_by_definition(*now(row), mix, models, prices)
 
     for row in np.flatnonzero(view.capacity).tolist():
         fall = loss(row)

@@ -41,6 +41,7 @@ from hbox_common.model import (
     ResourceQuota,
     SchedulerId,
     Verdict,
+    by_pool,
 )
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.consolidation import Mode
@@ -130,6 +131,7 @@ class Scheduler:
         self.limits = limits or Limits()
         self.policy = policy
         self.columns = Columns()
+        self.columns.in_use = self._resources_in_use
         self.bookings = Bookings(self.columns)
         self.queues = Queues(self.bookings)
         self.views = Views(self.columns, policy)
@@ -227,18 +229,31 @@ class Scheduler:
         if node.gone:
             self.columns.drop_node(node.name)
             self.bookings.moved(node.name)
+            self._resolve_renamed()
             self.bookings.lending.node(node, None)
             return
         self.columns.put_node(node)
-        if self.columns.renamed:
-            self.columns.renamed = False
-            self._queue.resolve_again()
-            for name in self.columns.row_of:
-                self.bookings.rebuild(name)
+        self._resolve_renamed()
         self.bookings.lending.node(node, self.columns.verdicts.get(node.name))
         self.admission.invalidate()
         if known is None or [(c.index, c.uuid) for c in known.cards] != [(c.index, c.uuid) for c in node.cards]:
             self.bookings.rebuild(node.name)
+
+    def _resolve_renamed(self) -> None:
+        """Where a resource has another column than it may have been asked for and booked under, all is resolved anew."""
+        if not self.columns.renamed:
+            return
+        self.columns.renamed = False
+        self._queue.resolve_again()
+        self.bookings.resolve_again()
+        self._sessions.resolve_again()
+
+    def _resources_in_use(self) -> set[str]:
+        """All that jobs ask for and pods have."""
+        names = {name for booking in self.bookings.all().values() for name in booking.requests}
+        for entry in self._queue.entries.values():
+            names.update(name for spec in entry.job.tasks for name in spec.requests)
+        return names
 
     def on_verdict(self, verdict: Verdict) -> None:
         if self.columns.verdicts.get(verdict.node) != verdict:
@@ -262,6 +277,10 @@ class Scheduler:
             self._queues_changed.update(self.queues.drop(queue.name))
         else:
             self._facts.recent_use.put(queue.name, recent_cards)
+            for name in (*queue.capability, *queue.deserved, *queue.guarantee):
+                self.columns.keep(name)
+                self.columns.keep(by_pool(name)[0])
+            self._resolve_renamed()
             if self.queues.put(queue):
                 self._queues_changed.add(queue.name)
         self.admission.invalidate()
@@ -565,6 +584,7 @@ class Scheduler:
         self.decisions.begin(now)
         self._facts.now = wall
         self._clocks = now, wall
+        self._resolve_renamed()
         if self.columns.rests:
             self.columns.end_rests(wall)
         if self._facts.fabrics.aging and self._facts.fabrics.age(wall, self.limits.fabric_max_age_s):

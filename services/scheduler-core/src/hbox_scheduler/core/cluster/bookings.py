@@ -5,7 +5,7 @@ A pod has one booking at most. The columns are the sum of the bookings; where a 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hbox_common.model import (
     OFFLINE,
@@ -377,6 +377,17 @@ class Bookings:
             booking.waiting = self._waiting(booking, row)
             booking.slices = self._located(row, booking.slices)
             self._columns.book(row, booking.requests, booking.slices, aligned=booking.waiting)
+
+    def resolve_again(self) -> None:
+        """The columns of resources have changed."""
+        anew: dict[int, Task] = {}
+        for booking in self._of.values():
+            if (task := booking.task) is not None:
+                if (found := anew.get(id(task))) is None:
+                    found = anew[id(task)] = replace(task, amount=self._columns.amount(task.requests))
+                booking.task = found
+        for node in self._columns.row_of:
+            self.rebuild(node)
 
     def moved(self, node: NodeName) -> None:
         """The node has another row now, or none."""

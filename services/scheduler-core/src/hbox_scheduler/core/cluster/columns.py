@@ -11,7 +11,7 @@ Three logs tell readers what to look at again: `changes` (any cell of a row), `d
 sizes) and `risen` (rows that may take more than before: what wakes waiting jobs).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Self
@@ -53,10 +53,12 @@ from .zones import Seen, ZoneBooks
 
 _ROWS, _RESOURCES, _CARDS = 64, 8, 8
 
-#: Resources with a column though no node has them: those that queues and users' typing errors name. Each costs 24 bytes a node, and anybody may name any; all
-#: beyond share one column, of which every node has 0.
-MOST_UNOFFERED = 256
-_NOWHERE = "\0nowhere"  # no resource can be called so
+#: The column of every resource that no node has and no queue names, of which nodes have 0: anybody may ask for any name, and each column costs time in every
+#: session.
+UNOFFERED = 0
+
+#: Resources with a column that no node has any more, at least, when arrays are made smaller.
+_MANY_LEFT = 8
 
 
 @dataclass(slots=True)  # not frozen: one is made for each run, and those take three times as long
@@ -90,8 +92,15 @@ class Columns:
         self.verdicts: dict[NodeName, Verdict] = {}
         self._free_rows: list[int] = []
         self._resource: dict[str, int] = {}
-        self._unoffered = 0  #: of them, those that no node had when they were first named
-        self.renamed = False  #: a node has a resource that may be booked and asked for under the column of those that nobody has: to be resolved anew
+        self._vacant: list[int] = [*range(_RESOURCES - 1, UNOFFERED, -1)]  #: columns of no resource, the first last
+        self._offers: dict[str, int] = {}  #: how many nodes have a resource
+        self._kept: dict[str, None] = {}  #: resources that have a column whoever has them
+        self._unoffered = False  #: whether anything was resolved to `UNOFFERED`
+        self.renamed = (
+            False  #: a resource has another column than it may be booked and asked for under: all has to be resolved anew
+        )
+        #: the resources that anybody asks for or has: their columns are nobody else's; None: no column is ever released
+        self.in_use: Callable[[], Collection[str]] | None = None
         self._model: dict[tuple[str, str], int] = {}  #: by (name, resource of the vendor): makers may have cards of one name
         self._model_names = [""]
         self._model_resources = [""]  #: by code: the resource under which queues count the model's cards
@@ -146,29 +155,94 @@ class Columns:
     # Interning.
 
     def resource(self, name: str) -> int:
-        """The row of `allocatable` and `used` that holds this resource. Many that no node has may share one."""
+        """The row of `allocatable` and `used` that holds this resource. Those that no node has and no queue names share one."""
         found = self._resource.get(name)
         if found is None:
-            self._unoffered += 1
-            found = self._column(name if self._unoffered <= MOST_UNOFFERED else _NOWHERE)
+            self._unoffered = True
+            return UNOFFERED
         return found
 
+    def keep(self, name: str) -> int:
+        """As `resource`, of one that an operator names: it has a column of its own though no node has it."""
+        self._kept[name] = None
+        return self._column(name)
+
     def _column(self, name: str) -> int:
-        found = self._resource.setdefault(name, len(self._resource))
-        if found == len(self.allocatable):
-            self.allocatable = grown(self.allocatable, 0, 2 * found)
-            self.used = grown(self.used, 0, 2 * found)
-            self.leaving = grown(self.leaving, 0, 2 * found)
+        found = self._resource.get(name)
+        if found is None:
+            found = self._resource[name] = self._new_column()
+            self.renamed |= self._unoffered
         return found
+
+    def _new_column(self) -> int:
+        if not self._vacant:
+            self._release(self._left())
+        if not self._vacant:
+            size: int = len(self.allocatable)
+            for field in ("allocatable", "used", "leaving"):
+                setattr(self, field, grown(getattr(self, field), 0, 2 * size))
+            self._vacant = [*range(2 * size - 1, size - 1, -1)]
+        return self._vacant.pop()
+
+    def _left(self) -> list[str]:
+        """Resources with a column that no node has any more, no operator names, and nobody asks for or has."""
+        left = [name for name in self._resource if name not in self._offers and name not in self._kept]
+        if not left or self.in_use is None:
+            return []
+        in_use = self.in_use()
+        return [name for name in left if name not in in_use]
+
+    def _offer(self, before: NodeState | None, now: NodeState | None) -> None:
+        """A node has other resources than before."""
+        names = before.allocatable.keys() if before is not None else ()
+        if now is not None and now.allocatable.keys() == names:
+            return
+        for name in now.allocatable if now is not None else ():
+            self._offers[name] = self._offers.get(name, 0) + 1
+        gone = False
+        for name in names:
+            self._offers[name] -= 1
+            if not self._offers[name]:
+                del self._offers[name]
+                gone = True
+        if not gone or self.in_use is None:
+            return
+        named = len(self._resource)
+        if named > 2 * max(len(self._offers), _MANY_LEFT) or len(self.allocatable) > 4 * max(named, _RESOURCES):
+            self._release(self._left())
+            self._shrink()
+
+    def _release(self, names: Sequence[str]) -> None:
+        for name in names:
+            column = self._resource.pop(name)
+            for amounts in (self.allocatable, self.used, self.leaving):
+                amounts[column] = 0
+            self._vacant.append(column)
+        self._vacant.sort(reverse=True)
+        self.renamed |= bool(names)
+
+    def _shrink(self) -> None:
+        """Give back what is vacant at the end, where that is half of all."""
+        size, last = len(self.allocatable), max(self._resource.values(), default=0)
+        while size > _RESOURCES and last < size // 2:
+            size //= 2
+        for field in ("allocatable", "used", "leaving"):
+            setattr(self, field, getattr(self, field)[:size].copy())
+        self._vacant = [column for column in self._vacant if column < size]
 
     @property
     def resources(self) -> Mapping[str, int]:
-        """The row of each resource met so far."""
+        """The row of each resource that has one of its own."""
         return self._resource
 
     def amount(self, requests: Mapping[str, int]) -> Amount:
         """The request's positive amounts, by resource column, in the request's order; host ports have no columns."""
-        return tuple((self.resource(name), units) for name, units in requests.items() if units > 0 and not is_host_port(name))
+        asked: dict[int, int] = {}
+        for name, units in requests.items():
+            if units > 0 and not is_host_port(name):
+                column = self.resource(name)
+                asked[column] = asked.get(column, 0) + units
+        return tuple(asked.items())
 
     def model(self, name: str, cards: str) -> int:
         """The code of a vendor's model. `cards`: the resource that counts the vendor's cards."""
@@ -207,6 +281,7 @@ class Columns:
             row = self._new_row(node.name)
             if (told := self._zones_told.get(node.name)) is not None:
                 self.zones.describe(row, told)
+        self._offer(self.states[row], node)
         self.states[row] = node
         self.alive[row] = True
         self.resting[row] = self.refused.code(self.rests.get(node.name, ()))
@@ -214,8 +289,6 @@ class Columns:
         self.schedulable[row] = not node.unschedulable
         self.allocatable[:, row] = 0
         for name, units in node.allocatable.items():
-            if name not in self._resource and _NOWHERE in self._resource:
-                self.renamed = True
             column = self._column(name)
             self.allocatable[column, row] = units
         cards = sorted(node.cards, key=lambda card: card.index)
@@ -354,6 +427,7 @@ class Columns:
         self.zones.drop(row)
         self.alive[row] = False
         self.reserved[row] = 0
+        self._offer(self.states[row], None)
         self.states[row] = None
         self._position_of.pop(row, None)
         self.clear_usage(row)

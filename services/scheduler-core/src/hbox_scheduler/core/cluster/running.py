@@ -221,5 +221,5 @@ def _counted(gang: Gang, columns: Columns) -> Counted:
     held = np.sum([member.request for member in gang.members], axis=0)
     minimum = gang.counted_minimum
     return Counted(
-        gang.queue, kinds, minimum, {name: units - int(held[columns.resources[name]]) for name, units in minimum.items()}
+        gang.queue, kinds, minimum, {name: units - int(held[columns.resource(name)]) for name, units in minimum.items()}
     )

@@ -51,7 +51,7 @@ class Models:
         if not named:
             return
         there = set(filter(None, columns.model_resources))
-        self.names = {columns.resource(name): name for name in sorted(there.union(named))}
+        self.names = {columns.keep(name): name for name in sorted(there.union(named))}
         self._known: dict[tuple[tuple[str, int], ...], Asked] = {}
         self._variants: dict[int, tuple[Task, tuple[Variant, ...]]] = {}
         self._trial: tuple[Member, Variant] | None = None
@@ -60,7 +60,7 @@ class Models:
         self._shares: dict[QueueName, frozenset[int]] = {}
         for queue in cluster.roster.queues.values():
             self._limits[queue.name] = {name: units for name, units in queue.capability.items() if is_model(by_pool(name)[0])}
-            self._shares[queue.name] = frozenset(map(columns.resource, named_models(queue.deserved, queue.guarantee)))
+            self._shares[queue.name] = frozenset(map(columns.keep, named_models(queue.deserved, queue.guarantee)))
         self._used: dict[QueueName, Resources] = {}
         self._leaving: dict[QueueName, Resources] = {}
         for kind, count in running.alike():
@@ -86,7 +86,7 @@ class Models:
         found = dict.fromkeys(self.names, 0)
         for code, name in enumerate(columns.model_resources):
             if name:
-                found[columns.resource(name)] += by_code[code]
+                found[columns.keep(name)] += by_code[code]
         return found
 
     def of(self, row: int, slices: Sequence[CardSlice]) -> Asked:
@@ -94,7 +94,7 @@ class Models:
         counts = tuple(cards_by_model(self._columns.states[row], slices).items())
         found = self._known.get(counts)
         if found is None:
-            found = self._known[counts] = tuple((self._columns.resource(name), cards) for name, cards in counts)
+            found = self._known[counts] = tuple((self._columns.keep(name), cards) for name, cards in counts)
         return found
 
     # Models that are tried.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardSlice, GroupPhase, NodeName, QueueName, Resources
+from hbox_common.model import CardSlice, GroupPhase, NodeName, QueueName, Resources, by_pool
 from hbox_common.model.resources import PODS, add
 
 from ..cluster import Columns
@@ -271,16 +271,14 @@ class Session:
         return np.zeros(len(self.columns.allocatable), dtype=np.int64)
 
     def vector(self, amounts: Mapping[str, int]) -> Ints:
-        """`[R]` base units. Resources that no node and no pod named before the session opened are left out: nobody can have any."""
+        """`[R]` base units. Resources that no node has and no queue names are one: nobody can have any."""
         out = self.zeros()
-        resources = self.columns.resources
         for name, units in amounts.items():
-            if name in resources:
-                out[resources[name]] = units
+            out[self.columns.resource(name)] += units
         return out
 
     def amounts(self, vector: Ints) -> Resources:
-        """The reverse of `vector`, without what is 0."""
+        """The reverse of `vector`, without what is 0, and what nobody can have."""
         return {name: int(vector[column]) for name, column in self.columns.resources.items() if vector[column]}
 
     @cached_property
@@ -878,9 +876,7 @@ def _passed(tiers: Iterable[list[Vote]]) -> bool:
 
 
 def _intern(columns: Columns, cluster: Cluster) -> None:
-    """Give a column to every resource that a queue or a minimum names: what no node has is an amount of 0, not one that does not count."""
+    """Give a column to every resource that a queue names: what no node has is an amount of 0, not one that does not count."""
     for name in cluster.roster.named:
-        columns.resource(name)
-    for gang in cluster.gangs:
-        for name in gang.min_resources or {}:
-            columns.resource(name)
+        columns.keep(name)
+        columns.keep(by_pool(name)[0])

@@ -52,6 +52,10 @@ class WaitingGangs:
         gang.gated = dict(group.gated) if group is not None else {}
         return gang
 
+    def forget(self) -> None:
+        """The columns of resources have changed."""
+        self._vectors.clear()
+
     def _made(self, entry: Entry) -> Gang:
         job, specs, known = entry.job, _specs(entry.job, images=self.reads_images), self.neighbours
         gang = Gang(

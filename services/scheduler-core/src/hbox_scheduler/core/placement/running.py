@@ -64,7 +64,7 @@ class RunningJobs:
         if self._size != len(self._columns.allocatable):  # a model got the first column of more than there was room for
             return self.current()
         left = self._bookings.domains_left
-        self._bookings.in_domains -= left - self._pods_of.keys()
+        self._bookings.in_domains -= {job for job in left if job not in self._pods_of}
         left.clear()
         return self._gangs
 
@@ -84,6 +84,10 @@ class RunningJobs:
     def mark_changed(self, pods: Iterable[PodUid]) -> None:
         """These pods changed otherwise than by their bookings, or a session changed them."""
         self._marked.update(dict.fromkeys(pods))
+
+    def begin_anew(self) -> None:
+        """The columns of resources have changed: nothing that is kept is right."""
+        self._bookings.changed.begin()
 
     def _begin(self) -> None:
         self._gangs = RunningGangs(self._columns, lambda job: self._gang(self._placed(job)))
@@ -204,7 +208,7 @@ class RunningJobs:
         models = tuple(booking.models.items())
         found = self._models.get(models)
         if found is None:
-            found = self._models[models] = tuple((self._columns.resource(name), cards) for name, cards in models)
+            found = self._models[models] = tuple((self._columns.keep(name), cards) for name, cards in models)
         return found
 
     def _shape(self, booking: Booking) -> tuple[Task, Ints]:

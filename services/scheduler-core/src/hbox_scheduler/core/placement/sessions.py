@@ -80,6 +80,12 @@ class Sessions:
             isinstance(one, NodeOrder) and one.reads_images for tier in plugins_of(conf) for one in tier
         )
 
+    def resolve_again(self) -> None:
+        """The columns of resources have changed."""
+        self._running.begin_anew()
+        self._waiting.forget()
+        self._kinds.clear()
+
     def prepare(self, entry: Entry) -> None:
         """Make the job's gang now, not when its turn comes."""
         entry.update_pending(self._bookings)

@@ -120,6 +120,11 @@ class Mix:
         self.version = 0
 
     @property
+    def given(self) -> bool:
+        """Whether it is known beforehand, and nothing is learned."""
+        return self._given
+
+    @property
     def popularity(self) -> Mapping[Shape, float]:
         return self._counts
 
@@ -145,6 +150,12 @@ class Fgd:
         self._cpu: Ints = np.zeros(0, dtype=np.int64)
         self._free: Ints = np.zeros((0, 0), dtype=np.int64)
         self._known: tuple[Columns, int] | None = None
+        self._idle = 0  #: percent free on all cards, as of `_known`
+
+    @property
+    def version(self) -> int:
+        """Rises when nodes have to be judged anew, though nothing changed on them."""
+        return self.mix.version
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """The loss of each node before, minus its loss after one pod of the task."""
@@ -207,8 +218,8 @@ class Fgd:
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
         """Of nodes as they are: loss, free cpu, free percents and model."""
         models = len(columns.model_names)
-        if self._tabled != (self.mix.version, models):
-            self._tabled = (self.mix.version, models)
+        if self._tabled != (self.version, models):
+            self._tabled = (self.version, models)
             self._tabulate(columns, self.mix.popularity)
             self._known = None
         model = columns.card_model[rows, 0]
@@ -229,8 +240,10 @@ class Fgd:
         free_cpu, free = self._free_of(columns, rows)
         losses = self._loss(free_cpu, free, columns.card_model[rows, 0])
         if isinstance(rows, slice):
+            self._idle = int(free.sum())
             self._cpu, self._free, self._losses = free_cpu, free, losses
         else:
+            self._idle += int(free.sum() - self._free[rows].sum())
             self._cpu[rows], self._free[rows], self._losses[rows] = free_cpu, free, losses
         self._known = (columns, columns.changes.end)
 
@@ -286,7 +299,7 @@ class FgdPlugin(ShapeScore, CardOrder):
 
     @property
     def version(self) -> int:
-        return self.mix.version
+        return self._chooser.version
 
     def learn(self, task: Task, pods: int) -> None:
         self.mix.learn(shape_of(task), pods)

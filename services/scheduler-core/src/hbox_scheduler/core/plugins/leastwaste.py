@@ -7,11 +7,12 @@ A node is the worse, in cards,
   cards and whole nodes;
 - by a tenth of its stranded cards: idle ones that its free cpu cannot feed. For one kind of request that needs q cpu a card they are
   max(0, R - c / q); here that is averaged over the cards asked for. Pods that need much cpu go where cpu is plenty;
+- less what its whole rooms for pods of several cards are worth (`rooms`): next to nothing while there are many more than will be asked for;
 - less a tenth of its idle cards, times how scarce their model is: the cards asked for by requests that are bound to it (to several models:
   spread over them), per card of it, in units of the cards asked for per card of the cluster. Who may run anywhere leaves scarce cards alone.
 
 A pod goes where that rises the least or falls the most. Nothing is known beforehand and nothing is configured: the mix is the
-requests seen so far, taken anew each time that they have doubled.
+requests seen so far, taken anew each time that they have doubled, or `REPRICED` of the cards came into use or became free.
 """
 
 from collections.abc import Mapping
@@ -23,10 +24,14 @@ from ..cluster.arrays import Floats, Ints
 from ..devices import ALL
 from .fgd import Fgd, FgdPlugin, Mix, Shape
 from .packing import card_worth
+from .rooms import PRIOR_CARDS, Rooms
 
 #: Of F, of stranded cards and of scarcity, against cards lost for good. On the traces of reference performance §1 three times as much costs a tenth
 #: of a point on average, and a third as much nothing.
 EXPECTED = 0.1
+
+#: Share of the cards by which what is idle has to change for rooms to be priced anew.
+REPRICED = 0.03
 
 
 class LeastWaste(Fgd):
@@ -39,6 +44,23 @@ class LeastWaste(Fgd):
         self._inverse: Floats = np.zeros(0)  #: cards that a milli of cpu feeds, by kind of request, ascending
         self._fed: Floats = np.zeros(1)  #: share of the cards asked for, summed over the kinds before each position
         self._feeding: Floats = np.zeros(1)  #: the same, times `_inverse`
+        self._rooms = Rooms({}, models=(), most=0)
+        self._priced = 0  #: how often rooms were priced anew
+        self._priced_at = 0  #: percent free on all cards, when they were
+
+    @property
+    def version(self) -> int:
+        return super().version + self._priced
+
+    def _look(self, columns: Columns) -> None:
+        anew = self._known is None
+        super()._look(columns)
+        if anew:  # rooms were priced just now
+            self._priced_at = self._idle
+        cards = ALL * self._free.shape[1] * len(self._free)
+        if abs(self._idle - self._priced_at) > max(REPRICED * cards, ALL):
+            self._priced += 1
+            self._priced_at = self._idle
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         super()._tabulate(columns, mix)
@@ -51,6 +73,12 @@ class LeastWaste(Fgd):
         self._waste[ALL] = 0.0
         self._tabulate_cpu(asked)
         self._tabulate_models(columns, asked)
+        alive = np.flatnonzero(columns.alive[: columns.size])
+        cpu, free = self._free_of(columns, alive)
+        self._rooms = Rooms.priced(
+            asked, cpu, free, columns.card_model[alive, 0], models=columns.model_names,
+            prior=0 if self.mix.given else PRIOR_CARDS, largest=int((columns.card_index[alive] >= 0).sum(axis=1).max(initial=0)),
+        )  # fmt: skip
 
     def _tabulate_cpu(self, asked: Mapping[Shape, float]) -> None:
         kinds: dict[float, float] = {}
@@ -78,7 +106,9 @@ class LeastWaste(Fgd):
     def _loss(self, cpu: Ints, free: Ints, model: Ints) -> Floats:
         idle = free.sum(axis=1)
         return np.asarray(
-            EXPECTED * (super()._loss(cpu, free, model) + self._beside(cpu, idle, model)) + self._waste[free].sum(axis=1)
+            EXPECTED * (super()._loss(cpu, free, model) + self._beside(cpu, idle, model))
+            + self._waste[free].sum(axis=1)
+            - self._rooms.worth(cpu, free, model)
         )
 
     def _beside(self, cpu: Ints, idle: Ints, model: Ints) -> Floats:

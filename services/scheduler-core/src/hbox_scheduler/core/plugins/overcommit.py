@@ -50,7 +50,9 @@ class Overcommit(Enqueueable):
 
     def reject_reason(self, gang: Gang) -> str:
         short, minimum = self._short(gang), self._minimum(gang)
-        for name, column in self._session.columns.resources.items():
+        columns = self._session.columns
+        for name in sorted(gang.min_resources or {}, key=columns.resource):
+            column = columns.resource(name)
             if short[column]:
                 asked, waiting, room = (quantity(name, int(units[column])) for units in (minimum, self._waiting, self._room))
                 return f"{asked} {name} asked for, {waiting} promised to others that wait, of {room} left ({self._factor:g} times what there is)"

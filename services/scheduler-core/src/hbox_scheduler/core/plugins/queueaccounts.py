@@ -13,6 +13,7 @@ session counts on top, its fresh gangs and each placement, is taken back when th
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import add as plus
 from operator import attrgetter, sub
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -261,11 +262,11 @@ class QueueAccounts:
         return sums
 
     def amounts(self, amounts: Mapping[str, int]) -> Sums:
-        """As `sums`, of amounts by name. Resources that no node and no pod names are left out."""
-        sums, resources = [0] * self.size, self._columns.resources
+        """As `sums`, of amounts by name."""
+        sums, resource = [0] * self.size, self._columns.resource
         for name, units in amounts.items():
-            if (column := resources.get(name)) is not None and self._counted[column]:
-                sums[column] = ALL_CORES * units if column in self.percent else units
+            if self._counted[column := resource(name)]:
+                sums[column] += ALL_CORES * units if column in self.percent else units
         return sums
 
     def limits(self, amounts: Mapping[str, int]) -> Iterator[tuple[int, int]]:
@@ -274,9 +275,9 @@ class QueueAccounts:
             if (column := self._columns.resources.get(name)) is not None:
                 yield column, 0 if not self._counted[column] else ALL_CORES * units if column in self.percent else units
 
-    def words(self, column: int, units: int) -> str:
-        """An amount as people write it."""
-        name = next(name for name, found in self._columns.resources.items() if found == column)
+    def words(self, column: int, units: int, names: Iterable[str] = ()) -> str:
+        """An amount as people write it. `names`: those that the column may have; else all."""
+        name = next(name for name in names or self._columns.resources if self._columns.resource(name) == column)
         amount = f"{units / ALL_CORES:g}" if column in self.percent else quantity(name, units)
         return f"{amount} {name}"
 
@@ -592,9 +593,10 @@ def reject_reason(queue_accounts: QueueAccounts, gang: Gang) -> str:
     for one in account.path:
         for column, units in queue_accounts.minimum(gang.min_resources or {}):
             if one.committed[column] + units > one.ceiling[column]:
+                words = partial(queue_accounts.words, column, names=gang.min_resources or {})
                 return (
-                    f"{queue_accounts.words(column, units)} asked for, and queue {one.queue.name} has promised "
-                    f"{queue_accounts.words(column, one.committed[column])} of at most {queue_accounts.words(column, one.ceiling[column])}"
+                    f"{words(units)} asked for, and queue {one.queue.name} has promised "
+                    f"{words(one.committed[column])} of at most {words(one.ceiling[column])}"
                 )
     return ""
 

@@ -37,12 +37,12 @@ class ResourceQuotaPlugin(Enqueueable):
     def _passed(self) -> dict[str, dict[str, int]]:
         """By namespace and resource: what enqueued gangs have yet to ask for. Pods that exist are in what is used."""
         passed: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        columns = self._session.columns.resources
+        columns = self._session.columns
         for gang in self._session.gangs if self._quotas else ():
             if gang.phase is GroupPhase.INQUEUE and gang.min_resources:
                 asked = sum((member.request for member in gang.of(*_EXISTING)), start=self._session.zeros())
                 for name, units in gang.counted_minimum.items():
-                    there = gang.count(*_EXISTING) if name == PODS else int(asked[columns[name]])
+                    there = gang.count(*_EXISTING) if name == PODS else int(asked[columns.resource(name)])
                     passed[gang.namespace][name] += max(units - there, 0)
         return passed
 

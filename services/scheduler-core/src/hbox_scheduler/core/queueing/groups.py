@@ -47,8 +47,6 @@ class Groups:
             self._drop(group.id, group.revision)
             return True
         self._gone.pop(group.id, None)
-        for name in group.min_resources:
-            self._columns.resource(name)  # sums over members that run look it up
         self._states[group.id], self._touched[group.id] = group, touched
         if group.phase is GroupPhase.PENDING:
             self._pending[group.id] = None

@@ -211,6 +211,7 @@ class SchedulingQueue:
         self._tasks.anew()
         for entry in self.entries.values():
             self._resolve(entry)
+            entry.gang = None
             if entry.state is JobState.UNSCHEDULABLE:
                 self.activate(entry)
 
