@@ -91,7 +91,7 @@ def test_under_the_same_policy_every_decision_is_alike(tmp_path: Path, policy: s
 
 @pytest.mark.parametrize(
     ("one", "other", "seed"),
-    [("binpack", "least-waste", 2), ("binpack", "least-waste", 3), ("binpack", "spreading", 1), ("spreading", "binpack", 2)],
+    [("binpack", "least-waste", 2), ("binpack", "least-waste", 1), ("binpack", "spreading", 1), ("spreading", "binpack", 2)],
 )
 def test_what_another_policy_would_have_done_is_what_it_does(tmp_path: Path, one: str, other: str, seed: int) -> None:
     record = recorded(tmp_path, one, lambda attach: world(one, seed, attach))
