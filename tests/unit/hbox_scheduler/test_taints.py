@@ -47,3 +47,23 @@ def test_the_taint_of_a_pool_keeps_nobody_off_whose_queue_may_use_it(effect: Tai
     simulation.submit([job("j")])
     simulation.run()
     assert bool(simulation.claims) is placed
+
+
+@pytest.mark.parametrize(
+    ("operator", "line", "value", "expected"),
+    [
+        ("Gt", "750", "900", True),
+        ("Gt", "750", "750", False),
+        ("Gt", "750", "80", False),
+        ("Lt", "750", "80", True),
+        ("Lt", "750", "750", False),
+        ("Lt", "0", "-5", True),
+        ("Gt", "750", "high", False),
+        ("Lt", "9" * 30, "1", False),
+        ("Gt", "7.5", "8", False),
+    ],
+)
+def test_tolerations_compare_integers(operator: str, line: str, value: str, *, expected: bool) -> None:
+    toleration = Toleration("sla", TolerationOperator(operator), line)
+    assert tolerates(toleration, Taint("sla", value, TaintEffect.NO_SCHEDULE)) is expected
+    assert not tolerates(toleration, Taint("other", value, TaintEffect.NO_SCHEDULE))

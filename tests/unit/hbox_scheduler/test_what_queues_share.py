@@ -85,6 +85,20 @@ def test_foreign_pods_on_a_node_that_is_gone_take_nothing() -> None:
     assert bookings.foreign().get(CPU, 0) == 0
 
 
+def test_the_reason_names_the_queues_whose_guarantees_keep_the_rest() -> None:
+    """16 cores; two other queues are guaranteed 2 and 4 of them."""
+    queues = [Queue(QueueName("q")), *(Queue(QueueName(name), guarantee={CPU: 1000 * n}) for name, n in (("a", 2), ("b", 4)))]
+    simulation = world(*queues, conf=WEIGHTS.format(actions=""))
+    simulation.put_nodes([node("n0", cpu=16)])
+    simulation.submit([job("full", pods=10, queue="q")])
+    simulation.run()
+    simulation.submit([job("more", queue="q", created_at=1.0)])
+    simulation.now += 3.0
+    simulation.run()
+    assert "queue q may use 10 cpu now" in simulation.verdicts[JobId("more")]
+    assert simulation.verdicts[JobId("more")].endswith("; guaranteed and idle: 4 cpu of queue b, 2 cpu of queue a")
+
+
 def foreign(simulation: Simulation, at: str, *, cores: int) -> None:
     """A pod of another scheduler."""
     uid = PodUid(f"foreign-{at}")

@@ -16,6 +16,8 @@ from .wire import wire_names
 class TolerationOperator(StrEnum):
     EQUAL = "Equal"
     EXISTS = "Exists"
+    GREATER = "Gt"  #: the taint's value is a larger integer (Kubernetes 1.35)
+    LESS = "Lt"  #: the taint's value is a smaller integer
 
 
 @dataclass(frozen=True, slots=True)

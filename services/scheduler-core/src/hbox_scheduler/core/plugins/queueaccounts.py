@@ -48,6 +48,9 @@ _ASKING = HOLDING | {Status.PENDING, Status.PIPELINED}
 _place = attrgetter("name", "parent", "annotations")
 _amounts = attrgetter("capability", "deserved", "guarantee")
 
+#: Queues that a reason names at most.
+_NAMED = 3
+
 #: Different tasks of which the requests are kept.
 _TASKS = 8192
 
@@ -573,7 +576,23 @@ def withheld_reason(
     which = one.queue.name if one is account else f"{one.queue.name}, above queue {account.queue.name},"
     amounts = (lines[one][column], one.allocated[column], asked[column])
     most, now, more = (queue_accounts.words(column, int(amount)) for amount in amounts)
-    return f"{label}: queue {which} may use {most} now, {now} are in use and {more} more are asked for"
+    words = f"{label}: queue {which} may use {most} now, {now} are in use and {more} more are asked for"
+    return words + _guaranteed_words(queue_accounts, account, place, column)
+
+
+def _guaranteed_words(queue_accounts: QueueAccounts, account: Account, place: int, column: int) -> str:
+    """Which of the queues beside the one at this place of the account's path are guaranteed more than they have, the most first; "" where none is, or where
+    the queue's own capability is all that its ceiling leaves."""
+    one = account.path[place]
+    if dict(queue_accounts.limits(one.queue.capability)).get(column, UNLIMITED) <= one.ceiling[column]:
+        return ""
+    beside = account.path[place - 1].children if place else queue_accounts.tops()
+    idle = [(other.guarantee[column] - other.allocated[column], other.queue.name) for other in beside if other is not one]
+    kept = sorted(((units, name) for units, name in idle if units > 0), key=lambda found: (-found[0], found[1]))
+    if not kept:
+        return ""
+    named = ", ".join(f"{queue_accounts.words(column, units)} of queue {name}" for units, name in kept[:_NAMED])
+    return f"; guaranteed and idle: {named}" + (f", and of {len(kept) - _NAMED} more queues" if len(kept) > _NAMED else "")
 
 
 def passes(queue_accounts: QueueAccounts, gang: Gang) -> bool:

@@ -1,5 +1,6 @@
 """Taints and tolerations, as Kubernetes matches them. NoSchedule and NoExecute keep pods away; PreferNoSchedule counts against a node."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,6 +12,9 @@ from ..cluster.arrays import Bools, Floats, Rows
 from ..cluster.task import Task
 from ..explain.labels import Label
 
+#: No more digits than an int64 and some leading zeros have.
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,40}")
+
 _HARD = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
 
 #: Set by Kubernetes together with `spec.unschedulable`, which NodeCondition has judged already.
@@ -18,14 +22,27 @@ _CORDON = "node.kubernetes.io/unschedulable"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Kubernetes' rule: effect and key match or are empty; with Equal the value matches too."""
+    """Kubernetes' rule: effect and key match or are empty; with Equal the value matches too, with Gt and Lt the taint's value is an integer beyond it."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
     if toleration.operator is TolerationOperator.EXISTS:
         return True
-    return bool(toleration.key) and toleration.value == taint.value
+    if toleration.operator is TolerationOperator.EQUAL:
+        return bool(toleration.key) and toleration.value == taint.value
+    there, line = _integer(taint.value), _integer(toleration.value)
+    if not toleration.key or there is None or line is None:
+        return False
+    return there > line if toleration.operator is TolerationOperator.GREATER else there < line
+
+
+def _integer(text: str) -> int | None:
+    """As Go reads a decimal int64; None for all else."""
+    if not _DECIMAL.fullmatch(text):
+        return None
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else None
 
 
 def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration], effects: Sequence[TaintEffect]) -> list[Taint]:
