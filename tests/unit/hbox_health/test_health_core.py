@@ -223,6 +223,23 @@ def test_a_node_opened_by_hand_is_left_open_until_its_faults_are_over() -> None:
     assert decided(ward.see(conditions=sick)) == [("n1", NodeAction.CORDON)]
 
 
+def test_marks_end_with_the_cordon_and_a_later_cordon_by_hand_stays() -> None:
+    ward = Ward()
+    sick = {"XidError": "True"}
+    ward.see(conditions=sick)
+    closed: dict[str, Any] = {"unschedulable": True, "cordoned_by": OWNER}
+    ward.see(conditions=sick, **closed)
+    ward.see(**closed)
+    assert decided(ward.see(cordoned_by=OWNER)) == [("n1", NodeAction.UNCORDON)], "opened by hand: the marks are to be removed"
+    assert decided(ward.see(**closed)) == [], "closed by hand before they were"
+    assert decided(ward.later(31)) == []
+    assert decided(ward.later(1000)) == []
+    ward.see(unschedulable=True)
+    assert decided(ward.later(1000)) == []
+    ward.see()
+    assert decided(ward.see(conditions=sick)) == [("n1", NodeAction.CORDON)]
+
+
 def test_a_fault_that_comes_back_while_the_node_is_being_opened_closes_it_again() -> None:
     ward = Ward()
     sick = {"XidError": "True"}

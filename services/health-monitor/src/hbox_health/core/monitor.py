@@ -23,6 +23,7 @@ A cordon keeps other schedulers off too, and shows people why. `asked` is what w
     closed      open              -           CORDON, unless too many are closed by us: held back, and the verdict says so
     closed      open              CORDON      CORDON again after `repeat_s`
     closed      open, was closed  -           somebody opened it by hand: left alone until the faults are over
+    any         open, our marks   not CORDON  UNCORDON, again after `repeat_s`: the marks end with the cordon, and a cordon behind them is not ours
     closed      closed by us      UNCORDON    CORDON: the fault came back before the node was opened
     open        closed by us      any         UNCORDON, again after `repeat_s`
     any         closed by others  any         nothing
@@ -134,12 +135,14 @@ class _Node:
     asked: NodeAction | None = None
     asked_at: float = 0.0
     was_closed: bool = False  #: by us, as the node showed since its faults began
+    opened: bool = False  #: by hand: the marks on it are of a cordon that is over
+    unmarked_at: float = float("-inf")  #: when the marks were last to be removed
     held_back: bool = False
     counted: "_Counted | None" = None  #: as what it is in the monitor's counts
 
     @property
     def closed_by_us(self) -> bool:
-        return self.state.unschedulable and self.state.cordoned_by == OWNER
+        return self.state.unschedulable and self.state.cordoned_by == OWNER and not self.opened
 
     @property
     def all_cards_bad(self) -> bool:
@@ -227,6 +230,10 @@ class Monitor:
         else:
             node = known
             node.state = state
+        if state.cordoned_by != OWNER:
+            node.opened = False
+        elif not state.unschedulable and node.asked is not NodeAction.CORDON:
+            node.opened = True
         self._count(node)
         shown = faults_of(state, self.rules)
         self._name(node)
@@ -275,7 +282,7 @@ class Monitor:
             if recovering is not None and now - recovering >= self.rules.recover_after_s:
                 del node.faults[fault]
         self._attend(node, now, effects)
-        if node.faults or node.asked is not None or node.closed_by_us:
+        if node.faults or node.asked is not None or node.closed_by_us or node.opened:
             self._restless.add(name)
         else:
             self._restless.discard(name)
@@ -335,6 +342,9 @@ class Monitor:
     def _attend(self, node: _Node, now: float, effects: list[Effect]) -> None:
         node.held_back = False
         state, closed = node.state, node.closed_by_us
+        if node.opened and not state.unschedulable and now - node.unmarked_at >= self.rules.repeat_s:
+            node.unmarked_at = now
+            effects.append(Decide(state.name, NodeAction.UNCORDON, "opened by hand"))
         if state.unschedulable and not closed:
             node.asked, node.was_closed = None, False
         elif node.wants_closed:
@@ -357,6 +367,8 @@ class Monitor:
                 node.held_back = True
                 return
         node.asked, node.asked_at = action, now
+        if action is NodeAction.CORDON:
+            node.opened = False
         self._count(node)
         effects.append(Decide(node.state.name, action, self._reason(node) or "recovered"))
 
