@@ -252,7 +252,8 @@ LOCK = parse_lock("2027-01-15T08:00:00Z,ml,a")
     [
         (None, 0.0, "pod gone"),
         (PENDING, 60.0, ""),
-        (PENDING, 301.0, "expired"),
+        (PENDING, 301.0, ""),  # its plugin would hand it the cards of the next one
+        (LockOwner("", ended=False, admitted=False, waited_for=True), 301.0, "expired"),
         (LockOwner("n1", ended=True, admitted=True, waited_for=False), 0.0, "pod ended"),
         (LockOwner("n2", ended=False, admitted=False, waited_for=False), 0.0, "pod elsewhere"),
         (LockOwner("n1", ended=False, admitted=True, waited_for=False), 1.0, ""),
@@ -269,5 +270,6 @@ def test_a_lock_is_removed_when_its_pod_shows_that_nobody_needs_it(owner: LockOw
 @pytest.mark.parametrize("text", ["garbage", "2099-01-01T00:00:00Z", "2099-01-01T00:00:00Z,ml,a"])
 def test_a_lock_of_no_time_or_of_one_to_come_expires_by_when_it_was_seen(text: str) -> None:
     lock = parse_lock(text)
-    assert stale(lock, PENDING, node="n1", now=LOCK.at, seen_s=299.0, expires_s=300.0) == ""
-    assert stale(lock, PENDING, node="n1", now=LOCK.at, seen_s=301.0, expires_s=300.0) == "expired"
+    unbound = LockOwner("", ended=False, admitted=False, waited_for=True)
+    assert stale(lock, unbound, node="n1", now=LOCK.at, seen_s=299.0, expires_s=300.0) == ""
+    assert stale(lock, unbound, node="n1", now=LOCK.at, seen_s=301.0, expires_s=300.0) == "expired"
