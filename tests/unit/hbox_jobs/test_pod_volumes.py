@@ -187,3 +187,34 @@ def test_members_of_equal_shape_whose_volumes_are_elsewhere_are_tasks_of_their_o
     (job,) = jobs.take(1.0, 1e9).pending
     assert [(task.volumes, [p.name for p in task.pods]) for task in job.tasks] == [((ZONE_A,), ["a", "c"]), ((ZONE_B,), ["b"])]
     assert job.problem == ""
+
+
+def test_claim_of_mode_read_write_once_pod_is_used_by_one_pod_at_a_time() -> None:
+    jobs = Jobs()
+    jobs.volumes.volume("v", ())
+    jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True, single_pod=True))
+    for name, made in (("first", 100.0), ("second", 101.0)):
+        jobs.pod(pod(name, created_at=made, volumes=(VolumeUse("data"),)), 0.0)
+
+    def problems(now: float) -> dict[str, str]:
+        jobs.take(now, 0.0)
+        jobs.validate()
+        return {job.name: job.problem for job in jobs.jobs() if job.tasks}
+
+    waits = 'pod second: persistentvolumeclaim "data" is ReadWriteOncePod, and pod first uses it: this pod is placed after that one has ended'
+    assert problems(1.0) == {"first": "", "second": waits}
+    jobs.pod(pod("first", rv="2", created_at=100.0, volumes=(VolumeUse("data"),), node="n", status="Running"), 2.0)
+    assert problems(1000.0) == {"second": waits}
+    jobs.pod(pod("first", rv="3", created_at=100.0, volumes=(VolumeUse("data"),), node="n", status="Succeeded"), 1001.0)
+    assert problems(1001.0) == {"second": ""}
+
+
+def test_pod_that_waits_for_a_claim_in_use_is_tried_when_its_user_is_gone() -> None:
+    jobs = Jobs()
+    jobs.volumes.volume("v", ())
+    jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True, single_pod=True))
+    for name in ("first", "second"):
+        jobs.pod(pod(name, volumes=(VolumeUse("data"),)), 0.0)
+    jobs.take(1.0, 0.0)
+    jobs.pod_gone(pod("first").uid, 2.0)
+    assert [(job.name, job.problem) for job in jobs.take(2.0, 0.0).pending] == [("second", "")]

@@ -269,6 +269,7 @@ class Node(KubeObject, frozen=True, gc=False):
 class PersistentVolumeClaimSpec(_Slim, frozen=True, gc=False):
     volume_name: str = ""
     storage_class_name: str | None = None
+    access_modes: tuple[str, ...] = ()
 
 
 class PersistentVolumeClaimStatus(_Slim, frozen=True, gc=False):

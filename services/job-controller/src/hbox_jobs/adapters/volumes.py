@@ -39,6 +39,7 @@ NOWHERE: Reach = ((),)
 _ENCODER = msgspec.json.Encoder()
 
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 #: Says to a provisioner: make the volume where this node can reach it.
@@ -110,6 +111,7 @@ def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
         volume=sanitized(spec.volume_name, NAME_BYTES),
         bound=bool(spec.volume_name) and BIND_COMPLETED in meta.annotations,
         lost=claim.status.phase == "Lost",
+        single_pod=READ_WRITE_ONCE_POD in spec.access_modes,
         deleting=meta.deletion_timestamp is not None,
         storage_class=sanitized(meta.annotations.get(OLD_CLASS) or spec.storage_class_name or "", NAME_BYTES),
         owner=owner.uid if owner is not None else "",

@@ -118,7 +118,7 @@ class Jobs:
         self._never: set[str] = set()  #: PriorityClasses whose pods never preempt
         self._classes_changed = False
         self._ending: set[str] = set()  #: namespaces that are being deleted
-        self.volumes = Volumes()
+        self.volumes = Volumes(self._user_before)
         self.neighbours = Neighbours()
         self.admission = Admission()
         self.budgets = Budgets()
@@ -181,6 +181,8 @@ class Jobs:
             self._add_neighbour(new, old, record)
         if new.volumes and old is None:
             self._use_volumes(new)
+        if new.volumes and new.status.terminal and old is not None and not old.status.terminal:
+            self.volumes_changed((f"{new.namespace}/{use.claim}" for use in new.volumes), now)
         if new.node and (old is None or old.evidence != new.evidence):
             fact = self._facts[new.uid] = self._fact(new, FACT_PHASE[new.status])
             confirms = new.ours and fact.claim and fact.phase.holds and (old is None or old.shape.key == new.shape.key)
@@ -215,6 +217,7 @@ class Jobs:
         self.neighbours.gone(old)
         if old.volumes:
             self._release_volumes(old)
+            self.volumes_changed((f"{old.namespace}/{use.claim}" for use in old.volumes), now)
         if old.ours or old.node:
             fact = self._facts[uid] = self._fact(old, PodPhase.GONE)
             self._facts_awaited = True
@@ -871,6 +874,20 @@ class Jobs:
         if pod.ours:
             for use in pod.volumes:
                 self._users.setdefault(f"{pod.namespace}/{use.claim}", {})[pod.uid] = None
+
+    def _user_before(self, claim: str, uid: str) -> str:
+        """Of pods that want the same claim to themselves, the one that has a node goes first, then the oldest."""
+        pod = self._pods.get(PodUid(uid))
+        if pod is None or pod.node:
+            return ""
+        others = [self._pods[other] for other in self._users.get(claim, ()) if other != uid]
+        before = [
+            other
+            for other in others
+            if not other.status.terminal
+            and (other.node or (other.placeable and (other.created_at, other.name) < (pod.created_at, pod.name)))
+        ]
+        return min(before, key=lambda other: (not other.node, other.created_at, other.name)).name if before else ""
 
     def _release_volumes(self, pod: PodView) -> None:
         for use in pod.volumes:

@@ -5,7 +5,7 @@ has a provisioner, keeps its pod from no node: the pod is bound, then the claim 
 kubelet waits for it. One whose class makes no volumes needs one chosen by hand, and says so. Pods without claims cost nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
@@ -43,12 +43,15 @@ class ClaimView:
     storage_class: str = ""
     owner: str = ""  #: uid of the pod that it was made for
     selected: str = ""  #: the node for which a volume is being made
+    single_pod: bool = False  #: ReadWriteOncePod: one pod uses it at a time
 
 
 class Volumes:
     """Claims by namespace/name, volumes and classes by name, as Kubernetes has them. Setters return the claims of which the answer may differ now."""
 
-    def __init__(self) -> None:
+    def __init__(self, user_before: Callable[[str, str], str] = lambda _claim, _uid: "") -> None:
+        """`user_before`: the name of the pod that uses a claim (namespace/name), or uses it first, where that is not the pod of this uid; else empty."""
+        self._user_before = user_before
         self._claims: dict[str, ClaimView] = {}
         self._reach: dict[str, Reach] = {}
         #: When the volumes of a class are bound, and from where those can be reached that are made for it.
@@ -140,6 +143,8 @@ class Volumes:
                 yield f"PVC {namespace}/{use.claim} was not created for pod {namespace}/{pod} (pod is not owner)"
             elif claim.lost or (claim.bound and claim.volume not in self._reach):
                 yield f'{named} bound to non-existent persistentvolume "{claim.volume}"'
+            elif claim.single_pod and (other := self._user_before(f"{namespace}/{use.claim}", uid)):
+                yield f"{named} is ReadWriteOncePod, and pod {other} uses it: this pod is placed after that one has ended"
             elif not claim.bound and not self._made_late(claim):
                 unbound.append(self._unbound(named, claim))
         yield from unbound
