@@ -367,3 +367,14 @@ def test_one_partition_goes_to_the_fullest_leaf_though_it_takes_more_nodes_there
 def test_the_fullest_domain_of_a_higher_tier_is_taken_where_no_leaf_holds_the_job() -> None:
     used = {"n0": 3, "n1": 3, "n2": 3, "n3": 5, "n4": 2, "n6": 2}
     assert partitions(used, job=hard(2), partition=SOFT, cores=4) == {"s2": 2, "s3": 2}
+
+
+def test_a_gang_that_no_empty_domain_holds_says_so_on_a_full_cluster() -> None:
+    """Two leaves of two nodes; two of the four are taken."""
+    fabric = Fabric(leaves(2, 2))
+    fabric.gang("first", 2, wish=hard(1))
+    fabric.gang("three", 3, wish=hard(1))
+    fabric.gang("two", 2, wish=hard(1))
+    assert fabric.run().pending["ns/three-000"].message == (
+        "TopologyFull: 3 pods have to be in one domain of tier 1 or lower; the best, s0, has room for no more than 2 even when empty"
+    )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cluster.entities import HOLDING, Gang, Member, SubGang
+from ..framework.fits import capacity_when_empty
 from ..framework.statement import Statement
 from ..topology.choose import Survey, choose, ranked
 from ..topology.constraints import TopologyConstraint, constraint_of
@@ -362,7 +363,7 @@ class Domains:
                 return
 
     def _lack(self, members: list[Member], constraint: TopologyConstraint) -> str:
-        """Why no domain takes all of these members though all nodes together would; "" where that is not so, or not known."""
+        """Why no domain takes all of these members though all nodes together would, or would not even if nothing else ran; "" where neither is so, or known."""
         tree = self._tree
         if tree.root == 0:
             return "TopologyUnknown: {who} have to be in one domain of the fabric, and there are no HyperNodes"
@@ -376,9 +377,17 @@ class Domains:
         ):
             return f"TopologyOld: {{who}} have to be in one domain of the fabric, and {next(iter(old.values()))}"
         allowed = np.flatnonzero(tree.tiers <= constraint.ceiling)
-        if any(room[tree.root] < count for room, count in rooms) or not len(allowed):
+        if not len(allowed):
             return ""
         where = f"TopologyFull: {{who}} have to be in one domain of tier {constraint.ceiling} or lower"
+        if any(room[tree.root] < count for room, count in rooms):
+            if len(rooms) > 1 or members[0].gang.holding:
+                return ""
+            empty = tree.sums(capacity_when_empty(self._session.columns, members[0].task))
+            best = int(allowed[empty[allowed].argmax()])
+            if empty[best] >= len(members):
+                return ""
+            return f"{where}; the best, {tree.names[best]}, has room for no more than {empty[best]} even when empty"
         if len(rooms) > 1:
             return f"{where}; none has room for all of them"
         room, count = rooms[0]
