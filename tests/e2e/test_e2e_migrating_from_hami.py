@@ -1,6 +1,7 @@
 """Nodes and pods of HAMi beside HBox: what HAMi's scheduler gave is not given again.
 
 a, b   two cards of 40 GiB of HAMi's plugin; on each three pods of HAMi's share one card, on b the second one
+late   its kubelet publishes 40 slots before the plugin registers four cards
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient
 
 from .. import waiting
 from .platform_world import Up, until, up
@@ -105,3 +106,24 @@ def used(platform: Up, name: str) -> dict[str, int]:
 
 def why(platform: Up, name: str) -> str:
     return platform.hbox("why", name).stdout
+
+
+async def test_slots_are_no_cards_before_the_plugin_has_registered_these(platform: Up, client: KubeClient) -> None:
+    await client.json("POST", NODES.path(), body=of_hami("late", cards=0, slots=40))
+    await create(client, *(pod(f"early-{i}", {GPU: "1"}, pinned="late") for i in range(8)))
+    await asyncio.to_thread(until, lambda: "late" in platform.hbox("nodes").stdout, timeout_s=20, what="the node")
+    notes = {"metadata": {"annotations": {"hami.io/node-nvidia-register": register("late", 4)}}}
+    await client.json("PATCH", NODES.path("", "late"), body=notes, content_type=MERGE_PATCH)
+    found = {await given(client, name) for name in await bound(client, 4)}
+    assert found == {f"GPU-late-{i}" for i in range(4)}
+
+
+async def bound(client: KubeClient, count: int) -> list[str]:
+    """The pods that got a node, as soon as so many have."""
+
+    async def names() -> list[str]:
+        pods = [p for p in (await client.json("GET", PODS.path(SPACE)))["items"] if p["metadata"]["name"].startswith("early-")]
+        found = [p["metadata"]["name"] for p in pods if p["spec"].get("nodeName")]
+        return found if len(found) >= count else []
+
+    return list(await waiting.until(names, f"{count} pods have a node", timeout_s=60))

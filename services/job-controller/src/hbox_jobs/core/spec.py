@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardRequest, HostPort, NodeTerm, PreferredTerm, Resources, Toleration, port_amounts
+from hbox_common.model import VENDORS, CardRequest, HostPort, NodeTerm, PreferredTerm, Resources, Toleration, port_amounts
 from hbox_common.model.bounds import RESOURCES, sanitized
 from hbox_common.model.bounds import oversized as too_many
 from hbox_common.model.devices.sizes import PREFIX as SIZE
@@ -67,6 +67,8 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
             raise InvalidRequest(
                 f"{size} is a standard size, not a resource", hint="write the manifest by `hbox sizes apply FILE`"
             )
+        if (wrong := next((name for name in requests if name in VENDORS.misnamed), None)) is not None:
+            raise InvalidRequest(f"no device plugin has the resource {wrong}", hint=f"write {VENDORS.misnamed[wrong]}")
         requests |= port_amounts(spec.ports)
         if (asked := len(requests)) > RESOURCES:
             requests = bounded(requests)

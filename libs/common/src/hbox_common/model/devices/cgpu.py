@@ -161,6 +161,7 @@ CGPU = CGpu(
     memory="aliyun.com/gpu-mem",
     memory_unit_mib=_GIB,
     word="cgpu",
+    misnamed={"aliyun.com/gpu-core": "aliyun.com/gpu-core.percentage"},
     unsupported=("aliyun.com/gpu-count", "ack.gpushare.placement"),
     allocated_annotation=ALLOCATION,
     without_init=True,

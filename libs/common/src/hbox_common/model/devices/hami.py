@@ -35,6 +35,11 @@ DEFAULT_SHARES = 10
 #: Of the annotation: a thousand cards' records. Pods that may share one card: HAMi's own users write 10 to 100.
 REGISTER_BYTES, MAX_SHARES = 192 * 1024, 10_000
 
+#: Cards of one machine that a kubelet's number alone is believed: more are slots, and so is a multiple of HAMi's default, until something says otherwise.
+MOST_PLAIN = 16
+#: By which HAMi's chart chooses nodes for its plugin, and what its plugin or scheduler writes on them.
+HAMI_LABEL, HAMI_ON, HANDSHAKE = "gpu", "on", "hami.io/node-handshake"
+
 _RECORD_FIELDS = (7, 9)
 _ALLOCATED_FIELDS = 4
 _GIB_IN_NAME = re.compile(r"(?<![A-Za-z0-9])(\d{1,4})\s?Gi?B(?![A-Za-z])", re.IGNORECASE)
@@ -46,6 +51,10 @@ _NO_WISHES: Mapping[str, str] = {}
 class HamiVendor(CardVendor):
     register_annotation: str = ""  #: of a node: its cards
     type_prefix: str = ""  #: that the plugin puts before the product's name in the register
+    count_label: str = (
+        ""  #: of a node: how many cards it has, by the maker's feature discovery; empty: `allocatable` is believed
+    )
+    replicas_label: str = ""  #: of a node: units of `cards` that its plugin makes of each card
     model_label: str = ""  #: of a node: the product's name, where there is no register
     memory_label: str = ""  #: of a node: MiB of each card
     cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
@@ -65,6 +74,7 @@ class HamiVendor(CardVendor):
                 return registered_cards(text, self.type_prefix)
             except InvalidRequest as e:
                 raise InvalidRequest(f"annotation {self.register_annotation}: {e.message}") from e
+        self._no_slots(node)
         model = node.labels.get(self.model_label, "")
         memory = _memory_mib(node.labels.get(self.memory_label, ""), model) or self.memory_unregistered_mib
         shares = self.shares_unregistered if memory else 1
@@ -72,6 +82,24 @@ class HamiVendor(CardVendor):
         return tuple(
             Card(index=i, uuid=made_up_id(node.name, i), model=model, memory_mib=memory, shares=shares) for i in range(count)
         )
+
+    def _no_slots(self, node: NodeReport) -> None:
+        """Raises InvalidRequest where what is allocatable may be slots of HAMi's plugin, which registers the cards later: kubelets publish slots first."""
+        count, label = node.amounts.get(self.cards, 0), node.labels.get(self.count_label, "") if self.count_label else ""
+        if not self.count_label or not count:
+            return
+        if label.isascii() and label.isdecimal() and len(label) < 6:
+            replicas = node.labels.get(self.replicas_label, "")
+            each = int(replicas) if replicas.isascii() and replicas.isdecimal() and len(replicas) < 6 else 1
+            slots = count > int(label) * max(each, 1)
+        else:
+            hami = node.labels.get(HAMI_LABEL) == HAMI_ON or HANDSHAKE in node.annotations
+            slots = hami or count > MOST_PLAIN or count % DEFAULT_SHARES == 0
+        if slots:
+            raise InvalidRequest(
+                f"allocatable {self.cards}: {count} may be slots of HAMi's plugin, which has not registered the cards yet",
+                hint=f"where these are cards, label the node {self.count_label}={count}",
+            )
 
     def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:  # noqa: ARG002
         count = whole_number(self.cards, asked) or 0

@@ -84,6 +84,8 @@ class Vendor(ABC):
     wishes: tuple[str, ...] = ()
     #: annotations and labels of pods that HBox cannot honour: placing such a pod would break them
     unsupported: tuple[str, ...] = ()
+    #: resources that are none of the vendor's -> the one that is meant
+    misnamed: Mapping[str, str] = field(default_factory=dict)
     facts: tuple[str, ...] = ()  #: labels and annotations of nodes that `fit` reads (`NodeState.device_facts`)
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
