@@ -309,10 +309,11 @@ def test_helm_finds_the_log_of_its_test_in_the_pod_which_is_deleted_with_the_rel
 
 
 def test_the_job_of_definitions_makes_the_levels_unless_they_are_left_out() -> None:
-    for values, word in (((), "--levels"), (("definitions.levels=false",), "--no-levels")):
+    off = ("definitions.levels=false", "definitions.listClasses=false")
+    for values, word, more in (((), "--levels", ["--list-classes"]), (off, "--no-levels", [])):
         rendered = read(template(*values).stdout)
         [job] = [one for one in rendered if one["kind"] == "Job" and one["metadata"]["name"] == "hbox-definitions"]
-        assert job["spec"]["template"]["spec"]["containers"][0]["command"][-1] == word
+        assert job["spec"]["template"]["spec"]["containers"][0]["command"][3:] == [word, *more]
         [role] = [one for one in rendered if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "hbox:definitions"]
         rules = [rule for rule in role["rules"] if rule["resources"] == ["priorityclasses"]]
         names = [rule["resourceNames"] for rule in rules if "resourceNames" in rule]

@@ -39,13 +39,18 @@ def show(_: Context) -> None:
     "--levels/--no-levels",
     help="Make the PriorityClasses high, medium and low, which HBox's levels are, and offline, for work on what is idle, where they are missing [not made].",
 )
+@click.option(
+    "--list-classes",
+    is_flag=True,
+    help="A queue `default` that is made takes jobs of no PriorityClass, of the cluster's default one, and of medium, low and offline alone.",
+)
 @command_options
-def apply(_: Context, *, kubeconfig: Path | None, levels: bool) -> None:
+def apply(_: Context, *, kubeconfig: Path | None, levels: bool, list_classes: bool) -> None:
     """Apply the definitions by server-side apply, and make the queues `root` and `default` where they are missing.
 
     A definition that somebody else installed is used as it is, and what it does not keep of what HBox reads is told. So are PriorityClasses: where one of
-    the three levels is somebody else's, no other is made beside it. A queue `default` that is made takes jobs of no PriorityClass, of the cluster's default
-    one, and of medium, low and offline: `hbox queue set default --priority-classes` changes that.
+    the three levels is somebody else's, no other is made beside it. With --list-classes nobody evicts others of a new queue
+    `default` by naming a class: `hbox queue set default --priority-classes` changes the list.
     """
     from hbox_common.kube import KubeClient  # noqa: PLC0415
 
@@ -55,6 +60,6 @@ def apply(_: Context, *, kubeconfig: Path | None, levels: bool) -> None:
         async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox definitions") as client:
             if levels:
                 await crds.bring_levels(client, say)
-            await crds.bring(client, say, listed=True)
+            await crds.bring(client, say, listed=list_classes)
 
     run(bring)

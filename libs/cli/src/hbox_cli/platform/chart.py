@@ -291,7 +291,7 @@ def schema() -> dict[str, Any]:
         telemetry=_closed(
             endpoint={"type": "string", "pattern": "^(https?://.+)?$", "description": "an OTLP collector: http://host:4318"}
         ),
-        definitions=_closed(apply=_BOOLEAN, levels=_BOOLEAN),
+        definitions=_closed(apply=_BOOLEAN, levels=_BOOLEAN, listClasses=_BOOLEAN),
         userRoles=_closed(
             aggregate={**_BOOLEAN, "description": "the cluster's roles view, edit and admin contain hbox-view and hbox-edit"},
             queueReaders={
