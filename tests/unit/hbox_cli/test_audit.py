@@ -270,3 +270,32 @@ def test_a_gang_that_never_started_whole_is_started_in_part(phase: str) -> None:
     group = {"metadata": {"namespace": "x", "name": "g"}, "spec": {"minMember": 3}, "status": {"phase": phase}}
     left = pod("g0", "0:100:10000", gang="g", gpu="1")
     assert faults([left], gangs=[read_gang(group)]) == ["gang x/g started in part: 1 pods of at least 3"]
+
+
+def test_a_renumbering_is_found_by_uuid() -> None:
+    """HAMi's plugin handed over one card, and the books have another: the indices agree."""
+    register = ":".join(f"u{i},10,15360,100,NVIDIA-T4,0,true" for i in range(2)) + ":"
+    node = read_node(
+        {
+            "metadata": {"name": "n", "annotations": {"hami.io/node-nvidia-register": register}},
+            "status": {"allocatable": {"nvidia.com/gpu": "20", "pods": "9"}},
+        }
+    )
+    asks = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+
+    def faults(handed_over: str) -> list[str]:
+        notes = {
+            "hbox.io/claim": "c",
+            "hbox.io/cards": "gpu:u1:100:15360",
+            "hami.io/vgpu-devices-allocated": f"{handed_over},NVIDIA,15360,100:;",
+        }
+        meta = {"uid": "p", "name": "p", "namespace": "x", "annotations": notes}
+        own = read_pod({"metadata": meta, "spec": {"nodeName": "n", "schedulerName": "hbox", "containers": [asks]}})
+        one = Claim(
+            ClaimId("c"), PodUid("p"), "x", "p", JobId("p"), PlanId("plan"), QueueName("default"), 0, NodeName("n"), {"nvidia.com/gpu": 1},
+            (CardSlice(0, 100, 15_360, card=CardId("gpu:u1")),), ClaimState.POSTED,
+        )  # fmt: skip
+        return audit([node], [own], [], [one]).faults
+
+    assert faults("u1") == []
+    assert faults("u0") == ["pod x/p runs on u0 by its device plugin's annotation, its claim is on u1"]

@@ -314,3 +314,23 @@ def test_a_monitor_that_starts_after_a_node_was_deleted_retires_its_verdict() ->
     ward = Ward(synced=False)
     ward.step(VerdictHeard(Verdict(NodeName("n1"), Generation(1), healthy=False, reason="sick")))
     assert retired(ward.step(Synced())) == ["n1"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_sick_card_that_is_lost_stays_sick_and_its_neighbour_is_used(*, restart: bool) -> None:
+    """Its plugin numbers the others anew: the neighbour has the index of the sick one."""
+    ward = Ward()
+    well, sick = CARDS[0], replace(CARDS[1], healthy=False)
+    ward.see(cards=(sick, well))
+    if restart:
+        verdict, ward = ward.core.verdicts[NodeName("n1")], Ward(synced=False)
+        ward.see(cards=(replace(well, index=1),), lost=(sick,))
+        ward.step(VerdictHeard(verdict))
+        ward.step(Synced())
+    else:
+        ward.see(cards=(replace(well, index=1),), lost=(sick,))
+    ward.later(100)
+    verdict = ward.core.verdicts[NodeName("n1")]
+    assert (verdict.healthy, verdict.cards) == (True, (sick.id,))
+    assert verdict.condemns(sick)
+    assert not verdict.condemns(replace(well, index=1))

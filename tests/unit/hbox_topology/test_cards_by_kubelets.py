@@ -54,7 +54,7 @@ def test_a_card_keeps_its_index_when_another_fails_or_is_exchanged() -> None:
     inventory.devices[N] = kubelet("a", "c", "d")
     assert cards(inventory, facts(3)) == [(0, "a", 1), (2, "c", 1), (3, "d", 1)]
     inventory.devices[N] = kubelet("a", "c", "d", "A-new")
-    assert cards(inventory, facts()) == [(0, "a", 1), (1, "A-new", 1), (2, "c", 1), (3, "d", 1)]
+    assert cards(inventory, facts()) == [(0, "a", 1), (2, "c", 1), (3, "d", 1), (4, "A-new", 1)]
 
 
 def test_another_node_of_the_same_name_begins_anew() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from hbox_common.model import CardId, Claim, ClaimState, Resources, any_names_model, format_slices
 from hbox_common.model.claim import KUBELET_GAVE
-from hbox_common.model.devices import ALL_CORES, VENDORS, short_card
+from hbox_common.model.devices import ALL_CORES, VENDORS, in_words, short_card
 
 from .cluster import AuditGang, AuditNode, AuditPod
 
@@ -51,6 +51,7 @@ def audit(nodes: Iterable[AuditNode], pods: Iterable[AuditPod], gangs: Iterable[
     _ports(result, holding, placed)
     _cards(result, by_name, holding, placed)
     _wishes(result, by_name, holding, placed)
+    _given(result, by_name, holding, placed)
     _gangs(result, gangs, everyone)
     _ledger(result, holding, claims)
     return result
@@ -157,6 +158,19 @@ def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
             if card and pod.models:
                 fits = any_names_model(pod.models, card.model)
                 result.check(fits, f"pod {pod.name} runs on a {card.model}, and asked for {' or '.join(pod.models)}")
+
+
+def _given(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod], placed: Mapping[str, Claim]) -> None:
+    """The device plugin handed over the cards of the claim: by UUID, whatever their indices are. What names no card of the node is somebody's text."""
+    for pod in holding:
+        node = nodes.get(pod.node)
+        if node is None or pod.uid not in placed or not pod.given or not pod.given <= node.cards.keys():
+            continue
+        held = {node.canonical(piece.card) for piece in placed[pod.uid].slices}
+        result.check(
+            pod.given == held,
+            f"pod {pod.name} runs on {in_words(sorted(pod.given))} by its device plugin's annotation, its claim is on {in_words(sorted(held))}",
+        )
 
 
 def _gangs(result: Audit, gangs: Iterable[AuditGang], pods: Sequence[AuditPod]) -> None:

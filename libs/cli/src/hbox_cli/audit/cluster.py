@@ -1,5 +1,6 @@
 """What the audit reads off Kubernetes' own objects."""
 
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from hbox_common.model import (
     request_units,
 )
 from hbox_common.model import annotations as names
-from hbox_common.model.devices import VENDORS, NodeReport, number_in
+from hbox_common.model.devices import VENDORS, NodeReport, card_id, number_in
+from hbox_common.model.devices.hami import HamiVendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class AuditPod:
         False  #: several of its containers ask for cards, or an init container does: amounts of each are not looked at
     )
     least_mib: int = 0  #: MiB that those containers name which run together
+    given: frozenset[CardId] = frozenset()  #: cards that the annotation of HAMi's device plugin names
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,18 @@ def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAM
         ports=frozenset(_ports(spec)),
         by_containers=_by_containers(spec),
         least_mib=_least_mib(spec),
+        given=frozenset(_given(notes)),
     )
+
+
+def _given(notes: Mapping[str, str]) -> Iterator[CardId]:
+    """Of all vendors whose plugins read HAMi's form: `UUID,kind,MiB,cores:` a card, `;` a container."""
+    for vendor in VENDORS:
+        if isinstance(vendor, HamiVendor) and vendor.allocated_annotation:
+            for record in re.split("[:;]", notes.get(vendor.allocated_annotation, "")):
+                uuid, comma, _ = record.partition(",")
+                if comma:
+                    yield card_id(uuid.strip().partition("[")[0])
 
 
 def _by_containers(spec: Mapping[str, Any]) -> bool:

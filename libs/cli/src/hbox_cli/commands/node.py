@@ -114,6 +114,11 @@ def show(ctx: Context, name: str, numa: bool) -> None:
         put(f"cards of pods: {item['identity']}")
     if item["cards"]:
         ctx.output.rows("Card", [{"name": str(card["index"]), **card} for card in item["cards"]], CARDS)
+    for gone in item["gone"]:
+        holders = ", ".join(gone["books"]) or "nobody"
+        put(
+            f"gone: card {gone['name']}" + ("" if gone["index"] is None else f" (was {gone['index']})") + f", held by {holders}"
+        )
     if item["counts"]:
         put("by the books: " + ", ".join(f"{pod} {count}" for pod, count in item["counts"].items()))
     for links in item["links"]:

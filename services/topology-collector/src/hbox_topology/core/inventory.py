@@ -13,6 +13,7 @@ from hbox_common.model.cardadapters import with_adapters
 
 from .facts import NodeFacts
 from .kubelets import with_devices
+from .lasting import with_lasting_indices
 from .node import read_node
 from .pools import PoolRule, placed_in_pool
 
@@ -72,6 +73,7 @@ class Inventory:
             self._warned.pop(facts.name, None)
         same = known if known is not None and known.uid == facts.uid else None
         state = with_devices(placed_in_pool(reading.state, self.pools), self.devices.get(facts.name), same)
+        state = with_lasting_indices(state, same)
         state = with_adapters(state, self.numa.get(facts.name))
         if state == known:
             return Observed(None, warnings)

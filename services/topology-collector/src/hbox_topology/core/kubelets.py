@@ -1,10 +1,11 @@
 """Which cards a node has where nothing on its object says so: by the ids that its kubelet gives out (node-agent).
 
 A device plugin without HAMi's register says only how many cards there are; the inventory then calls them `<node>-<index>`. The kubelet knows their ids, and
-their NUMA nodes. A card keeps its index for as long as its id is given out: claims name indexes.
+their NUMA nodes. A card keeps its index for as long as its id is given out, and its id once the kubelet said
+it: claims name the card by it, also while no agent speaks for the node.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hbox_common.model import NodeDevices, NodeState
@@ -15,28 +16,42 @@ from hbox_common.model.devices.identity import made_up
 def with_devices(state: NodeState, said: NodeDevices | None, known: NodeState | None) -> NodeState:
     """`state` with the ids and NUMA nodes of its cards, where they are made up and the kubelet says them. `known`: the last state of that node, by which cards
     keep their indexes."""
-    if said is None or not any(made_up(state.name, card, state.registered) for card in state.cards):
+    if not any(made_up(state.name, card, state.registered) for card in state.cards):
         return state
-    before = {card.uuid: card.index for card in known.cards} if known is not None else {}
+    before = [] if known is None else [card for card in known.cards if not made_up(state.name, card, state.registered)]
+    if said is None and not before:
+        return state
+    reserved = set() if known is None else {card.index for card in known.lost}
     cards: list[Card] = []
     for kind in dict.fromkeys(card.kind for card in state.cards):
         own = [card for card in state.cards if card.kind == kind]
         vendor = VENDORS.kind(kind) if VENDORS.knows(kind) else VENDORS.of(state.allocatable)
-        numa = {id_: p.numa for p in said.allocatable if vendor and p.resource == vendor.cards for id_ in p.ids}
-        cards += _named(own, numa, before) if numa and all(made_up(state.name, card, state.registered) for card in own) else own
+        allocatable = said.allocatable if said is not None else ()
+        numa = {id_: p.numa for p in allocatable if vendor and p.resource == vendor.cards for id_ in p.ids}
+        alike = [card for card in before if card.kind == kind]
+        if not numa and vendor is not None:  # who said it once is silent: the cards are the same
+            numa = {card.uuid: (card.numa,) if card.numa >= 0 else () for card in alike}
+        cards += (
+            _named(own, numa, alike, reserved)
+            if numa and all(made_up(state.name, card, state.registered) for card in own)
+            else own
+        )
     return replace(state, cards=tuple(sorted(cards, key=lambda card: card.index)))
 
 
-def _named(cards: Sequence[Card], numa: Mapping[str, tuple[int, ...]], before: Mapping[str, int]) -> Iterator[Card]:
+def _named(
+    cards: Sequence[Card], numa: Mapping[str, tuple[int, ...]], known: Sequence[Card], reserved: Collection[int]
+) -> Iterator[Card]:
     """As many of these cards of one kind as there are ids, which are all alike, by their ids."""
-    first = cards[0].index
+    first, before = cards[0].index, {card.uuid: card.index for card in known}
+    former = {card.index: card.uuid for card in cards} | {card.index: card.former for card in known}
     kept = {id_: before[id_] for id_ in numa if before.get(id_, -1) >= first}
     chosen = sorted(numa, key=lambda id_: (id_ not in kept, kept.get(id_, 0), id_))[: len(cards)]
-    taken = {kept[id_] for id_ in chosen if id_ in kept}
+    taken = {kept[id_] for id_ in chosen if id_ in kept}.union(reserved)
     free = iter([index for index in range(first, first + len(cards) + len(taken)) if index not in taken])
     for id_ in chosen:
         where = numa[id_]
         index = kept[id_] if id_ in kept else next(free)
-        yield replace(cards[0], index=index, uuid=id_, numa=where[0] if len(where) == 1 else -1)
+        yield replace(cards[0], index=index, uuid=id_, numa=where[0] if len(where) == 1 else -1, former=former.get(index, ""))
     for card in cards[len(chosen) :]:
         yield replace(card, index=next(free))
