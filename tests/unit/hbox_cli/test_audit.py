@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hbox_cli.audit import Audit, AuditGang, AuditNode, AuditPod, audit, read_gang, read_node, read_pod
-from hbox_common.model import CardSlice, Claim, ClaimId, ClaimState, JobId, NodeName, PlanId, PodUid, QueueName
+from hbox_common.model import CardId, CardSlice, Claim, ClaimId, ClaimState, JobId, NodeName, PlanId, PodUid, QueueName
 
 CARDS = [{"id": f"u{i}", "index": i, "count": 2, "devmem": 10_000, "type": "NVIDIA-T4"} for i in range(2)]
 
@@ -274,13 +274,9 @@ def test_a_gang_that_never_started_whole_is_started_in_part(phase: str) -> None:
 
 def test_a_renumbering_is_found_by_uuid() -> None:
     """HAMi's plugin handed over one card, and the books have another: the indices agree."""
-    register = ":".join(f"u{i},10,15360,100,NVIDIA-T4,0,true" for i in range(2)) + ":"
-    node = read_node(
-        {
-            "metadata": {"name": "n", "annotations": {"hami.io/node-nvidia-register": register}},
-            "status": {"allocatable": {"nvidia.com/gpu": "20", "pods": "9"}},
-        }
-    )
+    cards = ":".join(f"u{i},10,15360,100,NVIDIA-T4,0,true" for i in range(2)) + ":"
+    there = {"allocatable": {"nvidia.com/gpu": "20", "pods": "9"}}
+    node = read_node({"metadata": {"name": "n", "annotations": {"hami.io/node-nvidia-register": cards}}, "status": there})
     asks = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
 
     def faults(handed_over: str) -> list[str]:

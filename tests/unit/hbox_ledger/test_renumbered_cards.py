@@ -55,7 +55,7 @@ def test_numbers_in_the_database_are_of_one_card_each(three: World) -> None:
     three.commits(three.plan("q", ("two", "a", [three.card(0)]), ("three", "a", [three.card(2)]), job="j", min_member=2))
     numbers = {s.card: s.index for pod in ("one", "two", "three") for s in three.claim(pod).slices}
     assert numbers.keys() == {"gpu:a-1", "gpu:a-2", "gpu:new"}
-    assert numbers["gpu:a-1"] == 1, "the index that it had first"
+    assert numbers[CardId("gpu:a-1")] == 1, "the index that it had first"
     assert len(set(numbers.values())) == 3
     assert len({(key.node, key.card) for key in three.state.slots}) == 3
 

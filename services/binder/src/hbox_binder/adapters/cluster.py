@@ -125,6 +125,8 @@ async def _bind(
         containers = tuple(container.name for container in (*pod.spec.init_containers, *pod.spec.containers))
     # From here to the allocation nothing is awaited: the node may become another one meanwhile.
     if not cards.knows(decision):
+        if gone := cards.gone(decision):
+            return Answer(Finding.REFUSED, f"node {decision.node} has lost card {gone}")
         return Answer(Finding.NOT_YET, f"of node {decision.node} not all cards of the pod are known yet")
     try:
         allocation = cards.allocation(decision, now, containers)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Bind
 from hbox_common.model import VENDORS, CardSlice, NodeName, NodeState, name_slices
-from hbox_common.model.devices import Card, Layout, find_card, parse_layout, relocated
+from hbox_common.model.devices import Card, Layout, find_card, parse_layout, relocated, short_card
 from hbox_common.model.devices.handshake import ASSIGNED_NODE
 from hbox_common.model.devices.mig import RECORD
 
@@ -29,6 +29,7 @@ _NOTHING = Allocation()
 class _Cards:
     cards: tuple[Card, ...]
     registered: tuple[str, ...]
+    lost: tuple[Card, ...] = ()
 
 
 class NodeCards:
@@ -42,7 +43,7 @@ class NodeCards:
         if state.gone:
             self._nodes.pop(state.name, None)
             return False
-        self._nodes[state.name] = _Cards(state.cards, state.registered)
+        self._nodes[state.name] = _Cards(state.cards, state.registered, state.lost)
         return bool(state.registered)
 
     def knows(self, bind: Bind) -> bool:
@@ -51,6 +52,12 @@ class NodeCards:
             return True
         node = self._nodes.get(bind.node)
         return node is not None and all(find_card(node.cards, s.card, s.index) is not None for s in bind.slices)
+
+    def gone(self, bind: Bind) -> str:
+        """The card of the bind that its node has lost, for people; "" where there is none. The ledger has to plan the pod anew: no other card is its."""
+        node = self._nodes.get(bind.node)
+        lost = node.lost if node is not None else ()
+        return next((short_card(s.card) for s in bind.slices if find_card(lost, s.card) is not None), "")
 
     def takes_turns(self, bind: Bind) -> bool:
         """Whether a lock of its node is to be taken."""
