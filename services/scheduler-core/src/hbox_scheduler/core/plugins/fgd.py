@@ -218,9 +218,12 @@ class Fgd:
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
         """Of nodes as they are: loss, free cpu, free percents and model."""
         models = len(columns.model_names)
-        if self._tabled != (self.version, models):
-            self._tabled = (self.version, models)
+        if self._tabled != (self.mix.version, models):
+            self._tabled = (self.mix.version, models)
             self._tabulate(columns, self.mix.popularity)
+            self._known = None
+        elif self._outdated:
+            self._tabulate_nodes(columns, self.mix.popularity)
             self._known = None
         model = columns.card_model[rows, 0]
         if self._known is not None and self._known[0] is not columns and self._known[0].changes is columns.changes:
@@ -252,6 +255,14 @@ class Fgd:
         """`[n]` free milli of cpu and `[n, D]` percent free of each card."""
         cpu = columns.resource(CPU)
         return np.maximum(columns.allocatable[cpu][rows] - columns.used[cpu][rows], 0), free_percent(columns, rows)
+
+    @property
+    def _outdated(self) -> bool:
+        """Whether `_tabulate_nodes` has to be called again."""
+        return False
+
+    def _tabulate_nodes(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
+        """What is tabulated of the nodes as they are has to be so anew, though the mix is what it was."""
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         """The mix, or the models of the cluster's cards, are not what they were."""

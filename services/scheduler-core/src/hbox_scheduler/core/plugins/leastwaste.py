@@ -46,6 +46,7 @@ class LeastWaste(Fgd):
         self._feeding: Floats = np.zeros(1)  #: the same, times `_inverse`
         self._rooms = Rooms({}, models=(), most=0)
         self._priced = 0  #: how often rooms were priced anew
+        self._tabled_rooms = 0  #: which of these prices are tabulated
         self._priced_at = 0  #: percent free on all cards, when they were
 
     @property
@@ -64,7 +65,7 @@ class LeastWaste(Fgd):
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         super()._tabulate(columns, mix)
-        asked = {shape: weight * shape.cards * shape.percent / ALL for shape, weight in mix.items() if shape.cards > 0}
+        asked = _asked(mix)
         shares: dict[int, float] = {}
         for shape in asked:
             if shape.percent < ALL:
@@ -73,6 +74,15 @@ class LeastWaste(Fgd):
         self._waste[ALL] = 0.0
         self._tabulate_cpu(asked)
         self._tabulate_models(columns, asked)
+        self._tabulate_nodes(columns, mix)
+
+    @property
+    def _outdated(self) -> bool:
+        return self._tabled_rooms != self._priced
+
+    def _tabulate_nodes(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
+        self._tabled_rooms = self._priced
+        asked = _asked(mix)
         alive = np.flatnonzero(columns.alive[: columns.size])
         cpu, free = self._free_of(columns, alive)
         self._rooms = Rooms.priced(
@@ -117,6 +127,11 @@ class LeastWaste(Fgd):
         kinds = np.searchsorted(self._inverse, cards / np.maximum(cpu, 1))
         # A kind is stranded by R - c * inverse where that is positive: where its inverse is below R / c.
         return np.asarray(self._fed[kinds] * cards - self._feeding[kinds] * cpu - self._scarcity[model] * cards)
+
+
+def _asked(mix: Mapping[Shape, float]) -> dict[Shape, float]:
+    """Cards by shape."""
+    return {shape: weight * shape.cards * shape.percent / ALL for shape, weight in mix.items() if shape.cards > 0}
 
 
 class LeastWastePlugin(FgdPlugin):
