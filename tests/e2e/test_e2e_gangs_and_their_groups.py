@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
+from hbox_common.kube import EVENTS, MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
 from .. import waiting
 from .platform_world import Up, emptied, placed, up
@@ -115,3 +115,18 @@ async def test_later_pods_of_a_running_gang_get_places_after_its_priority_class_
     await client.json("DELETE", PRIORITYCLASSES.path(None, "tmp"))
     await create(client, members[1])
     await count(client, "classy-", 2)
+
+
+async def test_pod_of_a_gang_in_words_that_are_not_read_says_so(running: Up, client: KubeClient) -> None:
+    _, *members = gang("sp", "default", pods=1, needs=1)
+    on("sp", members)
+    (pod,) = members
+    pod["metadata"]["annotations"] = {}
+    pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
+    await create(client, node("sp"), pod)
+
+    async def says_so() -> bool:
+        events = (await client.json("GET", EVENTS.path(SPACE)))["items"]
+        return any(e.get("reason") == "GangNotRead" and "sp-0" in e["metadata"]["name"] for e in events)
+
+    await waiting.until(says_so, "an Event names the label that is not read", timeout_s=20)

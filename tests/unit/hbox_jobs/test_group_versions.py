@@ -1,6 +1,7 @@
 """A gang is announced with a PodGroup that is as new as its pods, and its members follow a PodGroup that is made again."""
 
 from hbox_common.model import JobId, NodeName, PodPhase
+from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import Jobs
 
 from .job_world import group, pod
@@ -123,3 +124,15 @@ def test_fact_of_a_pod_that_was_listed_before_its_podgroup_names_the_podgroup() 
     jobs.pod(pod("a", group="g", node=NODE), 0.0)
     jobs.group(group(), 0.0)
     assert [fact.job for fact in jobs.take(0.0, WALL).facts] == ["uid-g"]
+
+
+def test_pod_that_names_a_gang_of_another_scheduler_gets_an_event_that_says_so() -> None:
+    jobs = Jobs()
+    feedback = Feedback(jobs)
+    named = pod("a", unread_gang="scheduling.x-k8s.io/pod-group")
+    jobs.pod(named, 0.0)
+    feedback.pod(None, named, 0.0)
+    feedback.pod(named, named, 0.0)
+    ((write),) = feedback.events(1.0, 9)
+    assert (write.reason, write.warning, write.name) == ("GangNotRead", True, "a")
+    assert "scheduling.x-k8s.io/pod-group" in write.message

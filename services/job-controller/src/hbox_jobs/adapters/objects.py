@@ -71,6 +71,9 @@ log = logging.getLogger(__name__)
 #: The preemptionPolicy of pods and PriorityClasses for which nobody has to leave.
 NEVER = "Never"
 
+#: Labels by which scheduler-plugins' coscheduling names a pod's gang, the older one last.
+FOREIGN_GANGS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+
 #: Keys of ResourceQuotas that stand for no resource of their own.
 _QUOTA_KEYS = ("requests.", "limits.", "count/")
 
@@ -143,6 +146,7 @@ class PodReader:
             started_at=_seconds(status.start_time) or None if written.annotations else None,
             never_preempts=spec.preemption_policy == NEVER,
             rank_key=rank_key(meta.name, written.role, meta.labels, meta.annotations) if written.group else None,
+            unread_gang="" if written.group else next((label for label in FOREIGN_GANGS if meta.labels.get(label)), ""),
             written=_bytes_of(meta.labels) + _bytes_of(written.annotations),
             refusal=refusal_of(status.phase, status.reason, status.message),
             kubelet_at=_seconds(status.start_time),

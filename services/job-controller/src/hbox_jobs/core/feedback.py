@@ -25,6 +25,7 @@ SCHEDULED = "Scheduled"
 FAILED_ALLOCATION = (
     "FailedAllocation"  #: a device plugin, or another manager of the kubelet, did not give the pod what it was bound with
 )
+GANG_NOT_READ = "GangNotRead"  #: the pod names a gang in words of another scheduler, and is placed alone
 PREEMPTED = "Preempted"  #: as kube-scheduler says it of victims
 
 #: The API server refuses longer notes.
@@ -80,7 +81,7 @@ class EventWrite:
 
     @property
     def warning(self) -> bool:
-        return self.reason in (FAILED_SCHEDULING, FAILED_ALLOCATION, PREEMPTED)
+        return self.reason in (FAILED_SCHEDULING, FAILED_ALLOCATION, PREEMPTED, GANG_NOT_READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,13 @@ class Feedback:
 
     def pod(self, old: PodView | None, new: PodView, now: float) -> None:
         """A pod of ours was seen in a new version."""
+        if old is None and new.unread_gang and new.placeable:
+            note = (
+                f"label {new.unread_gang} names a gang that HBox does not read, so the pod is placed alone; name a PodGroup by the annotation "
+                "scheduling.k8s.io/group-name"
+            )
+            write = EventWrite(Kind.POD, new.uid, new.namespace, new.name, GANG_NOT_READ, note)
+            self._successes.put(f"{new.uid}/{GANG_NOT_READ}", write, now, new.namespace)
         if new.node:
             self._decided.pop(new.uid, None)
             if new.volumes and self._jobs.volumes.unselected(new.namespace, new.volumes):

@@ -77,6 +77,7 @@ class PodView:
     started_at: float | None = None  #: seconds since the epoch; read where there are notes
     never_preempts: bool = False  #: preemptionPolicy Never
     rank_key: RankKey | None = None  #: of a pod of a gang: by which its rank is found
+    unread_gang: str = ""  #: the label by which it names a gang of another scheduler, where it names no PodGroup
     written: int = 0  #: bytes of its labels and annotations above
     refusal: str = ""  #: why its kubelet refused to admit it: reason and message
     kubelet_at: float = 0.0  #: when its kubelet wrote its status first: it had admitted the pod, or refused it; seconds since the epoch; 0: not yet
