@@ -128,9 +128,8 @@ class World:
 
     def chosen(self, name: str) -> list[tuple[str, int, int]]:
         """The cards of a pod as HBox chose them: id, percent of its compute, MiB."""
-        cards = self.cards()
         slices = [one.split(":") for one in self.notes(name)["hbox.io/cards"].split(",")]
-        return [(cards[int(one[0])], int(one[1]), int(one[2])) for one in slices]
+        return [(one[1], int(one[2]), int(one[3])) for one in slices]
 
     def environment(self, name: str, container: int = 0) -> dict[str, str]:
         """What the plugin had put into a container, read in the container."""

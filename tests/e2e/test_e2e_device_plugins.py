@@ -94,8 +94,8 @@ def handed_over(pods: list[dict[str, Any]]) -> list[tuple[str, str]]:
         if pod["status"]["phase"] != "Running":
             faults.append((name, pod["status"].get("message", pod["status"]["phase"])))
             continue
-        chosen = [slice_.split(":") for slice_ in notes["hbox.io/cards"].split(",")]
-        wanted = "".join(f"GPU-{where}-{index},NVIDIA,{memory},{cores}:" for index, cores, memory in chosen)
+        chosen = [slice_.split(":")[1:] for slice_ in notes["hbox.io/cards"].split(",")]
+        wanted = "".join(f"{uuid},NVIDIA,{memory},{cores}:" for uuid, cores, memory in chosen)
         if notes["hami.io/vgpu-devices-allocated"].replace(";", "") != wanted:
             faults.append((name, f"{notes['hami.io/vgpu-devices-allocated']}, and not {wanted}"))
         if notes["hami.io/vgpu-devices-to-allocate"].strip(";") or notes["hami.io/bind-phase"] != "success":
@@ -126,7 +126,7 @@ async def test_a_hundred_slices_at_once_are_handed_over_as_chosen(client: KubeCl
     await create(client, *(a_pod(f"burst-{i}", SLICE) for i in range(100)))
     pods = await ended(client, "burst-", 100)
     assert handed_over(pods) == []
-    used = Counter((p["spec"]["nodeName"], p["metadata"]["annotations"]["hbox.io/cards"].split(":")[0]) for p in pods)
+    used = Counter((p["spec"]["nodeName"], p["metadata"]["annotations"]["hbox.io/cards"].split(":")[1]) for p in pods)
     assert max(used.values()) <= 10
     await no_locks(client)
     await clear(client, "burst-")
@@ -264,7 +264,7 @@ async def test_pods_of_one_second_on_a_node_of_volcanos_plugin_have_their_own_ca
     for pod in await ended(client, "volcano-", len(asks)):
         notes = pod["metadata"]["annotations"]
         assert pod["status"]["phase"] == "Running", pod["status"]
-        _, cores, memory = notes["hbox.io/cards"].split(":")
+        _, _, cores, memory = notes["hbox.io/cards"].split(":")
         assert notes["volcano.sh/vgpu-ids-new"].endswith(f",NVIDIA,{memory},{cores}:")
         assert (notes["volcano.sh/devices-to-allocate"].strip(";:"), notes["volcano.sh/bind-phase"]) == ("", "success")
 

@@ -114,7 +114,7 @@ async def test_containers_get_slices_and_the_init_container_takes_no_more_than_t
 async def test_a_pod_of_two_kinds_goes_where_both_are(platform: Up, client: KubeClient) -> None:
     await client.json("POST", PODS.path(SPACE), body=MIXED)
     where, cards = await placed(platform, client, "mixed")
-    assert (where, [part.split(":")[0] for part in cards.split(",")]) == ("both", ["0", "16"])
+    assert (where, [part.split(":")[0] for part in cards.split(",")]) == ("both", ["gpu", "gpu"])
     found = {item["name"]: item for item in platform.json("nodes", "--devices")["items"]}
     dcu = found["both/16"]
     assert (dcu["kind"], dcu["slots"], dcu["memoryMib"]["used"]) == ("DCU", {"used": 1, "total": 4}, 1000)

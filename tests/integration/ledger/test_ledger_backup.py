@@ -69,7 +69,7 @@ async def test_all_of_it_goes_from_either_kind_into_either_and_the_ledger_goes_o
     await history(kit, database_url)
     before, file = rows(database_url), tmp_path / "backup.db"
     made = backup(database_url, file)
-    assert (made.faults, made.records, file.stat().st_mode & 0o777) == ([], 7, 0o600)
+    assert (made.faults, made.records, file.stat().st_mode & 0o777) == ([], 11, 0o600)
     assert _beside(file) == []
     target = address(tmp_path / "new.db")
     if into == "postgresql":
@@ -147,7 +147,7 @@ async def test_what_was_there_is_kept_also_where_it_is_broken(kit: Kit, tmp_path
     backup(address(database), file)
     kept = restore(file, address(database)).kept
     assert kept is not None
-    assert prove(address(kept)).records == 7
+    assert prove(address(kept)).records == 11
     kept.unlink()
     database.write_bytes(b"broken" * 1000)
     kept = restore(file, address(database)).kept
@@ -230,13 +230,14 @@ async def test_a_backup_that_is_none_changes_nothing(kit: Kit, tmp_path: Path, h
 
 
 async def test_a_backup_of_an_older_schema_is_brought_to_ours(kit: Kit, tmp_path: Path) -> None:
-    """Schema 9 has no ranks and no layouts."""
+    """Schema 9 has no ranks, no layouts and no names of cards."""
     database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
     await history(kit, address(database))
     backup(address(database), file)
     with closing(sqlite3.connect(file)) as connection, connection:
         for newer in ("rank", "layout"):
             connection.execute(f"ALTER TABLE claims DROP COLUMN {newer}")
+        connection.execute("DROP TABLE card_names")
         connection.execute("UPDATE alembic_version SET version_num = '0009'")
     assert restore(file, address(database)).proof.faults == []
     assert len(rows(address(database))["claims"]) == 4
@@ -318,7 +319,7 @@ async def test_a_restore_that_stops_in_the_middle_leaves_what_was_there(
     monkeypatch.setattr(module, at, stopped)
     with pytest.raises((InvalidRequest, KeyboardInterrupt)):
         restore(file, address(database))
-    assert prove(address(database)).records == 7
+    assert prove(address(database)).records == 11
 
 
 async def test_what_two_restores_of_one_second_keep_is_two_files(
@@ -403,4 +404,4 @@ async def test_a_folder_may_have_a_hash_in_its_name(kit: Kit, tmp_path: Path) ->
     folder = tmp_path / "a#b"
     folder.mkdir()
     await history(kit, address(folder / "ledger.db"))
-    assert backup(address(folder / "ledger.db"), tmp_path / "backup.db").records == 7
+    assert backup(address(folder / "ledger.db"), tmp_path / "backup.db").records == 11
