@@ -61,6 +61,7 @@ def check(ctx: Context, path: Path) -> None:
 
     try:
         conf = parse_conf(read_file(path).decode(), plugins=tuple(PLUGINS))
+        conf.refuse_ignored()
         check_inputs(conf)
         reasons, warnings = in_the_way(conf), tried(conf)
     except UnicodeError as e:

@@ -11,8 +11,9 @@
     - name: allocate
       arguments: {...}
 
-Flags may be written `enable...` or `enabled...`: Volcano's own names mix the two. An unknown action, plugin or flag is an error here; Volcano
-logs it and goes on without, and people find out weeks later.
+Flags may be written `enable...` or `enabled...`: Volcano's own names mix the two. An unknown action or plugin is an error here; Volcano logs it and goes
+on without. A key that a plugin does not have (an argument that does not stand below `arguments:`, a misspelt flag) changes nothing in Volcano, so a file that
+works there stays valid: such keys are collected in `Conf.ignored`. Services and simulations print them as warnings; `hbox policy check` refuses them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,6 +64,14 @@ class Conf:
     actions: tuple[str, ...]
     tiers: tuple[tuple[PluginConf, ...], ...]
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: by action
+    ignored: tuple[InvalidRequest, ...] = field(
+        default=(), compare=False
+    )  #: keys without effect: where each stands, and what to write
+
+    def refuse_ignored(self) -> None:
+        """Raises the first of `ignored`, if there is one."""
+        if self.ignored:
+            raise self.ignored[0]
 
     @property
     def plugins(self) -> list[PluginConf]:
@@ -103,9 +112,10 @@ def parse_conf(text: str, *, plugins: Sequence[str]) -> Conf:
         if key not in _TOP:
             raise _wrong(node, f"unknown key {key!r}", _TOP)
     actions = _actions(*top["actions"]) if "actions" in top else ("enqueue", "allocate", "backfill")
-    tiers = _tiers(top["tiers"][1], plugins) if "tiers" in top else ()
+    ignored: list[InvalidRequest] = []
+    tiers = _tiers(top["tiers"][1], plugins, ignored) if "tiers" in top else ()
     arguments = _configurations(top["configurations"][1]) if "configurations" in top else {}
-    return Conf(actions, tiers, arguments)
+    return Conf(actions, tiers, arguments, tuple(ignored))
 
 
 def _actions(key: yaml.Node, value: yaml.Node) -> tuple[str, ...]:
@@ -122,7 +132,7 @@ def _actions(key: yaml.Node, value: yaml.Node) -> tuple[str, ...]:
     return names
 
 
-def _tiers(value: yaml.Node, known: Sequence[str]) -> tuple[tuple[PluginConf, ...], ...]:
+def _tiers(value: yaml.Node, known: Sequence[str], ignored: list[InvalidRequest]) -> tuple[tuple[PluginConf, ...], ...]:
     tiers: list[tuple[PluginConf, ...]] = []
     seen: set[str] = set()
     for item in _sequence(value, "tiers"):
@@ -130,7 +140,7 @@ def _tiers(value: yaml.Node, known: Sequence[str]) -> tuple[tuple[PluginConf, ..
         for key, (node, _) in tier.items():
             if key != "plugins":
                 raise _wrong(node, f"unknown key {key!r} in a tier", ("plugins",))
-        found = [_plugin(p, known) for p in _sequence(tier["plugins"][1], "plugins")] if "plugins" in tier else []
+        found = [_plugin(p, known, ignored) for p in _sequence(tier["plugins"][1], "plugins")] if "plugins" in tier else []
         for plugin in found:
             if plugin.name in seen:
                 raise _wrong(item, f"plugin {plugin.name!r} is listed twice", ())
@@ -139,7 +149,8 @@ def _tiers(value: yaml.Node, known: Sequence[str]) -> tuple[tuple[PluginConf, ..
     return tuple(tiers)
 
 
-def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
+def _plugin(value: yaml.Node, known: Sequence[str], ignored: list[InvalidRequest]) -> PluginConf:
+    """`ignored` receives the keys without effect."""
     keys = _mapping(value, "a plugin")
     if "name" not in keys:
         raise _wrong(value, "a plugin without a name", known)
@@ -158,7 +169,8 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
             continue
         flag = _FLAGS.get(key.lower().replace("enabled", "enable", 1))
         if flag is None:
-            raise _unknown_key(node, key, name)
+            ignored.append(_unknown_key(node, key, name))
+            continue
         on = _value(content)
         if not isinstance(on, bool):
             raise _wrong(content, f"{key} must be true or false", ())
@@ -170,14 +182,16 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
 
 
 def _unknown_key(node: yaml.Node, key: str, plugin: str) -> InvalidRequest:
-    """Volcano passes over what it does not know, and the plugin goes by its defaults."""
+    """What is wrong with the key, and what to write. Volcano ignores it, and the plugin has its defaults."""
     mark = node.start_mark
-    what = f"line {mark.line + 1}, column {mark.column + 1}: unknown key {key!r} in plugin {plugin}, which Volcano passes over"
+    what = f"line {mark.line + 1}, column {mark.column + 1}: unknown key {key!r} in plugin {plugin} has no effect"
     if key.startswith("disable") and (flag := _FLAGS.get(key.lower().replace("disable", "enable", 1))) is not None:
         return InvalidRequest(what, hint=f"write {flag}: false")
     if not key.isalnum():
         return InvalidRequest(what, hint="write it below `arguments:`")
-    return _wrong(node, f"unknown key {key!r} in plugin {plugin}", ("name", "arguments", *sorted(_FLAGS.values())))
+    return _wrong(
+        node, f"unknown key {key!r} in plugin {plugin} has no effect", ("name", "arguments", *sorted(_FLAGS.values()))
+    )
 
 
 def _configurations(value: yaml.Node) -> dict[str, Mapping[str, Any]]:

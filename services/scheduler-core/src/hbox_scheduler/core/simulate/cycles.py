@@ -135,10 +135,11 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, options: CycleOptio
 
 
 def tried(conf: Conf) -> list[str]:
-    """What the policy's plugins and actions pass over, as they say it. Arguments are their own business: an empty cluster tells whether they are right.
+    """Warnings about the policy: keys without effect, and what its plugins and actions ignore. A cycle on an empty cluster validates their arguments.
 
     Raises InvalidRequest."""
-    return simulate(Columns(), Cluster([], []), conf, CycleOptions()).warnings
+    ignored = [str(error) for error in conf.ignored]
+    return ignored + simulate(Columns(), Cluster([], []), conf, CycleOptions()).warnings
 
 
 def explain(session: Session, report: Report) -> None:
