@@ -11,7 +11,7 @@ from hbox_agent import metrics
 from hbox_agent.adapters.host import read_ports
 from hbox_agent.app import run
 from hbox_agent.settings import AgentSettings
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged
 from hbox_common.kubelet import LIST
 from hbox_common.model import NodeDevices, NodeName, NodeNuma
@@ -125,6 +125,22 @@ async def test_a_device_that_hangs_its_readers_keeps_nobody_from_hearing_of_pods
             await until(lambda: unread._value.get() == 0.0, "that it is over")
     finally:
         answers.set()
+
+
+async def test_first_machine_reading_that_failed_is_repeated_at_the_next_poll(world: AgentWorld) -> None:
+    async with world.kubelet(), world.agent():
+        await until(lambda: _rules(world, known=False), "a reading without the kubelet's configuration")
+        world.write("config.yaml", "kind: KubeletConfiguration\ntopologyManagerPolicy: single-numa-node\n")
+        await until(lambda: _rules(world, known=True), "a reading with it, long before the next regular one")
+
+
+async def _rules(world: AgentWorld, *, known: bool) -> bool:
+    """Whether the node's last reading is there, with or without the kubelet's rules."""
+    try:
+        found = await world.bus.last(NodeNumaChanged, [("n1",)])
+    except Unavailable:  # the stream is not made yet
+        return False
+    return any(isinstance(one.event, NodeNumaChanged) and (one.event.numa.rules is not None) is known for one in found)
 
 
 async def test_without_a_nodes_name_it_does_not_start(world: AgentWorld) -> None:

@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 #: How often it is looked for nodes of an emulated cluster that came or went, and for what /readyz says.
 LOOK_S = 1.0
-#: /sys is read so often.
+#: Seconds between two readings of /sys. A reading with problems is repeated at the next poll, then after twice as long each time: a kubelet or a driver
+#: that starts answers soon, and a machine without NUMA nodes stays cheap.
 MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
@@ -108,6 +109,7 @@ class NodeWatch:
         self._nvml: NodeNvml | None = None
         self._numa_said: tuple[object, ...] = ()
         self._looked_at = -MACHINE_S
+        self._machine_s = MACHINE_S
         self._ports: dict[str, str] = {}
         self._ports_at = -PORTS_S
         self._node, self._settings, self._bus = node, settings, bus
@@ -199,7 +201,7 @@ class NodeWatch:
             if ports != self._ports:
                 self._ports, self._looked_at = ports, -MACHINE_S
         managers = self._kubelet.stamp()[2:]
-        if monotonic_s() - self._looked_at < MACHINE_S and managers == self._managers:
+        if monotonic_s() - self._looked_at < self._machine_s and managers == self._managers:
             return
         self._looked_at, self._managers = monotonic_s(), managers
         config = self._settings.kubelet_config if self._settings.kubelets is None else None
@@ -209,6 +211,8 @@ class NodeWatch:
         if found.rules is None and self._numa is not None:
             found = replace(found, rules=self._numa.rules)  # a kubelet goes by what it read when it started
         self._note("machine", found.problems)
+        retry_s = 2 * self._machine_s if self._numa is not None and self._numa.problems else self._settings.poll_s
+        self._machine_s = min(retry_s, MACHINE_S) if found.problems else MACHINE_S
         self._numa = found
 
     async def _tell(self) -> None:
