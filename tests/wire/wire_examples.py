@@ -47,6 +47,7 @@ from hbox_common.events import (
     JobsWaiting,
     JobsWithdrawn,
     JobVerdict,
+    Leaving,
     NamespaceQuotasChanged,
     NodeAction,
     NodeDecided,
@@ -373,7 +374,8 @@ EXAMPLES: tuple[Event, ...] = (
     BudgetsChanged(budgets=(PodBudget("team", "web", 1, healthy=3, desired=2),)),
     VictimsStayed(epoch=_EPOCH, pods=(_POD,)),
     ClaimsChanged(
-        epoch=_EPOCH, previous=Index(11), index=_INDEX, claims=(_claim,), nominations=(_nomination,), ended=(PlanId("p2"),)
+        epoch=_EPOCH, previous=Index(11), index=_INDEX, claims=(_claim,), nominations=(_nomination,), ended=(PlanId("p2"),),
+        leaving=(Leaving(pod_uid=_POD, grace_s=30),),
     ),
     BindDecided(
         epoch=_EPOCH, index=_INDEX,
