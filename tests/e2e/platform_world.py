@@ -25,6 +25,7 @@ from hbox_common.kube import (
     RESOURCEQUOTAS,
     KubeClient,
 )
+from hbox_common.model import parse_slices
 
 from .. import forked, waiting
 
@@ -209,3 +210,12 @@ def up(state: Path, *words: str, env: Mapping[str, str] | None = None, anew: boo
         yield platform
     finally:
         platform.kill()
+
+
+def given_of(cards: str) -> str:
+    """The annotation `hbox.io/cards` without the ids of the cards, which are distinct UUIDs: `cores:memory_mib`, with `:part:slots` where either counts."""
+    slices = parse_slices(cards)
+    ids = {s.card for s in slices}
+    assert len(ids) == len(slices)
+    assert all(card.startswith(("gpu:", "mig:")) for card in ids), cards
+    return ",".join(text.removeprefix(f"{s.card}:") for text, s in zip(cards.split(","), slices, strict=True))

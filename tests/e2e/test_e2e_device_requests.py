@@ -13,7 +13,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODS, KubeClient
 
-from .platform_world import Up, simulate_cycle, until, up
+from .platform_world import Up, given_of, simulate_cycle, until, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -106,7 +106,7 @@ async def test_containers_get_slices_and_the_init_container_takes_no_more_than_t
     await client.json("POST", PODS.path(SPACE), body=LOADER)
     where, cards = await placed(platform, client, "loader")
     assert where in ("green", "both")
-    assert cards == "0:50:6000::2", (
+    assert given_of(cards) == "50:6000::2", (
         "50 % for the two that run together, 6000 MiB while the first one loads, two of the card's shares"
     )
 
@@ -145,7 +145,7 @@ async def test_what_does_not_fit_says_why_and_comes_when_there_is_room(platform:
     for name in ("loader", "mixed"):
         await client.json("DELETE", PODS.path(SPACE, name))
     where, cards = await placed(platform, client, "big")
-    assert (where, cards) == ("green", "0:0:7900,1:0:7900")
+    assert (where, given_of(cards)) == ("green", "0:7900,0:7900")
 
 
 async def test_the_ledger_knows_the_same_after_a_restart_and_its_audit_is_clean(platform: Up, client: KubeClient) -> None:
@@ -153,7 +153,7 @@ async def test_the_ledger_knows_the_same_after_a_restart_and_its_audit_is_clean(
         "POST", PODS.path(SPACE), body=pod("pair", container("a", gpu="1", mem="500"), container("b", gpu="1", mem="700"))
     )
     where, cards = await placed(platform, client, "pair")
-    assert (where, cards) == ("both", "0:0:1200::2")
+    assert (where, given_of(cards)) == ("both", "0:1200::2")
     before = platform.pids()["quota-ledger"]
     os.kill(before, signal.SIGKILL)
     await asyncio.to_thread(until, lambda: platform.pids()["quota-ledger"] != before, timeout_s=60, what="another quota-ledger")
@@ -167,7 +167,8 @@ async def test_the_ledger_knows_the_same_after_a_restart_and_its_audit_is_clean(
     assert proof["faults"] == []
     third = pod("third", container("a", gpu="1", mem="6700"), container("b", gpu="1", mem="100"))
     await client.json("POST", PODS.path(SPACE), body=third)
-    assert await placed(platform, client, "third") == ("both", "0:0:6800::2"), "all that the books leave of the card"
+    where, cards = await placed(platform, client, "third")
+    assert (where, given_of(cards)) == ("both", "0:6800::2"), "all that the books leave of the card"
 
 
 def test_the_same_story_is_told_of_a_saved_cluster(tmp_path: Path) -> None:

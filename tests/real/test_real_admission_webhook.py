@@ -173,7 +173,7 @@ async def test_a_pod_that_leaves_things_out_is_completed_and_placed(admin: KubeC
         return now if now["spec"].get("nodeName") else {}
 
     now = await until(bound, "the pod's node", timeout_s=60)
-    assert re.fullmatch(r"\d+:0:3000", now["metadata"]["annotations"]["hbox.io/cards"])
+    assert re.fullmatch(r"gpu:[^:,]+:0:3000", now["metadata"]["annotations"]["hbox.io/cards"])
     # A pod that is there may be changed, and is not asked about again.
     before = endpoint.answered()
     label = {"metadata": {"labels": {"a": "b"}}}

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from hbox_common.model import parse_slices
+
 from ..e2e.platform_world import Up, until, up
 from .kubectl import kubectl
 
@@ -53,9 +55,9 @@ def pods(platform: Up) -> dict[str, dict[str, Any]]:
     return {each["metadata"]["name"]: each for each in found}
 
 
-def cards_of(one: dict[str, Any]) -> tuple[str, set[int]]:
+def cards_of(one: dict[str, Any]) -> tuple[str, set[str]]:
     said = one["metadata"]["annotations"]["hbox.io/cards"]
-    return one["spec"]["nodeName"], {int(part.split(":")[0]) for part in said.split(",")}
+    return one["spec"]["nodeName"], {s.card for s in parse_slices(said)}
 
 
 def test_forged_cards_and_copied_claims_take_no_card_from_anybody(platform: Up) -> None:
@@ -85,7 +87,7 @@ def test_forged_cards_and_copied_claims_take_no_card_from_anybody(platform: Up) 
         timeout_s=40,
         what="a node for each pod that the free cards are enough for",
     )
-    held: dict[str, set[int]] = {}
+    held: dict[str, set[str]] = {}
     for name, one in pods(platform).items():
         if name.startswith("after-"):
             node, cards = cards_of(one)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, create_engine, func, insert, inspect, select,
 from hbox_common.errors import Bug, Conflict, InvalidRequest, Unavailable
 from hbox_common.events import BindDecided, BindOutcome, ClaimsChanged, PlanAnswer, PlansAnswered
 from hbox_common.model import DEFAULT_QUEUE, Epoch, NodeName, PodPhase, PodUid, Queue, QueueName
+from hbox_common.store.reach import REACH
 from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
@@ -282,6 +283,7 @@ async def test_only_one_process_writes_to_a_database(kit: Kit, database_url: str
 async def test_a_database_of_an_unknown_schema_is_refused(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.store.write(lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'")))
+        await running.store.write(lambda c: c.execute(update(REACH).values(oldest="9999")))
     with pytest.raises(InvalidRequest, match="9999 is not known"):
         async with kit.started(database_url):
             pass
@@ -330,7 +332,7 @@ def test_the_migration_makes_the_tables_that_the_code_names(tmp_path: Path) -> N
     engine = create_engine(f"sqlite:///{tmp_path}/x.db")
     with engine.connect() as connection:
         migrate(connection, t.metadata, t.VERSIONS)
-        assert compare_metadata(MigrationContext.configure(connection), t.metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), [t.metadata, REACH.metadata]) == []
         assert MigrationContext.configure(connection).get_current_revision() == newest(t.VERSIONS)
         connection.execute(insert(t.ledger), [{"id": 1, "epoch": Epoch(1), "idx": 0}])
     engine.dispose()

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from sqlalchemy import Connection, NullPool, create_engine, select, text
 
 from hbox_common.events import BindOutcome, Victim
 from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName
+from hbox_common.model.devices import card_id
 from hbox_common.store import Store
 from hbox_common.store.engine import parse
+from hbox_common.store.reach import REACH
 from hbox_common.store.schema import newest
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.core.identity import claim_id
@@ -36,7 +39,9 @@ async def work(kit: Kit, running: Running) -> None:
     bound = [kit.fact(p, "n0", claim=ledger.state.by_pod[PodUid(p)]) for p in ("one", "other") if p in running.states()]
     await running.open(*bound)
     victim = Victim(
-        claim=claim_id(ledger.state.key, kit.plan("p1").id, PodUid("one"), NodeName("n0"), (kit.whole(0),)),
+        claim=claim_id(
+            ledger.state.key, kit.plan("p1").id, PodUid("one"), NodeName("n0"), (replace(kit.whole(0), card=card_id("n0-0")),)
+        ),
         pod_uid=PodUid("one"),
     )
     await running.propose(
@@ -176,5 +181,5 @@ def test_a_migration_that_is_killed_before_any_statement_is_finished_by_the_next
 def schema(connection: Connection) -> str | None:
     """The revision, where the tables are those of the code."""
     context = MigrationContext.configure(connection)
-    assert compare_metadata(context, t.metadata) == []
+    assert compare_metadata(context, [t.metadata, REACH.metadata]) == []
     return context.get_current_revision()

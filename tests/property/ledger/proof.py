@@ -6,11 +6,13 @@ one transaction did.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from hbox_common.events import BindDecided, Event, EvictDecided, EvictKind, Plan
 from hbox_common.model import CardSlice, QueueName
+from hbox_common.model.devices.cardids import numbered
 from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.chain import GENESIS, Record, chained
 
@@ -258,7 +260,12 @@ def s10_s11_a_binding_is_what_was_claimed(rows: Rows, claim: str, node: str, sli
     row = rows.claims.get(claim)
     assert row is not None, "S11: a pod was bound without a claim"
     assert row.live, f"S11: {row.pod} was bound after its claim was freed"
-    assert (row.node, row.slices) == (node, slices), "S10: a pod was bound otherwise than its claim says"
+    assert (row.node, row.slices) == (node, _numbered(slices)), "S10: a pod was bound otherwise than its claim says"
+
+
+def _numbered(slices: Iterable[CardSlice]) -> tuple[CardSlice, ...]:
+    """As rows have them: by number, which here is the card's index for good."""
+    return tuple(replace(s, card=numbered(s.index)) for s in slices)
 
 
 def _over_booked(held: Iterable[tuple[str, tuple[CardSlice, ...]]], what: str) -> None:

@@ -26,6 +26,7 @@ from sqlalchemy.pool import NullPool
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.store import reading
 from hbox_common.store.engine import FileLock, engine, keep_private, parse, refused, schema_lock, writers
+from hbox_common.store.reach import REACH
 from hbox_common.store.schema import migrate, newest
 
 from . import tables as t
@@ -311,6 +312,7 @@ def _tables(connection: Connection) -> Sequence[str]:
 
 def _drop(connection: Connection) -> None:
     t.metadata.drop_all(connection)
+    REACH.drop(connection, checkfirst=True)
     connection.execute(text("DROP TABLE alembic_version"))
     connection.execute(text("DROP FUNCTION IF EXISTS refuse_rewriting() CASCADE"))
     connection.commit()
