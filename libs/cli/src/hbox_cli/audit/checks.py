@@ -11,9 +11,9 @@ members from.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from hbox_common.model import CardId, Claim, ClaimState, Resources, any_names_model, format_slices
+from hbox_common.model import CardId, CardSlice, Claim, ClaimState, Resources, any_names_model, format_slices
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import ALL_CORES, VENDORS, in_words, short_card
 
@@ -53,7 +53,7 @@ def audit(nodes: Iterable[AuditNode], pods: Iterable[AuditPod], gangs: Iterable[
     _wishes(result, by_name, holding, placed)
     _given(result, by_name, holding, placed)
     _gangs(result, gangs, everyone)
-    _ledger(result, holding, claims)
+    _ledger(result, by_name, holding, claims)
     return result
 
 
@@ -192,7 +192,7 @@ def _gangs(result: Audit, gangs: Iterable[AuditGang], pods: Sequence[AuditPod]) 
             )
 
 
-def _ledger(result: Audit, holding: Sequence[AuditPod], claims: Sequence[Claim]) -> None:
+def _ledger(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod], claims: Sequence[Claim]) -> None:
     by_pod: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
         by_pod[claim.pod_uid].append(claim)
@@ -204,7 +204,7 @@ def _ledger(result: Audit, holding: Sequence[AuditPod], claims: Sequence[Claim])
         result.check(len(own) == 1, f"pod {pod.name} is bound and has {len(own)} claims")
         for claim in own:
             result.check(claim.node == pod.node, f"pod {pod.name} is on {pod.node}, its claim on {claim.node}")
-            if said := _differs(pod, claim):
+            if said := _differs(pod, claim, nodes.get(pod.node)):
                 result.notes.append(said)
     alive = {pod.uid for pod in holding}
     for claim in claims:
@@ -214,10 +214,16 @@ def _ledger(result: Audit, holding: Sequence[AuditPod], claims: Sequence[Claim])
             )
 
 
-def _differs(pod: AuditPod, claim: Claim) -> str:
-    """What the pod's annotations say that its claim does not; empty where they agree, or say nothing of a pod that was found bound."""
-    held = format_slices(tuple(sorted(claim.slices, key=lambda s: s.card)))
-    said = None if pod.slices is None else format_slices(tuple(sorted(pod.slices, key=lambda s: s.card)))
+def _differs(pod: AuditPod, claim: Claim, node: AuditNode | None) -> str:
+    """What the pod's annotations say that its claim does not; empty where they agree, or say nothing of a pod that was found bound.
+
+    A pod that was bound before its kubelet named the cards bears the names that the inventory had made. The claim has the cards' UUIDs since, so that only
+    the amounts can be compared.
+    """
+    made_up = {id for id, card in node.cards.items() if not card.named} if node is not None else set()
+    amounts = any(s.card in made_up for s in pod.slices or ()) and not any(s.card in made_up for s in claim.slices)
+    held = _written(claim.slices, amounts=amounts)
+    said = None if pod.slices is None else _written(pod.slices, amounts=amounts)
     if claim.reason == KUBELET_GAVE:  # what was planned stands on it
         return ""
     if claim.plan:
@@ -230,3 +236,8 @@ def _differs(pod: AuditPod, claim: Claim) -> str:
         f"pod {pod.name}: its annotations say claim {pod.claim[:64] or 'none'} and {written[:200]}, the ledger says {claim.id} and {held or 'no cards'}: "
         "somebody else than HBox wrote them, and they do not count"
     )
+
+
+def _written(slices: Iterable[CardSlice], *, amounts: bool) -> str:
+    """The slices in an order of their own; `amounts`: without the names of their cards."""
+    return format_slices(tuple(sorted((replace(s, card=CardId("0")) if amounts else s for s in slices), key=repr)))

@@ -345,11 +345,13 @@ def broker() -> dict[str, str]:
 
 
 def cards() -> str:
-    """Beginnings of names of resources that are cards or parts of them (`nvidia.com/gpu`, and so `nvidia.com/gpumem`)."""
+    """Prefixes of the names of resources that are cards or parts of cards."""
     about = (
         "# Resources whose names begin so are cards or parts of cards, by the vendors that HBox knows. Made by `make docs`.\n"
     )
-    return about + "".join(f"- {name}\n" for name in sorted({*VENDORS.cards, "nvidia.com/mig-"}))
+    return about + "".join(
+        f"- {name}\n" for name in sorted({*VENDORS.cards, *filter(None, (vendor.partitions for vendor in VENDORS))})
+    )
 
 
 def made() -> dict[str, str]:

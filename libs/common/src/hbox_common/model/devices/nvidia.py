@@ -155,6 +155,7 @@ NVIDIA = NvidiaVendor(
     memory=GPU_MEMORY,
     memory_percent=GPU_MEMORY_PERCENT,
     priority="nvidia.com/priority",
+    partitions="nvidia.com/mig-",
     no_models=frozenset({f"{GPU}.shared"}),  # as the plugin may call cards that it shares by time: a resource of its own
     register_annotation="hami.io/node-nvidia-register",
     type_prefix="NVIDIA-",

@@ -86,6 +86,7 @@ class Vendor(ABC):
     unsupported: tuple[str, ...] = ()
     #: resources that are none of the vendor's -> the one that is meant
     misnamed: Mapping[str, str] = field(default_factory=dict)
+    partitions: str = ""  #: how names of resources begin that are partitions of its cards, handed out as devices of their own
     facts: tuple[str, ...] = ()  #: labels and annotations of nodes that `fit` reads (`NodeState.device_facts`)
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have

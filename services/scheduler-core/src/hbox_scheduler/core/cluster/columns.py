@@ -39,6 +39,7 @@ from hbox_common.model import (
 from hbox_common.model.devices import card_id
 from hbox_common.model.devices.cardids import numbered
 from hbox_common.model.numa import PodAsk
+from hbox_common.model.resources import PODS
 
 from .amounts import Amount
 from .arrays import Bools, Ints, Rows
@@ -151,6 +152,7 @@ class Columns:
         self.described = ChangeLog()
         self.risen = ChangeLog()
         self.returned = 0  #: how often a row was described, or something taken back: else rows only fill
+        self.keep(PODS)  # every pod asks for one, which does not count as a request (`Member.best_effort`)
 
     # Interning.
 
