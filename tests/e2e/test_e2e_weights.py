@@ -123,23 +123,17 @@ async def test_queues_get_their_shares_by_weight_back(client: KubeClient, platfo
 
 
 async def test_the_right_by_weight_ends_with_the_policy_that_gave_it(tmp_path: Path) -> None:
-    """Half of the cores are another scheduler's pods', and do not count. By weight a and b keep all that they ask for; once the file says `capacity` the owner
-    has what it deserves back from both, and neither goes below what it deserves itself."""
+    """Half of the cores are on a node whose taint no pod here tolerates. By weight a and b keep all that they ask for, since both halves count; once the file
+    says `capacity` the owner has what it deserves back from both, and neither goes below what it deserves itself."""
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(POLICY)
     with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
-            for name in ("n0", "n1"):
-                await client.json("POST", NODES.path(), body=node(name))
-            stranger = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}}
-            spec = {"nodeName": "n1", "containers": [asking("60")]}
-            await client.json("POST", PODS.path("kube-system"), body={**stranger, "spec": spec})
+            tainted = {"taints": [{"key": "kept", "value": "away", "effect": "NoSchedule"}]}
+            for body in (node("n0"), {**node("n1"), "spec": tainted}):
+                await client.json("POST", NODES.path(), body=body)
             await create(
-                client,
-                *(
-                    queue(name, weight, deserved={"cpu": cpu})
-                    for name, weight, cpu in (("a", 4, "15"), ("b", 4, "15"), ("owner", 1, "30"))
-                ),
+                client, *(queue(name, 1, deserved={"cpu": cpu}) for name, cpu in (("a", "15"), ("b", "15"), ("owner", "30")))
             )
             await create(
                 client, *(one for of in ("a", "b") for number in range(2) for one in single(f"{of}{number}", of, "15"))
