@@ -34,7 +34,10 @@ async def admin(plane: ControlPlane) -> AsyncIterator[KubeClient]:
     """Of a cluster that has a node with cards, a default storage class, and a namespace for us."""
     async with KubeClient.connect(str(plane.kubeconfig), user_agent="test") as client:
         await apply(client, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, field_manager="test")
-        status = {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        status = {
+            "allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
         await client.json(
             "PATCH",
             NODES.path(name="n", subresource="status"),

@@ -332,7 +332,8 @@ def test_the_migration_makes_the_tables_that_the_code_names(tmp_path: Path) -> N
     engine = create_engine(f"sqlite:///{tmp_path}/x.db")
     with engine.connect() as connection:
         migrate(connection, t.metadata, t.VERSIONS)
-        assert compare_metadata(MigrationContext.configure(connection), [t.metadata, REACH.metadata]) == []
+        context = MigrationContext.configure(connection, opts={"include_name": lambda name, *_: name != REACH.name})
+        assert compare_metadata(context, t.metadata) == []
         assert MigrationContext.configure(connection).get_current_revision() == newest(t.VERSIONS)
         connection.execute(insert(t.ledger), [{"id": 1, "epoch": Epoch(1), "idx": 0}])
     engine.dispose()

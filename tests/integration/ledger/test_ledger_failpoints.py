@@ -180,6 +180,6 @@ def test_a_migration_that_is_killed_before_any_statement_is_finished_by_the_next
 
 def schema(connection: Connection) -> str | None:
     """The revision, where the tables are those of the code."""
-    context = MigrationContext.configure(connection)
-    assert compare_metadata(context, [t.metadata, REACH.metadata]) == []
+    context = MigrationContext.configure(connection, opts={"include_name": lambda name, *_: name != REACH.name})
+    assert compare_metadata(context, t.metadata) == []
     return context.get_current_revision()
