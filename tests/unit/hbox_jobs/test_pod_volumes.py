@@ -1,12 +1,14 @@
 """From where volumes are within reach, and why pods wait for them, in kube-scheduler's words."""
 
 import tracemalloc
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from hbox_common.model import Match, MatchOperator, NodeTerm
 from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.views import PodView
 from hbox_jobs.core.volumes import Binding, ClaimView, Volumes, VolumeUse
 
 from .job_world import group, pod
@@ -201,7 +203,7 @@ def test_claim_of_mode_read_write_once_pod_is_used_by_one_pod_at_a_time() -> Non
         jobs.validate()
         return {job.name: job.problem for job in jobs.jobs() if job.tasks}
 
-    waits = 'pod second: persistentvolumeclaim "data" is ReadWriteOncePod, and pod first uses it: this pod is placed after that one has ended'
+    waits = 'pod second: persistentvolumeclaim "data" is ReadWriteOncePod, and another pod uses it or was created before: this pod is placed after it has ended'
     assert problems(1.0) == {"first": "", "second": waits}
     jobs.pod(pod("first", rv="2", created_at=100.0, volumes=(VolumeUse("data"),), node="n", status="Running"), 2.0)
     assert problems(1000.0) == {"second": waits}
@@ -218,3 +220,28 @@ def test_pod_that_waits_for_a_claim_in_use_is_tried_when_its_user_is_gone() -> N
     jobs.take(1.0, 0.0)
     jobs.pod_gone(pod("first").uid, 2.0)
     assert [(job.name, job.problem) for job in jobs.take(2.0, 0.0).pending] == [("second", "")]
+
+
+def test_end_of_a_pod_wakes_the_next_user_of_its_claim_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a claim that many pods may use at once is among its volumes: their jobs are not worked out again."""
+    jobs = Jobs()
+    jobs.volumes.volume("v", ())
+    jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True, single_pod=True))
+    jobs.volumes.claim("ml/shared", ClaimView(volume="v", bound=True))
+    uses = (VolumeUse("data"), VolumeUse("shared"))
+    for number in range(50):
+        jobs.pod(pod(f"p{number:02}", created_at=100.0 + number, volumes=uses), 0.0)
+    assert [job.name for job in jobs.take(1.0, 0.0).pending if not job.problem] == ["p00"]
+    walks = 0
+    users = jobs.users
+
+    def counted(claims: Iterable[str]) -> Iterator[PodView]:
+        nonlocal walks
+        walks += 1
+        return users(claims)
+
+    monkeypatch.setattr(jobs, "users", counted)
+    for number in range(10):
+        jobs.pod_gone(pod(f"p{number:02}").uid, 2.0 + number)
+        assert [(job.name, job.problem) for job in jobs.take(2.0 + number, 0.0).pending] == [(f"p{number + 1:02}", "")]
+    assert walks == 10, "one walk each time that the first pod ends"

@@ -38,6 +38,7 @@ from hbox_common.model.shards import ONE_SHARD, shard_of
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
 from .budgets import Budgets, BudgetView
+from .claimturns import ClaimTurns
 from .intake import Intake, Turns, held_text, too_large_text
 from .job import (
     HIGHEST_USER_PRIORITY,
@@ -118,7 +119,8 @@ class Jobs:
         self._never: set[str] = set()  #: PriorityClasses whose pods never preempt
         self._classes_changed = False
         self._ending: set[str] = set()  #: namespaces that are being deleted
-        self.volumes = Volumes(self._user_before)
+        self._turns = ClaimTurns(lambda claim: self.users((claim,)))
+        self.volumes = Volumes(self._has_turn)
         self.neighbours = Neighbours()
         self.admission = Admission()
         self.budgets = Budgets()
@@ -179,10 +181,10 @@ class Jobs:
             self._mark(new.key, now, urgent=False)
         if record is None or record.admitted or new.node or self.neighbours.knows(new.uid):
             self._add_neighbour(new, old, record)
-        if new.volumes and old is None:
-            self._use_volumes(new)
-        if new.volumes and new.status.terminal and old is not None and not old.status.terminal:
-            self.volumes_changed((f"{new.namespace}/{use.claim}" for use in new.volumes), now)
+        if new.volumes and new.ours:
+            self._use_volumes(new, first_seen=old is None)
+            if new.status.terminal and old is not None and not old.status.terminal:
+                self._pass_turn(new, now)
         if new.node and (old is None or old.evidence != new.evidence):
             fact = self._facts[new.uid] = self._fact(new, FACT_PHASE[new.status])
             confirms = new.ours and fact.claim and fact.phase.holds and (old is None or old.shape.key == new.shape.key)
@@ -217,7 +219,7 @@ class Jobs:
         self.neighbours.gone(old)
         if old.volumes:
             self._release_volumes(old)
-            self.volumes_changed((f"{old.namespace}/{use.claim}" for use in old.volumes), now)
+            self._pass_turn(old, now)
         if old.ours or old.node:
             fact = self._facts[uid] = self._fact(old, PodPhase.GONE)
             self._facts_awaited = True
@@ -870,28 +872,29 @@ class Jobs:
             record.unpublishable = ""
             self._mark(record.key, now, urgent=not pod.node or not record.gang)
 
-    def _use_volumes(self, pod: PodView) -> None:
-        if pod.ours:
-            for use in pod.volumes:
-                self._users.setdefault(f"{pod.namespace}/{use.claim}", {})[pod.uid] = None
+    def _use_volumes(self, pod: PodView, *, first_seen: bool) -> None:
+        for use in pod.volumes:
+            claim = f"{pod.namespace}/{use.claim}"
+            if first_seen:
+                self._users.setdefault(claim, {})[pod.uid] = None
+            self._turns.changed(claim, pod)
 
-    def _user_before(self, claim: str, uid: str) -> str:
-        """Of pods that want the same claim to themselves, the one that has a node goes first, then the oldest."""
-        pod = self._pods.get(PodUid(uid))
-        if pod is None or pod.node:
-            return ""
-        others = [self._pods[other] for other in self._users.get(claim, ()) if other != uid]
-        before = [
-            other
-            for other in others
-            if not other.status.terminal
-            and (other.node or (other.placeable and (other.created_at, other.name) < (pod.created_at, pod.name)))
-        ]
-        return min(before, key=lambda other: (not other.node, other.created_at, other.name)).name if before else ""
+    def _has_turn(self, claim: str, uid: str) -> bool:
+        """Whether no other pod uses the claim, or uses it before this one."""
+        first = self._turns.first(claim)
+        return first is None or first.uid == uid
+
+    def _pass_turn(self, pod: PodView, now: float) -> None:
+        """The pod has ended: of each claim that it had to itself the next pod is tried."""
+        for use in pod.volumes:
+            claim = f"{pod.namespace}/{use.claim}"
+            if self.volumes.single_pod(claim) and (first := self._turns.first(claim)) is not None and first.placeable:
+                self._mark(first.key, now, urgent=True)
 
     def _release_volumes(self, pod: PodView) -> None:
         for use in pod.volumes:
             key = f"{pod.namespace}/{use.claim}"
+            self._turns.gone(key, pod.uid)
             users = self._users.get(key, {})
             users.pop(pod.uid, None)
             if not users:

@@ -49,9 +49,9 @@ class ClaimView:
 class Volumes:
     """Claims by namespace/name, volumes and classes by name, as Kubernetes has them. Setters return the claims of which the answer may differ now."""
 
-    def __init__(self, user_before: Callable[[str, str], str] = lambda _claim, _uid: "") -> None:
-        """`user_before`: the name of the pod that uses a claim (namespace/name), or uses it first, where that is not the pod of this uid; else empty."""
-        self._user_before = user_before
+    def __init__(self, has_turn: Callable[[str, str], bool] = lambda _claim, _uid: True) -> None:
+        """`has_turn`: whether the pod of a uid may use a claim (namespace/name) of mode ReadWriteOncePod now."""
+        self._has_turn = has_turn
         self._claims: dict[str, ClaimView] = {}
         self._reach: dict[str, Reach] = {}
         #: When the volumes of a class are bound, and from where those can be reached that are made for it.
@@ -110,6 +110,11 @@ class Volumes:
         binding, _ = self._classes.get(storage_class, (None, ()))
         return binding
 
+    def single_pod(self, claim: str) -> bool:
+        """Whether one pod at a time may use the claim (namespace/name)."""
+        known = self._claims.get(claim)
+        return known is not None and known.single_pod
+
     def needs(self, namespace: str, pod: str, uid: str, uses: Sequence[VolumeUse]) -> tuple[Reach, str]:
         """From where all volumes of a pod can be reached, or why it has to wait (empty = it need not)."""
         reach: list[tuple[NodeTerm, ...]] = []
@@ -143,8 +148,8 @@ class Volumes:
                 yield f"PVC {namespace}/{use.claim} was not created for pod {namespace}/{pod} (pod is not owner)"
             elif claim.lost or (claim.bound and claim.volume not in self._reach):
                 yield f'{named} bound to non-existent persistentvolume "{claim.volume}"'
-            elif claim.single_pod and (other := self._user_before(f"{namespace}/{use.claim}", uid)):
-                yield f"{named} is ReadWriteOncePod, and pod {other} uses it: this pod is placed after that one has ended"
+            elif claim.single_pod and not self._has_turn(f"{namespace}/{use.claim}", uid):
+                yield f"{named} is ReadWriteOncePod, and another pod uses it or was created before: this pod is placed after it has ended"
             elif not claim.bound and not self._made_late(claim):
                 unbound.append(self._unbound(named, claim))
         yield from unbound
