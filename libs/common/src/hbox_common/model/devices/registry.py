@@ -76,10 +76,10 @@ class Vendors:
         self.pod_annotations = self.wishes.union(self.models_annotations)
         #: labels and annotations of nodes that some vendor's `fit` reads
         self.facts = frozenset().union(*(vendor.facts for vendor in vendors))
-        #: annotations of nodes by which device plugins lock one (`handshake`)
         #: resources that are no vendor's -> the one that is meant
         self.misnamed: Mapping[str, str] = {name: meant for vendor in vendors for name, meant in vendor.misnamed.items()}
         self._allocated = frozenset(name for vendor in vendors for name in vendor.allocated_annotations)
+        #: annotations of nodes by which device plugins lock one (`handshake`)
         self.locks = frozenset(vendor.node_lock for vendor in vendors) - {""}
         self._kinds = {vendor.kind: vendor for vendor in vendors}
         self._by_name = frozenset(vendor.kind for vendor in vendors if vendor.names_containers)

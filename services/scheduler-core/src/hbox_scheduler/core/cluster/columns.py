@@ -631,8 +631,9 @@ class Columns:
     def there(self, rows: Ints) -> Ints:
         """`[R]`: what these nodes have, and what is held on them beyond that. Allocatable falls below use while a device plugin is restarted; what its pods
         hold is there nevertheless."""
-        held = self.used[:, rows] - self.leaving[:, rows]
-        return np.asarray(np.maximum(self.allocatable[:, rows], held).sum(axis=1))
+        some: Rows = slice(0, self.size) if len(rows) == self.size else rows  # a view, not a copy, of all nodes
+        held = self.used[:, some] - self.leaving[:, some]
+        return np.asarray(np.maximum(self.allocatable[:, some], held).sum(axis=1))
 
     def future(self) -> Self:
         """The columns as they will be once all that leaves has left and all that is promised has come. To be read only, and at once: bookings

@@ -43,6 +43,11 @@ class Shape:
     models: tuple[str, ...] = ()
 
 
+def codes_named(shape: Shape, models: Sequence[str]) -> list[int]:
+    """Codes of the models that the shape names (`names_model`); none where it names none."""
+    return [code for code, model in enumerate(models) if any_names_model(shape.models, model)]
+
+
 #: Room for the sum of what is free on a node's cards.
 _SMALL_BITS = 32
 _SMALL_MASK = (1 << _SMALL_BITS) - 1
@@ -66,11 +71,7 @@ class Fragments:
         at_step: Floats = np.zeros((codes, len(self._cpu_steps) + 1, len(groups)), dtype=np.float64)
         for shape, p in asking.items():
             step = int(np.searchsorted(self._cpu_steps, shape.cpu_milli)) + 1
-            allowed = (
-                [code for code, name in enumerate(models) if any_names_model(shape.models, name)]
-                if shape.models
-                else slice(None)
-            )
+            allowed = codes_named(shape, models) if shape.models else slice(None)
             at_step[allowed, step, groups.index((shape.cards, shape.percent))] += p
         self._popularity: Floats = np.cumsum(at_step, axis=1)
 

@@ -22,7 +22,7 @@ import numpy as np
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints
 from ..devices import ALL
-from .fgd import Fgd, FgdPlugin, Mix, Shape
+from .fgd import Fgd, FgdPlugin, Mix, Shape, codes_named
 from .packing import card_worth
 from .rooms import PRIOR_CARDS, Rooms
 
@@ -107,7 +107,7 @@ class LeastWaste(Fgd):
         cards = np.bincount(columns.card_model[: columns.size][present], minlength=len(names)).astype(np.float64)
         bound: Floats = np.zeros(len(cards))
         for shape, amount in asked.items():
-            allowed = [code for code, name in enumerate(names) if name in shape.models]
+            allowed = codes_named(shape, names)
             if allowed and (there := cards[allowed].sum()) > 0:
                 bound[allowed] += amount / there
         everywhere = sum(asked.values()) / max(cards.sum(), 1.0)

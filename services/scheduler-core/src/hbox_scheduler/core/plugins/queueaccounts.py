@@ -220,12 +220,10 @@ class QueueAccounts:
                 there = session.models.cards(pool) if pool != OFFLINE else {}
                 for column in there.keys() & of.keys():
                     total[of[column]] = there[column]
-            for (
-                cards,
-                models,
-            ) in self.cards.items():  # of what model they are is not known while their device plugin is restarted
-                for column in models:
-                    total[column] += self._beyond_allocatable(session).get(cards, 0)
+            # The model of cards that are held beyond allocatable is unknown while their device plugin restarts: they count for each.
+            for cards, units in self._beyond_allocatable(session).items():
+                for column in self.cards[cards]:
+                    total[column] += units
         self._foreign = self.amounts(session.cluster.foreign)
         return [max(there - taken, 0) for there, taken in zip(total, self._foreign, strict=True)], card_mib
 

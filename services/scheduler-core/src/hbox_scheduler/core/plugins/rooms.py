@@ -16,7 +16,7 @@ import numpy as np
 
 from ..cluster.arrays import Floats, Ints
 from ..devices import ALL
-from .fgd import Shape
+from .fgd import Shape, codes_named
 
 #: Of a room's cards, where there are no more rooms than will be asked for. On the traces of reference performance §1 and orders of them three times as much
 #: gives as many cards.
@@ -42,7 +42,7 @@ class Rooms:
         cpu = np.concatenate(([0], self._steps))
         for shape, price in prices.items():
             rooms = _rooms(shape, cpu[:, None], np.arange(most + 1)[None, :])
-            allowed = [code for code, name in enumerate(models) if name in shape.models] if shape.models else slice(None)
+            allowed = codes_named(shape, models) if shape.models else slice(None)
             self._worth[allowed] += price * rooms
         self._priced = bool(prices)
 
@@ -76,7 +76,7 @@ class Rooms:
         for shape, cards in several.items():
             rooms = _rooms(shape, cpu, whole)
             if shape.models:
-                rooms = rooms[np.isin(model, [code for code, name in enumerate(models) if name in shape.models])]
+                rooms = rooms[np.isin(model, codes_named(shape, models))]
             if supply := int(rooms.sum()):
                 asked_for = of_size[shape.cards]
                 scarcity = min(1.0, asked_for / total * idle / shape.cards / supply)

@@ -118,11 +118,12 @@ class Elsewhere:
     def next_at(self, index: Index, now: float) -> list[float]:
         """When `search` has something next."""
         nominations = self._preemptor.nominations
-        times = [
-            self._backoff.next_at if nominations.is_overdue(one, now) else nominations.overdue_at(one)
-            for one in self._waiting()
-            if one.searched_at != index or not nominations.is_overdue(one, now)
-        ]
+        times = []
+        for one in self._waiting():
+            if (at := nominations.overdue_at(one)) > now:
+                times.append(at)
+            elif one.searched_at != index:
+                times.append(self._backoff.next_at)
         return [min(times)] if times else []
 
     def search(self, index: Index, now: float) -> list[Plan]:
