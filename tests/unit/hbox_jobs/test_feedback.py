@@ -157,7 +157,7 @@ def test_a_problem_of_the_job_is_told_without_any_verdict(world: World) -> None:
     assert "nvidia.com/gpumem given without nvidia.com/gpu" in message
 
 
-def test_a_gang_has_one_event_on_its_group_and_a_condition_on_each_pod(world: World) -> None:
+def test_gang_waits_with_one_event_on_its_group_and_each_member_has_one_once_scheduled(world: World) -> None:
     world.jobs.group(group(min_member=2), 0.0)
     world.pod(pod("a", group="g"))
     world.pod(pod("b", group="g"))
@@ -169,10 +169,13 @@ def test_a_gang_has_one_event_on_its_group_and_a_condition_on_each_pod(world: Wo
     assert world.events(10.0) == []
     world.pod(pod("a", group="g", node="n1"))
     world.settle(10.0)
-    assert world.events(10.0) == []
+    assert world.events(10.0) == [(Kind.POD, "a", "Scheduled", "Successfully assigned ml/a to n1")]
     world.pod(pod("b", group="g", node="n1"))
     world.settle(10.0)
-    assert world.events(10.0) == [(Kind.POD_GROUP, "g", "Scheduled", "2 of 2 pods have nodes, 2 were needed")]
+    assert world.events(10.0) == [
+        (Kind.POD, "b", "Scheduled", "Successfully assigned ml/b to n1"),
+        (Kind.POD_GROUP, "g", "Scheduled", "2 of 2 pods have nodes, 2 were needed"),
+    ]
 
 
 def test_pods_found_bound_at_the_start_are_no_news(world: World) -> None:

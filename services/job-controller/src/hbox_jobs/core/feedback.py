@@ -124,7 +124,7 @@ class Feedback:
             self._decided.pop(new.uid, None)
             if new.volumes and self._jobs.volumes.unselected(new.namespace, new.volumes):
                 self._selections.put(new.uid, new.uid, now, new.namespace)
-        if old is not None and not old.node and new.node and not new.group:
+        if old is not None and not old.node and new.node:
             note = f"Successfully assigned {new.namespace}/{new.name} to {new.node}"
             self._successes.put(
                 new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now, new.namespace
