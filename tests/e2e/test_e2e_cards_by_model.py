@@ -76,5 +76,5 @@ async def test_audit_refuses_to_judge_by_other_settings_of_devices_than_the_plat
     done = await asyncio.to_thread(lambda: hbox(*words, env={"HBOX_CARD_RESOURCES": ""}))
     assert done.returncode != 0
     assert "fault" not in done.stdout
-    assert "quota-ledger goes by other settings of devices than this command" in done.stderr
+    assert "device settings of this command differ from those of quota-ledger" in done.stderr
     assert "set HBOX_CARD_RESOURCES" in done.stderr

@@ -280,10 +280,10 @@ async def test_pods_with_cards_of_another_scheduler_are_refused_but_in_listed_na
 
     async with KubeClient.connect(str(plane.kubeconfig), user_agent="test") as admin:
         await install(admin, "cards need HBox", SPACE, NAMESPACE, "gpu-operator")
-        await in_force(admin, SPACE, asks("probe", "nvidia.com/gpu", "default-scheduler"), "scheduled by HBox here")
+        await in_force(admin, SPACE, asks("probe", "nvidia.com/gpu", "default-scheduler"), "HBox schedules all pods with cards")
         for resource in ("nvidia.com/gpumem", "nvidia.com/mig-1g.5gb", "huawei.com/Ascend910B3", "amd.com/gpu"):
             for part in ("containers", "initContainers"):
-                with pytest.raises(InvalidRequest, match="pods with cards are scheduled by HBox here"):
+                with pytest.raises(InvalidRequest, match="HBox schedules all pods with cards"):
                     await admin.json("POST", PODS.path(SPACE), body=asks("refused", resource, "volcano", part))
         for space, name, resource, scheduler in (
             (SPACE, "own", "nvidia.com/gpu", "hbox"),

@@ -294,4 +294,4 @@ def test_a_renumbering_is_found_by_uuid() -> None:
         return audit([node], [own], [], [one]).faults
 
     assert faults("u1") == []
-    assert faults("u0") == ["pod x/p runs on u0 by its device plugin's annotation, its claim is on u1"]
+    assert faults("u0") == ["pod x/p runs on u0 by its device plugin's annotation, but its claim is on u1"]

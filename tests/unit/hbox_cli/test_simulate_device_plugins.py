@@ -72,7 +72,7 @@ def test_a_node_whose_plugin_fails_pods_is_steered_around() -> None:
     row = row_of(node("bad"), node("good"), *fails, pod("a", SLICE), pod("b", SLICE), pod("plain", {"cpu": "1"}))
     assert {place for name, place in places(row).items() if name != "plain"} == {"good"}
     [said] = row["warnings"]
-    assert said.startswith("node bad: its kubelet refuses pods, ns/f3 for: UnexpectedAdmissionError: Pod was rejected")
+    assert said.startswith("node bad: its kubelet refuses pods, such as ns/f3: UnexpectedAdmissionError: Pod was rejected")
     alone = row_of(node("bad"), *fails, pod("a", SLICE))
     assert alone["pending"]["ns/a"]["reasons"] == {"NodeDevicePluginFails": 1}
 

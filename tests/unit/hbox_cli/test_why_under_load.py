@@ -35,7 +35,7 @@ async def test_lines_of_cards_are_asked_for_again_where_an_answer_is_lost(capsys
 
 async def test_lost_lines_of_cards_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert await _cards(Slow(LATE, LATE), {"id": "j"}) == []  # type: ignore[arg-type]
-    assert "why its cards do not fit is not known: no answer" in capsys.readouterr().err
+    assert "no reasons from the cards: no answer" in capsys.readouterr().err
 
 
 async def test_an_older_scheduler_is_asked_once(capsys: pytest.CaptureFixture[str]) -> None:

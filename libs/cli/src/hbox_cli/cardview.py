@@ -37,7 +37,7 @@ def free_percent(card: Card, held: CardAllocation | None) -> int:
 
 
 def named_claims(node: NodeState, claims: Iterable[Claim]) -> list[Claim]:
-    """The claims on this node, with the indices that their cards have there now; -1: the node does not have it any more."""
+    """The claims on this node, with the current indices of their cards; -1: the node no longer has the card."""
     return [
         replace(claim, slices=name_slices(claim.slices, node.cards)) if claim.slices else claim
         for claim in claims

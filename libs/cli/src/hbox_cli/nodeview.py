@@ -92,7 +92,7 @@ def node_item(
 
 
 def gone_items(node: NodeState, claims: Iterable[Claim]) -> list[Item]:
-    """Cards that the node does not have any more: those that claims are on, and those that it showed before."""
+    """Cards that the node no longer has: cards of claims, and cards of its earlier states."""
     holders: dict[CardId, set[str]] = {card.id: set() for card in node.lost}
     for claim in claims:
         for piece in claim.slices:

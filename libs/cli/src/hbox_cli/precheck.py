@@ -35,7 +35,7 @@ RESOLUTION_S = 1.0
 #: Leases last 15 s, and a tenth of that is what a renewal may be late.
 SKEW_WARNS_S, SKEW_FAULTS_S = 2.0, 10.0
 
-#: The profile small: six services and a broker, and what each requests in millicores.
+#: Pods of the profile small (six services and a broker), and the cpu request of each in millicores.
 PODS_OF_SMALL, CPU_OF_SMALL = 7, 100
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", namespaced=True)
@@ -151,16 +151,18 @@ def kubernetes(version: Mapping[str, Any]) -> Line:
 
 
 def clock(*, theirs: float, asked: float, answered: float) -> Line:
-    """Seconds since the epoch: `theirs` is the Date of an answer, cut to the second; `asked` and `answered` are by this machine's clock, before and after.
+    """Seconds since the epoch. `theirs`: the Date of an answer, truncated to the second; `asked`, `answered`: this machine's clock before and after.
 
-    The API server read its clock at some moment between the two, so only what lies outside of them is skew.
+    The API server read its clock between `asked` and `answered`, so only a Date outside of that interval is skew.
     """
     ahead, behind = asked - (theirs + RESOLUTION_S), theirs - answered
     skew = max(ahead, behind)
     if skew < SKEW_WARNS_S:
         return Line("clock", Level.OK, "agrees with the API server's to the second")
     level = Level.FAULT if skew >= SKEW_FAULTS_S else Level.WARNING
-    message = f"is {'ahead of' if ahead > behind else 'behind'} the API server's by {skew:.0f} s: leases and deadlines go by it"
+    message = (
+        f"is {'ahead of' if ahead > behind else 'behind'} the API server's by {skew:.0f} s: leases and deadlines depend on it"
+    )
     return Line("clock", level, message, "synchronise the clocks of this machine and of the control plane (NTP)")
 
 
@@ -174,7 +176,7 @@ async def _clock(client: KubeClient) -> Iterable[Line]:
         return [Line("clock", Level.WARNING, "the API server says no time", "compare the clocks by hand")]
     found = [clock(theirs=theirs, asked=asked, answered=answered)]
     leases = json.loads(answer.body)["items"]
-    # The Date of this answer: a lease in it was renewed before. That of an earlier answer makes all nodes ahead where the API server is slow.
+    # Compare with the Date of the same answer: its leases were renewed before. With the Date of an earlier answer of a slow API server all nodes seem ahead.
     ahead = sorted(
         f"{lease['metadata']['name']} by {late:.0f} s"
         for lease in leases
@@ -453,13 +455,13 @@ async def _nodes(client: KubeClient) -> Iterable[Line]:
 
 @dataclass(slots=True)
 class Lending:
-    """Cpu that nodes lend to pods without cards, in millicores: of nodes with cards what their cards do not keep while all are idle (ADR 39)."""
+    """Cpu that nodes lend to pods without cards, in millicores. A node with cards lends what its cards do not keep while all are idle (ADR 39)."""
 
     lent: int = 0
     without_cards: int = 0
 
     def add(self, allocatable: Mapping[str, Any]) -> None:
-        """A node, by what its status says."""
+        """Add a node by the allocatable amounts of its status."""
         try:
             cpu = request_units(CPU, str(allocatable.get(CPU, "0")))
         except InvalidRequest:
@@ -470,13 +472,13 @@ class Lending:
             self.without_cards += cpu
 
     def line(self) -> Line | None:
-        """None where there are nodes without cards, or enough is lent."""
+        """None if there are nodes without cards, or if the nodes lend enough."""
         own = PODS_OF_SMALL * CPU_OF_SMALL
         if self.without_cards or self.lent >= 2 * own:
             return None
         said = (
-            f"all nodes have cards, and lend {self.lent}m of cpu to pods without cards while these are idle; HBox's own pods ask for {own}m (profile small): "
-            f"beside them pods of more than {SMALL[CPU]}m wait (ResourcesKeptForIdleCards)"
+            f"all nodes have cards, and lend {self.lent}m of cpu to pods without cards while their cards are idle; HBox's own pods request {own}m "
+            f"(profile small): other pods that request more than {SMALL[CPU]}m may wait (ResourcesKeptForIdleCards)"
         )
         fix = "add a node without cards, label nodes hbox.io/cpu-per-card=0 (memory likewise), or lower the policy's share (plugin idle-cards)"
         return Line("idle-cards", Level.WARNING, said, fix)

@@ -184,7 +184,7 @@ def _free(trace: Trace, nodes: Sequence[AuditNode], own: Sequence[AuditPod]) -> 
 
 
 def _left(cards: int, held: Counter[CardId]) -> list[int]:
-    """Thousandths of each card that nobody holds, of whichever card."""
+    """Free thousandths of each card, in any order."""
     found = [(ALL_CORES - cores) * 1000 // ALL_CORES for cores in held.values() if cores]
     return found + [1000] * (cards - len(found))
 

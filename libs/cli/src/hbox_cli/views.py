@@ -102,7 +102,7 @@ def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping
     return "RUNNING" if own and all(pod.phase is PodPhase.RUNNING for pod in own) else "BOUND"
 
 
-#: For so long it is shown that a kubelet refused a pod.
+#: Seconds for which a kubelet's refusal of a pod is shown.
 FAILURES_SHOWN_S = 300.0
 
 
@@ -163,34 +163,34 @@ def _rest_items(rest: NodeRest | None, now: float) -> list[Item]:
 
 
 def _shown(rest: NodeRest | None, now: float) -> list[KindRest]:
-    """What its kubelet refused a moment ago: what concerns all pods of a kind; where nothing does, single requests, the last first."""
+    """Recent refusals of the node's kubelet: those of all pods of a kind; if there are none, those of single requests, the newest first."""
     recent = [one for one in rest.refused if one.at <= now < one.at + FAILURES_SHOWN_S] if rest is not None else []
     return [one for one in recent if not one.only] or sorted(recent, key=lambda one: -one.at)
 
 
 _KINDS: Mapping[str, str] = {
     RequestKind.CARDS: "pods with cards",
-    RequestKind.ALIGNED: "pods that it aligns on NUMA nodes",
+    RequestKind.ALIGNED: "pods with NUMA alignment",
     RequestKind.SELECTED: "pods with a node selector or affinity",
     RequestKind.ANY: "pods",
 }
 
 
 def rest_text(rest: NodeRest | None, now: float) -> str:
-    """Which pods the node's kubelet refuses, and for how long it gets no other of them; empty where it does not, or that is long ago."""
+    """Which pods the node's kubelet refused, and how long the node takes no such pods; empty if it refused none recently."""
     said = []
     for one in _shown(rest, now):
         kind = _KINDS.get(one.kind) or _asking(one)
         times = f"{one.failures} times in a row, the last " if one.failures > 1 else ""
-        others = "no other pods that ask for exactly the same" if one.only else "no others"
-        waits = f"; it gets {others} for {max(1, round(one.until - now))}s" if one.lasts(now) else ""
+        others = "no pods with exactly these requests" if one.only else "no such pods"
+        waits = f"; it takes {others} for {max(1, round(one.until - now))}s" if one.lasts(now) else ""
         said.append(f"its kubelet refused {kind}, {times}{one.pod}: {one.message}{waits}")
     return f"{said[0]} (and {len(said) - 1} more)" if len(said) > 1 else "".join(said)
 
 
 def _asking(one: KindRest) -> str:
     least = one.amounts.get(one.kind, 0)
-    return f"pods that ask for {quantity(one.kind, least)} {one.kind} or more" if least else f"pods that ask for {one.kind}"
+    return f"pods that request {quantity(one.kind, least)} {one.kind} or more" if least else f"pods that request {one.kind}"
 
 
 def pool_items(nodes: Iterable[Item]) -> list[Item]:

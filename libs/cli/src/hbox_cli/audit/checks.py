@@ -161,7 +161,7 @@ def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
 
 
 def _given(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod], placed: Mapping[str, Claim]) -> None:
-    """The device plugin handed over the cards of the claim: by UUID, whatever their indices are. What names no card of the node is somebody's text."""
+    """The UUIDs in the device plugin's annotation are those of the claim. An annotation with a UUID that the node lacks is ignored: it may be forged."""
     for pod in holding:
         node = nodes.get(pod.node)
         if node is None or pod.uid not in placed or not pod.given or not pod.given <= node.cards.keys():
@@ -169,7 +169,7 @@ def _given(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Audi
         held = {node.canonical(piece.card) for piece in placed[pod.uid].slices}
         result.check(
             pod.given == held,
-            f"pod {pod.name} runs on {in_words(sorted(pod.given))} by its device plugin's annotation, its claim is on {in_words(sorted(held))}",
+            f"pod {pod.name} runs on {in_words(sorted(pod.given))} by its device plugin's annotation, but its claim is on {in_words(sorted(held))}",
         )
 
 
@@ -215,10 +215,10 @@ def _ledger(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
 
 
 def _differs(pod: AuditPod, claim: Claim, node: AuditNode | None) -> str:
-    """What the pod's annotations say that its claim does not; empty where they agree, or say nothing of a pod that was found bound.
+    """The difference between the pod's annotations and its claim; empty if they agree, or if a pod that was found bound has no annotations.
 
-    A pod that was bound before its kubelet named the cards bears the names that the inventory had made. The claim has the cards' UUIDs since, so that only
-    the amounts can be compared.
+    If a pod was bound before the kubelet reported the UUIDs of the cards, its annotation has names that the inventory generated. The claim has the UUIDs by
+    then, so only the amounts are compared.
     """
     made_up = {id for id, card in node.cards.items() if not card.named} if node is not None else set()
     amounts = any(s.card in made_up for s in pod.slices or ()) and not any(s.card in made_up for s in claim.slices)
@@ -239,5 +239,5 @@ def _differs(pod: AuditPod, claim: Claim, node: AuditNode | None) -> str:
 
 
 def _written(slices: Iterable[CardSlice], *, amounts: bool) -> str:
-    """The slices in an order of their own; `amounts`: without the names of their cards."""
+    """The slices, sorted; `amounts`: without the ids of their cards."""
     return format_slices(tuple(sorted((replace(s, card=CardId("0")) if amounts else s for s in slices), key=repr)))

@@ -27,8 +27,8 @@ class AuditCard:
     memory_mib: int  #: 0 = not known
     shares: int
     model: str
-    index: int = -1  #: to be shown
-    named: bool = True  #: whether the node's object says its UUID: else its kubelet does alone
+    index: int = -1  #: for display
+    named: bool = True  #: whether the Node object has its UUID; else only the kubelet reports it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class AuditNode:
     cards: Mapping[CardId, AuditCard]
 
     def card(self, id_: CardId) -> AuditCard | None:
-        """The card of that name; where the object names none, one that stands for it, since these are alike."""
+        """The card with that id. If the Node object has no UUIDs, any of its cards: they are equal."""
         return self.cards.get(self.canonical(id_)) or next((card for card in self.cards.values() if not card.named), None)
 
     def canonical(self, id_: CardId) -> CardId:
-        """The name of the card of which an older program wrote the index."""
+        """The id of the card; `id_` is an index if an older program wrote it."""
         number = number_in(id_)
         return id_ if number is None else next((own for own, card in self.cards.items() if card.index == number), id_)
 
@@ -68,7 +68,7 @@ class AuditPod:
         False  #: several of its containers ask for cards, or an init container does: amounts of each are not looked at
     )
     least_mib: int = 0  #: MiB that those containers name which run together
-    given: frozenset[CardId] = frozenset()  #: cards that the annotation of HAMi's device plugin names
+    given: frozenset[CardId] = frozenset()  #: cards in the annotation of HAMi's device plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def read_node(raw: Mapping[str, Any]) -> AuditNode:
 
 
 def _cards(meta: Mapping[str, Any], allocatable: Resources) -> dict[CardId, AuditCard]:
-    """How many pods may share a card is not known where its plugin does not register it."""
+    """The cards of a node. `shares` is 0 for a card that no plugin registered: the number of pods that may share it is unknown."""
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     cards = VENDORS.cards_of(NodeReport(meta["name"], allocatable, labels, notes), lambda _: None)
     registered = {card.uuid for card in VENDORS.cards_of(NodeReport(meta["name"], {}, labels, notes), lambda _: None)}
@@ -152,7 +152,7 @@ def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAM
 
 
 def _given(notes: Mapping[str, str]) -> Iterator[CardId]:
-    """Of all vendors whose plugins read HAMi's form: `UUID,kind,MiB,cores:` a card, `;` a container."""
+    """Cards in the annotations of all vendors whose plugins read HAMi's format: `UUID,kind,MiB,cores:` for a card, `;` ends a container."""
     for vendor in VENDORS:
         if isinstance(vendor, HamiVendor) and vendor.allocated_annotation:
             for record in re.split("[:;]", notes.get(vendor.allocated_annotation, "")):

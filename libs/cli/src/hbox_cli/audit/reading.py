@@ -55,8 +55,8 @@ async def read_claims(bus: Bus) -> tuple[tuple[int, int], list[Claim]]:
     pages = await bus.ask(ClaimsAsked(asker="audit"), ClaimsPage, timeout_s=20)
     if services := AGREEMENT.differing():
         raise InvalidRequest(
-            f"{', '.join(services)} goes by other settings of devices than this command, which would take cards for what they are not",
-            hint="set HBOX_CARD_RESOURCES and HBOX_DEVICE_CONFIG as the services have them, and audit again",
+            f"device settings of this command differ from those of {', '.join(services)}: the audit would misread cards",
+            hint="set HBOX_CARD_RESOURCES and HBOX_DEVICE_CONFIG to the values of the services, and audit again",
         )
     return (pages[0].epoch, pages[0].index), [claim for page in pages for claim in page.claims]
 

@@ -162,7 +162,7 @@ async def _findings(layout: Layout, running: Running) -> list[Finding]:
         _tried(
             "nodes",
             lambda: _nodes(running),
-            "`hbox nodes` says what each refused; on the node: journalctl -u kubelet, and its device plugin",
+            "`hbox nodes` shows what each node refused; on the node, check `journalctl -u kubelet` and the device plugin",
         ),
         _tried("definitions", lambda: _definitions(running), "`hbox up` brings what is missing"),
         _tried("database", lambda: _database(running.database_url), "see the quota-ledger's log"),
@@ -195,7 +195,7 @@ async def _broker(running: Running) -> str:
 
 
 async def _nodes(running: Running) -> str:
-    """Raises Unavailable while kubelets refuse all pods of a kind."""
+    """Raises Unavailable while a node rests for all pods of a kind."""
     from hbox_common.clock import wall_s  # noqa: PLC0415
     from hbox_common.events import NodeRests  # noqa: PLC0415
 
@@ -208,7 +208,7 @@ async def _nodes(running: Running) -> str:
     if refusing:
         more = f"; and {len(refusing) - 1} more nodes" if len(refusing) > 1 else ""
         raise Unavailable(f"{refusing[0].node}: {rest_text(refusing[0], wall_s())}{more}")
-    return "no kubelet refuses pods of a kind"
+    return "no node rests after a refusal of its kubelet"
 
 
 async def _kubernetes(running: Running) -> str:

@@ -42,15 +42,15 @@ def show(_: Context) -> None:
 @click.option(
     "--list-classes",
     is_flag=True,
-    help="A queue `default` that is made takes jobs of no PriorityClass, of the cluster's default one, and of medium, low and offline alone.",
+    help="If the queue `default` is missing, create it for jobs of no PriorityClass, the cluster's default class, medium, low and offline only.",
 )
 @command_options
 def apply(_: Context, *, kubeconfig: Path | None, levels: bool, list_classes: bool) -> None:
     """Apply the definitions by server-side apply, and make the queues `root` and `default` where they are missing.
 
     A definition that somebody else installed is used as it is, and what it does not keep of what HBox reads is told. So are PriorityClasses: where one of
-    the three levels is somebody else's, no other is made beside it. With --list-classes nobody evicts others of a new queue
-    `default` by naming a class: `hbox queue set default --priority-classes` changes the list.
+    the three levels is somebody else's, no other is made beside it. With --list-classes, a job in a new queue
+    `default` cannot evict others by naming a higher class; `hbox queue set default --priority-classes` changes the list.
     """
     from hbox_common.kube import KubeClient  # noqa: PLC0415
 

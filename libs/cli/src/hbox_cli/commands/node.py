@@ -115,9 +115,11 @@ def show(ctx: Context, name: str, numa: bool) -> None:
     if item["cards"]:
         ctx.output.rows("Card", [{"name": str(card["index"]), **card} for card in item["cards"]], CARDS)
     for gone in item["gone"]:
-        holders = ", ".join(gone["books"]) or "nobody"
+        holders = ", ".join(gone["books"]) or "no pod"
         put(
-            f"gone: card {gone['name']}" + ("" if gone["index"] is None else f" (was {gone['index']})") + f", held by {holders}"
+            f"lost: card {gone['name']}"
+            + ("" if gone["index"] is None else f" (index {gone['index']})")
+            + f", held by {holders}"
         )
     if item["counts"]:
         put("by the books: " + ", ".join(f"{pod} {count}" for pod, count in item["counts"].items()))

@@ -153,7 +153,7 @@ def figures(item: Mapping[str, Any], resource: str) -> str:
 
 
 def _shown(row: Mapping[str, Any], amount: str) -> str | None:
-    """As Kubernetes writes it; None where the queue names no such amount. What is written with -o json stays in base units."""
+    """The amount in Kubernetes notation; None if the queue has no such amount. `-o json` prints base units."""
     units = row[amount]
     return None if units is None else quantity(row["name"], units)
 

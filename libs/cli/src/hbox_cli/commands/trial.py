@@ -36,7 +36,7 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=120.0, show_default=True, help="Seconds to wait.")
 @click.option("--keep", is_flag=True, help="Leave gang and pods where they are.")
 @click.option(
-    "--owner", default="", metavar="DEPLOYMENT", help="In a pod: this Deployment of its namespace becomes the pod's owner."
+    "--owner", default="", metavar="DEPLOYMENT", help="Deployment to set as the owner of the pod in which this command runs."
 )
 @command_options
 def command(
@@ -157,7 +157,7 @@ async def _try(
 
 
 async def _own(client: Any, namespace: str, *, owner: str, pod: str) -> None:
-    """Makes the Deployment `owner` the owner of the pod that this runs in, so that `helm uninstall` deletes the pod. Best effort."""
+    """Sets the Deployment `owner` as the owner of the pod in which this command runs, so that `helm uninstall` deletes the pod. Best effort."""
     from hbox_common.kube import MERGE_PATCH, PODS, Resource  # noqa: PLC0415
 
     deployments = Resource("apps", "v1", "deployments", namespaced=True)
@@ -167,7 +167,7 @@ async def _own(client: Any, namespace: str, *, owner: str, pod: str) -> None:
         body = {"metadata": {"ownerReferences": [reference]}}
         await client.json("PATCH", PODS.path(namespace, pod), body=body, content_type=MERGE_PATCH)
     except HBoxError as e:
-        say(f"pod {pod} stays after an uninstall: {e}")
+        say(f"`helm uninstall` will not delete pod {pod}: {e}")
 
 
 def _said(pods: list[dict[str, Any]]) -> str:

@@ -27,7 +27,7 @@ NODES_SHOWN = 8
 #: A pod that is being deleted is slow to end once it should have ended so long ago; its kubelet may be a little late.
 LATE_S = 30.0
 LATE_SHOWN = 3
-#: Seconds for what cards say, beside what is known without asking the scheduler; and how often it is asked: an answer may be lost, or late under load.
+#: Timeout in seconds of a query for card reasons, and attempts: an answer may be lost, or late under load.
 CARDS_S = 5.0
 ATTEMPTS = 2
 
@@ -94,7 +94,7 @@ async def _read(ctx: Context, job: str) -> dict[str, Any]:
                 raise
             raise NotFound(
                 f"pod {refused.pod} has ended: the kubelet of its node refused it: {refused.message}",
-                hint="`hbox nodes` says how the node fares; its controller makes another pod, which goes elsewhere while the node rests",
+                hint="`hbox nodes` shows what the node refuses; HBox places the pod's replacement on another node while this one rests",
             ) from None
         waits = found["waiting"] and found["cards"]
         return {
@@ -118,12 +118,12 @@ async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
         try:
             answer = await bus.call("scheduler-core", asked, CardsRequest(job=found["id"]), CardsAnswer, timeout_s=CARDS_S)
         except Unavailable as e:
-            if not e.outcome_unknown:  # one that is older has no such question, and one that is away has said why already
+            if not e.outcome_unknown:  # an older scheduler has no such endpoint; the status of an absent one is shown elsewhere
                 return []
             lost = e
         else:
             return [task.model_dump(mode="json") for task in answer.tasks]
-    say(f"why its cards do not fit is not known: {lost}")
+    say(f"no reasons from the cards: {lost}")
     return []
 
 

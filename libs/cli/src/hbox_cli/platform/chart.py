@@ -235,13 +235,13 @@ def schema() -> dict[str, Any]:
             enabled=_BOOLEAN,
             guardedNamespaces={"type": "array", "items": _NAME, "description": "where the binder binds and evicts nothing"},
             cardsNeedHBox=_closed(
-                "pods with cards under another schedulerName are refused",
+                "reject pods with cards that name another scheduler",
                 enabled=_BOOLEAN,
                 exceptNamespaces={"type": "array", "items": _NAME},
                 resources={
                     "type": "array",
                     "items": {"type": "string", "pattern": "^[-._/A-Za-z0-9]+$"},
-                    "description": "names of resources that are cards too, or how they begin: those of a deviceConfig",
+                    "description": "further resource names, or their prefixes, that are cards: those of a deviceConfig",
                 },
             ),
             webhook=_webhook(),
@@ -293,7 +293,10 @@ def schema() -> dict[str, Any]:
         ),
         definitions=_closed(apply=_BOOLEAN, levels=_BOOLEAN, listClasses=_BOOLEAN),
         userRoles=_closed(
-            aggregate={**_BOOLEAN, "description": "the cluster's roles view, edit and admin contain hbox-view and hbox-edit"},
+            aggregate={
+                **_BOOLEAN,
+                "description": "aggregate hbox-view and hbox-edit into the cluster's roles view, edit and admin",
+            },
             queueReaders={
                 "type": "array",
                 "items": {"type": "string", "minLength": 1},
@@ -347,7 +350,7 @@ def broker() -> dict[str, str]:
 def cards() -> str:
     """Prefixes of the names of resources that are cards or parts of cards."""
     about = (
-        "# Resources whose names begin so are cards or parts of cards, by the vendors that HBox knows. Made by `make docs`.\n"
+        "# Prefixes of the names of resources that are cards or parts of cards, for all vendors of HBox. Made by `make docs`.\n"
     )
     return about + "".join(
         f"- {name}\n" for name in sorted({*VENDORS.cards, *filter(None, (vendor.partitions for vendor in VENDORS))})

@@ -171,7 +171,7 @@ _MEANS = {
 
 
 async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool = False) -> None:
-    """Applies what is missing, by server-side apply, and says what. `listed`: a queue `default` that is made takes jobs of `everyday_classes` alone.
+    """Applies what is missing, by server-side apply, and says what. `listed`: a new queue `default` takes jobs of `everyday_classes` only.
 
     Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used).
     """
@@ -195,8 +195,8 @@ async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool 
 
 
 async def everyday_classes(client: KubeClient) -> tuple[str, ...]:
-    """What everybody may be of: no class, the cluster's own default where it has one, and of HBox's those that evict for nobody. The class high, the system's,
-    and classes of others are for an administrator to add."""
+    """PriorityClasses that are safe for all tenants: none, the cluster's default class if it has one, and HBox's classes except `high`. An administrator adds
+    `high`, the system's classes and other classes."""
     found = (await client.json("GET", PRIORITYCLASSES.path()))["items"]
     ours = {one["metadata"]["name"] for one in found if is_ours(one)}
     default = [one["metadata"]["name"] for one in found if one.get("globalDefault")]

@@ -1,6 +1,6 @@
 """The tables of rights in docs/guides/rbac.md, from the chart's files: `python -m hbox_cli.platform.rights --check|--write CHART GUIDE`.
 
-A row is a rule of a (cluster) role; its comment in the file says what it is for. What is between the markers of the guide is written anew.
+A row is a rule of a (cluster) role; the comment of the rule in the file is its reason. `--write` replaces the text between the markers of the guide.
 """
 
 import sys
@@ -50,7 +50,7 @@ def _rows(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _comments(document: str) -> Iterator[str]:
-    """Of each rule the comment before it; of one without, that of the rule before."""
+    """The comment before each rule; a rule without a comment has that of the rule before."""
     comment: list[str] = []
     reason = ""
     for line in document.partition("\nrules:\n")[2].splitlines():
@@ -85,7 +85,7 @@ TABLES = (("services", "helm/hbox/files/rbac", services), ("tenants", "helm/hbox
 
 
 def made(chart: Path, guide: str) -> str:
-    """The guide with its tables as the files say. Raises ValueError where a marker is missing."""
+    """The guide with tables generated from the files. Raises ValueError if a marker is missing."""
     for name, files, table in TABLES:
         begin, end = BEGIN.format(name=name, files=files), END.format(name=name)
         before, found, rest = guide.partition(begin)
@@ -102,7 +102,7 @@ def main() -> int:
             Path(guide).write_text(made(Path(chart), Path(guide).read_text()))
         case ["--check", chart, guide]:
             if made(Path(chart), Path(guide).read_text()) != Path(guide).read_text():
-                print(f"{guide} is not what the chart's files say; `make docs` writes it anew", file=sys.stderr)
+                print(f"{guide} differs from the chart's files; `make docs` updates it", file=sys.stderr)
                 return 1
         case _:
             print("usage: python -m hbox_cli.platform.rights --check|--write CHART GUIDE", file=sys.stderr)

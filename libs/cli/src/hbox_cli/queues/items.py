@@ -89,7 +89,7 @@ def asked_of(jobs: Iterable[Job]) -> Resources:
 
 
 def waited_for(task: PodGroupTask, resource: str) -> int:
-    """What the pods of a task wait for of a resource; of a card model where each name that they give means it."""
+    """The pending amount of a resource in a task; of a card model, only if each model name of the task matches that model."""
     if not is_model(resource):
         return task.requests.get(resource, 0) * len(task.pods)
     vendor = VENDORS.of(task.requests)

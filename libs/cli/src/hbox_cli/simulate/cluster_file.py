@@ -184,7 +184,7 @@ class _Reading:
             warnings=(
                 *(warning for _, warnings in read for warning in warnings),
                 *(
-                    f"node {rest.node}: its kubelet refuses pods, {one.pod} for: {one.message}"
+                    f"node {rest.node}: its kubelet refuses pods, such as {one.pod}: {one.message}"
                     for rest in rests
                     for one in rest.refused[:1]
                 ),
@@ -392,7 +392,7 @@ def _rank(pods: Sequence[PodEntry], owner: Sequence[Gang]) -> None:
 
 
 def _foreign(gangs: Iterable[Gang], columns: Columns) -> Resources:
-    """What pods of no queue hold, by pool."""
+    """Amounts that pods without a queue hold, by pool."""
     held: Resources = {}
     for gang in gangs:
         for member in gang.of(*HOLDING) if not gang.queue else ():

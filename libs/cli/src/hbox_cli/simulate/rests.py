@@ -1,6 +1,6 @@
-"""Nodes of a saved cluster whose kubelets refuse pods, as job-controller would have seen it: by its pods, in the order in which kubelets took them up.
+"""Nodes of a saved cluster whose kubelets refuse pods: job-controller's rules, applied to the pods in the order in which kubelets started them.
 
-A rest ends after a minute at most, and so does this: of a cluster that was saved longer ago a warning alone is left.
+A rest ends after a minute at most. If the cluster was saved longer ago, only a warning remains.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from .pods import PodEntry
 
 
 def rests_of(pods: Iterable[PodEntry]) -> list[NodeRest]:
-    """Of each node that refused pods. Times are those of the pods' status: `until` may be long ago."""
+    """The rest of each node that refused pods. Times are those of the pods' status, so `until` may be in the past."""
     refusals = Refusals()
     tried = [(pod.started_at, pod.id, pod) for pod in pods if pod.view.node and pod.started_at is not None]
     for at, _, pod in sorted(tried, key=lambda one: one[:2]):

@@ -17,7 +17,7 @@ _MAX_DISRUPTED = 2000
 def bind(cluster: Cluster, target: Target, body: Any, options: Options) -> Written:
     """POST pods/NAME/binding. One write sets the node, the Binding's annotations (its labels with `pod_topology_labels` alone), and PodScheduled. 409
     when the pod's uid or resourceVersion is not the Binding's, or the pod is deleted, bound or gated; 403 before that when its namespace is being deleted,
-    since admission takes a Binding for new content. Nobody asks whether the node exists."""
+    since admission treats a Binding as new content. The node may be missing."""
     if not isinstance(body, dict) or body.get("kind", "Binding") != "Binding":
         raise bad_request("not a Binding object")
     meta, node = body.get("metadata") or {}, body.get("target") or {}

@@ -369,7 +369,7 @@ def _checked_body(target: Target, obj: Any) -> Json:
 
 
 def check_namespace(cluster: Cluster, target: Target, name: str) -> None:
-    """Raises ApiError where the namespace does not exist or is being deleted."""
+    """Raises ApiError if the namespace does not exist or is being deleted."""
     namespace = cluster.find(NAMESPACES, "", target.namespace)
     if namespace.deleting:
         causes = [cause("metadata.namespace", f"namespace {target.namespace} is being terminated", "NamespaceTerminating")]
