@@ -157,7 +157,7 @@ async def test_an_answer_cut_off_by_an_outage_is_asked_for_anew_within_the_calle
         hasty = asyncio.ensure_future(bus.ask(JobsAsked(asker="hasty"), JobsPage, timeout_s=1.0))
         await begun.wait()
         await server.kill()
-        with pytest.raises(Unavailable, match="lost before the answer was whole; no attempt within 1"):
+        with pytest.raises(Unavailable, match="lost before the answer was complete; no attempt within 1"):
             await hasty
         whole.set()
         await server.start()
@@ -181,7 +181,7 @@ async def test_more_questions_than_can_wait_are_refused_and_asked_again_until_th
         await answered_by_subscription(bus)
         asking = [asyncio.ensure_future(bus.ask(JobsAsked(asker=str(i)), JobsPage, timeout_s=30.0)) for i in range(100)]
         said = ""
-        while "too many questions at once" not in said:  # until as many as may wait have arrived
+        while "too many requests at once" not in said:  # until as many as may wait have arrived
             with pytest.raises(Unavailable) as refused:
                 await bus.ask(JobsAsked(asker="hasty"), JobsPage, timeout_s=0.5)
             said = refused.value.message

@@ -234,10 +234,10 @@ def test_cards_that_are_not_known_yet_are_waited_for() -> None:
     assert cards.knows(bind)
     card = state(N1, "NVIDIA").cards[0]
     named = replace(bind, slices=(replace(bind.slices[0], card=card.id),))
-    assert (cards.knows(named), cards.gone(named)) == (True, "")
+    assert (cards.knows(named), cards.lost(named)) == (True, "")
     other = replace(card, uuid="GPU-other")  # with the index of the lost one
     cards.see(replace(state(N1, "NVIDIA", cards=(other,)), lost=(card,)))
-    assert (cards.knows(named), cards.gone(named)) == (False, "GPU-0")
+    assert (cards.knows(named), cards.lost(named)) == (False, "GPU-0")
 
 
 def test_the_layout_says_which_container_has_the_cards() -> None:

@@ -47,7 +47,7 @@ def test_version_that_the_watch_delivers_after_a_newer_one_was_read_changes_noth
     jobs.group_read("ml/g", 20, group(min_member=4, version=15), 2.0)
     jobs.group(group(min_member=2, version=12), 2.0)
     assert settled(jobs, 2.0) == [("uid-g", 3, 4)]
-    jobs.groups_listed_anew()
+    jobs.groups_relisted()
     jobs.group(group(min_member=2, version=12), 3.0)
     assert settled(jobs, 3.0) == [("uid-g", 3, 2)], "the store was restored from a backup"
 

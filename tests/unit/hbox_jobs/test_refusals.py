@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.model import Asked, CardRequest, NodeName, NodeRest, PodUid, Resources
-from hbox_jobs.core.refusals import FORGET_S, PROVEN_NODES, Refusals, refusal_of
+from hbox_jobs.core.refusals import EXPIRE_S, PROVEN_NODES, Refusals, refusal_of
 from hbox_jobs.core.spec import Shape
 from hbox_jobs.core.views import PodStatus, PodView
 
@@ -221,6 +221,6 @@ def test_version_of_a_refused_pod_counts_once(world: World) -> None:
 def test_refusals_are_forgotten_and_the_subject_is_closed(world: World) -> None:
     world.refuse(world.pod("n1"))
     world.refusals.take()
-    world.refusals.forget(world.wall + FORGET_S + 3.0)
+    world.refusals.expire(world.wall + EXPIRE_S + 3.0)
     assert world.refusals.take() == [NodeRest(NodeName("n1"), 0)]
     assert world.refusals.refusing(world.wall) == 0

@@ -138,7 +138,7 @@ def test_running_scheduler_estimates_what_was_booked_since_before_the_measuremen
     [
         ("estimator: {request_ratio: 2}", "estimator, argument request_ratio: 2 is not a number of at most 1"),
         ("estimator: {risk_factor: 0.5}", "estimator, argument risk_factor: 0.5 is not a number of at least 1"),
-        ("estimator: {burst_ratio: 0.3}", "argument burst_ratio: the scheduler knows what pods request, not their limits"),
+        ("estimator: {burst_ratio: 0.3}", "argument burst_ratio: the scheduler knows the requests of pods, not their limits"),
         ("estimator: {be_cpu: lots}", "argument be_cpu: "),
         ("estimator: {be_memory: 1Gi}", "no argument 'be_memory' .*did you mean be_mem"),
         ("thresholds: {memory: 80}", "thresholds: unknown key 'memory' .*allowed: cpu, mem"),

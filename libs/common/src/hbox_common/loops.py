@@ -26,10 +26,12 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """uvloop lets the resolution of a name go on where its caller gave up the connection (a timeout), and does not retrieve its error then: an error in the
-    log for each try while DNS does not answer. The caller reports the failed connection itself."""
+    """Log resolver errors that no caller retrieves at DEBUG; pass every other error to the loop's default handler.
+
+    If a connection attempt times out, uvloop continues to resolve its host name and drops the result. While DNS is down, the default handler would log an
+    error for each attempt. The caller reports the failed connection itself."""
     if isinstance(context.get("exception"), socket.gaierror) and str(context.get("message", "")).startswith("Future exception"):
-        log.debug("a name was not resolved, after its caller gave up: %s", context["exception"])
+        log.debug("a host name was not resolved, and its caller had timed out before: %s", context["exception"])
     else:
         loop.default_exception_handler(context)
 

@@ -18,7 +18,7 @@ ALLOCATIONS = counter("binder_allocations", "Pods that device plugins of HAMi's 
 IN_LINE = gauge("binder_binds_in_line", "Binds that wait while their node is in allocation")
 LOCKED_NODES = gauge("binder_locked_nodes", "Nodes in allocation")
 RESTING_NODES = gauge(
-    "binder_resting_nodes", "Nodes whose locks are not taken for a while because their kubelets refused pods with cards"
+    "binder_resting_nodes", "Nodes whose locks the binder does not take because their kubelets refused pods with cards recently"
 )
 LOCKS_REMOVED = counter(
     "binder_node_locks_removed", "Locks of nodes that were removed because nobody else would have, by why", ["why"]

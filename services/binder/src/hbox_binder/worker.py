@@ -119,7 +119,7 @@ class Worker:
             self._group.create_task(self._labels.run())
 
     async def see(self, deliveries: Sequence[Delivery]) -> None:
-        """What nodes are like now, and which kinds of pods they refuse."""
+        """Receive states and rests of nodes."""
         for delivery in deliveries:
             if isinstance(delivery.event, NodeRests):
                 self._locks.rest(delivery.event.rest)

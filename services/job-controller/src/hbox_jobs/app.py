@@ -50,7 +50,7 @@ from .adapters.counts import CountsTeller
 from .adapters.groupreads import GroupReader
 from .adapters.objects import NEVER, PodReader, group_view, identity
 from .adapters.paced import BUSY_SHARE, paced
-from .adapters.rests import RestTeller
+from .adapters.rests import RestPublisher
 from .adapters.rivals import Rivals
 from .adapters.traces import JobTraces, trace_of
 from .adapters.volumes import VolumeWatch
@@ -136,7 +136,7 @@ class JobController:
             **self._volumes.informers,
         }
         self._counts = CountsTeller(bus)
-        self._rests = RestTeller(bus)
+        self._rests = RestPublisher(bus)
         self._budget_teller = BudgetTeller(bus, self.jobs.budgets)
         self._group_reader = GroupReader(client, self.jobs, wake=self._wake)
         self._group_lists = 0
@@ -253,7 +253,7 @@ class JobController:
         now = monotonic_s()
         if self._group_lists != self._groups.relists:
             self._group_lists = self._groups.relists
-            self.jobs.groups_listed_anew()
+            self.jobs.groups_relisted()
         for delta in deltas:
             if delta.new is not None:
                 view = group_view(delta.new)
@@ -361,7 +361,7 @@ class JobController:
     async def _streams_lost(self) -> None:
         log.warning("the stream of jobs was lost or made anew: saying everything again")
         self.jobs.repeat_all(monotonic_s())
-        self._rests.again()
+        self._rests.republish()
         self._wake.set()
 
     async def _verdicts_missed(self) -> None:

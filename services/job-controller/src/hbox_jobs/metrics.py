@@ -15,8 +15,10 @@ STRANGERS = counter("jobs_bound_by_others", "Pods of ours that somebody else gav
 HELD = gauge("jobs_held", "Jobs that are held back, since their namespace has too many that wait")
 BACKLOG = gauge("jobs_feedback_backlog", "Writes to Kubernetes and phases that wait for their turn")
 PHASES = counter("jobs_phases", "Phase messages for integrators", ["phase"])
-REFUSED = counter("jobs_refused_pods", "Pods of ours that kubelets refused to admit", ["reason"])
-REFUSING = gauge("jobs_refusing_nodes", "Nodes that take no pods of some kind for a while because their kubelets refused such")
+REFUSED = counter("jobs_refused_pods", "Pods of HBox that kubelets refused to admit", ["reason"])
+REFUSING = gauge(
+    "jobs_refusing_nodes", "Nodes that get no pods of some kind for a while because their kubelets refused such pods"
+)
 WAITING = gauge(
     "jobs_waiting_by_shard",
     "Jobs with pods to place, by whose schedulers place them; where there are several shards",

@@ -36,8 +36,8 @@ class JobControllerSettings(Settings):
 
     system_namespaces: str = Field(
         "kube-system,kube-public,kube-node-lease",
-        description="namespaces, joined by commas, where system-cluster-critical and system-node-critical count with their own values; elsewhere they "
-        "count no more than the highest PriorityClass of users",
+        description="namespaces, separated by commas, where the PriorityClasses system-cluster-critical and system-node-critical keep their own values; "
+        "elsewhere they count no more than the highest PriorityClass of users",
     )
     shards: str = Field(
         "",

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 #: How often it is looked for nodes of an emulated cluster that came or went, and for what /readyz says.
 LOOK_S = 1.0
-#: Seconds between two readings of /sys. A reading with problems is repeated at the next poll, then after twice as long each time: a kubelet or a driver
-#: that starts answers soon, and a machine without NUMA nodes stays cheap.
+#: Seconds between two readings of /sys. After a reading with problems the next poll repeats it, and each further one after twice the time: a starting kubelet
+#: or driver is read soon, and a machine without NUMA nodes costs little.
 MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0

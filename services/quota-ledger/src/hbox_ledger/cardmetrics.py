@@ -64,8 +64,8 @@ _CLAIMS = (
 
 
 async def cards_page(books: Callable[[], LedgerState], *, pods: bool) -> AsyncIterator[bytes]:
-    """The text in Prometheus's format, metric by metric. `books`: as they are now; they may be others after a failed commit. `pods`: also what each pod has,
-    with its namespace and name."""
+    """The page in Prometheus's text format, metric by metric. `books`: returns the current state, which a failed commit replaces. `pods`: include the metrics
+    of pods, with namespace and name."""
     for metric in _CARDS:
         yield _head(metric.name, metric.help)
         for names in _in_parts(list(books().nodes)):

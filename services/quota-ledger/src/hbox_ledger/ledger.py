@@ -73,7 +73,7 @@ Extra = Callable[[Batch], None]
 
 NOTHING = StreamHistory()
 
-#: Pods that one line of the log names.
+#: Maximum number of pods named in one log line.
 DRIFT_NAMED = 3
 
 #: Characters of what is written down of an over-booked node.
@@ -153,7 +153,7 @@ class Ledger:
         def start(connection: Connection) -> tuple[load.Loaded, list[Letter], int]:
             before = load.position(connection)
             epoch = load.begin_epoch(connection, now=now, above=history.position.epoch)
-            load.forget_names(connection)
+            load.delete_unused_names(connection)
             loaded = load.load(connection)
             aside: dict[ClaimId, str] = {}
             if loaded.unreadable:
@@ -290,7 +290,7 @@ class Ledger:
         if names := self._drift.overdue(self._clock(), within_s=within_s):
             metrics.DRIFT.inc(len(names))
             shown = ", ".join(sanitized(name, 128) for name in names[:DRIFT_NAMED])
-            log.warning("the books differed from the cluster in %d pods that no message reported: %s", len(names), shown)
+            log.warning("the ledger differed from the cluster on %d pods that no message reported: %s", len(names), shown)
 
     def _oldest_open_s(self, decision: Decision) -> float:
         """Asked when metrics are read."""
@@ -461,7 +461,7 @@ class Ledger:
             await self._fresh()
             await self._turn(decide)
         if freed := after[ClaimState.VOID]:
-            log.info("%d claims were freed: the API server says that their pods have ended", freed)
+            log.info("freed %d claims: the pods have ended according to the API server", freed)
         if found := after[ClaimState.POSTED]:
             log.error("%d pods are accounted for again: they were told to be gone, and run", found)
         metrics.DRIFT.inc(found)

@@ -19,7 +19,8 @@ EVICTIONS_PAUSED = gauge(
     "ledger_evictions_paused", "1 while plans that take from others are refused, since too many were told to leave of late"
 )
 DRIFT = counter(
-    "ledger_drift", "Pods on which a list or a read differed from the open books, and that no message reported within a minute"
+    "ledger_drift",
+    "Pods on which a list or a read differed from the ledger after its start, and that no message reported within a minute",
 )
 FROZEN = gauge("ledger_frozen", "1 while no plan is accepted, since the books are not compared with Kubernetes yet")
 HELD = gauge("ledger_plans_held", "1 while no plan is accepted, since nobody has seen for some time what runs")

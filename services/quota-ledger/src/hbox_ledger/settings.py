@@ -35,7 +35,7 @@ class LedgerSettings(Base):
     )
     pods_in_card_metrics: bool = Field(
         False,
-        description="whether /metrics/cards also has what each pod has of a card, with its namespace and name: whoever reaches the port reads it",
+        description="include each pod's share of a card, with namespace and name, in /metrics/cards; every client that reaches the port can read it",
     )
     queues: Literal["open", "bound"] = Field(
         "open",

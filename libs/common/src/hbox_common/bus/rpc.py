@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Event)
 P = TypeVar("P", bound=Event)
 
-#: A kind of error, beside `invalid`, `unavailable` and `bug`; askers of older versions take it for a failure.
+#: The error kind of a full server, in addition to `invalid`, `unavailable` and `bug`. Clients of older versions treat it as a failure.
 BUSY = "busy"
 
 PAGE, PAGES, ERROR, MESSAGE, HINT = "hbox-page", "hbox-pages", "hbox-error", "hbox-message", "hbox-hint"
@@ -38,19 +38,19 @@ PAGE, PAGES, ERROR, MESSAGE, HINT = "hbox-page", "hbox-pages", "hbox-error", "hb
 #: An answer begins within milliseconds, and its pages follow each other; these are long even on a busy machine, where a page of megabytes takes a second.
 SILENCE_S, BETWEEN_PAGES_S = 3.0, 6.0
 
-#: Between two attempts at a question whose answer was lost on the way, or whose answerer has too many; doubled each time.
-AGAIN_S = 0.2
+#: Seconds before the first retry of a request whose answer was lost or whose server is full; doubled with each retry.
+RETRY_S = 0.2
 
-#: Questions answered at once, and those that wait for their turn; beyond, the asker is told to come again.
+#: Requests that a server handles concurrently, and requests in its queue. If the queue is full, the server answers `BUSY`.
 AT_ONCE, WAITING = 8, 64
 
 
 class _Lost(Unavailable):
-    """This attempt has no whole answer, and another one may: nothing is known of the answerer's state."""
+    """The attempt got no complete answer. A retry may: the state of the server is unknown."""
 
 
 class _TooMany(Unavailable):
-    """The answerer has as many questions as it takes."""
+    """The server's request queue is full."""
 
 
 class Server:
@@ -83,7 +83,7 @@ class Server:
         try:
             self._questions.put_nowait(message)
         except asyncio.QueueFull:
-            await self._refuse(message.reply, _TooMany("too many questions at once", hint="ask again"))
+            await self._refuse(message.reply, _TooMany("too many requests at once", hint="repeat the request"))
 
     async def _work(self) -> NoReturn:
         while True:
@@ -138,15 +138,15 @@ class Server:
 
 
 async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
-    """All pages of the answer, in order; they arrive whole or not at all.
+    """All pages of the answer, in order. A partial answer is never returned.
 
-    Who dies with a question swallows it, and says nothing: when no answer begins for SILENCE_S, or then for twice as long and so on, it is asked anew. So it is
-    where the connection or a page was lost, and where the answerer has too many questions: all questions are reads, which may be asked twice.
-    Raises Unavailable: nobody answers, or no whole answer in time. InvalidRequest: the answerer says so.
+    All requests are reads, so that a repetition is safe. The client repeats the request if no answer begins within SILENCE_S (a server that dies loses the
+    requests it holds; the wait doubles with each repetition), if the connection or a page was lost, and if the server is full.
+    Raises Unavailable if no server answers, or none answers completely within `timeout_s`; InvalidRequest if the server rejects the request.
     """
     started = monotonic_s()
     who = " or ".join(request.about.readers)
-    silence_s, again_s = SILENCE_S, AGAIN_S
+    silence_s, retry_s = SILENCE_S, RETRY_S
     lost: Unavailable | None = None
     try:
         async with asyncio.timeout(timeout_s):
@@ -156,8 +156,8 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
                     pages = await _ask_once(connection, request, page, who, silence_s)
                 except (_Lost, _TooMany) as e:
                     lost = e
-                    await asyncio.sleep(again_s)
-                    again_s *= 2
+                    await asyncio.sleep(retry_s)
+                    retry_s *= 2
                     continue
                 if pages is not None:
                     return pages
@@ -165,7 +165,7 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
     except TimeoutError as e:
         if lost is not None:
             raise Unavailable(
-                f"{lost.message}; no attempt within {monotonic_s() - started:.1f} s had an answer", hint=lost.hint
+                f"{lost.message}; no attempt within {monotonic_s() - started:.1f} s was answered", hint=lost.hint
             ) from e
         where = f"{who} has not answered" if connection.connected.is_set() else "the broker was not reachable"
         raise Unavailable(
@@ -197,7 +197,7 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
             except TimeoutError:
                 return None
             if message is None:
-                raise _Lost("the connection to the broker was lost before the answer was whole", hint="ask again")
+                raise _Lost("the connection to the broker was lost before the answer was complete", hint="repeat the request")
             if _ended(message, pages, page, who):
                 return pages
             await asyncio.sleep(0)  # pages that lie there already are got without a wait, and each takes milliseconds to read
@@ -225,7 +225,7 @@ def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
         raise Unavailable(f"{who} failed to answer: {words}", hint=hint)
     if count := header.get(PAGES):
         if int(count) != len(pages):
-            raise _Lost(f"{who}: {len(pages)} of {count} pages came", hint="ask again")
+            raise _Lost(f"{who}: {len(pages)} of {count} pages arrived", hint="repeat the request")
         return True
     AGREEMENT.hear(header, wall_s())
     try:
@@ -233,6 +233,9 @@ def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
     except InvalidRequest as e:
         raise Unavailable(f"{who}: page {len(pages)} cannot be read: {e.message}", hint="is it of the same version?") from e
     if not isinstance(event, page) or header.get(PAGE) != str(len(pages)):
-        raise _Lost(f"{who}: page {len(pages)} was expected, {header.get(PAGE)} of {event.ce_type()} came", hint="ask again")
+        raise _Lost(
+            f"{who}: page {len(pages)} was expected, page {header.get(PAGE)} of {event.ce_type()} arrived",
+            hint="repeat the request",
+        )
     pages.append(event)
     return False

@@ -116,8 +116,8 @@ class Outcome(Event):
     message: str = ""
     #: an UNKNOWN eviction: a disruption budget, or another rule of the cluster, does not let the pod be evicted now
     blocked: bool = False
-    grace_s: int = -1  #: of an EVICTED: seconds that the pod has to end; -1 = not known
-    reason: str = ""  #: of an eviction or a revocation: why the pod is to go, as the decision says
+    grace_s: int = -1  #: of an EVICTED: the pod's grace period in seconds; -1 = unknown
+    reason: str = ""  #: of an eviction or a revocation: the reason of the decision
     at: float = 0.0  #: seconds since the epoch
     traceparent: str = ""
 

@@ -169,9 +169,9 @@ class Leaving(Event):
 
 @register
 class ClaimsChanged(Event):
-    """Claims made, posted and voided in the transactions after `previous`, up to `index`. A reader whose view is not at `previous` asks for a snapshot.
+    """Claims made, posted and voided in the transactions after `previous`, up to `index`. A reader whose view is not at `previous` requests a snapshot.
 
-    Nominations as they are now, those that have ended, and victims that leave move no index: they hold from when they are received."""
+    Current nominations, ended nominations and leaving victims do not advance the index: they apply from their receipt."""
 
     about: ClassVar = About("hbox.v1.claim.changed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 8 * 2**20)
     epoch: SaidEpoch

@@ -40,10 +40,10 @@ class HealthChanged(Event):
     about: ClassVar = About("hbox.v1.health.event.{node}", Stream.EVENTS, ("health-monitor",), ("integrators", "cli"))
     node: NodeName
     healthy: bool
-    bad_cards: tuple[int, ...]  #: their indices at the time
+    bad_cards: tuple[int, ...]  #: indices of unhealthy cards, as of `at`
     reason: str
     at: float
-    cards: tuple[CardId, ...] = ()  #: which these are
+    cards: tuple[CardId, ...] = ()  #: ids of unhealthy cards, in the order of `bad_cards`
 
 
 @register

@@ -115,8 +115,10 @@ class HealthVerdict(Event):
 
 @register
 class NodeRests(Event):
-    """Kinds of requests that a node's kubelet refused, and until when the node takes no such pods; published when it refuses a pod, and once when it admits
-    pods again or its refusals are forgotten, which closes the subject. What is in the past by `until` counts for nothing."""
+    """Kinds of requests that a node's kubelet refused, and until when the scheduler places no such pods there.
+
+    job-controller publishes it with each refused pod. When the kubelet admits such pods again, or the refusals expire, job-controller publishes it once
+    without kinds, which closes the subject. A kind whose `until` has passed has no effect."""
 
     about: ClassVar = About(
         "hbox.v1.node.rest.{node}", Stream.STATE, ("job-controller",), ("scheduler-core", "binder", "job-controller", "cli")

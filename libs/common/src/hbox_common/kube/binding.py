@@ -138,7 +138,7 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
     if answer.status == 404 and status.reason == "NotFound":
         return BindResult(BindOutcome.GONE, message)
     if answer.status in (401, 429):
-        # Refused before it was looked at; reading now would only add to what the server has too much of.
+        # The server rejected the request before it processed it; a read now would add to its load.
         wait_s = retry_after_s(answer.headers.get("retry-after"), status)
         return BindResult(BindOutcome.UNKNOWN, message, retry_after_s=wait_s)
     if status.not_allowed:

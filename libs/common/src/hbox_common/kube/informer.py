@@ -106,7 +106,7 @@ class Informer(Generic[T]):
 
     @property
     def delivered(self) -> str:
-        """The resourceVersion up to which all changes were handed on; empty before the first list."""
+        """The resourceVersion up to which the handler has received all changes; empty before the first list."""
         return self._delivered
 
     @property

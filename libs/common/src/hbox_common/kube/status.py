@@ -31,7 +31,7 @@ class NotAllowed(InvalidRequest):
 
 
 class NamespaceTerminating(InvalidRequest):
-    """403 by the API server's NamespaceLifecycle: the object's namespace is being deleted, so that nothing is created or bound in it any more."""
+    """403 by the API server's admission plugin NamespaceLifecycle: the namespace is being deleted, and the API server creates and binds nothing in it."""
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
@@ -72,7 +72,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def namespace_terminating(self) -> bool:
-        """Whether nothing is created in the namespace any more since it is being deleted (NamespaceTerminatingCause in k8s.io/api/core/v1/types.go)."""
+        """Whether the API server refused because the namespace is being deleted (NamespaceTerminatingCause in k8s.io/api/core/v1/types.go)."""
         causes = self.details.causes if self.details is not None else ()
         return self.reason == "Forbidden" and any(cause.reason == "NamespaceTerminating" for cause in causes)
 

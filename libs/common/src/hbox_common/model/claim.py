@@ -82,7 +82,7 @@ class NodeAllocation:
             self.cards.setdefault(s.card, CardAllocation()).book(s, times)
 
     def of(self, card: Card) -> CardAllocation | None:
-        """What is given away of one card of the node, also where an older program wrote its index."""
+        """The allocation of one card of the node; also if an older program booked it under the card's index."""
         return self.cards.get(card.id) or self.cards.get(numbered(card.index))
 
 
@@ -158,7 +158,7 @@ def validate_claim(
         card = node.card(s.card, s.index)
         if card is None or card.id in seen:
             name = short_card(s.card)
-            return Refusal(RefusalReason.CARD_UNKNOWN, f"{node.name} has no card {name}, or it is asked for twice")
+            return Refusal(RefusalReason.CARD_UNKNOWN, f"{node.name} has no card {name}, or the claim names it twice")
         seen.add(card.id)
         if not card.healthy or (verdict is not None and verdict.condemns(card)):
             return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.index} is unhealthy")

@@ -1,7 +1,8 @@
-"""Which cards a pod holds of its node where nobody has a record of it: at most what it asks for.
+"""Which cards of its node a pod holds that has no claim: at most what it requests.
 
-What is written on a pod is its tenant's to write. It may say which cards these are, and never how many or how much of each: `hbox.io/cards` where no other pod
-holds them, and where HAMi's plugin serves a node the annotations by which it hands cards over (`cards_written`), whoever holds them.
+A tenant may write any annotation on its pods. Annotations decide which cards these are, never how many or how much of each. Two of them count:
+`hbox.io/cards`, if no other pod holds the cards; and on a node of HAMi's plugin the annotations from which the plugin hands cards over (`cards_written`), even
+if other pods hold the cards.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,10 +39,11 @@ def cards_held(
     kind: str = "",
     facts: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[CardSlice, ...]:
-    """The cards `named`, where these are as many as asked for and have that much left beside `held`; else the lowest that have. `kind`: of the
-    cards that a request of one container asks for, where that is known; `facts`: of the node (`NodeState.device_facts`).
+    """The cards `named`, if their number is the requested one and each has the requested amount free in addition to `held`; else the cards with the lowest
+    indices that have it free.
 
-    Fewer than asked for where the node has no more: that it is over-full shows in what the pod requests.
+    `kind`: of the cards that a request of one container names, if known; `facts`: of the node (`NodeState.device_facts`). Fewer slices than requested if the
+    node has no more: the pod's requests show that the node is over-booked.
     """
     if request.devices is not None:
         return _by_containers(request.devices, cards, held, facts)
@@ -53,7 +55,7 @@ def cards_held(
 
 
 def layout_written(allocated: Iterable[tuple[Vendor, str]], devices: PodDevices, cards: Sequence[Card]) -> Layout:
-    """What the vendors' annotations (`Vendor.allocated`) together say of these cards; () where they say nothing of them."""
+    """The layout of a pod by the vendors' annotations (`Vendor.allocated`); () if they name none of these cards."""
     together: list[tuple[CardSlice, ...]] = []
     for vendor, text in allocated:
         own = [card for card in cards if card.kind in ("", vendor.kind)]
@@ -76,9 +78,11 @@ def cards_written(
     facts: Mapping[str, str],
     partly: bool = False,
 ) -> tuple[CardSlice, ...]:
-    """The cards that the annotations `allocated` (text by kind) name by UUID, of each as much as the pod asks for, whoever else is on them; () unless they name
-    a card of the node for each one that is asked for. Instances of a divided card are those that are written. `kind`: of the cards that a request of one
-    container asks for; `facts`: of the node; `partly`: also where some of the cards that are named are not there."""
+    """Slices of the cards that the annotations `allocated` (text by kind) name by UUID, each with the requested amount, even if other pods hold the cards.
+    Instances of a divided card are those that the annotation names.
+
+    () unless the annotations name a card of the node for each requested one; with `partly`, cards that the node does not have are left out. `kind`: of the
+    cards that a request of one container names; `facts`: of the node."""
     devices = request.devices
     if devices is None:
         ask = Ask(kind, request.count, request.cores, request.memory_mib, request.memory_percent, container=request.container)
@@ -100,7 +104,7 @@ def cards_written(
 def _as_asked(
     ask: Ask, named: Sequence[CardSlice], cards: Sequence[Card], facts: Mapping[str, str], *, partly: bool
 ) -> tuple[CardSlice, ...]:
-    """What the vendor would give for the request of these cards alone while they were idle: their state now is nothing to a pod that has them."""
+    """What the vendor's `fit` gives for the request on the named cards alone, as if they were idle and healthy: the pod already holds them."""
     of = {s.index for s in named}
     own = [card for card in cards if card.index in of and card.kind in ("", ask.kind)]
     if partly and len(own) < ask.count:

@@ -16,8 +16,8 @@ DecisionId = NewType("DecisionId", str)
 #: A proposer's instance: new with every start of a scheduler-core.
 SchedulerId = NewType("SchedulerId", str)
 
-#: A card, on all nodes and for as long as it exists: `gpu:UUID`, or `mig:UUID` of an instance that its plugin hands out as a card. Of cards without
-#: UUIDs the inventory makes one of the node's name and the plugin's number. Programs from before this wrote the number alone (`devices.cardids`).
+#: A card, unique in the cluster and constant for its life: `gpu:UUID`, or `mig:UUID` for an instance that its plugin hands out as a card. For a card without
+#: a UUID the inventory generates one from the node's name and the plugin's index. Older programs write the index alone (`devices.cardids`).
 CardId = NewType("CardId", str)
 
 #: Rises with every start of the quota-ledger: what carries an older one has no effect any more.

@@ -249,5 +249,5 @@ class PodFact:
     priority_class: str = ""  #: of its job
     created_at: float = 0.0  #: of its job
     asks: CardRequest | None = None  #: how much of each card; None = the whole of each
-    #: what another scheduler wrote of the cards that it gave the pod, by their kind (`Vendor.allocated`); anybody may have written it
+    #: by kind of card, the annotation by which another scheduler allocated cards to the pod (`Vendor.allocated`). Untrusted: any user may write it.
     allocated: dict[str, str] = field(default_factory=dict)

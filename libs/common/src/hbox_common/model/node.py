@@ -43,15 +43,15 @@ class NodeState:
     gone: bool = False  #: the node was deleted; the last word on it
     #: kinds of its cards whose device plugin is HAMi's: it reads on pods which cards to hand over (`devices.handshake`)
     registered: tuple[str, ...] = ()
-    #: cards that it had and does not show now, with the indices that they had, which no other card is given meanwhile
+    #: cards that the node had and does not report now, with their indices, which no other card gets in the meantime
     lost: tuple[Card, ...] = ()
 
     def card(self, card: CardId, at: int = -1) -> Card | None:
-        """The card of that name; None where the node does not have it now. `at`: the index that it probably has."""
+        """The card with this id; None if the node does not have it now. `at`: the position to try first."""
         return find_card(self.cards, card, at)
 
     def known_card(self, card: CardId) -> Card | None:
-        """As `card`, also of those that the node has lost."""
+        """As `card`, but also finds cards that the node has lost."""
         return find_card(self.cards, card) or find_card(self.lost, card)
 
 
@@ -62,13 +62,15 @@ class Verdict:
     node: NodeName
     generation: Generation
     healthy: bool
-    bad_cards: tuple[int, ...] = ()  #: their indices, to be shown, and for programs that do not know of `cards`
+    bad_cards: tuple[int, ...] = ()  #: indices of unhealthy cards, for display and for programs older than `cards`
     reason: str = ""
     since: float = 0.0  #: seconds since the epoch
-    cards: tuple[CardId, ...] = ()  #: which may not be used, also of those that the node has lost
+    cards: tuple[
+        CardId, ...
+    ] = ()  #: ids of unhealthy cards, in the order of `bad_cards`; cards that the node has lost included
 
     def condemns(self, card: Card) -> bool:
-        """Whether this card may not be used."""
+        """Whether the verdict lists this card as unhealthy."""
         return card.id in self.cards if self.cards else card.index in self.bad_cards
 
 

@@ -83,7 +83,7 @@ class NodeDevices:
 
 
 def card_of(id_: str, cards: Mapping[str, T]) -> T | None:
-    """What is known of the card that a device id names, by the uuids of a node's cards; None where it is no card's: a slot of a plugin that chooses anew."""
+    """The value in `cards` (by UUID) for the card that a device id names; None if the id is no card's, such as a slot whose card the plugin chooses later."""
     found = cards.get(id_)
     if found is None and REPLICA in id_:
         found = cards.get(id_.partition(REPLICA)[0])

@@ -1,8 +1,8 @@
-"""Nodes whose kubelets refuse pods, and for which requests such a node takes none for a while.
+"""Rests of nodes whose kubelets refuse pods.
 
-A kubelet admits a pod after it was bound, and may refuse it: its device plugin is away, its resources are others than the API shows, its topology manager finds
-no NUMA nodes. The pod is Failed then, its controller makes another one, and by all that is known of the node it is the best place still. So the node rests, for
-the kind of request that it refused, and for twice as long each time until it admits one.
+A kubelet admits a pod after the binding, and may refuse it: its device plugin is down, its resources differ from those in the API, or its topology manager
+finds no NUMA nodes. The pod becomes Failed, and its controller creates another one. To the scheduler the node still looks like the best place. Therefore the
+node rests: it gets no pod with the refused kind of request for a while. The time doubles with each refusal until the kubelet admits such a pod.
 """
 
 from collections.abc import Mapping
@@ -12,29 +12,29 @@ from enum import StrEnum
 from .ids import NodeName
 from .resources import Resources
 
-#: No node rests for longer; what says more is a clock that is wrong.
+#: Maximum duration of a rest. A longer one in a message is due to a wrong clock.
 LONGEST_REST_S = 60.0
-#: After the first pod that a node's kubelet refused; doubled with each that it refuses when it takes pods again.
+#: Duration of the rest after the first refusal; doubled with each refusal after the end of a rest.
 FIRST_REST_S = 2.0
 
 
 def rest_s(failures: int) -> float:
-    """For how long a node rests that refused pods so many times in a row, in seconds."""
+    """Duration of a rest in seconds. `failures`: consecutive refusals."""
     return 0.0 if failures < 1 else min(FIRST_REST_S * 2.0 ** min(failures - 1, 30), LONGEST_REST_S)
 
 
 class RequestKind(StrEnum):
-    """Kinds of requests that have no resource of their own; any other kind is the name of the resource that was refused."""
+    """Kinds of requests that are no resource; any other kind is the name of the refused resource."""
 
     CARDS = "cards"  #: pods with cards
-    ALIGNED = "aligned"  #: pods of which kubelets align something on NUMA nodes: devices, exclusive CPUs, memory
+    ALIGNED = "aligned"  #: pods with devices, exclusive CPUs or memory that a kubelet aligns on NUMA nodes
     SELECTED = "selected"  #: pods with a node selector or a required node affinity
     ANY = "any"  #: all pods
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a pod asks for, as far as kinds go by it. `requests`: base units."""
+    """The properties of a pod that decide its kinds of requests. `requests`: base units."""
 
     requests: Mapping[str, int]
     cards: bool = False
@@ -42,7 +42,7 @@ class Asked:
     selected: bool = False
 
     def of_kind(self, kind: str) -> bool:
-        """Whether the pod is of this kind."""
+        """Whether the pod has this kind of request."""
         match kind:
             case RequestKind.CARDS:
                 return self.cards
@@ -58,23 +58,23 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class KindRest:
-    """A kind of request that a node's kubelet refused: the node takes no such pod before `until`. Times in seconds since the epoch."""
+    """A kind of request that a node's kubelet refused: the node gets no such pod before `until`. Times in seconds since the epoch."""
 
     kind: str  #: a `RequestKind`, or the name of a resource
-    failures: int  #: times in a row
+    failures: int  #: consecutive refusals
     until: float = 0.0
-    at: float = 0.0  #: when it refused the last one
-    pod: str = ""  #: the last one, namespace/name
-    message: str = ""  #: its kubelet's, after the reason
-    amounts: Resources = field(default_factory=dict)  #: pods that ask for less of one of these are not concerned
-    only: Resources = field(default_factory=dict)  #: where not empty: pods that ask for exactly this alone are concerned
+    at: float = 0.0  #: time of the last refusal
+    pod: str = ""  #: the pod refused last, namespace/name
+    message: str = ""  #: reason and message of the kubelet
+    amounts: Resources = field(default_factory=dict)  #: the rest does not apply to pods that request less of one of these
+    only: Resources = field(default_factory=dict)  #: if not empty: the rest applies to pods with exactly these requests alone
 
     def lasts(self, now: float) -> bool:
-        """Whether the node takes no such pod at that time."""
+        """Whether the rest lasts at that time (seconds since the epoch)."""
         return self.failures > 0 and now < self.until <= now + 2 * LONGEST_REST_S
 
     def concerns(self, asked: Asked) -> bool:
-        """Whether a pod that asks for this is one of those that the node does not take."""
+        """Whether the rest applies to a pod with these requests."""
         if not asked.of_kind(self.kind):
             return False
         if self.only:
@@ -84,9 +84,9 @@ class KindRest:
 
 @dataclass(frozen=True, slots=True)
 class NodeRest:
-    """What a node's kubelet refuses. `kinds`: empty: it admits pods again.
+    """The rests of a node. `kinds` is empty if its kubelet admits pods again.
 
-    `failures` to `message` are those of pods with cards, for readers that know no other kind.
+    `failures` to `message` repeat the rest of pods with cards, for older readers, which know no other kind.
     """
 
     node: NodeName
@@ -99,18 +99,18 @@ class NodeRest:
 
     @property
     def refused(self) -> tuple[KindRest, ...]:
-        """What is refused, of older writers too."""
+        """`kinds`; of a message of an older writer, the one kind that its other fields describe."""
         if self.kinds or not self.failures:
             return self.kinds
         return (KindRest(RequestKind.CARDS, self.failures, self.until, self.at, self.pod, self.message),)
 
     def lasting(self, now: float) -> tuple[KindRest, ...]:
-        """Kinds of which the node takes no pod at that time."""
+        """The kinds whose rest lasts at that time (seconds since the epoch)."""
         return tuple(one for one in self.refused if one.lasts(now))
 
 
 def node_rest(node: NodeName, kinds: tuple[KindRest, ...]) -> NodeRest:
-    """With the fields that older readers go by."""
+    """The node's rests, with the fields that older readers need."""
     cards = next((one for one in kinds if one.kind == RequestKind.CARDS and not one.only), None)
     if cards is None:
         return NodeRest(node, 0, kinds=kinds)

@@ -18,7 +18,7 @@ class QueuePhase(StrEnum):
 
 #: In a queue's list of PriorityClasses: all of them, and pods without one. In that of namespaces: every namespace.
 ANY = "*"
-#: In a queue's list of the PriorityClasses that its jobs have to be of: jobs of no class. It cannot be the name of one.
+#: In a queue's list of allowed PriorityClasses: jobs without a class. No PriorityClass can have this name.
 NO_CLASS = "~none"
 
 #: What `spec.affinity` of a Queue can say of groups of nodes.

@@ -64,7 +64,7 @@ def capacity_units(name: str, quantity: str | float) -> int:
     return min(MOST, int((parse_quantity(quantity) * _SCALE.get(name, Decimal(1))).to_integral_value(ROUND_FLOOR)))
 
 
-#: Binary ones first: of two that are as short the first is written.
+#: Binary suffixes first: of two equally short forms, `quantity` writes the first.
 _SUFFIXES = (("Ti", 2**40), ("Gi", GIB), ("Mi", MIB), ("Ki", 2**10), ("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
 
 

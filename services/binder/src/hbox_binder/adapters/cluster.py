@@ -123,10 +123,10 @@ async def _bind(
         except HBoxError as e:
             return Answer(Finding.UNCLEAR, str(e), not_allowed=isinstance(e, NotAllowed))
         containers = tuple(container.name for container in (*pod.spec.init_containers, *pod.spec.containers))
-    # From here to the allocation nothing is awaited: the node may become another one meanwhile.
+    # No await between here and the allocation: the node's state may change during one.
     if not cards.knows(decision):
-        if gone := cards.gone(decision):
-            return Answer(Finding.REFUSED, f"node {decision.node} has lost card {gone}")
+        if lost := cards.lost(decision):
+            return Answer(Finding.REFUSED, f"node {decision.node} has lost card {lost}")
         return Answer(Finding.NOT_YET, f"of node {decision.node} not all cards of the pod are known yet")
     try:
         allocation = cards.allocation(decision, now, containers)

@@ -6,8 +6,8 @@ resourceVersion a node can be locked without asking. Without the watch (an older
 A lock that stands for longer than a plugin needs is looked into: every half second where pods wait for that node, else less and less often, LOOKS_PER_S of all
 nodes together. A lock is taken, released and looked into one at a time on a node, so that a lock on which a pod has just come to count is not removed from it.
 
-Of the pods whose locks are gone a sample is read, for the metric of what plugins answer. A node whose kubelet refuses pods with cards (`NodeRests` of
-job-controller) has no lock taken while it rests: the pods of a controller would else be bound and fail as fast as it makes them.
+When locks are released, the binder reads a sample of their pods for the metric of allocation results. While a node rests because its kubelet refuses pods
+with cards (`NodeRests` of job-controller), the binder takes none of its locks: else a controller's pods would be bound and fail as fast as it creates them.
 
 Nothing is remembered over a restart: the nodes are listed then, and every lock that is found is looked into like any other.
 """
@@ -42,7 +42,7 @@ LOOKS_PER_S = 20.0
 _ROUND_S = 0.1
 #: kubelet writes a pod's status a moment after its plugin has answered.
 _STATUS_S = 1.0
-#: Pods read for what became of them at one time, and in a second.
+#: Limits of the reads of pods for the metric: concurrent ones, and each second.
 _MOST_READ, _SAMPLES_PER_S = 4, 20.0
 _TRIES = 6
 
@@ -84,7 +84,7 @@ class _Seen:
 
 
 class NodeLocks:
-    """`on_news`: told of each node whose lock is gone, and of each lock that stands when it was looked into.
+    """`on_news`: called with each node whose lock is released, and with each node whose lock is still held after an inspection.
     `waited_for`: whether a decision to bind that pod is open. `in_line`: whether pods wait for a node's lock.
     `expires_s`: the age at which a lock may be removed whatever its pod shows; HAMi's own is 300. The locks are those that vendors' plugins go by when this
     is made: `device_config` may name others."""
@@ -146,7 +146,7 @@ class NodeLocks:
 
     async def _take(self, node: NodeName, names: Sequence[str], *, namespace: str, pod: str) -> Took:
         if self._resting.get(node, 0.0) > monotonic_s():
-            return Took(Taking.LOCKED, f"node {node} rests: its kubelet refused pods with cards")
+            return Took(Taking.LOCKED, f"node {node} rests after its kubelet refused pods with cards")
         known = self._nodes.get(node)
         locked = known.locked if known is not None else None
         try:
@@ -272,7 +272,7 @@ class NodeLocks:
             self._on_news(rest.node)
 
     def _ask(self, was: Locked, taken_for: PodUid | None) -> None:
-        """Read the pod that had this lock, unless too many are."""
+        """Read the pod that held this lock, within the limits of such reads."""
         lock = next((lock for _, value in was.locks if (lock := parse_lock(value)).pod), None)
         if lock is not None and self._reading < _MOST_READ and self._samples.take(monotonic_s()):
             self._reading += 1
@@ -289,8 +289,9 @@ class NodeLocks:
             metrics.ALLOCATIONS.labels("failed" if failed else "success").inc()
 
     async def _failed(self, namespace: str, name: str, taken_for: PodUid | None) -> bool | None:
-        """Whether the pod's cards were not handed over; None: it is gone, and its namesake tells nothing of it. The phase alone proves nothing, since a pod's
-        owner can write it: kubelet says whether it admitted the pod."""
+        """Whether the device plugin failed to hand over the pod's cards; None if the pod is gone (another pod of its name proves nothing).
+
+        The annotation of the bind phase is no proof, since the pod's owner can write it; the status that the kubelet writes is."""
         pod = await read_pod(self._client, namespace=namespace, name=name)
         uid = taken_for or pod.metadata.uid
         notes = pod.metadata.annotations

@@ -53,8 +53,8 @@ class NodeCards:
         node = self._nodes.get(bind.node)
         return node is not None and all(find_card(node.cards, s.card, s.index) is not None for s in bind.slices)
 
-    def gone(self, bind: Bind) -> str:
-        """The card of the bind that its node has lost, for people; "" where there is none. The ledger has to plan the pod anew: no other card is its."""
+    def lost(self, bind: Bind) -> str:
+        """The card of the bind that its node has lost, for display; "" if there is none. Such a bind is refused, so that the scheduler places the pod again."""
         node = self._nodes.get(bind.node)
         lost = node.lost if node is not None else ()
         return next((short_card(s.card) for s in bind.slices if find_card(lost, s.card) is not None), "")
@@ -98,7 +98,9 @@ _LABEL_BYTES = 63
 
 
 def _layout(bind: Bind, slices: tuple[CardSlice, ...]) -> tuple[Layout, int]:
-    """And how many of its containers are init containers. `slices`: those of the bind, with the indices that their cards have on the node now."""
+    """The layout, and the number of its init containers. `slices`: those of the bind, with the current indices of their cards on the node.
+
+    Raises InvalidRequest for a layout that cannot be parsed or names a card which `slices` does not."""
     if not bind.layout:
         return (slices,), 0
     layout, init = parse_layout(relocated(bind.layout, bind.slices, slices))

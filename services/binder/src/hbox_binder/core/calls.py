@@ -62,7 +62,7 @@ class Answer:
     resource_version: str = ""  #: the pod's, where it was read
     retry_after_s: float | None = None  #: the server's wish
     not_allowed: bool = False  #: it is for lack of a right of ours, and says nothing of the pod
-    grace_s: int = -1  #: of ACCEPTED: seconds that the pod has to end; -1 = not known
+    grace_s: int = -1  #: of ACCEPTED: the pod's grace period in seconds; -1 = unknown
     holder: tuple[str, str] | None = None  #: of LOCKED: the pod (namespace, name) that has all locks of the node
 
 

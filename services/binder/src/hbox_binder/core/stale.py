@@ -26,13 +26,14 @@ class LockOwner:
     another: bool = False  #: this binder took the lock for an earlier pod of the same name
 
     def allocating(self, node: str) -> bool:
-        """Whether it is bound there and its kubelet has not taken it up: the plugin would hand it the cards of the next pod that locks the node (HAMi 3096)."""
+        """Whether the pod is bound to `node` and its kubelet has not admitted it yet. If its lock were removed, the plugin would hand it the cards of the next
+        pod that locks the node (HAMi issue 3096)."""
         return self.node == node and not self.ended and not self.admitted
 
 
 def stale(lock: NodeLock, owner: LockOwner | None, *, node: str, now: float, seen_s: float, expires_s: float) -> str:
     """Why the lock may be removed; empty: it may not. `owner`: None = no such pod. `seen_s`: for how long this lock has been seen; `now`: seconds since the
-    epoch; `expires_s`: the age at which it may be, unless its pod waits for cards. A time that lies ahead, or is none, counts from when the lock was seen."""
+    epoch; `expires_s`: the age at which it may be, unless its pod is in allocation. If the lock's time is in the future or invalid, `seen_s` is its age."""
     age_s = max(seen_s, now - lock.at) if lock.at <= now else seen_s
     if age_s > expires_s and not (owner is not None and owner.allocating(node)):
         return "expired"

@@ -21,7 +21,7 @@ class Fault:
     kind: FaultKind
     name: str = ""  #: of the condition, or what an earlier verdict said
     card: CardId = CardId("")
-    index: int = field(default=-1, compare=False)  #: of the card, as it was seen last
+    index: int = field(default=-1, compare=False)  #: of the card, as last observed
 
     @property
     def of_node(self) -> bool:

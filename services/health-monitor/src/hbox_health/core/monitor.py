@@ -23,7 +23,7 @@ A cordon keeps other schedulers off too, and shows people why. `asked` is what w
     closed      open              -           CORDON, unless too many are closed by us: held back, and the verdict says so
     closed      open              CORDON      CORDON again after `repeat_s`
     closed      open, was closed  -           somebody opened it by hand: left alone until the faults are over
-    any         open, our marks   not CORDON  UNCORDON, again after `repeat_s`: the marks end with the cordon, and a cordon behind them is not ours
+    any         open, our marks   not CORDON  UNCORDON, again after `repeat_s`: removes the marks, so that a later cordon by hand is not taken for ours
     closed      closed by us      UNCORDON    CORDON: the fault came back before the node was opened
     open        closed by us      any         UNCORDON, again after `repeat_s`
     any         closed by others  any         nothing
@@ -135,8 +135,8 @@ class _Node:
     asked: NodeAction | None = None
     asked_at: float = 0.0
     was_closed: bool = False  #: by us, as the node showed since its faults began
-    opened: bool = False  #: by hand: the marks on it are of a cordon that is over
-    unmarked_at: float = float("-inf")  #: when the marks were last to be removed
+    opened: bool = False  #: uncordoned by hand, with marks of our ended cordon left on it
+    unmarked_at: float = float("-inf")  #: when the removal of the marks was decided last
     held_back: bool = False
     counted: "_Counted | None" = None  #: as what it is in the monitor's counts
 
@@ -236,7 +236,7 @@ class Monitor:
             node.opened = True
         self._count(node)
         shown = faults_of(state, self.rules)
-        self._name(node)
+        self._rename_faults(node)
         absent = {fault for fault in node.faults if not fault.of_node} - {
             Fault(FaultKind.CARD, card=card.id) for card in state.cards
         }
@@ -256,18 +256,18 @@ class Monitor:
         if not earlier.healthy:
             node.joining = False
             node.faults[Fault(FaultKind.EARLIER, earlier.reason)] = now
-        there = {card.id for card in node.state.cards}
-        for card, index in _condemned(earlier):
+        present = {card.id for card in node.state.cards}
+        for card, index in _bad_cards_of(earlier):
             known = node.state.known_card(card)
             fault = Fault(FaultKind.CARD, card=card, index=index)
             if known is not None:
                 fault = Fault(FaultKind.CARD, card=known.id, index=known.index)
-            node.faults.setdefault(fault, now if fault.card in there else None)  # a card that is not there does not recover
+            node.faults.setdefault(fault, now if fault.card in present else None)  # a card that the node lacks does not recover
 
-    def _name(self, node: _Node) -> None:
-        """Faults of cards under the names that these have by now: an older verdict's index, or what a card was called before its kubelet said its UUID."""
-        there = {card.id for card in node.state.cards}
-        for fault in [fault for fault in node.faults if not fault.of_node and fault.card not in there]:
+    def _rename_faults(self, node: _Node) -> None:
+        """Move faults of cards to the cards' current ids: older verdicts have indices, and a generated UUID ends when the kubelet reports the real one."""
+        present = {card.id for card in node.state.cards}
+        for fault in [fault for fault in node.faults if not fault.of_node and fault.card not in present]:
             known = node.state.known_card(fault.card)
             if known is not None and known.id != fault.card:
                 node.faults.setdefault(Fault(FaultKind.CARD, card=known.id, index=known.index), node.faults.pop(fault))
@@ -399,8 +399,8 @@ class Monitor:
             assert name in self._restless or not (node.faults or node.asked or node.closed_by_us or node.held_back)
 
 
-def _condemned(verdict: Verdict) -> Iterator[tuple[CardId, int]]:
-    """The cards of a verdict with their indices; one of an older program has the indices alone."""
+def _bad_cards_of(verdict: Verdict) -> Iterator[tuple[CardId, int]]:
+    """Ids and indices of the unhealthy cards of a verdict. If an older program published it, the indices serve as ids."""
     if not verdict.cards:
         return ((numbered(index), index) for index in verdict.bad_cards)
     return zip(verdict.cards, verdict.bad_cards, strict=False)

@@ -69,7 +69,7 @@ class Announcer:
         groups_delivered: Callable[[], str],
         unread: asyncio.Event,
     ) -> None:
-        """`groups_delivered`: the resourceVersion up to which changes of PodGroups are known; `unread` is set when PodGroups have to be read."""
+        """`groups_delivered`: returns the resourceVersion up to which the watch has delivered PodGroups; `unread`: set when PodGroups have to be read."""
         self._jobs, self._feedback, self._traces, self._bus = jobs, feedback, traces, bus
         self._shards = jobs.routing.shards.names
         self._wake, self._behind = wake, behind

@@ -1,4 +1,4 @@
-"""Reads PodGroups whose pods are newer than what their watch has delivered, so that no gang starts by a minimum that was raised before (ADR 88)."""
+"""Reads PodGroups whose pods are newer than the watch of PodGroups, so that no gang starts with an outdated minimum (ADR 88)."""
 
 import asyncio
 import logging
@@ -18,9 +18,9 @@ from .objects import group_view
 
 log = logging.getLogger(__name__)
 
-#: Reads under way at a time.
+#: Concurrent reads.
 AT_ONCE = 16
-#: Between two attempts to read one PodGroup.
+#: Backoff between two attempts to read one PodGroup, in seconds: first and maximum.
 RETRY_S, RETRY_MAX_S = 0.2, 5.0
 TIMEOUT_S = 5.0
 
@@ -28,7 +28,7 @@ _DECODER = msgspec.json.Decoder(kube.PodGroup)
 
 
 class GroupReader:
-    """`unread` is set when `jobs` may have something to read; `wake` is set when a read returned."""
+    """`unread`: to be set when `jobs` may have PodGroups to read; `wake`: the reader sets it after each read."""
 
     def __init__(self, client: KubeClient, jobs: Jobs, *, wake: asyncio.Event) -> None:
         self._client, self._jobs, self._wake = client, jobs, wake
@@ -57,7 +57,7 @@ class GroupReader:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             if failures == 1:
                 log.warning(
-                    "PodGroup %s has pods newer than the watch of PodGroups and cannot be read yet; its gang waits: %s", key, e
+                    "PodGroup %s has pods newer than the watch of PodGroups and could not be read; its gang waits: %s", key, e
                 )
             await asyncio.sleep(backoff_s(failures - 1, base_s=RETRY_S, cap_s=RETRY_MAX_S))
             self._jobs.read_failed(key, monotonic_s())
@@ -68,7 +68,7 @@ class GroupReader:
         self._wake.set()
 
     async def _view(self, namespace: str, name: str) -> GroupView | None:
-        """A consistent read; None = it is not found."""
+        """The PodGroup by a consistent read; None if it does not exist. Raises HBoxError."""
         try:
             answer = await self._client.expected("GET", PODGROUPS.path(namespace, name), timeout_s=TIMEOUT_S)
         except NotFound:

@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 #: The preemptionPolicy of pods and PriorityClasses for which nobody has to leave.
 NEVER = "Never"
 
-#: Labels by which scheduler-plugins' coscheduling names a pod's gang, the older one last.
+#: Labels by which coscheduling (kubernetes-sigs/scheduler-plugins) names a pod's gang; the older one is last.
 FOREIGN_GANGS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 
 #: Keys of ResourceQuotas that stand for no resource of their own.
@@ -80,7 +80,7 @@ _QUOTA_KEYS = ("requests.", "limits.", "count/")
 #: Of one pod, by which nodes are scored.
 MAX_IMAGES = 16
 
-#: Of one pod: the annotations by which schedulers hand cards over to HAMi's plugins. A card of a container takes 60.
+#: Maximum length of a pod's annotations that allocate cards for device plugins, in characters. Each card of a container takes 60.
 ALLOCATED_BYTES = 16 * 1024
 
 #: Of a pod that is being deleted: finalizers that are told, and bytes of each.
@@ -153,14 +153,14 @@ class PodReader:
         )
 
     def _allocated(self, pod: kube.Pod, old: PodView | None) -> Mapping[str, str]:
-        """What the vendors' annotations say, where all of it together is no longer than a pod with a node's cards needs."""
+        """By kind of card, the annotations by which another scheduler allocated cards; empty if they exceed `ALLOCATED_BYTES` or are no plain text."""
         found = VENDORS.allocated(pod.metadata.annotations)
         if sum(map(len, found.values())) <= ALLOCATED_BYTES and all(is_plain(text, ALLOCATED_BYTES) for text in found.values()):
             return found or _NO_LABELS
         if old is None or old.node != pod.spec.node_name:
             metrics.MALFORMED.inc()
             log.warning(
-                "pod %s/%s: what is written of its %s cards is too long, or no text: it is ignored",
+                "pod %s/%s: the annotation that allocates its %s cards is too long or no plain text, and is ignored",
                 pod.metadata.namespace,
                 pod.metadata.name,
                 ", ".join(found),

@@ -45,8 +45,8 @@ async def paced(
     """Do what `take(now, limit)` gives, until cancelled. `wake` is set when `next_due` may have moved forward.
 
     While `busy()`, it goes at BUSY_SHARE of the rate, for PATIENCE_S at most: what is due for longer is done at the full rate.
-    A write that raises Unavailable is put back with `again(write, due)`; one that raises NamespaceTerminating is given up; one that raises another
-    HBoxError is logged and given up, or, where others wait for it (`insist`), put back for REFUSED_S: rights are granted, webhooks mended.
+    A write that raises Unavailable is put back with `again(write, due)`. A write that raises NamespaceTerminating is dropped. A write that raises another
+    HBoxError is logged and dropped; with `insist` it is put back for REFUSED_S, since rights may be granted and webhooks repaired.
     """
     full = TokenBucket(rate_per_s=rate_per_s, burst=AT_ONCE)
     slow = TokenBucket(rate_per_s=BUSY_SHARE * rate_per_s, burst=AT_ONCE)
@@ -58,7 +58,7 @@ async def paced(
         except Unavailable as e:
             result = "again"
             again(work, monotonic_s() + (e.retry_after_s or 1.0))
-        except NamespaceTerminating as e:  # what it is about ends with its namespace
+        except NamespaceTerminating as e:  # the object is deleted with its namespace
             result = "given up"
             log.debug("%s: %s", kind, e)
         except HBoxError as e:

@@ -1,4 +1,4 @@
-"""Publishes which kinds of pods nodes refuse (`core.refusals`), and reads at the start what was published before."""
+"""Publishes the rests of nodes whose kubelets refuse pods (`core.refusals`). At the start it reads back what the previous process published."""
 
 import asyncio
 import logging
@@ -17,33 +17,33 @@ from ..core.views import PodView
 
 log = logging.getLogger(__name__)
 
-#: Refusals that are long ago are let go so often.
-FORGET_EVERY_S = 60.0
-#: After the broker took no message.
-AGAIN_S = 1.0
+#: Seconds between two runs of the expiry of old refusals.
+EXPIRE_EVERY_S = 60.0
+#: Seconds before the retry of a publication that the broker did not accept.
+RETRY_S = 1.0
 
 
-class RestTeller:
-    """Takes pods in once `resume` has ended: what an earlier process counted is not counted again."""
+class RestPublisher:
+    """Call `pod` only after `resume` has ended: else refusals that an earlier process counted would count twice."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._refusals = Refusals()
-        self._moved, self._resumed = asyncio.Event(), asyncio.Event()
+        self._changed, self._resumed = asyncio.Event(), asyncio.Event()
         metrics.REFUSING.set_function(lambda: self._refusals.refusing(wall_s()))
 
     async def resume(self) -> None:
-        """Read what was published last. Returns once the broker answered."""
+        """Read the rests that were published last; retries until the broker answers."""
 
         async def last() -> list[Delivery]:
             return [*await self._bus.last(NodeRests, [(None,)])]
 
         try:
-            said = await insist(last, say=lambda e: log.warning("refusals of nodes are not known yet: %s", e))
+            published = await insist(last, say=lambda e: log.warning("published rests of nodes could not be read yet: %s", e))
         except InvalidRequest as e:
-            log.warning("refusals of nodes cannot be read: %s", e)
+            log.warning("published rests of nodes cannot be read: %s", e)
         else:
-            self._refusals.resume(one.event.rest for one in said if isinstance(one.event, NodeRests))
+            self._refusals.resume(one.event.rest for one in published if isinstance(one.event, NodeRests))
         self._resumed.set()
 
     async def resumed(self) -> None:
@@ -51,7 +51,7 @@ class RestTeller:
         await self._resumed.wait()
 
     def pod(self, old: PodView | None, new: PodView, wall: float, *, listed: bool) -> None:
-        """A pod of ours was seen in this version."""
+        """A new version of one of HBox's pods was observed. `listed`: by the first list after the start."""
         if new.refusal and (old is None or not old.refusal) and not listed:
             metrics.REFUSED.labels(reason_of(new.refusal)).inc()
             log.warning(
@@ -59,32 +59,32 @@ class RestTeller:
             )  # fmt: skip
         self._refusals.pod(old, new, wall, listed=listed)
         if self._refusals.changed:
-            self._moved.set()
+            self._changed.set()
 
-    def again(self) -> None:
-        """Messages were lost: publish everything again."""
-        self._refusals.again()
-        self._moved.set()
+    def republish(self) -> None:
+        """Publish all rests again, after the stream lost messages."""
+        self._refusals.mark_changed()
+        self._changed.set()
 
     async def run(self) -> NoReturn:
-        """Until cancelled."""
+        """Publish changed rests until cancelled."""
         while True:
-            self._moved.clear()
+            self._changed.clear()
             for rest in self._refusals.take():
                 await self._publish(rest)
             try:
-                async with asyncio.timeout(FORGET_EVERY_S):
-                    await self._moved.wait()
+                async with asyncio.timeout(EXPIRE_EVERY_S):
+                    await self._changed.wait()
             except TimeoutError:
-                self._refusals.forget(wall_s())
+                self._refusals.expire(wall_s())
 
     async def _publish(self, rest: NodeRest) -> None:
         try:
             await self._bus.publish(NodeRests(rest=rest), rest.node)
         except InvalidRequest as e:
-            log.error("node %s: its refusals cannot be published: %s", rest.node, e, extra={"node": rest.node})
+            log.error("node %s: its rests cannot be published: %s", rest.node, e, extra={"node": rest.node})
         except HBoxError as e:
-            log.warning("node %s: its refusals are published later: %s", rest.node, e, extra={"node": rest.node})
-            self._refusals.again([rest.node])
-            self._moved.set()
-            await asyncio.sleep(AGAIN_S)
+            log.warning("node %s: the publication of its rests is retried: %s", rest.node, e, extra={"node": rest.node})
+            self._refusals.mark_changed([rest.node])
+            self._changed.set()
+            await asyncio.sleep(RETRY_S)

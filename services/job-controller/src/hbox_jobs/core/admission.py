@@ -48,7 +48,9 @@ class Admission:
             self.gone(job.id, revision)
             return
         if not record.pods and (record.had_pods or group.status.has_started):
-            self.gone(job.id, revision)  # its pods were deleted, and the promise of room with them; new pods are news
+            self.gone(
+                job.id, revision
+            )  # all its pods were deleted: the reservation ends, and new pods are admitted like those of a new job
             return
         phase = GroupPhase.PENDING if group.status.phase is Written.NEW else GroupPhase(group.status.phase.value)
         if phase is GroupPhase.PENDING and tally.bound:

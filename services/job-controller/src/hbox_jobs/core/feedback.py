@@ -22,10 +22,8 @@ from .views import GroupStatus, PodView
 
 FAILED_SCHEDULING = "FailedScheduling"
 SCHEDULED = "Scheduled"
-FAILED_ALLOCATION = (
-    "FailedAllocation"  #: a device plugin, or another manager of the kubelet, did not give the pod what it was bound with
-)
-GANG_NOT_READ = "GangNotRead"  #: the pod names a gang in words of another scheduler, and is placed alone
+FAILED_ALLOCATION = "FailedAllocation"  #: the kubelet refused to admit the pod after the binding
+GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
 PREEMPTED = "Preempted"  #: as kube-scheduler says it of victims
 
 #: The API server refuses longer notes.

@@ -6,8 +6,8 @@ Rules that stand nowhere else:
   `min_member` is what is still missing: `max(1, minMember - succeeded)`. A failed or deleted member is replaced by its controller, and the
   replacement has to be placed with as many others as keep the gang whole.
 - Pods that are leaving or held back by scheduling gates are no members: a gang too small without them waits for more.
-- Priority is that of the PodGroup's priority class where it names one, else the highest of its pods. Kubernetes' system classes count outside the namespaces
-  of the system no more than the highest class of users (`counted`): whoever may make pods may name them.
+- Priority is that of the PodGroup's priority class if it names one, else the highest of its pods. Outside the system namespaces, Kubernetes' system classes
+  count no more than the highest class of users (`counted`): any user who may create pods may name them.
 - Pods of equal shape are two tasks where their volumes can be reached from different nodes, or their notes for policies differ; in a gang with
   minima by task or sub-groups also where their roles, or the labels that sub-groups are formed by, differ.
 - Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
@@ -30,9 +30,9 @@ from hbox_common.model.shards import ONE_SHARD
 from .views import QUEUE_GATE, GroupView, PodStatus, PodView
 from .volumes import Reach, Volumes
 
-#: Kubernetes' HighestUserDefinablePriority: values above belong to the classes system-cluster-critical and system-node-critical alone.
+#: Kubernetes' HighestUserDefinablePriority: only system-cluster-critical and system-node-critical have higher values.
 HIGHEST_USER_PRIORITY = 1_000_000_000
-#: Why a job with a `problem` cannot be placed, as the reason of a condition.
+#: Condition reasons of jobs with a `problem`.
 PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
 VOLUMES_NOT_READY = "VolumesNotReady"
 INVALID_SPEC = "InvalidSpec"
@@ -82,10 +82,10 @@ class Record:
     admitted: bool = False  #: it was worked out, and is not held back: others may have to know of its pods
     settled_at: float = float("-inf")  #: monotonic; when it was worked out last
     shard: str = ONE_SHARD  #: whose schedulers place it, as of when it was worked out last
-    problem_reason: str = ""  #: of the job's `problem`, in one word
+    problem_reason: str = ""  #: condition reason of the job's `problem`
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
-    arrived: int = 0  #: resourceVersion at which its newest pod to place became one
-    read_up_to: int = 0  #: its PodGroup was read when its pods had arrived up to there
+    arrived: int = 0  #: resourceVersion at which its newest placeable pod became placeable
+    read_up_to: int = 0  #: value of `arrived` at the start of the last read of its PodGroup
     read_version: int = 0  #: resourceVersion of the PodGroup as read; 0 = the watch has delivered it
     # Counted, or each pod of a gang would ask all others:
     offered: int = 0  #: of `pods`, those that others may take from whatever their queue says
@@ -196,8 +196,8 @@ def job_of(
     revision: int = 0,
     ceiling: int = INT32_MAX,
 ) -> Job:
-    """The job as it is now, as of that revision. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace; `ending`: its
-    namespace is being deleted; `ceiling`: as `counted` takes it. Sets the record's `problem_reason`."""
+    """The current job, with this revision. `classes`: values of the PriorityClasses, by name; `trace`: returns the trace context of a job; `ending`: its
+    namespace is being deleted; `ceiling`: see `counted`. Sets `record.problem_reason`."""
     group = record.group
     priority, priority_class, problem = _priority(record, tally, classes)
     reason = PRIORITY_CLASS_NOT_FOUND if problem else INVALID_SPEC
@@ -263,7 +263,7 @@ def preemptable_of(record: Record) -> bool:
 
 
 def counted(priority: int, ceiling: int) -> int:
-    """The priority that counts: of a system class no more than `ceiling`."""
+    """The priority that scheduling uses: of a system class no more than `ceiling`."""
     return priority if priority <= HIGHEST_USER_PRIORITY else min(priority, ceiling)
 
 
@@ -275,8 +275,8 @@ def class_of(record: Record) -> str:
 
 
 def _priority(record: Record, tally: Tally, classes: Mapping[str, int]) -> tuple[int, str, str]:
-    """With its class, and what is wrong with it. A class that is deleted changes nothing that exists, as in Kubernetes: a gang that has started, or whose pods
-    were admitted under the class, goes on by the priorities that its pods have."""
+    """Priority, PriorityClass and problem of the job. As in Kubernetes, the deletion of a class does not affect existing pods: a gang that has started, or
+    whose pods were admitted with the class, keeps the priorities of its pods."""
     named = record.group.priority_class if record.group else ""
     if named in classes:
         return classes[named], named, ""

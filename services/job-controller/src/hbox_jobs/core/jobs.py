@@ -8,8 +8,8 @@ of a gang's pods that moved (they fence bindings, and the binder looks again). S
 thousand; a larger one less often (LAZY_S for each LARGE), since each message has all its pods. Facts about pods with a node are said at once, and then every
 FACTS_S: the ledger waits for them, but commits once a message. Those that say no more than that a pod of ours has its node wait for others up to CONFIRMED_S.
 
-A gang whose pods are newer than all that is known of PodGroups is announced after its PodGroup was read (ADR 88): its minimum may have been raised
-before these pods were made, and a watch may lag. Most need no read, since the PodGroups' watch has come to a newer resourceVersion meanwhile.
+If a gang's pods are newer than the watch of PodGroups, its PodGroup is read before the gang is announced (ADR 88): the watch may lag behind an update that
+raised the minimum before these pods were created. Most gangs need no read, since the watch has reached a newer resourceVersion in the meantime.
 
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
 """
@@ -115,7 +115,9 @@ class Jobs:
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
         self._classes: dict[str, int] = {}
         self._system_namespaces = frozenset(system_namespaces)
-        self._highest_user_class = 0  #: the highest value of a PriorityClass that users may define; 0, which pods without a class have, where all are below
+        self._highest_user_class = (
+            0  #: the highest value of a PriorityClass that users may define; at least 0, the value of pods without a class
+        )
         self._never: set[str] = set()  #: PriorityClasses whose pods never preempt
         self._classes_changed = False
         self._ending: set[str] = set()  #: namespaces that are being deleted
@@ -141,8 +143,8 @@ class Jobs:
         self._disowned: dict[JobId, None] = {}
         self._proves_groups = proves_groups
         self._groups_at = 0  #: the resourceVersion up to which all changes of PodGroups are known
-        self._unread: dict[str, None] = {}  #: gangs whose PodGroup has to be read
-        self._reading: set[str] = set()  #: gangs whose PodGroup is being read
+        self._unread: dict[str, None] = {}  #: gangs whose PodGroup has to be read before they are announced
+        self._reading: set[str] = set()  #: gangs whose PodGroup is being read now
         self._revision = 0
         self.phases = PhaseQueue()
         self.pending = 0  #: jobs with pods to place of which nobody has said why they wait
@@ -231,7 +233,7 @@ class Jobs:
         """A PodGroup was listed, added or modified."""
         record = self._record(new.key, new.namespace, new.name, gang=True)
         if new.version < record.read_version:
-            return  # the watch lags behind what was read
+            return  # older than the last read
         record.read_version = 0
         old, record.group = record.group, new
         if old is None or old.status == new.status:
@@ -258,16 +260,18 @@ class Jobs:
             self._mark(key, now, urgent=True)
 
     def groups_delivered(self, resource_version: str) -> None:
-        """All changes of PodGroups up to there are known."""
+        """The watch has delivered all changes of PodGroups up to this resourceVersion."""
         self._groups_at = _number(resource_version)
 
-    def groups_listed_anew(self) -> None:
-        """The PodGroups are listed anew: what the list has counts, also where the store was restored from a backup and its resourceVersions went back."""
+    def groups_relisted(self) -> None:
+        """The informer relists the PodGroups. From now on the list overrides earlier reads: a restore of the API server's store may decrease
+        resourceVersions."""
         for record in self._records.values():
             record.read_version = 0
 
     def take_unread(self, limit: int) -> list[tuple[str, int]]:
-        """Gangs (namespace/name) whose PodGroup has to be read before they are announced, with what `group_read` returns. The caller reads each of them."""
+        """Up to `limit` gangs (namespace/name) whose PodGroup has to be read before they are announced, each with the `up_to` for `group_read`. The caller
+        reads each of them and then calls `group_read` or `read_failed`."""
         found: list[tuple[str, int]] = []
         while self._unread and len(found) < limit:
             key = next(iter(self._unread))
@@ -279,7 +283,7 @@ class Jobs:
         return found
 
     def group_read(self, key: str, up_to: int, new: GroupView | None, now: float) -> None:
-        """What a consistent read of a gang's PodGroup returned, begun when its pods had arrived `up_to` there; None = it is not found."""
+        """Take the result of a consistent read of a gang's PodGroup. `up_to`: from `take_unread`; `new`: None if the PodGroup does not exist."""
         self._reading.discard(key)
         record = self._records.get(key)
         if record is None:
@@ -293,12 +297,12 @@ class Jobs:
         self._mark(key, now, urgent=True)
 
     def read_failed(self, key: str, now: float) -> None:
-        """The PodGroup of a gang could not be read; it is read again if that is still needed."""
+        """The read of a gang's PodGroup failed; `take_unread` returns it again if the read is still needed."""
         self._reading.discard(key)
         self._mark(key, now, urgent=True)
 
     def _has_old_group(self, record: Record, tally: Tally) -> bool:
-        """Whether the gang would start with a PodGroup that may be older than its pods: its minimum may have been raised before they were made."""
+        """Whether the gang could start with a PodGroup older than its pods: an update may have raised its minimum before they were created."""
         if not self._proves_groups or record.group is None or tally.live <= tally.bound:
             return False
         return tally.live + tally.succeeded >= record.min_member and record.arrived > max(record.read_up_to, self._groups_at)
@@ -363,7 +367,7 @@ class Jobs:
                 self._mark(pod.key, now, urgent=True)
 
     def _ceiling(self, namespace: str) -> int:
-        """For `counted`."""
+        """The `ceiling` of pods in the namespace, for `counted`."""
         return INT32_MAX if namespace in self._system_namespaces else self._highest_user_class
 
     @property
@@ -923,13 +927,13 @@ class Jobs:
             self._lazy[key] = now + self._lazy_s
 
     def _repeat_facts(self, record: Record) -> None:
-        """Its pods that have a node are of another job by now."""
+        """Publish the facts of its bound pods again, since they belong to another job now."""
         found = {pod.uid: self._fact(pod, FACT_PHASE[pod.status]) for pod in record.pods.values() if pod.node}
         self._facts.update(found)
         self._facts_awaited = self._facts_awaited or bool(found)
 
     def _newest(self, fact: PodFact) -> PodFact:
-        """The fact with the job that its pod is of now: after a start pods are listed before their PodGroups."""
+        """The fact with its pod's current job: after a start, the pods may be listed before their PodGroups."""
         pod = self._pods.get(fact.uid)
         record = self._records.get(pod.key) if pod is not None and pod.ours else None
         if pod is None or record is None or record.id == fact.job or fact.phase is PodPhase.GONE:
@@ -979,7 +983,7 @@ class Jobs:
 
 
 def _number(resource_version: str) -> int:
-    """0 where it is none: then every PodGroup is read."""
+    """The resourceVersion as a number; 0 if it is no number, so that every PodGroup is read."""
     return int(resource_version) if resource_version.isdecimal() else 0
 
 

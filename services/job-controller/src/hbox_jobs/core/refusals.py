@@ -1,16 +1,16 @@
-"""Nodes whose kubelets refuse pods, from what pods show.
+"""Rests of nodes whose kubelets refuse pods, derived from the status of pods.
 
-A refused pod is Failed with a reason of its kubelet's admission. What the kubelet found short decides for which kind of request the node rests
-(`refused_kind`). By kind and node, `Refusals` keeps the requests that were refused, each with the namespace of its pod:
+A refused pod is Failed with a reason of the kubelet's admission. The reason and the message decide for which kind of request the node rests (`refused_kind`).
+For each node and kind, `Refusals` keeps the refused requests, each with the namespace of its pod. Two rests follow:
 
-- the node takes no pod that asks for exactly the same as a refused one, for 2 s, 4 s, ... 60 s. That costs nobody but pods that would be refused as well;
-- the node takes no pod of the kind, if the refusals say more of the node than of the pods: pods of two namespaces were refused; or pods of one namespace that
-  asks alike were admitted elsewhere of late (on at most `PROVEN_NODES` nodes for each namespace); or it is the only node on which this namespace was refused.
-  So a tenant whose pods every kubelet refuses keeps others off one node, not off all.
+- of the request: the node gets no pod with exactly these requests, for 2 s, 4 s, ... 60 s. This affects only pods that the kubelet would refuse too;
+- of the kind: the node gets no pod of the kind, if the refusals indicate a fault of the node and not of the pods. That is so if pods of two namespaces were
+  refused; or if other nodes admitted the same request recently (on at most `PROVEN_NODES` nodes for each namespace); or if no other node refused a pod of this
+  namespace. So a tenant whose pods every kubelet refuses blocks one node for other tenants, not all nodes.
 
-A pod of the kind that the kubelet admits ends both, but for requests that several nodes refused and none admitted: the fault is theirs.
+When the kubelet admits a pod of the kind, both end, except for requests that several nodes refused and none admitted: these pods are at fault.
 
-Refusals while the node rests belong to the pods that were bound before: they do not prolong it.
+A refusal during a rest does not extend it: its pod was bound before the rest began.
 """
 
 from collections import OrderedDict
@@ -38,24 +38,25 @@ from hbox_common.model.nodezones import ask_of
 from .spec import Shape
 from .views import PodStatus, PodView
 
-#: A refusal counts for so long after the rest that it began; a node refuses anew after that.
-FORGET_S = 600.0
-#: Nodes that rest for all namespaces by the refusals of one, where its requests were admitted elsewhere.
+#: Seconds from the end of a rest until its refusals expire. A later refusal counts as the first.
+EXPIRE_S = 600.0
+#: Maximum number of nodes that rest for all namespaces due to refusals of one namespace, if other nodes admitted its requests.
 PROVEN_NODES = 8
-#: Requests that were refused, of one kind on one node, and requests that were admitted, of all.
+#: Limits of kept requests: refused ones of one kind on one node, and admitted ones in total.
 MOST_REFUSED, MOST_ADMITTED = 16, 10_000
+#: Maximum length of a refusal, in characters.
 MOST_MESSAGE = 512
 
-#: Requests of one namespace: amounts as sorted pairs.
+#: Namespace and requests of a pod; the requests as sorted pairs, in base units.
 _Request: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]
 
 UNEXPECTED = "UnexpectedAdmissionError"
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
 _OUT_OF = "OutOf"
-#: Reasons that say that the kubelet takes no pod at all.
+#: Reasons of a kubelet that admits no pod at all.
 _ANY = frozenset({"NodeShutdown", "InvalidNodeInfo", "TaintToleration", "OutOfpods", "OutOfPods"})
 _SELECTED = frozenset({"NodeAffinity", "MatchNodeSelector"})
-#: Reasons that lie in the pod and what its node is configured to allow: other nodes may allow it, and this node admits other pods.
+#: Reasons that depend on the pod and the node's configuration: other nodes may admit the pod, and this node admits other pods.
 _OF_THE_POD = frozenset(
     {
         "AppArmor", "HostPortConflict", "InitContainersRestartPolicyForbidden", "NodeName", "NodePorts", "PodFeatureUnsupported", "PodOSNotSupported",
@@ -63,12 +64,12 @@ _OF_THE_POD = frozenset(
         "UnexpectedPredicateFailureType", "UnknownReason",
     }
 )  # fmt: skip
-#: Of an eviction manager that refuses a pod, not of one that evicts it.
+#: Part of the message when the eviction manager refuses to admit a pod; it is absent when a running pod is evicted.
 _PRESSURE = "had condition"
 
 
 def refusal_of(phase: str, reason: str, message: str) -> str:
-    """Why a pod's kubelet refused to admit it: its reason and message; empty: it did not, or the pod failed later."""
+    """Reason and message of the kubelet that refused to admit a pod; empty if the pod was admitted. The arguments are fields of the pod's status."""
     if phase != "Failed" or not reason:
         return ""
     known = (
@@ -83,14 +84,14 @@ def refusal_of(phase: str, reason: str, message: str) -> str:
 
 
 def reason_of(refusal: str) -> str:
-    """For metrics: without the resource that was short."""
+    """The reason as a metric label: without the resource's name."""
     reason = refusal.partition(":")[0]
     return _OUT_OF if reason.startswith(_OUT_OF) else reason
 
 
 def refused_kind(refusal: str, asked: Asked) -> tuple[str, Resources] | None:
-    """The kind of request that a kubelet refused with these words (`refusal_of`), and the amounts below which pods are not concerned; None: the fault is the
-    pod's."""
+    """The kind of request that the kubelet refused, and the amounts below which the rest does not apply (`KindRest.amounts`). `refusal`: from `refusal_of`.
+    None if the pod is at fault."""
     reason, _, message = refusal.partition(": ")
     if reason in _OF_THE_POD:
         return None
@@ -112,7 +113,7 @@ _OF_NODES = frozenset({"cpu", *_UNALIGNED})
 
 
 def _of_allocation(message: str, asked: Asked) -> tuple[str, Resources]:
-    """Of a device plugin, CPU manager or memory manager that gave a pod nothing: the device that the message names, else cards where there are some."""
+    """As `refused_kind`, if a device plugin, the CPU manager or the memory manager failed: the device that the message names, else the pod's cards."""
     devices = sorted(
         name
         for name in asked.requests
@@ -127,7 +128,7 @@ def _of_allocation(message: str, asked: Asked) -> tuple[str, Resources]:
 
 
 def asked_of(shape: Shape) -> Asked:
-    """What pods of this shape ask for."""
+    """The kinds of requests of pods of this shape."""
     task = PodGroupTask(
         "", shape.requests, (), guaranteed=shape.guaranteed, containers=shape.of_containers, init_containers=shape.of_init_containers
     )  # fmt: skip
@@ -141,7 +142,7 @@ def asked_of(shape: Shape) -> Asked:
 
 @dataclass(slots=True)
 class _Count:
-    """Refusals in a row. Times in seconds since the epoch."""
+    """Consecutive refusals. Times in seconds since the epoch."""
 
     failures: int = 0
     until: float = 0.0
@@ -151,9 +152,9 @@ class _Count:
     amounts: Resources = field(default_factory=dict)
 
     def add(self, pod: str, message: str, amounts: Resources, wall: float) -> None:
-        """One more, unless the node rests: then its pod was bound before."""
+        """Count a refusal at `wall`. During a rest it changes only the last pod and message."""
         ahead_s = self.until - wall
-        rests, fresh = 0.0 < ahead_s <= LONGEST_REST_S, not -FORGET_S < ahead_s <= LONGEST_REST_S
+        rests, fresh = 0.0 < ahead_s <= LONGEST_REST_S, not -EXPIRE_S < ahead_s <= LONGEST_REST_S
         if not rests:
             self.failures = 1 if fresh else self.failures + 1
             self.until = wall + rest_s(self.failures)
@@ -164,11 +165,11 @@ class _Count:
 
 @dataclass(slots=True)
 class _Kind:
-    """Of one kind of request on one node. `all`: for all pods of the kind. Invariant: `requests` is not empty."""
+    """Refusals of one kind of request on one node. `all`: the rest of the kind. Invariant: `requests` or `all` is not empty."""
 
     requests: "OrderedDict[_Request, _Count]" = field(default_factory=OrderedDict)
     all: _Count | None = None
-    alone: str = ""  #: the namespace by whose refusals alone it rests for all
+    alone: str = ""  #: the namespace, if refusals of one namespace alone caused the rest of the kind
 
     @property
     def namespaces(self) -> set[str]:
@@ -176,22 +177,22 @@ class _Kind:
 
 
 class Refusals:
-    """Of all nodes. `wall`: seconds since the epoch."""
+    """Refusals of all nodes. `wall` and `at`: seconds since the epoch."""
 
     def __init__(self) -> None:
         self._nodes: dict[NodeName, dict[str, _Kind]] = {}
-        self._where: dict[_Request, set[NodeName]] = {}  #: nodes that refused a request, as far as remembered
-        self._admitted: OrderedDict[_Request, float] = OrderedDict()  #: and when requests were admitted last
+        self._where: dict[_Request, set[NodeName]] = {}  #: nodes with a kept refusal of the request
+        self._admitted: OrderedDict[_Request, float] = OrderedDict()  #: when the request was admitted last
         self._alone: dict[str, set[tuple[NodeName, str]]] = {}  #: by namespace: `_Kind.alone`, by node and kind
         self._changed: set[NodeName] = set()
 
     def pod(self, old: PodView | None, new: PodView, wall: float, *, listed: bool = False) -> None:
-        """A pod was seen in this version. `listed`: for the first time, in a list: what it shows may be old, and counted by an earlier process."""
+        """A new version of a pod was observed. `listed`: by the first list after the start, so that its status may be old and counted by an earlier process."""
         if not new.node:
             return
         at = min(new.kubelet_at, wall) if listed else wall
         if new.refusal:
-            if (old is None or not old.refusal) and not wall - at > FORGET_S:
+            if (old is None or not old.refusal) and not wall - at > EXPIRE_S:
                 self.refused(new, at, listed=listed)
         elif _admitted(new) and (old is None or not _admitted(old)):
             self.admitted(new, at)
@@ -212,15 +213,15 @@ class Refusals:
             return
         kind.requests.move_to_end(request)
         count.add(f"{pod.namespace}/{pod.name}", pod.refusal, amounts, at)
-        if self._says_more_of_the_node(kind, request, at):
+        if self._node_at_fault(kind, request, at):
             kind.all = kind.all or _Count()
             kind.all.add(count.pod, count.message, amounts, at)
         if len(kind.requests) > MOST_REFUSED:
             self._drop_request(node, name, next(iter(kind.requests)))
-        self._book(node, name)
+        self._tidy(node, name)
         if len(self._where[request]) == 2 and not self._proven(request, at):
             for other in self._where[request] - {node}:
-                self._excuse(other, request, at)
+                self._exonerate(other, request, at)
         self._changed.add(node)
 
     def admitted(self, pod: PodView, at: float) -> None:
@@ -243,10 +244,10 @@ class Refusals:
                 if count.at < at and (one == request or (_covers(asked, count) and len(self._where[one]) == 1)):
                     self._drop_request(pod.node, name, one)
                     self._changed.add(pod.node)
-            self._book(pod.node, name)
+            self._tidy(pod.node, name)
 
     def resume(self, rests: Iterable[NodeRest]) -> None:
-        """What an earlier process published last."""
+        """Take over the rests that an earlier process published last."""
         for rest in rests:
             for one in rest.refused:
                 kind = self._nodes.setdefault(rest.node, {}).setdefault(one.kind, _Kind())
@@ -258,32 +259,32 @@ class Refusals:
                 else:
                     kind.all = count
             for name in [*self._nodes.get(rest.node, ())]:
-                self._book(rest.node, name)
+                self._tidy(rest.node, name)
 
-    def forget(self, wall: float) -> None:
-        """Let refusals go that are long ago."""
+    def expire(self, wall: float) -> None:
+        """Drop refusals whose rests ended `EXPIRE_S` before `wall`."""
         for node, kinds in [*self._nodes.items()]:
             for name, kind in [*kinds.items()]:
-                if kind.all is not None and kind.all.until + FORGET_S <= wall:
+                if kind.all is not None and kind.all.until + EXPIRE_S <= wall:
                     kind.all = None
                     self._changed.add(node)
                 for request, count in [*kind.requests.items()]:
-                    if count.until + FORGET_S <= wall:
+                    if count.until + EXPIRE_S <= wall:
                         self._drop_request(node, name, request)
                         self._changed.add(node)
-                self._book(node, name)
+                self._tidy(node, name)
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to publish."""
+        """Whether `take` returns anything."""
         return bool(self._changed)
 
     def refusing(self, wall: float) -> int:
-        """Nodes that rest now."""
+        """The number of nodes that rest at `wall`."""
         return sum(1 for node in self._nodes if self.of(node).lasting(wall))
 
     def of(self, node: NodeName) -> NodeRest:
-        """What is to be published of a node."""
+        """The rests of a node, to be published."""
         rests = []
         for name, kind in self._nodes.get(node, {}).items():
             if kind.all is not None:
@@ -292,19 +293,20 @@ class Refusals:
         return node_rest(node, tuple(rests))
 
     def take(self) -> list[NodeRest]:
-        """Nodes of which something changed since the last call."""
+        """The rests of nodes that changed since the last call."""
         changed, self._changed = self._changed, set()
         return [self.of(node) for node in sorted(changed)]
 
-    def again(self, nodes: Iterable[NodeName] | None = None) -> None:
-        """Of these nodes, or of all, it is to be published again."""
+    def mark_changed(self, nodes: Iterable[NodeName] | None = None) -> None:
+        """Have `take` return these nodes, or all nodes, again."""
         self._changed.update(self._nodes if nodes is None else nodes)
 
     def _proven(self, request: _Request, at: float) -> bool:
-        """Whether pods that ask alike were admitted elsewhere of late."""
-        return at - self._admitted.get(request, -FORGET_S) < FORGET_S
+        """Whether a node admitted the same request within the last `EXPIRE_S`."""
+        return at - self._admitted.get(request, -EXPIRE_S) < EXPIRE_S
 
-    def _says_more_of_the_node(self, kind: _Kind, request: _Request, at: float) -> bool:
+    def _node_at_fault(self, kind: _Kind, request: _Request, at: float) -> bool:
+        """Whether the refusals of the kind indicate a fault of the node, not of the pods."""
         namespace, _ = request
         if len(kind.namespaces) > 1:
             return True
@@ -313,14 +315,14 @@ class Refusals:
             return False
         return kind.all is not None or len(self._alone.get(namespace, ())) < (PROVEN_NODES if proven else 1)
 
-    def _excuse(self, node: NodeName, request: _Request, at: float) -> None:
-        """The request was refused elsewhere as well: the node rests for all no longer where nothing else was refused."""
+    def _exonerate(self, node: NodeName, request: _Request, at: float) -> None:
+        """Another node refused the request too: end the rest of the kind on `node`, if other nodes refused all that it refused."""
         for name, kind in self._nodes.get(node, {}).items():
             if request not in kind.requests or kind.all is None or len(kind.namespaces) > 1:
                 continue
             if all(len(self._where[one]) > 1 and not self._proven(one, at) for one in kind.requests):
                 kind.all = None
-                self._book(node, name)
+                self._tidy(node, name)
                 self._changed.add(node)
 
     def _drop_request(self, node: NodeName, name: str, request: _Request) -> None:
@@ -332,8 +334,8 @@ class Refusals:
             if not nodes:
                 del self._where[request]
 
-    def _book(self, node: NodeName, name: str) -> None:
-        """Note by whose refusals alone the node rests for all, and drop what is empty."""
+    def _tidy(self, node: NodeName, name: str) -> None:
+        """Update `_Kind.alone` and `_alone` after a change of the kind, and drop the kind if it is empty."""
         kinds = self._nodes[node]
         kind = kinds[name]
         namespaces = kind.namespaces

@@ -64,7 +64,7 @@ class PodView:
     told: str | None = None  #: the message of its condition PodScheduled=False; None where there is no such condition
     slices: tuple[CardSlice, ...] = ()
     claim: ClaimId = ClaimId("")
-    #: where it has a node and no claim of HBox's: what another scheduler wrote of the cards that it gave it, by their kind
+    #: if it has a node and no claim of HBox's: by kind of card, the annotation by which another scheduler allocated cards to it
     allocated: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[VolumeUse, ...] = ()
     preemptable: bool = (
@@ -77,10 +77,12 @@ class PodView:
     started_at: float | None = None  #: seconds since the epoch; read where there are notes
     never_preempts: bool = False  #: preemptionPolicy Never
     rank_key: RankKey | None = None  #: of a pod of a gang: by which its rank is found
-    unread_gang: str = ""  #: the label by which it names a gang of another scheduler, where it names no PodGroup
+    unread_gang: str = ""  #: the label by which it names a gang of another scheduler, if it names no PodGroup
     written: int = 0  #: bytes of its labels and annotations above
-    refusal: str = ""  #: why its kubelet refused to admit it: reason and message
-    kubelet_at: float = 0.0  #: when its kubelet wrote its status first: it had admitted the pod, or refused it; seconds since the epoch; 0: not yet
+    refusal: str = ""  #: reason and message of the kubelet that refused to admit it
+    kubelet_at: float = (
+        0.0  #: when the kubelet admitted or refused it (`status.startTime`), in seconds since the epoch; 0: not yet
+    )
 
     @property
     def key(self) -> str:
@@ -144,7 +146,7 @@ class GroupStatus:
 
     @property
     def has_started(self) -> bool:
-        """Whether its minimum of pods ever had places: Volcano's condition, whatever it says now."""
+        """Whether its minimum of pods was ever placed: the condition Scheduled exists, with any status."""
         return any(condition.type == "Scheduled" for condition in self.conditions)
 
 
@@ -168,7 +170,9 @@ class GroupView:
     problem: str = ""  #: why it cannot be scheduled as written
     written: int = 0  #: bytes of its spec, and of its annotations above
     status: GroupStatus = GroupStatus()
-    version: int = field(default=0, compare=False)  #: its resourceVersion, 0 where that is no number; a status write moves it
+    version: int = field(
+        default=0, compare=False
+    )  #: its resourceVersion; 0 if that is no number. Not compared: a status write changes it.
 
     @property
     def key(self) -> str:

@@ -176,10 +176,10 @@ def _readable(
             yield record
 
 
-def forget_names(connection: Connection) -> None:
-    """Numbers of cards of nodes of which no claim is left, void ones included, may be given anew."""
-    there = select(t.card_slots.c.node)
-    connection.execute(delete(t.card_names).where(t.card_names.c.node.not_in(there)))
+def delete_unused_names(connection: Connection) -> None:
+    """Delete the card numbers of nodes without claims, void ones included: these numbers may be assigned again."""
+    used = select(t.card_slots.c.node)
+    connection.execute(delete(t.card_names).where(t.card_names.c.node.not_in(used)))
 
 
 def _nominations(connection: Connection) -> tuple[list[HeldNomination], list[PlanId]]:
@@ -246,7 +246,7 @@ _parsed = lru_cache(4096)(parse_slices)
 
 
 def _namer(numbers: CardNumbers) -> Callable[[NodeName, str], tuple[CardSlice, ...]]:
-    """Reads the slices of a node's claim, with the names of the cards that their numbers stand for."""
+    """A function that parses the slices of a claim on a node and replaces card numbers by card ids."""
 
     def named(node: NodeName, text: str) -> tuple[CardSlice, ...]:
         return tuple([s if (card := numbers.card(node, s.index)) is None else replace(s, card=card) for s in _parsed(text)])

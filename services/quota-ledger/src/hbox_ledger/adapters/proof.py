@@ -33,6 +33,7 @@ from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices import format_numbered
 from hbox_common.store import reading
 
+from ..core.cardnumbers import CardName, subject_of
 from ..core.chain import Chain, Mark, Record
 from ..core.loans import on_loan
 from ..core.step import Bucket
@@ -72,7 +73,7 @@ class _Claim:
     pool: str
 
     def entry(self) -> list[Any]:
-        """As the audit has it."""
+        """The claim as an entry of the audit (`core.chain.entry`)."""
         models = [self.models] if self.models or self.pool else []
         return [
             self.queue,
@@ -179,13 +180,13 @@ def _nominations(connection: Connection, proof: Proof, chain: Chain) -> None:
 
 
 def _names(connection: Connection, proof: Proof, chain: Chain) -> None:
-    """Which card each number stands for, as the audit tells it. A name without a row was forgotten with the last claim of its node."""
+    """Each row of `card_names` has a record in the audit. The reverse need not hold: the ledger deletes rows of nodes without claims."""
     n = t.card_names.c
-    for row in connection.execute(select(n.node, n.number, n.card, n.since)):
-        told = chain.names.get((f"card {row.node}/{row.number}", row.card))
+    for row in connection.execute(select(n.node, n.number, n.card)):
+        subject = subject_of(CardName(row.node, row.number, row.card))
         proof.check(
-            told is not None,
-            f"node {row.node} card {row.number} is {sanitized(row.card, 64)} in its table, and not by the audit",
+            (subject, row.card) in chain.names,
+            f"node {row.node} card {row.number} is {sanitized(row.card, 64)} in its table, and not in the audit",
         )
 
 

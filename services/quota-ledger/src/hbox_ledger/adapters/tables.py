@@ -1,8 +1,8 @@
-"""The ledger's tables. What may never happen, the database forbids by itself:
+"""The ledger's tables. Constraints of the database exclude what may never happen:
 
-two live claims of one pod (claims_pod), two on one slot of a card (card_slots_slot, whose numbers are cards by card_names), more than a card
-has, or anybody beside a whole card (card_accounts), less than nothing in an account (accounts), and rewriting history (triggers on transfers and audit; see
-the migration).
+two live claims of one pod (claims_pod), two claims on one slot of a card (card_slots_slot; card_names maps its card numbers to cards), more than a card has
+or a second claim on a wholly allocated card (card_accounts), a negative balance (accounts), and changes of history (triggers on transfers and audit; see the
+migration).
 
 Claims of pods that were found bound (`forced`) must be representable even where they over-book: they take slot -1, which is outside of the
 unique index, and a card is excused from its CHECK while one of them is on it. Arbitration gives nothing new to such a card unless it fits.
@@ -96,14 +96,14 @@ claims = Table(
     Index("claims_void", "changed_at", sqlite_where=text("state = 'void'"), postgresql_where=text("state = 'void'")),
 )
 
-#: Which card a number stands for, in `claims.slices`, `card_slots` and `card_accounts` (`core.cardnumbers`): one number a card, and one card a number.
+#: The card of each number in `claims.slices`, `card_slots` and `card_accounts` (`core.cardnumbers`): each card has one number, and each number is one card's.
 card_names = Table(
     "card_names",
     metadata,
     Column("node", Text, primary_key=True),
     Column("card", Text, primary_key=True),
     Column("number", Integer, nullable=False),
-    Column("since", BigInteger, nullable=False),  # rises: of two names of one number the later one counts
+    Column("since", BigInteger, nullable=False),  # sequence number of its audit record; the latest id of a number counts
     Index("card_names_number", "node", "number", "since", unique=True),
 )
 

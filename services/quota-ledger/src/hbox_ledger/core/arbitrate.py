@@ -236,7 +236,7 @@ def _record(
 
 
 def _locate(state: LedgerState, plan: Plan) -> None:
-    """The cards of its places under the names that they have here: an older scheduler wrote indices."""
+    """Set the ids and current indices of the cards in the plan's placements: an older scheduler writes indices alone."""
     for placement in plan.placements:
         if placement.slices and (node := state.nodes.get(placement.node)) is not None:
             slices = name_slices(placement.slices, node.cards)

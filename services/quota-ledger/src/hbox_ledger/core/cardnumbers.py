@@ -1,7 +1,7 @@
-"""The numbers under which the database knows the cards of each node.
+"""The numbers of each node's cards in the database.
 
-Claims name cards (`CardId`); rows hold a number for each, as those did that older ledgers wrote, so that these still read them. A number is its card's for
-good, whatever index the node gives to the card later, and so what is unique for a number is unique for a card. Mostly it is the index that the card had first.
+Claims have card ids (`CardId`); rows have a number for each card, so that older ledgers can read them. A card keeps its number even if its index on the node
+changes, so that a unique constraint on numbers is one on cards. The number is the card's first index, unless another card has that number already.
 """
 
 from collections.abc import Iterable
@@ -19,29 +19,30 @@ class CardName(NamedTuple):
 
 
 def subject_of(name: CardName) -> str:
-    """Of its record in the audit."""
+    """The subject of its audit record."""
     return f"card {name.node}/{name.number}"
 
 
 @dataclass(slots=True)
 class CardNumbers:
-    """`news`: what the database does not know yet; the reader empties it."""
+    """The numbers of all nodes, and those that are not in the database yet (`take`)."""
 
     _number: dict[NodeName, dict[CardId, int]] = field(default_factory=dict)
     _card: dict[NodeName, dict[int, CardId]] = field(default_factory=dict)
-    news: list[CardName] = field(default_factory=list)
+    _new: list[CardName] = field(default_factory=list)
 
     def load(self, names: Iterable[CardName]) -> None:
+        """Take over the rows of the database, oldest first."""
         for name in names:
             self._note(name)
 
     def card(self, node: NodeName, number: int) -> CardId | None:
-        """Which card the number stands for; None where that was never known: an older ledger's index."""
+        """The card of a number; None if it is an index from an older ledger whose card is still unknown."""
         found = self._card.get(node)
         return found.get(number) if found is not None else None
 
     def number(self, node: NodeName, card: CardId, index: int) -> int:
-        """The number of a card; where it has none yet, its index becomes that, unless it is another card's."""
+        """The number of a card. If it has none, it gets its index, or a number above all others if the index is unknown (-1) or another card's number."""
         if (known := number_in(card)) is not None:
             return known
         numbers = self._number.get(node)
@@ -53,17 +54,18 @@ class CardNumbers:
         return number
 
     def take(self) -> list[CardName]:
-        news, self.news = self.news, []
-        return news
+        """The names added since the last call, to be written to the database."""
+        new, self._new = self._new, []
+        return new
 
     def rename(self, node: NodeName, number: int, card: CardId) -> None:
-        """The number is known to be this card's: before it was an index, or a name that the inventory had made. A card that has a number keeps that."""
+        """Assign the number to this card; before, its id was an index or a generated UUID. A card that has a number keeps it."""
         if card not in self._number.get(node, {}):
             self._add(CardName(node, number, card))
 
     def _add(self, name: CardName) -> None:
         self._note(name)
-        self.news.append(name)
+        self._new.append(name)
 
     def _note(self, name: CardName) -> None:
         self._number.setdefault(name.node, {})[name.card] = name.number

@@ -22,7 +22,7 @@ _written = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 NONE = "none"  #: the state of a claim before its first record
 #: what became of a claim whose row nobody can read: it is no change of the ledger's, and is not counted as one
 ASIDE = "set aside"
-NAMED = "named"  #: of a number, `card NODE/NUMBER`: which card it stands for
+NAMED = "named"  #: of a card number, `card NODE/NUMBER`; the cause is the card's id
 NOMINATED, ENDED = "nominated", "ended"  #: of a nomination: its places, and that none of them is kept any more
 
 
@@ -75,8 +75,8 @@ def chained(previous: bytes, seq: int, r: Record) -> bytes:
 
 
 def entry(claim: Claim) -> str:
-    """What a claim holds and of whom, in one way of writing it: a JSON list of queue, node, requests with sorted names, slices by the numbers of their cards
-    and, where there are any, cards by model; and the pool where it is not `pooled`."""
+    """The canonical text of what a claim holds: a JSON list of queue, node, requests with sorted names, slices with card numbers, cards by model if it has
+    any, and the pool if that is not `pooled`."""
     requests = _amounts(tuple(claim.requests.items()))
     models = f",{_amounts(tuple(claim.models.items()))}" if claim.models or claim.pool else ""
     pool = f",{_text(claim.pool)}" if claim.pool else ""
@@ -99,7 +99,7 @@ class Chain:
     changes: dict[Epoch, int] = field(default_factory=dict)  #: records of claims, by epoch
     aside: dict[str, str] = field(default_factory=dict)  #: claim -> why it was set aside
     nominations: dict[str, None] = field(default_factory=dict)  #: subjects of those that have not ended
-    names: dict[tuple[str, str], int] = field(default_factory=dict)  #: of numbers and cards: by which record
+    names: set[tuple[str, str]] = field(default_factory=set)  #: subject and card id of each card number
 
     def follow(self, seq: int, record: Record, hash: bytes) -> str:
         """Take in the next record. Returns what is wrong with it; nothing may be followed after that."""
@@ -114,7 +114,7 @@ class Chain:
             self.live.pop(record.subject, None)
             self.aside[record.subject] = record.cause
         if record.change == NAMED:
-            self.names[record.subject, record.cause] = seq
+            self.names.add((record.subject, record.cause))
         elif record.change == NOMINATED:
             self.nominations[record.subject] = None
         elif record.change == ENDED:

@@ -1,8 +1,7 @@
-"""Pods on which a list, or a consistent read, disagreed with the books: drift, or news that has not arrived yet.
+"""Detects drift: differences between the ledger and a list, or a consistent read, of pods that no message explains.
 
-job-controller answers a list at once, from its copy of the pods, and publishes the changes of that copy behind all that it published before. Under load a
-list is seconds ahead of the messages. A list that changes the books is therefore no evidence of a lost message: it is one if no message reports the same
-within REPORTED_WITHIN_S.
+job-controller answers a list at once from its cache of pods, and publishes changes of the cache in order. Under load a list is seconds ahead of the messages.
+Therefore a list that changes the ledger does not prove that a message was lost. It is drift if no message reports the same within REPORTED_WITHIN_S.
 """
 
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from hbox_common.model import PodFact, PodUid
 
-#: Seconds within which a message reports what a list, or a read, showed first.
+#: Seconds that a message may lag behind a list or a read. Times of this module are seconds since the epoch.
 REPORTED_WITHIN_S = 60.0
 
 
@@ -23,19 +22,19 @@ class _Unreported:
 
 @dataclass(slots=True)
 class Drift:
-    """Pods whose news came by a list or a read and by no message yet, the oldest first."""
+    """Pods whose state a list or a read corrected and no message has reported yet, the oldest first."""
 
     _pods: dict[PodUid, _Unreported] = field(default_factory=dict)
 
     def differs(self, uid: PodUid, name: str, *, holds: bool, now: float) -> None:
-        """The books disagreed on this pod and were corrected. `holds`: it holds its node."""
+        """A list or a read corrected the ledger on this pod. `holds`: the pod holds its node."""
         known = self._pods.get(uid)
         if known is None or known.holds != holds:
             self._pods.pop(uid, None)
             self._pods[uid] = _Unreported(name, holds, now)
 
     def reported(self, facts: Iterable[PodFact]) -> None:
-        """Messages say this of pods."""
+        """Messages reported these facts."""
         if not self._pods:
             return
         for fact in facts:
@@ -44,7 +43,7 @@ class Drift:
                 del self._pods[fact.uid]
 
     def overdue(self, now: float, *, within_s: float = REPORTED_WITHIN_S) -> list[str]:
-        """Names of pods that no message reported in time, each once. After a step back of the clock the time of a pod begins anew."""
+        """Names of pods that no message reported within `within_s`; each pod is returned once. If the clock was set back, the time of a pod restarts."""
         names = []
         while self._pods:
             uid, first = next(iter(self._pods.items()))

@@ -1,11 +1,11 @@
-"""Which cards a pod holds that was found bound without a live claim.
+"""The cards that a pod holds which was found bound without a live claim.
 
-Annotations are their pod's tenant's to write. They are believed where they bear out a claim that this ledger issued (`identity`), for this pod, node and
-cards. Else a pod holds what it asks for and no more:
+A tenant may write any annotation on its pods. The ledger trusts annotations that match a claim which it issued (`identity`) for this pod, node and cards.
+Otherwise the pod holds what it requests and no more:
 
-1. On the cards that HAMi's annotations name by UUID, on a node whose plugin hands cards over by these, whoever else is on them: the plugin gave them already.
-   A forged one over-books what it names by no more than the pod may ask for anyway; where the admission policies are installed no tenant can write one.
-2. On the cards that `hbox.io/cards` names where no other pod holds these, else on the lowest that are free.
+1. If the node's device plugin is HAMi's: the cards that HAMi's annotations name by UUID, even if other pods hold them, since the plugin has handed them over.
+   A forged annotation over-books these cards by no more than the pod's requests. With the admission policies installed, no tenant can write one.
+2. Else the cards that `hbox.io/cards` names, if no other pod holds them; else the free cards with the lowest indices.
 """
 
 from dataclasses import replace
@@ -28,10 +28,10 @@ def slices_of(state: LedgerState, fact: PodFact) -> tuple[CardSlice, ...]:
     given = handed_over(state, fact, partly=True)
     if given and (request.devices is not None or len(given) >= request.count):
         return given
-    there = {s.card for s in given}
+    known = {s.card for s in given}
     found = cards_held(
         replace(request, count=request.count - len(given)),
-        [card for card in node.cards if card.id not in there],
+        [card for card in node.cards if card.id not in known],
         state.node(fact.node).cards,
         named=[s.card for s in name_slices(fact.slices, node.cards)],
         kind=vendor.kind if vendor is not None else "",
@@ -41,8 +41,8 @@ def slices_of(state: LedgerState, fact: PodFact) -> tuple[CardSlice, ...]:
 
 
 def handed_over(state: LedgerState, fact: PodFact, *, partly: bool = False) -> tuple[CardSlice, ...]:
-    """The cards that another scheduler wrote on the pod for the node's device plugins to hand over; () where these are not all known. `partly`: those of them
-    that are known."""
+    """Slices of the cards that another scheduler allocated to the pod by annotations of the node's device plugins; () if the node does not report all of them.
+    `partly`: return those that it reports."""
     node, vendor = state.nodes.get(fact.node), VENDORS.of(fact.requests)
     if node is None or vendor is None or not fact.allocated or fact.cards <= 0 or proven(state, fact):
         return ()
@@ -52,7 +52,7 @@ def handed_over(state: LedgerState, fact: PodFact, *, partly: bool = False) -> t
 
 
 def proven(state: LedgerState, fact: PodFact) -> bool:
-    """Whether this ledger issued the claim that is written on the pod, for all that is written beside it."""
+    """Whether this ledger issued the claim id on the pod, for the pod's uid, node and annotated cards."""
     if not fact.claim:
         return False
     if issued(state.key, fact.claim, fact.uid, fact.node, fact.slices):
@@ -62,7 +62,7 @@ def proven(state: LedgerState, fact: PodFact) -> bool:
 
 
 def doubt(state: LedgerState, fact: PodFact) -> int:
-    """In which order pods are to be taken in, so that those of whom less is known get the cards that others leave."""
+    """Sort key of the order in which pods are accounted for: pods with less evidence come later and get the remaining cards."""
     if fact.uid in state.by_pod or proven(state, fact):
         return 0
     return 1 if fact.slices or fact.allocated else 2

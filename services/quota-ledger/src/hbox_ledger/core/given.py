@@ -110,7 +110,7 @@ def move(state: LedgerState, step: Step, found: Moves) -> int:
 
 
 def _given(node: NodeState, said: NodeDevices) -> dict[PodUid, list[CardId]]:
-    """Cards by pod, sorted; without those pods that hold anything which is no card of the inventory."""
+    """Sorted ids of the cards that the kubelet gave to each pod; without pods that hold a device which is no card of the inventory."""
     cards = {card.uuid: card.id for card in node.cards if not made_up(node.name, card, node.registered)}
     found: dict[PodUid, list[CardId]] = {}
     strange: set[PodUid] = set()
@@ -156,20 +156,20 @@ def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[Card
 
 
 def _blocked(wanted: Mapping[ClaimId, list[CardId]], holders: Mapping[CardId, set[ClaimId]]) -> dict[ClaimId, CardId]:
-    """Who would come to a card that somebody keeps, and which."""
+    """Claims whose new cards include one that another claim keeps, each with that card."""
     kept = {card for card, own in holders.items() if own - wanted.keys()}
     return {id_: min(kept.intersection(cards)) for id_, cards in wanted.items() if kept.intersection(cards)}
 
 
 def _on(node: NodeState, held: CardSlice, id_: CardId) -> CardSlice:
-    """The whole of another card."""
+    """The slice moved to another card, of which it takes the whole."""
     card = node.card(id_)
     index, memory_mib = (-1, held.memory_mib) if card is None else (card.index, card.memory_mib)
     return replace(held, index=index, card=id_, memory_mib=memory_mib)
 
 
 def _at(node: NodeState, id_: CardId) -> str:
-    """For people: the card's index."""
+    """The card's index for display; its UUID if the node does not have it."""
     card = node.card(id_)
     return short_card(id_) if card is None else str(card.index)
 

@@ -102,11 +102,11 @@ class LedgerState:
     #: of `used`: what nobody may take, of each queue's own pods
     protected: dict[QueueName, Resources] = field(default_factory=dict)
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
-    foreign: dict[NodeName, Resources] = field(default_factory=dict)  #: what claims of no queue hold, by node
+    foreign: dict[NodeName, Resources] = field(default_factory=dict)  #: by node, the amounts of claims without a queue
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     numbers: CardNumbers = field(default_factory=CardNumbers)
-    #: claims, by node, on cards whose names are not their last: they are named where the node's state says how
+    #: by node, claims on cards whose ids are provisional: an index, or a generated UUID. `name_cards` replaces them when the node's state has the real ids.
     unnamed: dict[NodeName, dict[ClaimId, None]] = field(default_factory=dict)
     gone: dict[PodUid, Index] = field(default_factory=dict)  #: in order of going, and where the books stood then
     #: of `gone`: news shows them on a node, or a list that was asked for later
@@ -119,15 +119,13 @@ class LedgerState:
     storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
     moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved within the last hour
     records: Records = field(default_factory=Records)  #: of jobs that have something to place
-    regrouped: Regrouped = field(
-        default_factory=Regrouped
-    )  #: members of a PodGroup that was made again, with claims of the former
+    regrouped: Regrouped = field(default_factory=Regrouped)  #: members of a recreated PodGroup, with claims of the deleted one
     schedulers: Schedulers = field(default_factory=Schedulers)  #: that lead their shards
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
     fabrics: Fabrics = field(default_factory=Fabrics)  #: domains of nodes, as of now
-    #: by node, pods found bound of which its inventory does not say yet which cards they hold, and the nodes among these that were described anew since
+    #: by node, pods found bound whose cards its inventory does not contain yet; and those of these nodes whose state has changed since (`find_cards`)
     unplaced: dict[NodeName, dict[PodUid, PodFact]] = field(default_factory=dict)
     described: set[NodeName] = field(default_factory=set)
     look_at: set[NodeName] = field(default_factory=set)  #: that may be over-booked: they shrank, or something was found on them
@@ -187,21 +185,21 @@ class LedgerState:
         return partial(shares_by_weight, total=self.total(), waiting=waiting)
 
     def total(self) -> Resources:
-        """What there is for queues, by pool: what nodes have that take work, or hold beyond it, and on others what is held there.
+        """The amounts that queues share, by pool: of nodes that take work, the larger of allocatable and used; of other nodes what is used.
 
-        Without what foreign pods hold (claims of no queue)."""
+        Amounts of foreign pods (claims without a queue) are subtracted."""
         total: Resources = {}
         for name, node in self.nodes.items():
             verdict = self.verdicts.get(name)
             takes_work = node.ready and not node.unschedulable and (verdict is None or verdict.healthy)
             held = self.by_node.get(name)
             if takes_work or held is not None:
-                there = dict(node.allocatable) if takes_work or held is None else {}
+                capacity = dict(node.allocatable) if takes_work or held is None else {}
                 for resource, units in held.used.items() if held is not None else ():
-                    there[resource] = max(there.get(resource, 0), units)
-                add(there, self.foreign.get(name, {}), -1)
+                    capacity[resource] = max(capacity.get(resource, 0), units)
+                add(capacity, self.foreign.get(name, {}), -1)
                 pool = counted_as(pool_of(node.labels))
-                add(total, amounts_in(pool, there) if pool else there)
+                add(total, amounts_in(pool, capacity) if pool else capacity)
         return total
 
     def step(self, now: float) -> Step:
@@ -231,20 +229,20 @@ class LedgerState:
             del self.nodes[node]
 
     def name_cards(self, node: NodeState) -> None:
-        """What is held on cards of the node under another name than they have is held under theirs: an older program's index, or what the inventory called a
-        card before its kubelet gave its UUID."""
+        """Move allocations and claims from provisional ids of the node's cards to the real ids. A provisional id is an index from an older program, or a
+        generated UUID from the time before the kubelet reported the real one."""
         held = self.by_node.get(node.name)
         if held is None or not held.cards:
             return
-        there = {card.id for card in node.cards}
+        present = {card.id for card in node.cards}
         names = {
             old: card.id
             for old in held.cards
-            if old not in there and (card := node.known_card(old)) is not None and card.id != old
+            if old not in present and (card := node.known_card(old)) is not None and card.id != old
         }
         for old, new in names.items():
             moved = held.cards.pop(old)
-            held.cards[new] = moved if (beside := held.cards.get(new)) is None else beside.beside(moved)
+            held.cards[new] = moved if (known := held.cards.get(new)) is None else known.plus(moved)
             self.numbers.rename(node.name, self.numbers.number(node.name, old, -1), new)
         if not names:
             return
@@ -252,15 +250,15 @@ class LedgerState:
             record = self.live[id_]
             slices = tuple(replace(s, card=names[s.card]) if s.card in names else s for s in record.claim.slices)
             record.claim = replace(record.claim, slices=slices)
-            self._unname(record.claim)
+            self._note_provisional(record.claim)
 
     def named(self, name: NodeName, slices: tuple[CardSlice, ...]) -> tuple[CardSlice, ...]:
-        """The slices under the names of their cards, as far as the node is known."""
+        """The slices with ids and current indices of their cards; unchanged if the node is unknown."""
         node = self.nodes.get(name)
         return slices if node is None or not slices else name_slices(slices, (*node.cards, *node.lost))
 
     def located(self, name: NodeName, slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
-        """The slices under the names of their cards, as far as the node is known, and under the numbers that these cards have here."""
+        """The slices with ids of their cards, as far as the node is known, and with the database's card numbers (`CardNumbers`) as indices."""
         node, found = self.nodes.get(name), []
         for s in slices:
             card = None
@@ -271,8 +269,8 @@ class LedgerState:
             found.append(s if number == s.index and id_ == s.card else replace(s, index=number, card=id_))
         return tuple(found)
 
-    def _unname(self, claim: Claim) -> None:
-        """Note whether the claim has a card whose name may not be its last."""
+    def _note_provisional(self, claim: Claim) -> None:
+        """Update `unnamed` for this claim."""
         made_up = card_id(f"{claim.node}-")
         if any(number_in(s.card) is not None or s.card.startswith(made_up) for s in claim.slices):
             self.unnamed.setdefault(claim.node, {})[claim.id] = None
@@ -375,7 +373,7 @@ class LedgerState:
         self._move(step, claim, Bucket.FREE, BUCKETS[claim.state])
 
     def locate(self, record: ClaimRecord) -> None:
-        """As `located`, of a claim that is to be entered."""
+        """Apply `located` to the claim of a record before it is entered; its layout follows."""
         claim = record.claim
         slices = self.located(claim.node, claim.slices)
         if any(a is not b for a, b in zip(slices, claim.slices, strict=True)):
@@ -503,7 +501,7 @@ class LedgerState:
             if slot >= 0:
                 self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
         if claim.slices:
-            self._unname(claim)
+            self._note_provisional(claim)
 
     def _unindex(self, record: ClaimRecord) -> None:
         claim = record.claim

@@ -194,7 +194,7 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
             if _is_of_another_job(state, record, fact):
                 return _move(state, step, record, fact, actor)
             if (cards := _cards_known(state, record, fact)) is not None:
-                end(state, step, record, actor=actor, cause="which cards its pod holds is known now")
+                end(state, step, record, actor=actor, cause="the cards that its pod holds became known")
                 return _force(state, step, fact, actor, slices=cards, protected_until=claim.protected_until)
             if not _resized(state, record, fact):
                 return _await_cards(state, record, fact)
@@ -209,8 +209,11 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
 
 
 def _is_of_another_job(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
-    """Whether the pod is a member of another job by now, which wants places beside it: its PodGroup was made again, and a gang fills up by the claims of
-    its own job. Neither is on its way, nor is the pod to leave. Otherwise that is decided when the job it is of now is planned (`regroup`)."""
+    """Whether the claim has to move to the job of which the pod is a member now, since its PodGroup was deleted and created again: the claims of a job count
+    for its gang.
+
+    False while one of the two gangs is being bound, or the pod's claim has an open decision or an eviction. Then `regroup` decides when the pod's current job
+    is planned."""
     claim = record.claim
     if not fact.ours or fact.job == claim.job or is_missing_group_job(fact.job):
         return False
@@ -222,7 +225,7 @@ def _is_of_another_job(state: LedgerState, record: ClaimRecord, fact: PodFact) -
 
 
 def regroup(state: LedgerState, step: Step, job: JobId) -> None:
-    """Members of the job whose claims are of another one have them in this one from now on."""
+    """Move claims of the job's members that belong to another job to this job."""
     for fact in state.regrouped.of(job):
         known = state.by_pod.get(fact.uid)
         record = state.live[known] if known is not None else None
@@ -266,8 +269,8 @@ def _resized(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
 
 
 def _cards_known(state: LedgerState, record: ClaimRecord, fact: PodFact) -> tuple[CardSlice, ...] | None:
-    """Which cards a pod that was found bound holds, where these are others than the books have: what another scheduler wrote was read later than the pod, or
-    the node's inventory was. None: as they are."""
+    """The cards of a pod that was found bound, if they differ from its claim's: another scheduler's annotation, or the node's inventory, arrived after the pod.
+    None: no change."""
     claim = record.claim
     if not record.forced or claim.reason == KUBELET_GAVE or not fact.cards:
         return None
@@ -278,14 +281,13 @@ def _cards_known(state: LedgerState, record: ClaimRecord, fact: PodFact) -> tupl
 
 
 def _await_cards(state: LedgerState, record: ClaimRecord, fact: PodFact) -> None:
-    """Remember a pod that was found bound and holds cards of which its node's inventory does not say yet which they are."""
+    """Record a pod in `unplaced` if it was found bound and its node's inventory does not contain its cards yet."""
     if record.forced and fact.cards and (not record.claim.slices or (fact.allocated and not handed_over(state, fact))):
         state.unplaced.setdefault(fact.node, {})[fact.uid] = fact
 
 
 def find_cards(state: LedgerState, step: Step) -> None:
-    """Account anew for pods that were found bound before the cards of their node were known, on nodes that were described since. To be called before plans are
-    judged: these cards may look idle."""
+    """Account again for the pods in `unplaced` on nodes whose state has changed. Call it before plans are judged: until then their cards look idle."""
     described, state.described = state.described, set()
     for node in sorted(described & state.unplaced.keys()):
         for fact in list(state.unplaced[node].values()):

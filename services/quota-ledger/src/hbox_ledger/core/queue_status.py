@@ -1,10 +1,10 @@
 """What the status of a Queue object should say, and what has to be written for that.
 
-The state is an order as well as a report: users and Volcano's tools write `Open`, `Closing` and `Closed`, and the ledger obeys them. So it writes `Open` where
-no state stands, turns `Closing` into `Closed` once the queue is empty, and reports any other value as one of these two. It leaves `Open` and `Closed` alone,
-`Closed` also while the queue holds pods: Volcano's webhook refuses every update of a queue in state `Closing`, so that the garbage collector could not end
-the deletion of a queue that was set to Closed for it. A queue that takes nothing for other reasons (rules that cannot be read, a closed queue above it)
-keeps the state that was asked of it.
+The state is a command as well as a report: users and Volcano's tools write `Open`, `Closing` and `Closed`, and the ledger obeys them. It writes `Open` if the
+state is empty, replaces `Closing` by `Closed` once the queue is empty, and replaces any other value by one of these two. It does not change `Open` and
+`Closed`, not even `Closed` while the queue holds pods: Volcano's webhook refuses every update of a queue in state `Closing`, so that the garbage collector
+could not finish the deletion of a queue that was closed for it. A queue that takes no jobs for other reasons (rules that cannot be parsed, a closed queue
+above it) keeps its state.
 """
 
 from collections.abc import Mapping

@@ -25,10 +25,11 @@ from .step import Step
 
 @dataclass(slots=True)
 class Comparison:
-    """With a list that was asked for when the books stood at `as_of`. First `take` all of it, then `miss` all live claims. `differed`: pods that the books
-    had on another node, on other cards, or not at all, or for which they had a claim after the pods' end, with what the list says. A claim that was pending
-    and whose pod is bound to its node does not differ, nor one that only takes another amount or belongs to another job by now: `observed` leaves these
-    to the next comparison where a gang is on its way."""
+    """Compares the ledger with a list of pods that was requested at index `as_of`. First `take` all of the list, then `miss` all live claims.
+
+    `differed`: facts of pods that the ledger had on another node, on other cards or not at all, or that had a claim after their end. A pending claim whose
+    pod is bound to the claim's node does not differ. Nor does a claim whose amount or job alone changed: while a gang is being bound, `observed` leaves these
+    to the next comparison."""
 
     as_of: Index
     differed: dict[PodUid, PodFact] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class Comparison:
 
 
 def _place(state: LedgerState, pod: PodUid) -> tuple[NodeName, tuple[CardSlice, ...]] | None:
-    """The node and cards that the books give to the pod."""
+    """Node and slices of the pod's claim; None if it has none."""
     claim = state.by_pod.get(pod)
     if claim is None:
         return None

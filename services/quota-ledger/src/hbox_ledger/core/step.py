@@ -79,7 +79,7 @@ class Step:
     freed: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: of `touched`: voided in it
     moves: dict[Move, int] = field(default_factory=dict)
     cards: dict[CardKey, CardDelta] = field(default_factory=dict)
-    names: list[CardName] = field(default_factory=list)  #: of cards that got their numbers
+    names: list[CardName] = field(default_factory=list)  #: card numbers assigned in it
     gangs: dict[JobId, Gang | None] = field(default_factory=dict)
     nominations: dict[PlanId, HeldNomination | None] = field(default_factory=dict)  #: None: it has ended
     queues: set[QueueName] = field(default_factory=set)  #: whose use changed
@@ -89,9 +89,7 @@ class Step:
     binds: list[Bind] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
     receipts: list[EvictionReceipt] = field(default_factory=list)  #: what the owners of pods that leave are told
-    leaving: dict[PodUid, int] = field(
-        default_factory=dict
-    )  #: whose evictions were accepted, and their grace periods in seconds
+    leaving: dict[PodUid, int] = field(default_factory=dict)  #: pods whose evictions were accepted -> grace period in seconds
     stayed: list[PodUid] = field(default_factory=list)  #: who were to make room, and may not be evicted now
     budgets: list[BudgetUsed] = field(default_factory=list)
     usage: Accrued | None = None

@@ -240,7 +240,7 @@ class Scheduler:
             self.bookings.rebuild(node.name)
 
     def _resolve_renamed(self) -> None:
-        """Where a resource has another column than it may have been asked for and booked under, all is resolved anew."""
+        """If a resource got another column, compute all amounts by column again."""
         if not self.columns.renamed:
             return
         self.columns.renamed = False
@@ -249,7 +249,7 @@ class Scheduler:
         self._sessions.resolve_again()
 
     def _resources_in_use(self) -> set[str]:
-        """All that jobs ask for and pods have."""
+        """The resources that jobs request and pods hold."""
         names = {name for booking in self.bookings.all().values() for name in booking.requests}
         for entry in self._queue.entries.values():
             names.update(name for spec in entry.job.tasks for name in spec.requests)
@@ -262,7 +262,7 @@ class Scheduler:
                 self.bookings.lending.node(state, verdict)
 
     def on_rest(self, rest: NodeRest) -> None:
-        """A node's kubelet refuses pods of some kinds, or admits them again: while it rests, such pods go elsewhere."""
+        """The rests of a node changed: a resting node gets no pods of the kinds that its kubelet refuses."""
         self.columns.rest(rest)
 
     def on_zones(self, zones: NodeZones) -> None:
@@ -479,7 +479,8 @@ class Scheduler:
         leaving: Sequence[Leaving] = (),
         now: float,
     ) -> bool:
-        """Changes of claims after `previous` up to `index`, of nominations, and victims that leave. False: something is missing between, ask for a snapshot."""
+        """Changes of claims after `previous` up to `index`, of nominations, and of leaving victims. False if changes before `previous` are missing: the caller
+        requests a snapshot."""
         if epoch == self.epoch and previous <= self.index:
             for nomination in nominations:
                 self._preemptor.take_over(nomination, now)
@@ -647,7 +648,7 @@ class Scheduler:
         return out
 
     def _plan(self, out: Proposals, now: float, *, ahead_of: Order | None = None) -> None:
-        """Sessions, one after the other, until no job waits for a turn, or enough is done for one cycle. `ahead_of`: of jobs that come before it alone."""
+        """Run sessions until no active job is left or the limits of a cycle are reached. `ahead_of`: only jobs that precede it in the order."""
         placed = failures = 0
         most = self.limits.session_failures if self._sessions.by_shape else self.limits.session_jobs
         while self._flights.placements < self.limits.outstanding:

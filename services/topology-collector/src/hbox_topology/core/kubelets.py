@@ -1,8 +1,8 @@
 """Which cards a node has where nothing on its object says so: by the ids that its kubelet gives out (node-agent).
 
 A device plugin without HAMi's register says only how many cards there are; the inventory then calls them `<node>-<index>`. The kubelet knows their ids, and
-their NUMA nodes. A card keeps its index for as long as its id is given out, and its id once the kubelet said
-it: claims name the card by it, also while no agent speaks for the node.
+their NUMA nodes. A card keeps its index for as long as the kubelet gives out its id. It keeps its id once the kubelet has reported it, also while the node
+has no agent: claims contain the id.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,11 +28,11 @@ def with_devices(state: NodeState, said: NodeDevices | None, known: NodeState | 
         vendor = VENDORS.kind(kind) if VENDORS.knows(kind) else VENDORS.of(state.allocatable)
         allocatable = said.allocatable if said is not None else ()
         numa = {id_: p.numa for p in allocatable if vendor and p.resource == vendor.cards for id_ in p.ids}
-        alike = [card for card in before if card.kind == kind]
-        if not numa and vendor is not None:  # who said it once is silent: the cards are the same
-            numa = {card.uuid: (card.numa,) if card.numa >= 0 else () for card in alike}
+        same_kind = [card for card in before if card.kind == kind]
+        if not numa and vendor is not None:  # the agent reports no ids now: the cards keep those that it reported before
+            numa = {card.uuid: (card.numa,) if card.numa >= 0 else () for card in same_kind}
         cards += (
-            _named(own, numa, alike, reserved)
+            _named(own, numa, same_kind, reserved)
             if numa and all(made_up(state.name, card, state.registered) for card in own)
             else own
         )

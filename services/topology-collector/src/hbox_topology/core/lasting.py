@@ -1,9 +1,8 @@
-"""A card keeps its index for as long as its node is known: over registrations, over the loss of others, and over restarts of this process, since the last
-state of each node is read back from the bus.
+"""A card keeps its index for as long as its node is known: over registrations, over the loss of other cards, and over restarts of this process, which reads
+the last state of each node back from the bus.
 
-Identity is the UUID (`Card.id`); the index is what people and older programs see. HAMi's plugin numbers the cards anew when one has fallen off the bus, and may
-leave indices out. A card that is lost stays in `NodeState.lost` with the index that it had, which no other card gets meanwhile: an older program's claim may
-name it.
+The identity of a card is its UUID (`Card.id`); users and older programs see the index. When a card has fallen off the bus, HAMi's plugin renumbers the others
+and may skip indices. A lost card stays in `NodeState.lost` with its index, which no other card gets in the meantime: a claim of an older program may name it.
 """
 
 from collections.abc import Sequence
@@ -13,18 +12,18 @@ from hbox_common.model import NodeState
 from hbox_common.model.devices import MAX_INDEX, Card
 from hbox_common.model.devices.identity import made_up
 
-#: Cards that one node lost and that are remembered, the newest.
+#: Maximum number of lost cards kept for a node; the newest are kept.
 MOST_LOST = 64
 
 
 def with_lasting_indices(state: NodeState, known: NodeState | None) -> NodeState:
-    """`state` with the indices that its cards had. `known`: the last state of that node."""
+    """`state` with the indices that its cards had before, and the cards that the node lost. `known`: the last state of the node."""
     if known is None or state.gone:
         return state
     before = {card.uuid: card for card in (*known.lost, *known.cards)}
     fixed = {card.index for card in state.cards if made_up(state.name, card, state.registered)}
-    there = {card.uuid for card in state.cards}
-    lost = [card for card in (*known.cards, *known.lost) if _is_lost(state, card, there)][:MOST_LOST]
+    present = {card.uuid for card in state.cards}
+    lost = [card for card in (*known.cards, *known.lost) if _is_lost(state, card, present)][:MOST_LOST]
     taken = fixed | {card.index for card in lost}
     index: dict[str, int] = {}
     real = [card for card in state.cards if card.index not in fixed]
@@ -43,9 +42,9 @@ def with_lasting_indices(state: NodeState, known: NodeState | None) -> NodeState
     return replace(state, cards=tuple(sorted(linked, key=lambda card: card.index)), lost=remembered)
 
 
-def _is_lost(state: NodeState, card: Card, there: set[str]) -> bool:
-    """Whether the node does not show the card any more; one with a name of ours may have got its real one."""
-    return card.uuid not in there and not made_up(state.name, card, state.registered)
+def _is_lost(state: NodeState, card: Card, present: set[str]) -> bool:
+    """Whether the node no longer reports the card. A card with a generated UUID does not count: it may have its real UUID now."""
+    return card.uuid not in present and not made_up(state.name, card, state.registered)
 
 
 def _free(index: int, taken: set[int]) -> int:

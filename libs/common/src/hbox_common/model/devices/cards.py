@@ -64,11 +64,11 @@ class Card:
     kind: str = ""  #: HAMi's common word (`Vendor.kind`); empty where the node has cards of one kind, which its resources name
     traits: CardTraits | None = None  #: None: nothing is said
     adapters: NearAdapters | None = None  #: the nearest RDMA adapters; None: nobody knows
-    former: str = ""  #: the UUID that the inventory made for it before its kubelet gave the real one
+    former: str = ""  #: the UUID that the inventory generated before the kubelet reported the real one
 
     @property
     def id(self) -> CardId:
-        """What claims, verdicts and messages call it. `index` orders and shows the cards of one node, and may be given to another card."""
+        """The id of the card in claims, verdicts and messages. `index` only orders the cards of a node: another card may have the same index later."""
         return card_id(self.uuid)
 
     @property
@@ -79,10 +79,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardSlice:
-    """A part of one card of a node, given to one pod. cores = 100 is the whole card, with nobody beside.
+    """A part of one card of a node, allocated to one pod. cores = 100 is the whole card, exclusively.
 
-    `card` says which; without one the slice is of the card at `index` in one state of one node (`name_slices`), or an older program's. `index` is no identity:
-    it shows where the card is, and is what programs read that do not know of `card`; -1: not known.
+    `card` is the identity of the card. If it is not set, it is the index, which is valid only with one state of one node (`name_slices`); older programs write
+    such slices. `index` is for display and for older programs; -1 = unknown.
     """
 
     index: int = field(compare=False)
@@ -113,8 +113,8 @@ class CardAllocation:
     def copy(self) -> "CardAllocation":
         return CardAllocation(self.cores, self.memory_mib, self.pods, self.parts)
 
-    def beside(self, other: "CardAllocation") -> "CardAllocation":
-        """Both together."""
+    def plus(self, other: "CardAllocation") -> "CardAllocation":
+        """The sum of both."""
         return CardAllocation(
             self.cores + other.cores, self.memory_mib + other.memory_mib, self.pods + other.pods, self.parts + other.parts
         )
@@ -146,12 +146,12 @@ def is_slice(s: CardSlice) -> bool:
 
 
 def format_slices(slices: tuple[CardSlice, ...]) -> str:
-    """The value of the annotation `hbox.io/cards`: `CARD:cores:memory_mib`, with `:part:slots` where either says something, joined by commas."""
+    """The value of the annotation `hbox.io/cards`: `CARD:cores:memory_mib` for each slice, with `:part:slots` if one of them is not the default."""
     return ",".join([_slice_text(s) for s in slices])
 
 
 def format_numbered(slices: Sequence[CardSlice]) -> str:
-    """As `format_slices`, with the number of each card (`CardSlice.index`) in place of its name, as older programs read it."""
+    """As `format_slices`, with `CardSlice.index` instead of the card's id, as older programs read it."""
     return ",".join([_slice_text(s, str(s.index)) for s in slices])
 
 
@@ -161,8 +161,8 @@ def _slice_text(s: CardSlice, card: str = "") -> str:
 
 
 def parse_slices(text: str) -> tuple[CardSlice, ...]:
-    """The reverse of `format_slices`, also of what older programs wrote (`index:cores:memory_mib`). Raises ValueError for anything else, and for what no card
-    can be: anybody may write it on a pod."""
+    """The reverse of `format_slices` and `format_numbered`. Any user may write the annotation: raises ValueError for other text, and for values that no card
+    can have."""
     if not text:
         return ()
     if len(text) > MAX_CARDS * (CARD_ID_BYTES + len(":100:2147483647:") + PART_CHARS):
@@ -187,8 +187,8 @@ def parse_slices(text: str) -> tuple[CardSlice, ...]:
 
 
 def find_card(cards: Sequence[Card], card: CardId, at: int = -1) -> Card | None:
-    """The card of that name among those of a node: by its UUID, by the one that the inventory had made for it, or by an older program's number. `at`: where
-    it is probably found."""
+    """The card with this id among the cards of a node, or None. An id may contain the UUID, the generated UUID that the card had before (`Card.former`), or
+    the index alone. `at`: the position to try first."""
     if 0 <= at < len(cards) and cards[at].id == card:
         return cards[at]
     number = number_in(card)
@@ -202,8 +202,9 @@ def find_card(cards: Sequence[Card], card: CardId, at: int = -1) -> Card | None:
 
 
 def name_slices(slices: Sequence[CardSlice], cards: Sequence[Card]) -> tuple[CardSlice, ...]:
-    """The slices, each with the name of its card and the index that it has in this state of its node; those of cards that are not there as they are, with no
-    index where they have a name."""
+    """The slices with the id and the current index of each card. `cards`: those of the node.
+
+    If the node does not have a slice's card, the slice keeps its id, and its index becomes -1; a slice that has an index alone stays as it is."""
     found: list[CardSlice] = []
     for s in slices:
         card = find_card(cards, s.card, s.index)
@@ -217,5 +218,5 @@ def name_slices(slices: Sequence[CardSlice], cards: Sequence[Card]) -> tuple[Car
 
 
 def by_index(held: Mapping[CardId, CardAllocation], cards: Iterable[Card]) -> dict[int, CardAllocation]:
-    """What is given away of these cards, by their indices: as vendors' rules count inside one state of one node."""
+    """Allocations of these cards by index, as the rules of vendors (`Vendor.fit`) read them."""
     return {card.index: held[card.id] for card in cards if card.id in held}

@@ -124,7 +124,7 @@ class CardVendor(Vendor):
         return CardSlice(card.index, cores, memory, ask.part)
 
     def has_type(self, offer: Offer, card: Card) -> bool:
-        """Whether the pod may have this model, by the names of those that it may have and may not have (`modelnames`)."""
+        """Whether the model is one that the pod's annotations allow and do not exclude (`modelnames`)."""
         wanted, unwanted = listed(offer, self.models_annotation), listed(offer, self.nouse_type)
         return (not wanted or any_names_model(wanted, card.model)) and not any_names_model(unwanted, card.model)
 

@@ -35,9 +35,9 @@ DEFAULT_SHARES = 10
 #: Of the annotation: a thousand cards' records. Pods that may share one card: HAMi's own users write 10 to 100.
 REGISTER_BYTES, MAX_SHARES = 192 * 1024, 10_000
 
-#: Cards of one machine that a kubelet's number alone is believed: more are slots, and so is a multiple of HAMi's default, until something says otherwise.
+#: Maximum number of cards that `allocatable` alone proves. A larger number, and a multiple of HAMi's default of slots for each card, may be slots.
 MOST_PLAIN = 16
-#: By which HAMi's chart chooses nodes for its plugin, and what its plugin or scheduler writes on them.
+#: The node label by which HAMi's chart selects nodes for its plugin, and the annotation that its plugin or scheduler writes on nodes.
 HAMI_LABEL, HAMI_ON, HANDSHAKE = "gpu", "on", "hami.io/node-handshake"
 
 _RECORD_FIELDS = (7, 9)
@@ -52,9 +52,9 @@ class HamiVendor(CardVendor):
     register_annotation: str = ""  #: of a node: its cards
     type_prefix: str = ""  #: that the plugin puts before the product's name in the register
     count_label: str = (
-        ""  #: of a node: how many cards it has, by the maker's feature discovery; empty: `allocatable` is believed
+        ""  #: of a node: its number of cards, from the vendor's feature discovery; empty: `allocatable` is the number
     )
-    replicas_label: str = ""  #: of a node: units of `cards` that its plugin makes of each card
+    replicas_label: str = ""  #: of a node: units of `cards` that its plugin offers for each card
     model_label: str = ""  #: of a node: the product's name, where there is no register
     memory_label: str = ""  #: of a node: MiB of each card
     cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
@@ -74,7 +74,7 @@ class HamiVendor(CardVendor):
                 return registered_cards(text, self.type_prefix)
             except InvalidRequest as e:
                 raise InvalidRequest(f"annotation {self.register_annotation}: {e.message}") from e
-        self._no_slots(node)
+        self._refuse_slots(node)
         model = node.labels.get(self.model_label, "")
         memory = _memory_mib(node.labels.get(self.memory_label, ""), model) or self.memory_unregistered_mib
         shares = self.shares_unregistered if memory else 1
@@ -83,8 +83,8 @@ class HamiVendor(CardVendor):
             Card(index=i, uuid=made_up_id(node.name, i), model=model, memory_mib=memory, shares=shares) for i in range(count)
         )
 
-    def _no_slots(self, node: NodeReport) -> None:
-        """Raises InvalidRequest where what is allocatable may be slots of HAMi's plugin, which registers the cards later: kubelets publish slots first."""
+    def _refuse_slots(self, node: NodeReport) -> None:
+        """Raises InvalidRequest if the allocatable units may be slots of HAMi's plugin: the kubelet publishes slots before the plugin registers the cards."""
         count, label = node.amounts.get(self.cards, 0), node.labels.get(self.count_label, "") if self.count_label else ""
         if not self.count_label or not count:
             return
@@ -98,7 +98,7 @@ class HamiVendor(CardVendor):
         if slots:
             raise InvalidRequest(
                 f"allocatable {self.cards}: {count} may be slots of HAMi's plugin, which has not registered the cards yet",
-                hint=f"where these are cards, label the node {self.count_label}={count}",
+                hint=f"if these are cards, label the node {self.count_label}={count}",
             )
 
     def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:  # noqa: ARG002

@@ -1,6 +1,6 @@
 """Which container of a pod got which parts of which cards: the layout; and what that takes of each card in the books.
 
-A layout stands beside the slices of its pod, and names cards by the indices that these say (`CardSlice.index`): which cards they are stands there.
+A layout names cards by `CardSlice.index` of its pod's slices; the slices have the ids of these cards.
 
 As text, on the wire and in the books: `index:cores:memory_mib` with `:part` where there is one, joined by commas; each container closed by `;`, init
 containers first and divided from the others by `|`: `0:30:3000;|0:30:3000;;` is an init container and two others, the last of which has no card.
@@ -65,8 +65,8 @@ def effective(layout: Layout, request: PodDevices) -> tuple[CardSlice, ...]:
 
 
 def relocated(text: str, before: Sequence[CardSlice], after: Sequence[CardSlice]) -> str:
-    """The layout of a pod whose slices have other indices by now, in the same order: a layout names cards by the indices of its pod's slices. One that is none
-    stays as it is."""
+    """The layout `text` with the indices of `before` replaced by those of `after`, which are the same slices in the same order. A text that is no layout is
+    returned unchanged."""
     index = {a.index: b.index for a, b in zip(before, after, strict=True)}
     try:
         layout, init = parse_layout(text)

@@ -1,7 +1,7 @@
-"""Which card models a name means: the one rule of placement, quotas, victims and previews.
+"""The rule by which a name selects card models; placement, quotas, victim selection and previews share it.
 
-A pod names a model by a part of its name, as HAMi's users do (reference hami §2.1), and nodes write one model in several ways: `NVIDIA A100-SXM4-80GB` in
-HAMi's register, `NVIDIA-A100-SXM4-80GB` in NVIDIA's label and in the resources that queues name. Case does not count, and `-` and blanks are equal.
+As in HAMi (reference hami §2.1), a pod names a model by a part of its name. Nodes report one model in several forms: `NVIDIA A100-SXM4-80GB` in HAMi's
+register, `NVIDIA-A100-SXM4-80GB` in NVIDIA's label and in resource names. The comparison ignores case and treats `-` and blanks as equal.
 """
 
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from functools import lru_cache
 
 
 def names_model(name: str, model: str) -> bool:
-    """Whether `name` is a part of the model's name. A model without a name has no parts."""
+    """Whether `name` is a part of the model's name. No name selects a model that has none."""
     return bool(model) and _plain(name) in _plain(model)
 
 
 def any_names_model(names: Iterable[str], model: str) -> bool:
-    """Whether any of `names` is."""
+    """Whether any of `names` is a part of the model's name."""
     return any(names_model(name, model) for name in names)
 
 

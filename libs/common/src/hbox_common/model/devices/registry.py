@@ -76,7 +76,7 @@ class Vendors:
         self.pod_annotations = self.wishes.union(self.models_annotations)
         #: labels and annotations of nodes that some vendor's `fit` reads
         self.facts = frozenset().union(*(vendor.facts for vendor in vendors))
-        #: resources that are no vendor's -> the one that is meant
+        #: resource name of no device plugin that users write by mistake -> the name of the resource that exists
         self.misnamed: Mapping[str, str] = {name: meant for vendor in vendors for name, meant in vendor.misnamed.items()}
         self._allocated = frozenset(name for vendor in vendors for name in vendor.allocated_annotations)
         #: annotations of nodes by which device plugins lock one (`handshake`)
@@ -209,7 +209,7 @@ class Vendors:
         return self._kinds[card.kind].device_id(card, taken) if card.kind in self._kinds else card.uuid
 
     def allocated(self, annotations: Mapping[str, str]) -> dict[str, str]:
-        """By kind, what schedulers wrote on a pod of the devices that they gave it (`Vendor.allocated`)."""
+        """By kind of device, the value of the annotation by which a scheduler allocated devices to a pod (`Vendor.allocated`)."""
         if self._allocated.isdisjoint(annotations):
             return {}
         return {vendor.kind: text for vendor in self._vendors if (text := vendor.allocated(annotations))}

@@ -84,9 +84,9 @@ class Vendor(ABC):
     wishes: tuple[str, ...] = ()
     #: annotations and labels of pods that HBox cannot honour: placing such a pod would break them
     unsupported: tuple[str, ...] = ()
-    #: resources that are none of the vendor's -> the one that is meant
+    #: resource name that users write by mistake -> the vendor's resource
     misnamed: Mapping[str, str] = field(default_factory=dict)
-    partitions: str = ""  #: how names of resources begin that are partitions of its cards, handed out as devices of their own
+    partitions: str = ""  #: name prefix of resources that are partitions of its cards, handed out as devices of their own
     facts: tuple[str, ...] = ()  #: labels and annotations of nodes that `fit` reads (`NodeState.device_facts`)
     allocated_annotation: str = ""  #: of a pod: what a scheduler gave it, for `rebuild`
     mode_annotation: str = ""  #: of a pod: which ways of sharing (`CardTraits.mode`) it may have
@@ -205,7 +205,7 @@ class Vendor(ABC):
 
     @property
     def allocated_annotations(self) -> tuple[str, ...]:
-        """Of a pod: `allocated` finds something where one of them is written."""
+        """Annotations of pods that `allocated` reads."""
         return (self.allocated_annotation,) if self.allocated_annotation else ()
 
     def rebuild(

@@ -1,5 +1,5 @@
-"""Which card a number stands for. Numbers that claims have now are indices that their nodes gave; they are named when the nodes are seen. Older ledgers go on
-beside it: they read and write the same numbers."""
+"""The card of each card number. Existing claims have indices of their nodes as numbers; the ledger maps them to cards when it receives the nodes' states.
+Older ledgers continue to work: they read and write the same numbers."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -363,7 +363,7 @@ class Domains:
                 return
 
     def _lack(self, members: list[Member], constraint: TopologyConstraint) -> str:
-        """Why no domain takes all of these members though all nodes together would, or would not even if nothing else ran; "" where neither is so, or known."""
+        """Why no domain has room for all of these members: either all nodes together have, or no domain would have if it were empty. "" otherwise."""
         tree = self._tree
         if tree.root == 0:
             return "TopologyUnknown: {who} have to be in one domain of the fabric, and there are no HyperNodes"

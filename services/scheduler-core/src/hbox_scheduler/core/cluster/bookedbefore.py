@@ -1,4 +1,4 @@
-"""What was booked on nodes before they were measured: the difference to what is booked now are pods that no measurement shows."""
+"""Bookings of nodes at the time of their measurements. What was booked since belongs to pods that no measurement includes yet."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ class _Measured(NamedTuple):
 
 @dataclass(slots=True)
 class BookedBefore:
-    """`amounts`: what was booked on each node when the measurement before its last one was published. The last one covers at least the pods of then."""
+    """`amounts`: by node, the bookings at the publication of the measurement before the last one. The last measurement includes at least these pods."""
 
     amounts: Mapping[NodeName, Amounts] = field(default_factory=dict)
     _nodes: dict[NodeName, _Measured] = field(default_factory=dict)
 
     def measured(self, usages: Iterable[NodeUsage], columns: Columns) -> None:
-        """These measurements were published, of all nodes."""
+        """Take new measurements of all nodes; a node's is new if its `at` has changed. `columns`: the current bookings."""
         used = [columns.used[columns.resource(name), : columns.size].tolist() for name in (CPU, MEMORY, PODS)]
         nodes: dict[NodeName, _Measured] = {}
         for usage in usages:

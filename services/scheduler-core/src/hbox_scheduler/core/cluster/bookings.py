@@ -113,8 +113,8 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
-    """Bookings that are off the books for a trial, and what had been freed before."""
+class Suspended:
+    """Bookings that are removed during a trial, and the logs of freed resources as of before."""
 
     bookings: tuple[Booking, ...]
     queues_freed: set[QueueName]
@@ -145,7 +145,7 @@ class Bookings:
         self.in_domains: set[JobId] = set()  #: jobs that were placed inside one domain of the fabric, and have to stay there
         self.domains_left: set[JobId] = set()  #: of them, those of which a pod has left; the reader empties it
         self.changed = Changed()
-        self._gone: dict[NodeName, None] = {}  #: nodes that are gone, with bookings
+        self._gone: dict[NodeName, None] = {}  #: deleted nodes that had bookings
 
     def __len__(self) -> int:
         return len(self._of)
@@ -250,7 +250,7 @@ class Bookings:
         )
 
     def foreign(self) -> Resources:
-        """What pods that no queue counts hold on known nodes, by pool."""
+        """Amounts of pods without a queue on known nodes, by pool."""
         sums = dict(self.queue_used.get(QueueName(""), {}))
         for node in list(self._gone):
             if node in self._columns.row_of or node not in self._on:
@@ -292,7 +292,7 @@ class Bookings:
                 self._columns.zones.book(row, booking.waiting, anew=booking.task is not None)
 
     def _located(self, row: int, slices: tuple[CardSlice, ...]) -> tuple[CardSlice, ...]:
-        """With the indices that their cards have on the row now."""
+        """The slices with ids and current indices of their cards; the same object if nothing changes."""
         found = self._columns.named(row, slices)
         return slices if all(a is b for a, b in zip(found, slices, strict=True)) else found
 
@@ -344,21 +344,21 @@ class Bookings:
                 self._columns.zones.part(row)
         return booking
 
-    def lift(self, plan: PlanId, pods: Iterable[PodUid]) -> "Lifted":
-        """Take what a plan booked for these pods off the books for a trial, where the ledger has not put a claim in its place."""
+    def suspend(self, plan: PlanId, pods: Iterable[PodUid]) -> Suspended:
+        """Remove the plan's bookings of these pods for a trial, except those that a claim of the ledger has replaced."""
         freed = set(self.queues_freed), set(self.namespaces_freed), set(self.domains_left)
         booked = [booking for pod in pods if (booking := self._of.get(pod)) is not None]
         mine = tuple(booking for booking in booked if booking.plan == plan and not booking.claim)
         for booking in mine:
             self.remove(booking.pod)
-        return Lifted(mine, *freed)
+        return Suspended(mine, *freed)
 
-    def put_back(self, lifted: "Lifted") -> None:
-        """Restore what was lifted, as if it had never been off the books: no reader is told of anything freed."""
-        for booking in lifted.bookings:
+    def restore(self, suspended: Suspended) -> None:
+        """Undo `suspend`, including its effects on the logs of freed resources."""
+        for booking in suspended.bookings:
             self.put(booking)
-        self.queues_freed, self.namespaces_freed = lifted.queues_freed, lifted.namespaces_freed
-        self.domains_left = lifted.domains_left
+        self.queues_freed, self.namespaces_freed = suspended.queues_freed, suspended.namespaces_freed
+        self.domains_left = suspended.domains_left
 
     def take_back(self, plan: PlanId, pods: Iterable[PodUid]) -> None:
         """Remove what a plan booked for these pods, where the ledger has not put a claim in its place."""
@@ -379,12 +379,12 @@ class Bookings:
             self._columns.book(row, booking.requests, booking.slices, aligned=booking.waiting)
 
     def resolve_again(self) -> None:
-        """The columns of resources have changed."""
-        anew: dict[int, Task] = {}
+        """Update tasks and columns after `Columns` assigned resources to other columns."""
+        resolved: dict[int, Task] = {}
         for booking in self._of.values():
             if (task := booking.task) is not None:
-                if (found := anew.get(id(task))) is None:
-                    found = anew[id(task)] = replace(task, amount=self._columns.amount(task.requests))
+                if (found := resolved.get(id(task))) is None:
+                    found = resolved[id(task)] = replace(task, amount=self._columns.amount(task.requests))
                 booking.task = found
         for node in self._columns.row_of:
             self.rebuild(node)

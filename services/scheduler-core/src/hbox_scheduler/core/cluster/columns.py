@@ -54,12 +54,12 @@ from .zones import Seen, ZoneBooks
 
 _ROWS, _RESOURCES, _CARDS = 64, 8, 8
 
-#: The column of every resource that no node has and no queue names, of which nodes have 0: anybody may ask for any name, and each column costs time in every
-#: session.
+#: The shared column of all resources that no node has and no queue names; every node has 0 of it. Users may request any name, and each column costs time in
+#: every session.
 UNOFFERED = 0
 
-#: Resources with a column that no node has any more, at least, when arrays are made smaller.
-_MANY_LEFT = 8
+#: Columns are released only if they are more than twice this number.
+_FEW_RESOURCES = 8
 
 
 @dataclass(slots=True)  # not frozen: one is made for each run, and those take three times as long
@@ -88,19 +88,19 @@ class Columns:
         self.row_of: dict[NodeName, int] = {}
         self.names: list[NodeName] = []
         self.states: list[NodeState | None] = []
-        #: by row: the position of each card, by all names that it may have in claims, by its index in this state of the node among them
+        #: by row: the position of each card by all ids that claims may contain: its id, its former id and its index
         self._position_of: dict[int, dict[CardId, int]] = {}
         self.verdicts: dict[NodeName, Verdict] = {}
         self._free_rows: list[int] = []
         self._resource: dict[str, int] = {}
-        self._vacant: list[int] = [*range(_RESOURCES - 1, UNOFFERED, -1)]  #: columns of no resource, the first last
-        self._offers: dict[str, int] = {}  #: how many nodes have a resource
-        self._kept: dict[str, None] = {}  #: resources that have a column whoever has them
-        self._unoffered = False  #: whether anything was resolved to `UNOFFERED`
+        self._vacant: list[int] = [*range(_RESOURCES - 1, UNOFFERED, -1)]  #: unassigned columns, in descending order
+        self._offers: dict[str, int] = {}  #: number of nodes that have the resource
+        self._kept: dict[str, None] = {}  #: resources whose columns are never released (`keep`)
+        self._unoffered = False  #: whether `resource` ever returned `UNOFFERED`
         self.renamed = (
-            False  #: a resource has another column than it may be booked and asked for under: all has to be resolved anew
+            False  #: a resource got another column, so that amounts by column have to be computed again; the reader resets it
         )
-        #: the resources that anybody asks for or has: their columns are nobody else's; None: no column is ever released
+        #: returns the resources that jobs request and pods hold, whose columns must not be released; None: no column is ever released
         self.in_use: Callable[[], Collection[str]] | None = None
         self._model: dict[tuple[str, str], int] = {}  #: by (name, resource of the vendor): makers may have cards of one name
         self._model_names = [""]
@@ -110,8 +110,8 @@ class Columns:
         self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.schedulable: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
-        self.resting: Ints = np.zeros(_ROWS, dtype=np.int64)  #: what it refuses for a while: a code of `refused`; 0: nothing
-        self.rests: dict[NodeName, tuple[KindRest, ...]] = {}  #: of these nodes
+        self.resting: Ints = np.zeros(_ROWS, dtype=np.int64)  #: code of the node's rests (`refused`); 0 = none
+        self.rests: dict[NodeName, tuple[KindRest, ...]] = {}  #: of nodes that rest
         self.refused = RestCodes()
         self.reserved: Ints = np.zeros(_ROWS, dtype=np.int64)  #: a bit for each reservation that the row is set aside for
         self.allocatable: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
@@ -157,7 +157,7 @@ class Columns:
     # Interning.
 
     def resource(self, name: str) -> int:
-        """The row of `allocatable` and `used` that holds this resource. Those that no node has and no queue names share one."""
+        """The row of `allocatable` and `used` for this resource; `UNOFFERED` if no node has it and no queue names it."""
         found = self._resource.get(name)
         if found is None:
             self._unoffered = True
@@ -165,7 +165,7 @@ class Columns:
         return found
 
     def keep(self, name: str) -> int:
-        """As `resource`, of one that an operator names: it has a column of its own though no node has it."""
+        """As `resource`, but assigns a column of its own, which is never released, even if no node has the resource."""
         self._kept[name] = None
         return self._column(name)
 
@@ -187,7 +187,7 @@ class Columns:
         return self._vacant.pop()
 
     def _left(self) -> list[str]:
-        """Resources with a column that no node has any more, no operator names, and nobody asks for or has."""
+        """Resources whose column may be released: no node has them, no queue names them, no job requests them and no pod holds them."""
         left = [name for name in self._resource if name not in self._offers and name not in self._kept]
         if not left or self.in_use is None:
             return []
@@ -195,7 +195,7 @@ class Columns:
         return [name for name in left if name not in in_use]
 
     def _offer(self, before: NodeState | None, now: NodeState | None) -> None:
-        """A node has other resources than before."""
+        """Count the resources of a node that changed from `before` to `now` (None: no node). Releases columns if many resources have no node any more."""
         names = before.allocatable.keys() if before is not None else ()
         if now is not None and now.allocatable.keys() == names:
             return
@@ -210,7 +210,7 @@ class Columns:
         if not gone or self.in_use is None:
             return
         named = len(self._resource)
-        if named > 2 * max(len(self._offers), _MANY_LEFT) or len(self.allocatable) > 4 * max(named, _RESOURCES):
+        if named > 2 * max(len(self._offers), _FEW_RESOURCES) or len(self.allocatable) > 4 * max(named, _RESOURCES):
             self._release(self._left())
             self._shrink()
 
@@ -224,7 +224,7 @@ class Columns:
         self.renamed |= bool(names)
 
     def _shrink(self) -> None:
-        """Give back what is vacant at the end, where that is half of all."""
+        """Halve the arrays while their second half is vacant."""
         size, last = len(self.allocatable), max(self._resource.values(), default=0)
         while size > _RESOURCES and last < size // 2:
             size //= 2
@@ -234,7 +234,7 @@ class Columns:
 
     @property
     def resources(self) -> Mapping[str, int]:
-        """The row of each resource that has one of its own."""
+        """Column by resource, without those that share `UNOFFERED`."""
         return self._resource
 
     def amount(self, requests: Mapping[str, int]) -> Amount:
@@ -267,7 +267,7 @@ class Columns:
         return self._model_resources
 
     def models_allowed(self, names: Sequence[str]) -> Bools:
-        """By model code, whether one of `names` means the model (`names_model`)."""
+        """`[codes]`: whether one of `names` selects the model (`names_model`)."""
         return np.array([any_names_model(names, model) for model in self._model_names], dtype=np.bool_)
 
     def models_counted(self, resources: Sequence[str]) -> Bools:
@@ -365,11 +365,11 @@ class Columns:
             self._judge(row, sorted(state.cards, key=lambda card: card.index))
 
     def rest(self, rest: NodeRest) -> None:
-        """A node's kubelet refuses pods of some kinds, or admits them again."""
+        """Set the rests of a node; a rest without kinds ends them."""
         self._put_rests(rest.node, tuple(one for one in rest.refused if one.until))
 
     def end_rests(self, wall: float) -> None:
-        """Of nodes whose time is over. `wall`: seconds since the epoch."""
+        """End the rests that are over at `wall` (seconds since the epoch)."""
         over = [name for name, kinds in self.rests.items() if not all(one.lasts(wall) for one in kinds)]
         for name in over:
             self._put_rests(name, tuple(one for one in self.rests[name] if one.lasts(wall)))
@@ -628,9 +628,9 @@ class Columns:
             if s.part:
                 self.parts_leaving.book(row, self._here(row, s, position))
 
-    def there(self, rows: Ints) -> Ints:
-        """`[R]`: what these nodes have, and what is held on them beyond that. Allocatable falls below use while a device plugin is restarted; what its pods
-        hold is there nevertheless."""
+    def present(self, rows: Ints) -> Ints:
+        """`[R]` base units: the sum over these nodes of the larger of allocatable and used, without what leaves. While a device plugin restarts, allocatable
+        falls below used, and the pods still hold their cards."""
         some: Rows = slice(0, self.size) if len(rows) == self.size else rows  # a view, not a copy, of all nodes
         held = self.used[:, some] - self.leaving[:, some]
         return np.asarray(np.maximum(self.allocatable[:, some], held).sum(axis=1))
@@ -711,23 +711,22 @@ class Columns:
         return view
 
     def _positions(self, row: int, slices: Sequence[CardSlice]) -> list[tuple[int, CardSlice]]:
-        if not slices or (there := self._position_of.get(row)) is None:
+        if not slices or (position_of := self._position_of.get(row)) is None:
             return []
-        return [(position, s) for s in slices if (position := there.get(s.card)) is not None]
+        return [(position, s) for s in slices if (position := position_of.get(s.card)) is not None]
 
     def positions(self, row: int, slices: Sequence[CardSlice]) -> list[int]:
-        """The position of each slice's card on the row; -1 where the node does not have it."""
-        there = self._position_of.get(row, {})
-        return [there.get(s.card, -1) for s in slices]
+        """The position of each slice's card on the row; -1 if the node does not have the card."""
+        position_of = self._position_of.get(row, {})
+        return [position_of.get(s.card, -1) for s in slices]
 
     def named(self, row: int, slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
-        """The slices by the names of their cards, with the indices that these have on the row now: as others read them. Before that a slice made here is of a
-        place on the row."""
+        """The slices with ids and current indices of their cards, as plans and claims have them. Sessions create slices with an index alone."""
         state = self.states[row] if slices else None
         return tuple(slices) if state is None else name_slices(slices, state.cards)
 
     def _here(self, row: int, s: CardSlice, position: int) -> tuple[CardSlice, ...]:
-        """With the index that its card has on the row now."""
+        """The slice with the current index of its card, which is at `position`."""
         index = int(self.card_index[row, position])
         return (s,) if s.index == index else (replace(s, index=index),)
 

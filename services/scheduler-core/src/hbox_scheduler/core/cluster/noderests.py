@@ -1,4 +1,4 @@
-"""Which nodes take which kinds of pods no longer for a while. Nodes that refuse the same have one code, so that a task is judged once for all of them."""
+"""Codes of node rests (`hbox_common.model.noderest`). Nodes with equal rests share a code, so that a task is checked once for all of them."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
@@ -12,19 +12,19 @@ from .task import Task
 
 _Refused: TypeAlias = tuple[tuple[str, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]], ...]
 
-#: Codes that are kept before those that no row has are forgotten.
+#: Number of codes above which `clear` is due.
 _MOST = 4096
 
 
 class RestCodes:
-    """Codes of what rows refuse; 0: nothing."""
+    """Codes of rests; 0 = no rest."""
 
     def __init__(self) -> None:
         self._codes: dict[_Refused, int] = {(): 0}
         self._kinds: list[tuple[KindRest, ...]] = [()]
 
     def code(self, kinds: Iterable[KindRest]) -> int:
-        """Of a node that refuses these."""
+        """The code of these rests; times and messages are ignored."""
         kinds = tuple(kinds)
         key = tuple(sorted((one.kind, tuple(sorted(one.amounts.items())), tuple(sorted(one.only.items()))) for one in kinds))
         known = self._codes.get(key)
@@ -39,12 +39,12 @@ class RestCodes:
         return len(self._kinds) > _MOST
 
     def clear(self) -> None:
-        """Forget all codes: rows are to be coded anew."""
+        """Forget all codes. The caller has to compute the code of every resting node again."""
         del self._kinds[1:]
         self._codes = {(): 0}
 
     def matching(self, task: Task, codes: Ints, which: Callable[[KindRest], bool]) -> Bools:
-        """`[n]`: whether rows with these codes refuse the task by one of these kinds."""
+        """`[n]`: whether a rest that `which` selects applies to the task. `codes`: `[n]`."""
         asked = Asked(
             task.requests,
             cards=task.cards is not None,

@@ -56,13 +56,13 @@ class Cluster:
     #: queues that give nothing back, and may not have all that they like of what others are guaranteed: sessions add them
     limited_by_guarantees: set[QueueName] = field(default_factory=set)
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    #: by shape of pods: the version of the nodes, and for how many they have room if nothing else runs; sessions fill it
+    #: by task: the version of the nodes (`Columns.described.end`), and for how many such pods the nodes have room when empty; sessions fill it
     rooms_when_empty: dict[Task, tuple[int, int]] = field(default_factory=dict)
-    foreign: Resources = field(default_factory=dict)  #: what pods of no queue hold on its nodes, by pool
+    foreign: Resources = field(default_factory=dict)  #: amounts of pods without a queue on its nodes, by pool
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     usage: Sequence[NodeUsage] = ()
-    #: of nodes, cpu, memory and pods that were booked before they were measured last; None: nobody noted it
+    #: by node, cpu, memory and pods booked before its last measurement (`BookedBefore`); None: unknown
     booked_before: Mapping[NodeName, tuple[int, int, int]] | None = None
     #: Of members that wait for places, those of `gangs` and others: kinds, and how many. Empty: those of `gangs` are all.
     waiting: Sequence[tuple[Kind, int]] = ()

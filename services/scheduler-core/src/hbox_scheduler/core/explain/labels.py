@@ -9,10 +9,8 @@ class Label(StrEnum):
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"  #: cordoned
     NODE_UNHEALTHY = "NodeUnhealthy"  #: health-monitor's verdict
-    NODE_RESTS = "NodeDevicePluginFails"  #: its device plugin failed pods a moment ago, and it gets none with cards for a while
-    NODE_REFUSES = (
-        "NodeRefusesPods"  #: its kubelet refused such a pod a moment ago for another reason, and it gets none for a while
-    )
+    NODE_RESTS = "NodeDevicePluginFails"  #: its kubelet refused a pod with cards recently, and it gets no such pod for a while
+    NODE_REFUSES = "NodeRefusesPods"  #: its kubelet refused a pod of another kind recently, and it gets no such pod for a while
     NODE_POOL = "NodePoolMismatch"  #: the queue may not use the node's pool
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
     NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"

@@ -11,9 +11,9 @@
     - name: allocate
       arguments: {...}
 
-Flags may be written `enable...` or `enabled...`: Volcano's own names mix the two. An unknown action or plugin is an error here; Volcano logs it and goes
-on without. A key that a plugin does not have (an argument that does not stand below `arguments:`, a misspelt flag) changes nothing in Volcano, so a file that
-works there stays valid: such keys are collected in `Conf.ignored`. Services and simulations print them as warnings; `hbox policy check` refuses them.
+Flags may be written `enable...` or `enabled...`: Volcano mixes both forms. An unknown action or plugin is an error here; Volcano logs it and continues
+without it. Volcano ignores an unknown key of a plugin (an argument outside `arguments:`, a misspelt flag), so a file that works there stays valid here:
+`Conf.ignored` collects such keys. Services and simulations print them as warnings; `hbox policy check` refuses them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,12 +64,11 @@ class Conf:
     actions: tuple[str, ...]
     tiers: tuple[tuple[PluginConf, ...], ...]
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: by action
-    ignored: tuple[InvalidRequest, ...] = field(
-        default=(), compare=False
-    )  #: keys without effect: where each stands, and what to write
+    #: for each key without effect: its position, and what to write instead
+    ignored: tuple[InvalidRequest, ...] = field(default=(), compare=False)
 
     def refuse_ignored(self) -> None:
-        """Raises the first of `ignored`, if there is one."""
+        """Raises the first of `ignored`, if there is any."""
         if self.ignored:
             raise self.ignored[0]
 
@@ -150,7 +149,7 @@ def _tiers(value: yaml.Node, known: Sequence[str], ignored: list[InvalidRequest]
 
 
 def _plugin(value: yaml.Node, known: Sequence[str], ignored: list[InvalidRequest]) -> PluginConf:
-    """`ignored` receives the keys without effect."""
+    """Parse one plugin. Appends its keys without effect to `ignored`."""
     keys = _mapping(value, "a plugin")
     if "name" not in keys:
         raise _wrong(value, "a plugin without a name", known)
@@ -182,7 +181,7 @@ def _plugin(value: yaml.Node, known: Sequence[str], ignored: list[InvalidRequest
 
 
 def _unknown_key(node: yaml.Node, key: str, plugin: str) -> InvalidRequest:
-    """What is wrong with the key, and what to write. Volcano ignores it, and the plugin has its defaults."""
+    """The warning about an unknown key: its position, and what to write instead. Volcano ignores the key and uses the plugin's defaults."""
     mark = node.start_mark
     what = f"line {mark.line + 1}, column {mark.column + 1}: unknown key {key!r} in plugin {plugin} has no effect"
     if key.startswith("disable") and (flag := _FLAGS.get(key.lower().replace("disable", "enable", 1))) is not None:

@@ -1,4 +1,4 @@
-"""Limits of the engine's own: pools, host ports, resources, cards and NUMA nodes, whatever the policy."""
+"""Limits that apply under every policy: pools, host ports, resources, cards and NUMA nodes."""
 
 import numpy as np
 
@@ -11,15 +11,15 @@ from .pools import PoolFit
 from .resources import ResourceFit
 from .zones import ZoneFit
 
-#: What a node takes of members that ask for nothing.
+#: A node's capacity for pods without requests.
 NO_LIMIT = 1 << 30
 
-#: What the engine itself never over-books, in the order in which reasons are given.
+#: The limits, in the order in which reasons name them.
 FITS = (PoolFit(), NodePorts(), ResourceFit(cards=False), CardFit(DEEP), ResourceFit(cards=True), ZoneFit())
 
 
 def capacity_when_empty(columns: Columns, task: Task) -> Ints:
-    """`[N]`: how many such pods each node has room for if nothing else runs anywhere; dead rows have none."""
+    """`[N]`: the number of such pods for which each node has room when all nodes are empty; 0 for rows without a node."""
     empty, rows = columns.emptied(), slice(0, columns.size)
     least = np.where(columns.alive[rows], NO_LIMIT, 0)
     for fit in FITS:

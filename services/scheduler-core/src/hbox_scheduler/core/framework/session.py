@@ -152,7 +152,7 @@ class Outcome:
         ]
 
 
-#: Shapes of pods of which the room on empty nodes is kept.
+#: Maximum number of entries of `Cluster.rooms_when_empty`.
 _ROOMS = 8192
 
 
@@ -195,7 +195,7 @@ class Session:
         self.models = Models(columns, cluster, self.running, self.fresh, self.guarantees)
         self.pools = Pools(columns, self.queues, self.running, self.fresh)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
-        self.total: Ints = columns.there(self.rows) if len(self.rows) else self.zeros()  #: foreign pods included
+        self.total: Ints = columns.present(self.rows) if len(self.rows) else self.zeros()  #: foreign pods included
         self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
         if PODS in columns.resources:
             self.counted[columns.resources[PODS]] = False
@@ -271,14 +271,14 @@ class Session:
         return np.zeros(len(self.columns.allocatable), dtype=np.int64)
 
     def vector(self, amounts: Mapping[str, int]) -> Ints:
-        """`[R]` base units. Resources that no node has and no queue names are one: nobody can have any."""
+        """`[R]` base units. Resources that no node has and no queue names share one column (`UNOFFERED`), of which there is nothing."""
         out = self.zeros()
         for name, units in amounts.items():
             out[self.columns.resource(name)] += units
         return out
 
     def amounts(self, vector: Ints) -> Resources:
-        """The reverse of `vector`, without what is 0, and what nobody can have."""
+        """The reverse of `vector`, without zeros and without the shared column of resources that no node has."""
         return {name: int(vector[column]) for name, column in self.columns.resources.items() if vector[column]}
 
     @cached_property
@@ -466,7 +466,7 @@ class Session:
         return ""
 
     def placeable(self, gang: Gang) -> bool:
-        """Whether the pods that the gang needs would find places if nothing else ran. A gang without pods that wait is: what they ask for is not known yet."""
+        """Whether empty nodes would have room for the pods that the gang still needs. True if no pod waits, since the requests are unknown then."""
         waiting = Counter(member.task for member in gang.of(Status.PENDING))
         need = max(gang.min_member - gang.holding, 1)
         return not waiting or sum(min(count, self._room_when_empty(task)) for task, count in waiting.items()) >= min(
@@ -474,7 +474,7 @@ class Session:
         )
 
     def _room_when_empty(self, task: Task) -> int:
-        """Pods of this shape for which the nodes have room if nothing else runs; kept until nodes change."""
+        """The number of such pods for which empty nodes have room under the policy; cached until nodes change."""
         known, version = self.cluster.rooms_when_empty, self.columns.described.end
         found = known.get(task)
         if found is None or found[0] != version:
@@ -876,7 +876,7 @@ def _passed(tiers: Iterable[list[Vote]]) -> bool:
 
 
 def _intern(columns: Columns, cluster: Cluster) -> None:
-    """Give a column to every resource that a queue names: what no node has is an amount of 0, not one that does not count."""
+    """Give a column to every resource that a queue names, so that a limit on a resource that no node has counts as a limit on an amount of 0."""
     for name in cluster.roster.named:
         columns.keep(name)
         columns.keep(by_pool(name)[0])

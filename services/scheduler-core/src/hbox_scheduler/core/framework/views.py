@@ -369,7 +369,7 @@ class Views:
         else:
             self._views.move_to_end(id(task))
         view.refresh(version)
-        if (now := self._policy.version) != version:  # what it saw has the policy judge all nodes anew
+        if (now := self._policy.version) != version:  # during the refresh, the policy changed its scores of all nodes
             self.states.begin(now)
             view.refresh(now)
         return view

@@ -43,7 +43,7 @@ class ClusterFacts:
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  #: those that pods' constraints ask about
     quotas: Sequence[ResourceQuota] = ()  #: of namespaces
     usage: Sequence[NodeUsage] = ()  #: what nodes really use
-    booked_before: BookedBefore = field(default_factory=BookedBefore)  #: what was booked there before that was measured
+    booked_before: BookedBefore = field(default_factory=BookedBefore)  #: what was booked on nodes before the measurement
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     #: what queues, with all below them, used on average of late
     recent_use: RecentUse = field(default_factory=RecentUse)

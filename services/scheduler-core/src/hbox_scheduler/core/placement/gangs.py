@@ -52,8 +52,8 @@ class WaitingGangs:
         gang.gated = dict(group.gated) if group is not None else {}
         return gang
 
-    def forget(self) -> None:
-        """The columns of resources have changed."""
+    def drop_vectors(self) -> None:
+        """Drop amounts by column, after `Columns` assigned resources to other columns."""
         self._vectors.clear()
 
     def _made(self, entry: Entry) -> Gang:

@@ -111,7 +111,7 @@ class SessionRunner:
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
     def spare(self, pods: Iterable[PodUid], until: float) -> None:
-        """These pods are no victims before `until` (monotonic)."""
+        """Exclude these pods from victims until `until` (monotonic)."""
         self._facts.may_not_leave.update(dict.fromkeys(pods, until))
 
     def has_plugin(self, plugin: str) -> bool:

@@ -85,8 +85,8 @@ class RunningJobs:
         """These pods changed otherwise than by their bookings, or a session changed them."""
         self._marked.update(dict.fromkeys(pods))
 
-    def begin_anew(self) -> None:
-        """The columns of resources have changed: nothing that is kept is right."""
+    def resolve_again(self) -> None:
+        """Build all running gangs again, after `Columns` assigned resources to other columns."""
         self._bookings.changed.begin()
 
     def _begin(self) -> None:

@@ -81,9 +81,9 @@ class Sessions:
         )
 
     def resolve_again(self) -> None:
-        """The columns of resources have changed."""
-        self._running.begin_anew()
-        self._waiting.forget()
+        """Drop what was computed by column, after `Columns` assigned resources to other columns."""
+        self._running.resolve_again()
+        self._waiting.drop_vectors()
         self._kinds.clear()
 
     def prepare(self, entry: Entry) -> None:

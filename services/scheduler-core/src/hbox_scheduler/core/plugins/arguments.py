@@ -106,7 +106,7 @@ class Given:
                 hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}"
                 if tell is None:
                     raise InvalidRequest(f"{self.whose} has no argument {key!r}", hint=hint)
-                tell(f"{self.whose} has no argument {key!r} ({hint}); it is passed over")
+                tell(f"{self.whose} has no argument {key!r} ({hint}); it is ignored")
 
     def _take(self, key: str) -> Any:
         self._known.add(key)

@@ -121,8 +121,8 @@ class Mix:
         self.version = 0
 
     @property
-    def given(self) -> bool:
-        """Whether it is known beforehand, and nothing is learned."""
+    def configured(self) -> bool:
+        """Whether the mix is configured; False if it is learned."""
         return self._given
 
     @property
@@ -155,7 +155,7 @@ class Fgd:
 
     @property
     def version(self) -> int:
-        """Rises when nodes have to be judged anew, though nothing changed on them."""
+        """Increases when scores of unchanged nodes have to be computed again."""
         return self.mix.version
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
@@ -263,10 +263,10 @@ class Fgd:
         return False
 
     def _tabulate_nodes(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
-        """What is tabulated of the nodes as they are has to be so anew, though the mix is what it was."""
+        """Update tables that depend on the state of nodes. `mix`: the mix of requests, unchanged since the last `_tabulate`."""
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
-        """The mix, or the models of the cluster's cards, are not what they were."""
+        """Update all tables, after a change of the mix or of the cluster's card models."""
         self._fragments = Fragments(mix, models=columns.model_names)
 
 

@@ -10,7 +10,7 @@ one by one: a pod that its kubelet would give such cores (Guaranteed, whole CPUs
 kubelet's choice, and is foreseen. A card keeps there no more than the zone has for each of its cards, by the same percentage. Cards of which nobody says
 where they are keep cores by sums alone, and so do all cards for pods that have no cores of their own.
 
-A part of what is kept is lent to small pods all the same, bounded in sum (`hbox_common.model.lentfloor`).
+A part of what is kept is lent to small pods, bounded in sum (`hbox_common.model.lentfloor`).
 
 Nodes that are not meant for mixed work take no pod without cards at all: those of which the policy, their pool or their own label `hbox.io/cards-only` says
 so.

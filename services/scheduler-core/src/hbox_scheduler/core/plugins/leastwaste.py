@@ -7,12 +7,12 @@ A node is the worse, in cards,
   cards and whole nodes;
 - by a tenth of its stranded cards: idle ones that its free cpu cannot feed. For one kind of request that needs q cpu a card they are
   max(0, R - c / q); here that is averaged over the cards asked for. Pods that need much cpu go where cpu is plenty;
-- less what its whole rooms for pods of several cards are worth (`rooms`): next to nothing while there are many more than will be asked for;
+- minus the worth of its whole rooms for pods of several cards (`rooms`), which is close to 0 while there are many more rooms than will be requested;
 - less a tenth of its idle cards, times how scarce their model is: the cards asked for by requests that are bound to it (to several models:
   spread over them), per card of it, in units of the cards asked for per card of the cluster. Who may run anywhere leaves scarce cards alone.
 
 A pod goes where that rises the least or falls the most. Nothing is known beforehand and nothing is configured: the mix is the
-requests seen so far, taken anew each time that they have doubled, or `REPRICED` of the cards came into use or became free.
+requests so far, sampled again each time that their number has doubled. Rooms are priced again when the share `REPRICED` of the cards was allocated or freed.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from .rooms import PRIOR_CARDS, Rooms
 #: of a point on average, and a third as much nothing.
 EXPECTED = 0.1
 
-#: Share of the cards by which what is idle has to change for rooms to be priced anew.
+#: Rooms are priced again when the idle cards have changed by this share of all cards.
 REPRICED = 0.03
 
 
@@ -45,18 +45,18 @@ class LeastWaste(Fgd):
         self._fed: Floats = np.zeros(1)  #: share of the cards asked for, summed over the kinds before each position
         self._feeding: Floats = np.zeros(1)  #: the same, times `_inverse`
         self._rooms = Rooms({}, models=(), most=0)
-        self._priced = 0  #: how often rooms were priced anew
-        self._tabled_rooms = 0  #: which of these prices are tabulated
-        self._priced_at = 0  #: percent free on all cards, when they were
+        self._priced = 0  #: version of the prices of rooms
+        self._tabled_rooms = 0  #: version of the prices in `_rooms`
+        self._priced_at = 0  #: percent free, summed over all cards, at the last pricing
 
     @property
     def version(self) -> int:
         return super().version + self._priced
 
     def _look(self, columns: Columns) -> None:
-        anew = self._known is None
+        just_priced = self._known is None
         super()._look(columns)
-        if anew:  # rooms were priced just now
+        if just_priced:
             self._priced_at = self._idle
         cards = ALL * self._free.shape[1] * len(self._free)
         if abs(self._idle - self._priced_at) > max(REPRICED * cards, ALL):
@@ -87,7 +87,7 @@ class LeastWaste(Fgd):
         cpu, free = self._free_of(columns, alive)
         self._rooms = Rooms.priced(
             asked, cpu, free, columns.card_model[alive, 0], models=columns.model_names,
-            prior=0 if self.mix.given else PRIOR_CARDS, largest=int((columns.card_index[alive] >= 0).sum(axis=1).max(initial=0)),
+            prior=0 if self.mix.configured else PRIOR_CARDS, largest=int((columns.card_index[alive] >= 0).sum(axis=1).max(initial=0)),
         )  # fmt: skip
 
     def _tabulate_cpu(self, asked: Mapping[Shape, float]) -> None:
@@ -130,7 +130,7 @@ class LeastWaste(Fgd):
 
 
 def _asked(mix: Mapping[Shape, float]) -> dict[Shape, float]:
-    """Cards by shape."""
+    """Requested cards by shape."""
     return {shape: weight * shape.cards * shape.percent / ALL for shape, weight in mix.items() if shape.cards > 0}
 
 

@@ -1,4 +1,4 @@
-"""Nodes that take no new work whatever it asks for; and for a while none of a kind that their kubelets refuse."""
+"""Excludes nodes that take no new pods, and nodes that rest after their kubelets refused pods of the same kind."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from ..explain.labels import Label
 
 
 class NodeCondition:
-    """Not ready, cordoned, or found unhealthy by health-monitor; and nodes whose kubelets refused such pods a moment ago (`Columns.rest`)."""
+    """Excludes nodes that are not ready, cordoned, unhealthy by health-monitor's verdict, or resting (`Columns.rest`)."""
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         yield Label.NODE_NOT_READY, ~columns.ready[rows]

@@ -1,5 +1,5 @@
-"""overcommit: `enqueue` admits somewhat more than the cluster has, so that pods wait ready for room (reference volcano §4). Nothing is promised to gangs whose
-pods no set of nodes could hold."""
+"""overcommit: `enqueue` admits somewhat more than the cluster has, so that pods exist when room becomes free (reference volcano §4). Gangs that would not fit
+on empty nodes reserve nothing."""
 
 from typing import TYPE_CHECKING
 

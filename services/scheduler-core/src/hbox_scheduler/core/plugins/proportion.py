@@ -53,16 +53,17 @@ class _ShareAccounts(QueueAccounts):
         for parent, children in self.levels():
             set_ceilings(self, children, self.total if parent is None else parent.ceiling)
 
-    def there(self) -> Sums:
-        """What there is for queues, `[R]`: what nodes have that take work, and on others what is held there, without what pods of no queue hold."""
+    def available(self) -> Sums:
+        """`[R]`: the amounts that queues share: of nodes that take work, the larger of allocatable and used; of other nodes what is used. Amounts of pods
+        without a queue are subtracted."""
         columns, rows = self._columns, self._rows
         if self._session_pools:
             rows = rows[columns.in_pool("", rows)]
         takes_work = columns.ready[rows] & columns.schedulable[rows] & columns.healthy[rows]
         if takes_work.all():
             return self.total
-        there = columns.there(rows[takes_work]) + columns.used[:, rows[~takes_work]].sum(axis=1)
-        return [max(units - taken, 0) for units, taken in zip(self.sums(there.tolist()), self._foreign, strict=True)]
+        present = columns.present(rows[takes_work]) + columns.used[:, rows[~takes_work]].sum(axis=1)
+        return [max(units - foreign, 0) for units, foreign in zip(self.sums(present.tolist()), self._foreign, strict=True)]
 
 
 class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, ReclaimRight, Enqueueable, Events):
@@ -110,7 +111,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         queue_accounts = self._queue_accounts
         nothing = [0.0] * queue_accounts.size
         found: dict[Account, Sequence[float]] = dict.fromkeys(queue_accounts.accounts.values(), nothing)
-        amounts: Sequence[float] = queue_accounts.there()
+        amounts: Sequence[float] = queue_accounts.available()
         outside = queue_accounts.outside
         kept = self._kept()
         for parent, children in queue_accounts.levels():

@@ -48,7 +48,7 @@ _ASKING = HOLDING | {Status.PENDING, Status.PIPELINED}
 _place = attrgetter("name", "parent", "annotations")
 _amounts = attrgetter("capability", "deserved", "guarantee")
 
-#: Queues that a reason names at most.
+#: Maximum number of queues that a reason names.
 _NAMED = 3
 
 #: Different tasks of which the requests are kept.
@@ -225,29 +225,29 @@ class QueueAccounts:
                 for column in self.cards[cards]:
                     total[column] += units
         self._foreign = self.amounts(session.cluster.foreign)
-        return [max(there - taken, 0) for there, taken in zip(total, self._foreign, strict=True)], card_mib
+        return [max(units - foreign, 0) for units, foreign in zip(total, self._foreign, strict=True)], card_mib
 
     def _beyond_allocatable(self, session: "Session") -> dict[int, int]:
-        """By column of a vendor's cards: those that are held on nodes which do not have them now."""
+        """By column of a vendor's cards: the number of cards in use beyond the allocatable ones of their nodes."""
         columns, rows = session.columns, session.rows
-        there = columns.there(rows) - columns.allocatable[:, rows].sum(axis=1)
-        return {column: int(there[column]) for column in self.cards if column < len(there) and there[column] > 0}
+        beyond = columns.present(rows) - columns.allocatable[:, rows].sum(axis=1)
+        return {column: int(beyond[column]) for column in self.cards if column < len(beyond) and beyond[column] > 0}
 
     def _total(self, session: "Session") -> Ints:
-        """`[R]`: what the nodes have and hold, those of each pool under the pool's columns."""
+        """`[R]`: `Columns.present` of the nodes; nodes of a pool count under the pool's columns."""
         total = session.total
         columns, rows = session.columns, session.rows
         if session.pools:
-            total = columns.there(rows[columns.in_pool("", rows)])
+            total = columns.present(rows[columns.in_pool("", rows)])
         elif OFFLINE in self._pools:
             total = total.copy()
         for pool, of in self._pools.items() if session.pools or OFFLINE in self._pools else ():
             if pool == OFFLINE:  # of idle nodes of any pool
                 total[list(of.values())] = UNLIMITED
                 continue
-            there = columns.there(rows[columns.in_pool(pool, rows)])
+            present = columns.present(rows[columns.in_pool(pool, rows)])
             for column, counted in of.items():
-                total[counted] = there[column]
+                total[counted] = present[column]
         return np.asarray(total)
 
     @property
@@ -277,7 +277,7 @@ class QueueAccounts:
                 yield column, 0 if not self._counted[column] else ALL_CORES * units if column in self.percent else units
 
     def words(self, column: int, units: int, names: Iterable[str] = ()) -> str:
-        """An amount as people write it. `names`: those that the column may have; else all."""
+        """An amount for display. `names`: the resources among which the column's name is; by default all."""
         name = next(name for name in names or self._columns.resources if self._columns.resource(name) == column)
         amount = f"{units / ALL_CORES:g}" if column in self.percent else quantity(name, units)
         return f"{amount} {name}"
@@ -467,7 +467,7 @@ class QueueAccounts:
         if account is None or gang.min_resources is None or gang.offline:
             return
         if not gang.holding and not self._placeable(gang):
-            return  # nothing is promised to pods that no set of nodes could hold
+            return  # a gang that would not fit on empty nodes reserves nothing
         self._touch(account)
         self._promise(account, gang.counted_minimum)
 
@@ -579,13 +579,14 @@ def withheld_reason(
 
 
 def _guaranteed_words(queue_accounts: QueueAccounts, account: Account, place: int, column: int) -> str:
-    """Which of the queues beside the one at this place of the account's path are guaranteed more than they have, the most first; "" where none is, or where
-    the queue's own capability is all that its ceiling leaves."""
+    """A clause of a reason: siblings of the queue at `place` in the account's path whose guarantees are not used up, the largest remainder first.
+
+    "" if there is none, or if the queue's own capability is its ceiling."""
     one = account.path[place]
     if dict(queue_accounts.limits(one.queue.capability)).get(column, UNLIMITED) <= one.ceiling[column]:
         return ""
-    beside = account.path[place - 1].children if place else queue_accounts.tops()
-    idle = [(other.guarantee[column] - other.allocated[column], other.queue.name) for other in beside if other is not one]
+    siblings = account.path[place - 1].children if place else queue_accounts.tops()
+    idle = [(other.guarantee[column] - other.allocated[column], other.queue.name) for other in siblings if other is not one]
     kept = sorted(((units, name) for units, name in idle if units > 0), key=lambda found: (-found[0], found[1]))
     if not kept:
         return ""

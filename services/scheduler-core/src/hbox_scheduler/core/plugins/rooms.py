@@ -1,12 +1,12 @@
-"""What whole rooms for pods of several cards are worth, by how scarce they are.
+"""Prices of whole rooms for pods of several cards, by scarcity.
 
-A room for a shape of k cards and c milli of cpu is k whole idle cards of one node with c free beside them. FGD's measure counts shapes by pods, and the few
-large ones hardly weigh in it; and before the first of them comes it does not know of them. So pods of one card and of none go a little to every node, until
-hardly one has a room left. Here a room has a price for the pod that destroys it, by demand and supply: if requests go on as they were, D rooms of k cards will
-be asked for from the cards that are idle, and S rooms for the shape are there. One of them is worth `WEIGHT` * k * min(1, D / S) ^ `SCARCITY` cards, times the
-shape's part of what is asked for by k cards.
+A room for a shape of k cards and c milli of cpu is k whole idle cards of one node, with c milli of cpu free on that node. FGD's measure counts shapes by pods:
+the few large shapes have little weight in it, and it does not know them before the first such pod. Therefore pods with one card or none spread over all nodes,
+until few nodes have a room left. Here a pod that destroys a room pays a price by demand and supply. If the mix of requests stays the same, the idle cards will
+receive requests for D rooms of k cards, and there are S rooms for the shape. The price of a room is `WEIGHT` * k * min(1, D / S) ^ `SCARCITY` cards, times the
+shape's share of the cards requested by shapes of k cards.
 
-A node's worth is a function of its whole idle cards and a step function of its free cpu, kept as a table by model of card.
+The worth of a node's rooms depends on its whole idle cards and, as a step function, on its free cpu; it is tabulated by card model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,23 @@ from ..cluster.arrays import Floats, Ints
 from ..devices import ALL
 from .fgd import Shape, codes_named
 
-#: Of a room's cards, where there are no more rooms than will be asked for. On the traces of reference performance §1 and orders of them three times as much
-#: gives as many cards.
+#: Price of a room as a share of its cards, if there are no more rooms than will be requested. On the traces of reference performance §1, in several orders,
+#: three times this value places as many cards.
 WEIGHT = 0.1
 
-#: How fast the price rises with demand over supply. In proportion to it (1), the price of rooms that are not scarce yet outweighs what shares waste of cards.
+#: Exponent of demand over supply. With 1, the price of rooms that are not scarce yet outweighs the cards that fractional pods waste.
 SCARCITY = 3
 
-#: Cards, beside those asked for, that count as asked for by pods of eight while the mix is learned: what nobody asked for yet may come.
+#: While the mix is learned: cards counted as requested by pods of `PRIOR_SIZE` cards, in addition to real requests, since such pods may still come.
 PRIOR_CARDS, PRIOR_SIZE = 32.0, 8
 
-#: Shapes priced at most, those first of which most cards are asked for.
+#: Maximum number of priced shapes; those with the most requested cards are priced.
 MOST_SHAPES = 64
 
 
 class Rooms:
-    """Prices by shape, tabulated. `models`: names of cards' models by code; `most`: cards of one node at most."""
+    """Tables of the worth of rooms. `prices`: cards for each room, by shape; `models`: names of card models, by code; `most`: maximum number of cards of a
+    node."""
 
     def __init__(self, prices: Mapping[Shape, float], *, models: Sequence[str], most: int) -> None:
         steps = {j * shape.cpu_milli for shape in prices for j in range(1, most // shape.cards + 1)}
@@ -58,8 +59,10 @@ class Rooms:
         prior: float,
         largest: int,
     ) -> Self:
-        """Prices at these nodes: [n] free milli of cpu, [n, D] percent free of each card, [n] code of the cards' model. `asked`: cards by shape; `prior`:
-        cards that count as asked for beside them, by pods of so many cards as `largest`, what one node has at most, but `PRIOR_SIZE` at most."""
+        """Prices for these nodes. `cpu`: `[n]` free milli of cpu; `free`: `[n, D]` percent free of each card; `model`: `[n]` code of the cards' model.
+
+        `asked`: requested cards by shape; `prior`: cards counted as requested in addition, by pods of the smaller of `PRIOR_SIZE` and `largest` cards;
+        `largest`: maximum number of cards of a node."""
         most = free.shape[1]
         several = {shape: cards for shape, cards in asked.items() if 2 <= shape.cards <= most and shape.percent == ALL}
         several = dict(sorted(several.items(), key=lambda one: -one[1])[:MOST_SHAPES])
@@ -84,13 +87,13 @@ class Rooms:
         return cls(prices, models=models, most=most)
 
     def worth(self, cpu: Ints, free: Ints, model: Ints) -> Floats | float:
-        """`[n]`, in cards: of all rooms of each node."""
+        """`[n]`: the worth of all rooms of each node, in cards. Arguments as in `priced`."""
         if not self._priced:
             return 0.0
         return np.asarray(self._worth[model, np.searchsorted(self._steps, cpu, side="right"), (free == ALL).sum(axis=1)])
 
 
 def _rooms(shape: Shape, cpu: Ints, whole: Ints) -> Ints:
-    """Rooms for the shape beside so much free cpu and so many whole idle cards."""
+    """The number of rooms for the shape on nodes with `cpu` free milli of cpu and `whole` idle cards."""
     by_cards = whole // shape.cards
     return np.asarray(np.minimum(by_cards, cpu // shape.cpu_milli) if shape.cpu_milli else by_cards + 0 * cpu)

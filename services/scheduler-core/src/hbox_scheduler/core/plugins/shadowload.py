@@ -1,11 +1,11 @@
-"""What pods that are too young to be measured are going to use of their nodes: the estimator of plugin `usage` (reference volcano §4, volcano-sh/volcano#5313).
+"""The estimator of plugin `usage`: the load of pods that no measurement includes yet (reference volcano §4, volcano-sh/volcano#5313).
 
-Metrics lag by up to half a minute. Until then a node to which many pods were bound looks idle and takes the next ones too. An estimate is added to what is
-measured: what was booked on the node since before the measurement (`BookedBefore`), times `request_ratio`. Columns hold what is booked, so that the estimate
-follows each placement of a session and each undoing of one, and no pod is looked at.
+Metrics lag by up to half a minute. Until then a node to which many pods were bound looks idle and gets the next pods too. The estimate, which is added to the
+measured load, is `request_ratio` times the amounts booked on the node since before the measurement (`BookedBefore`). It is computed from the bookings in
+`Columns`: it follows each placement of a session, also undone ones, and needs no walk over pods.
 
-Where it differs from Volcano: limits of pods are not known here, so that `burst_ratio` has to be 0; `be_cpu` and `be_mem` are taken for new pods on nodes where
-all new pods ask for neither cpu nor memory; `risk_factor` applies to all of a node's estimate once the node's load with it reaches `risk_threshold`.
+Differences from Volcano: `burst_ratio` has to be 0, since limits of pods are unknown here; `be_cpu` and `be_mem` apply on nodes where no new pod requests cpu
+or memory; if a node's load including the estimate reaches `risk_threshold`, `risk_factor` applies to its whole estimate.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from .arguments import Given
 if TYPE_CHECKING:
     from ..framework.session import Session
 
-#: Seconds for which a pod that runs is not measured, where nothing else is known of the measurements (Volcano's default of `metrics.interval`).
+#: Seconds for which no measurement includes a new pod, if the times of measurements are unknown (Volcano's default of `metrics.interval`).
 BLIND_S = 30.0
 
 _RESOURCES = (CPU, MEMORY, PODS)
@@ -37,7 +37,8 @@ class ShadowLoad:
         self._ratio = given.number("request_ratio", 0.7, least=0, most=1)
         if given.number("burst_ratio", 0, least=0, most=1):
             raise InvalidRequest(
-                f"{given.whose}, argument burst_ratio: the scheduler knows what pods request, not their limits", hint="write 0"
+                f"{given.whose}, argument burst_ratio: the scheduler knows the requests of pods, not their limits",
+                hint="write 0",
             )
         self._threshold = 100.0 * given.number("risk_threshold", 0.6, least=0, most=1)
         self._factor = given.number("risk_factor", 1.2, least=1)
@@ -48,7 +49,7 @@ class ShadowLoad:
         self._before: Ints = np.zeros((len(_RESOURCES), 0), dtype=np.int64)
 
     def open(self, session: "Session") -> None:
-        """Note what was booked before the measurements: `[3, N]`."""
+        """Compute `_before`: `[3, N]` base units booked before the measurements."""
         columns = session.columns
         self._columns = [columns.resource(name) for name in _RESOURCES]
         self._before = columns.used[self._columns, : columns.size].copy()
@@ -57,14 +58,14 @@ class ShadowLoad:
                 if (row := session.row(name)) is not None:
                     self._before[:, row] = amounts
             return
-        for gang in session.fresh:  # a simulation of one moment: by when pods began to run
+        for gang in session.fresh:  # a simulation of one cycle: the start times of pods decide
             for member in gang.members:
                 began = member.started_at
                 if member.row >= 0 and (began is None or session.now - began < BLIND_S):
                     self._before[:, member.row] -= [member.task.requests.get(name, 0) for name in _RESOURCES]
 
     def added_to(self, percent: Floats, columns: Columns, rows: Rows) -> Floats:
-        """`[2, n]` percent of cpu and memory: `percent`, which is what is measured there, and the estimate, 100 at most."""
+        """`[2, n]` percent of cpu and memory: `percent` (measured) plus the estimate, at most 100."""
         cpu, memory, pods = self._columns
         new = np.stack([columns.used[column, rows] for column in (cpu, memory, pods)]) - self._before[:, rows]
         new = np.maximum(new, 0).astype(np.float64)

@@ -38,7 +38,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _integer(text: str) -> int | None:
-    """As Go reads a decimal int64; None for all else."""
+    """The value of a decimal int64 as Go parses it; None for any other text."""
     if not _DECIMAL.fullmatch(text):
         return None
     value = int(text)

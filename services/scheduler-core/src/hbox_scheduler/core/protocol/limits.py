@@ -27,8 +27,10 @@ class Limits:
     fabric_max_age_s: float = 600.0  #: a fabric that nobody confirmed for longer promises no domain
     #: seconds of the wall clock in one of the monotonic clock: more where an emulated cluster goes faster
     clock_rate: float = 1.0
-    leave_s: float = 90.0  #: for a victim to end, where its grace period is not known: the most that binder gives any
-    leave_margin_s: float = 15.0  #: beyond its grace period, after which other victims are searched for
+    leave_s: float = (
+        90.0  #: seconds until a victim is expected to end if its grace period is unknown; the maximum that binder grants
+    )
+    leave_margin_s: float = 15.0  #: seconds beyond its grace period after which the scheduler searches for other victims
     nomination_s: float = 120.0  #: a nomination whose victims have not left by then is given up
 
 

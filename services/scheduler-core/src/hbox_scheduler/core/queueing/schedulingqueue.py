@@ -241,7 +241,7 @@ class SchedulingQueue:
     ) -> tuple[list[Entry], set[QueueName]]:
         """Active jobs for one session, with their pending pods brought up to date, and the queues of which more are active: whose turn it is, the session
         finds out. Of each queue the first ones, as many as of any other while there are so many; `most` in all, or one of each queue. `without`: namespaces
-        whose jobs are passed over; `ahead_of`: only jobs that come before it in the order.
+        whose jobs are skipped; `ahead_of`: take only jobs that precede it in the order.
 
         The caller sets their states, or gives them back."""
         lanes: dict[QueueName, list[Order]] = {}  # heaps: of each namespace's jobs in the queue the first one

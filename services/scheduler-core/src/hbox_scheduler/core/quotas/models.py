@@ -41,7 +41,8 @@ def within_limits(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None
 
 
 def max_pods(task: Task, left: Mapping[str, int], there: Collection[str]) -> int | None:
-    """How many such pods there is room for at most; None = no limit. there: the models that nodes have, as resources."""
+    """The maximum number of such pods by the limits on card models; None = no limit. `left`: remaining cards by model; `there`: resources of the models that
+    nodes have."""
     request = task.cards
     if request is None or not request.models:
         return None

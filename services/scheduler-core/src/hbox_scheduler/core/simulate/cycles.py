@@ -135,7 +135,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, options: CycleOptio
 
 
 def tried(conf: Conf) -> list[str]:
-    """Warnings about the policy: keys without effect, and what its plugins and actions ignore. A cycle on an empty cluster validates their arguments.
+    """Warnings about the policy: keys without effect, and arguments that its plugins and actions ignore. A cycle on an empty cluster validates the arguments.
 
     Raises InvalidRequest."""
     ignored = [str(error) for error in conf.ignored]

@@ -1,15 +1,15 @@
-"""Nominated jobs on other places than those that their victims leave.
+"""Places nominated jobs elsewhere than on the places of their victims.
 
-A victim may take long to leave, or never leave: its node is dead. So a nominated job is tried again on free places whenever capacity rises on a node where one
-of its pods fits, before the turn of every job that comes after it in the order. If all of its nominated pods find free places, they are proposed without
-victims. The ledger ends the nomination with the new claims, and revokes evictions that are not executed yet and that no other plan needs. Until then the ledger
-keeps the nominated places: a refused proposal gives them up.
+A victim may take long to leave, or may never leave because its node is dead. Therefore the scheduler tries a nominated job on free places whenever capacity
+rises on a node where one of its pods fits, before all jobs that follow it in the order. If all of its nominated pods fit on free places, the scheduler proposes
+them without victims. The ledger ends the nomination with the new claims, and revokes evictions that are not executed yet and that no other plan needs. Until
+then the ledger keeps the nominated places. If the ledger refuses the proposal, the scheduler gives them up.
 
-A victim that is still there at the end of its grace period and a margin is overdue. Then other victims are searched for: an overdue pod is neither a victim nor
-counted as leaving. If there are none, the job stays nominated for the places that it has.
+A victim is overdue if it still runs after its grace period and a margin. Then the scheduler searches for other victims; overdue pods are excluded, and do not
+count as leaving. If it finds none, the nomination stays.
 
-During both trials the nominated places are off the books, so that a gang may combine what some of its victims left with other places, and its queue's limits
-count it once. A trial without success restores them.
+Both trials suspend the bookings of the nominated places, so that a gang may combine the places of victims that have left with others, and its queue's limits
+count the job once. A trial without success restores them.
 """
 
 from collections.abc import Iterator
@@ -26,15 +26,15 @@ from .context import SchedulerContext
 from .nominations import Nomination
 from .preemptor import Preemptor
 
-#: Nominated jobs that are tried on free places in one cycle; the others in the next.
+#: Maximum number of nominated jobs that one cycle tries on free places; the next cycle tries the others.
 TRIED = 16
 
-#: Nominated jobs with overdue victims for which one cycle searches for others.
+#: Maximum number of nominated jobs for which one cycle searches for other victims.
 SEARCHED = 4
 
 
 class Elsewhere:
-    """Of the nominations of `preemptor`."""
+    """Acts on the nominations of `preemptor`."""
 
     def __init__(self, context: SchedulerContext, preemptor: Preemptor) -> None:
         self._runner = context.runner
@@ -57,7 +57,7 @@ class Elsewhere:
         return bool(self._due)
 
     def take_due(self) -> list[Entry]:
-        """Nominated jobs with a pod that fits on a node whose free amounts rose since the last call, in their order."""
+        """Up to `TRIED` nominated jobs, in order, with a pod that fits on a node whose free amounts rose since the last call."""
         columns, risen = self._columns, self._risen
         self._risen = columns.risen.end
         waiting = {one.job: one for one in self._waiting()}
@@ -75,16 +75,19 @@ class Elsewhere:
         return entries[:TRIED]
 
     def place(self, entry: Entry, now: float) -> list[Plan]:
-        """Plans for free places of all nominated pods of the job; none where it stays nominated."""
+        """Plans that place all nominated pods of the job on free places; empty if the nomination stays."""
         nomination = self._preemptor.nominations.get(entry.job.id)
         if nomination is None or not self._fits(nomination, slice(0, self._columns.size)):
             return []
         if self._queues.refusal(entry.job.queue, cards=any(task.cards for task in entry.tasks)):
             return []
-        lifted = self._bookings.lift(nomination.plan, nomination.pods)
+        suspended = self._bookings.suspend(nomination.plan, nomination.pods)
         entry.update_pending(self._bookings)
+        if len(suspended.bookings) != len(nomination.pods) or entry.problem():
+            self._bookings.restore(suspended)
+            return []
         found = self._runner.place(
-            [entry] if len(lifted.bookings) == len(nomination.pods) and not entry.problem() else [],
+            [entry],
             self._queues.all(),
             self._preemptor.nominations,
             {},
@@ -101,7 +104,7 @@ class Elsewhere:
                     self._columns.undo(member.row, member.task.requests, member.slices, aligned=member.task.aligned)
                 one.members[0].gang.dissolve()
                 entry.gang = None
-        self._bookings.put_back(lifted)
+        self._bookings.restore(suspended)
         return []
 
     def _propose(self, nomination: Nomination, found: Placed, now: float) -> list[Plan]:
@@ -116,7 +119,7 @@ class Elsewhere:
         return plans
 
     def next_at(self, index: Index, now: float) -> list[float]:
-        """When `search` has something next."""
+        """When `search` is due next (monotonic); empty if never."""
         nominations = self._preemptor.nominations
         times = []
         for one in self._waiting():
@@ -139,25 +142,25 @@ class Elsewhere:
             nomination.searched_at = index
             assert nomination.placement is not None
             entry = nomination.placement.entry
-            lifted = self._bookings.lift(nomination.plan, nomination.pods)
+            suspended = self._bookings.suspend(nomination.plan, nomination.pods)
             entry.update_pending(self._bookings)
             leaving = [pod for pod in nominations if pod not in late]
-            found = self._runner.preempt([entry] if not entry.problem() else [], self._queues.all(), leaving)
+            found = [] if entry.problem() else self._runner.preempt([entry], self._queues.all(), leaving)
             if found and set(nomination.pods) <= {placed.uid for placed in found[0].placements}:
                 plans.append(self._preemptor.nominate_elsewhere(nomination, found[0], now))
             else:
-                self._bookings.put_back(lifted)
+                self._bookings.restore(suspended)
         self._backoff.record(now, success=bool(plans))
         return plans
 
     def _waiting(self) -> Iterator[Nomination]:
-        """Accepted ones of known jobs whose victims are not all gone."""
+        """Accepted nominations of known jobs with a victim that still runs."""
         return (
             one for one in self._preemptor.nominations.all() if one.accepted and one.waits_for and one.placement is not None
         )
 
     def _fits(self, nomination: Nomination, rows: Rows) -> bool:
-        """Whether one of its pods fits on one of these rows beside its own nominated places."""
+        """Whether one of its pods fits on one of these rows, with the nominated places booked."""
         assert nomination.placement is not None
         tasks = dict.fromkeys(placed.task for placed in nomination.placement.placements)
         return any(bool((self._views.of(task).capacity[rows] > 0).any()) for task in tasks)

@@ -25,11 +25,10 @@ def move_off_taken(
     row = columns.row_of.get(node)
     if row is None:
         return
-    gone, there = set(leaving), bookings.on(node)
-    taken = {p for one in there if one.pod not in kept and one.pod not in gone for p in columns.positions(row, one.slices)} - {
-        -1
-    }
-    places = [one for one in there if one.pod in kept]
+    gone, booked = set(leaving), bookings.on(node)
+    others = [one for one in booked if one.pod not in kept and one.pod not in gone]
+    taken = {position for one in others for position in columns.positions(row, one.slices)} - {-1}
+    places = [one for one in booked if one.pod in kept]
     keeps = {position for one in places for position in columns.positions(row, one.slices)}
     free = [
         int(position) for position in np.flatnonzero(columns.card_ok[row]) if position not in keeps and position not in taken
@@ -43,12 +42,12 @@ def move_off_taken(
 def _moved(columns: Columns, row: int, place: Booking, taken: set[int], free: list[int]) -> Booking | None:
     """The place without cards of `taken`, in whose stead it has some of `free`, which are then gone from there; None: it stays as it is."""
     slices_stay = isinstance(place.slices, PodSlices) or not all(s.whole for s in place.slices)
-    there = list(zip(place.slices, columns.positions(row, place.slices), strict=True))
-    if slices_stay or not any(position in taken for _, position in there):
+    placed = list(zip(place.slices, columns.positions(row, place.slices), strict=True))
+    if slices_stay or not any(position in taken for _, position in placed):
         return None
     left = list(free)
-    slices = [s for s, position in there if position not in taken]
-    for s, position in ((s, position) for s, position in there if position in taken):
+    slices = [s for s, position in placed if position not in taken]
+    for s, position in ((s, position) for s, position in placed if position in taken):
         model = columns.card_model[row, position]
         other = next((position for position in left if columns.card_model[row, position] == model), None)
         if other is None:

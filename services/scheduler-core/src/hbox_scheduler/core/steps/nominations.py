@@ -33,7 +33,7 @@ class Nomination:
     refusals: int = 0  #: of plans for its places
     refresh: Index = Index(0)  #: its places are asked for again on a view as new as that, and not before `ask_at`
     ask_at: float = 0.0
-    searched_at: Index = Index(-1)  #: other victims than those were searched for on that view, in vain
+    searched_at: Index = Index(-1)  #: index of the view on which the last search for other victims failed
 
 
 @dataclass(slots=True)
@@ -45,15 +45,15 @@ class Nominations:
     _waiting: dict[PodUid, dict[JobId, None]] = field(default_factory=dict)
     #: pods for whose places nobody waits, and until when they are believed to leave
     _evicted: dict[PodUid, float] = field(default_factory=dict)
-    #: victims, until they are gone, whether nominations wait for them or not: by when each should have left
+    #: deadline (monotonic) of each victim that still runs, also after its nomination ended; then the victim is overdue
     _leave_by: dict[PodUid, float] = field(default_factory=dict)
-    _accepted: set[PodUid] = field(default_factory=set)  #: of them, those whose evictions were accepted
+    _accepted: set[PodUid] = field(default_factory=set)  #: of these, pods whose evictions were accepted
 
     def __len__(self) -> int:
         return len(self._of)
 
     def put(self, nomination: Nomination, leave_by: float) -> None:
-        """`leave_by`: by when its victims should have left, where nothing is known of their grace periods."""
+        """Add a nomination. `leave_by`: deadline (monotonic) of its victims whose grace periods are unknown."""
         job = nomination.job
         self._of[job] = nomination
         for pod in sorted(nomination.waits_for):
@@ -106,17 +106,17 @@ class Nominations:
             self._evicted.pop(pod, None)
 
     def leaves_by(self, pod: PodUid, at: float) -> None:
-        """Its eviction was accepted: it should be gone then."""
+        """The pod's eviction was accepted. `at`: its deadline (monotonic)."""
         if pod in self._leave_by:
             self._leave_by[pod] = at
             self._accepted.add(pod)
 
     def is_late(self, pod: PodUid, now: float) -> bool:
-        """Whether this victim should have left by now."""
+        """Whether the deadline of this victim has passed."""
         return self._leave_by.get(pod, float("inf")) <= now
 
     def is_overdue(self, nomination: Nomination, now: float) -> bool:
-        """Whether one of its victims should have left by now."""
+        """Whether the deadline of one of its victims has passed."""
         return any(self.is_late(pod, now) for pod in nomination.waits_for)
 
     def overdue_at(self, nomination: Nomination) -> float:

@@ -64,7 +64,7 @@ class Preemptor:
         self._taken_over: set[PlanId] = set()
         #: whose places are asked for, by the plan that asks, until the ledger has answered
         self._asked: dict[PlanId, Nomination] = {}
-        #: of plans that place nominated pods elsewhere: the nomination that ends with their claims
+        #: plan that places nominated pods elsewhere -> the nomination's plan
         self._elsewhere: dict[PlanId, PlanId] = {}
 
     def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
@@ -373,19 +373,20 @@ class Preemptor:
         return plan
 
     def moved_on(self, nomination: Nomination, plans: Iterable[Plan]) -> None:
-        """These plans place all pods of the nomination elsewhere; its own places are off the books."""
+        """End the nomination, since these plans place all of its pods elsewhere. The caller has removed the bookings of its places."""
         self.nominations.drop(nomination.job)
         self._moves.cancel(nomination.plan)
         self._elsewhere.update((plan.id, nomination.plan) for plan in plans)
 
     def nominate_elsewhere(self, nomination: Nomination, placement: JobPlacement, now: float) -> Plan:
-        """Other victims leave for the job: the plan that asks for it. The places of the nomination are off the books, and the ledger ends it with that plan."""
+        """The plan that replaces the nomination by one with other victims. The caller has removed the bookings of its places; the ledger ends the old
+        nomination when it accepts the plan."""
         self.nominations.drop(nomination.job)
         self._moves.cancel(nomination.plan)
         return self._nominate(placement, now)
 
     def victims_leave(self, leaving: Iterable[Leaving], now: float) -> None:
-        """The evictions of these pods were accepted at `now`."""
+        """Set the deadlines of these pods, whose evictions were accepted at `now` (monotonic)."""
         for one in leaving:
             by = now + one.grace_s / self._limits.clock_rate + self._limits.leave_margin_s
             self.nominations.leaves_by(one.pod_uid, by)
