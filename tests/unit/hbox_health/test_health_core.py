@@ -332,5 +332,5 @@ def test_a_sick_card_that_is_lost_stays_sick_and_its_neighbour_is_used(*, restar
     ward.later(100)
     verdict = ward.core.verdicts[NodeName("n1")]
     assert (verdict.healthy, verdict.cards) == (True, (sick.id,))
-    assert verdict.condemns(sick)
-    assert not verdict.condemns(replace(well, index=1))
+    assert verdict.marks_unhealthy(sick)
+    assert not verdict.marks_unhealthy(replace(well, index=1))

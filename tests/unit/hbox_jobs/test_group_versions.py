@@ -129,7 +129,7 @@ def test_fact_of_a_pod_that_was_listed_before_its_podgroup_names_the_podgroup() 
 def test_pod_that_names_a_gang_of_another_scheduler_gets_an_event_that_says_so() -> None:
     jobs = Jobs()
     feedback = Feedback(jobs)
-    named = pod("a", unread_gang="scheduling.x-k8s.io/pod-group")
+    named = pod("a", foreign_gang_label="scheduling.x-k8s.io/pod-group")
     jobs.pod(named, 0.0)
     feedback.pod(None, named, 0.0)
     feedback.pod(named, named, 0.0)

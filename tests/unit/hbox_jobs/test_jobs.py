@@ -131,11 +131,11 @@ def test_the_groups_priority_class_counts_before_its_pods() -> None:
 def test_job_in_a_namespace_that_is_being_deleted_has_a_problem_until_that_ends() -> None:
     jobs = Jobs()
     for namespace in ("ml", "other"):
-        jobs.namespace(namespace, {}, 0.0, ending=False)
+        jobs.namespace(namespace, {}, 0.0, terminating=False)
         jobs.pod(pod(f"of-{namespace}", namespace=namespace), 0.0)
     jobs.pod(pod("runs", node="n1", status="Running"), 0.0)
     assert [job.problem for job in settle(jobs).pending] == ["", ""]
-    jobs.namespace("ml", {}, 0.0, ending=True)
+    jobs.namespace("ml", {}, 0.0, terminating=True)
     (job,) = settle(jobs).pending
     problem = "NamespaceTerminating: namespace ml is being deleted, and the API server binds no pod in it"
     assert (job.name, job.problem) == ("of-ml", problem)

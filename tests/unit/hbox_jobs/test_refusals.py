@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import Asked, CardRequest, NodeName, NodeRest, PodUid, Resources
+from hbox_common.model import CardRequest, NodeName, NodeRest, PodRequest, PodUid, Resources
 from hbox_jobs.core.refusals import EXPIRE_S, PROVEN_NODES, Refusals, refusal_of
 from hbox_jobs.core.spec import Shape
 from hbox_jobs.core.views import PodStatus, PodView
@@ -46,7 +46,7 @@ class World:
 
     def takes(self, pod: PodView) -> bool:
         """Whether the scheduler may send the pod to its node."""
-        asked = Asked(
+        asked = PodRequest(
             pod.shape.requests,
             cards=pod.shape.cards is not None,
             aligned=pod.shape.cards is not None or pod.shape.guaranteed,

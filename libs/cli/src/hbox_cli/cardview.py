@@ -137,7 +137,7 @@ def _health(node: NodeState, card: Card, verdict: Verdict | None) -> str:
 
 
 def _condemned(card: Card, verdict: Verdict) -> bool:
-    return not verdict.healthy or verdict.condemns(card)
+    return not verdict.healthy or verdict.marks_unhealthy(card)
 
 
 def _span(indices: Sequence[int]) -> str:

@@ -65,7 +65,7 @@ def node_item(
                 "mode": card.says.mode,
                 "memoryMib": card.memory_mib,
                 "numa": card.numa if card.numa >= 0 else None,
-                "healthy": card.healthy and not (verdict and verdict.condemns(card)),
+                "healthy": card.healthy and not (verdict and verdict.marks_unhealthy(card)),
                 "cordoned": card.says.cordoned,
                 "freePercent": free_percent(card, held.get(card.id)) if known else None,
                 "owners": owners.get(card.index, []),

@@ -280,7 +280,7 @@ class JobController:
         for delta in deltas:
             if delta.new is not None and delta.kind is not DeltaKind.DELETED:
                 meta = delta.new.metadata
-                self.jobs.namespace(meta.name, meta.labels, now, ending=meta.deletion_timestamp is not None)
+                self.jobs.namespace(meta.name, meta.labels, now, terminating=meta.deletion_timestamp is not None)
             elif (thing := delta.new or delta.old) is not None:
                 self.jobs.namespace_gone(thing.metadata.name, now)
         self._wake.set()

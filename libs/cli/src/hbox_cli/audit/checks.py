@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from hbox_common.model import CardId, CardSlice, Claim, ClaimState, Resources, any_names_model, format_slices
 from hbox_common.model.claim import KUBELET_GAVE
-from hbox_common.model.devices import ALL_CORES, VENDORS, in_words, short_card
+from hbox_common.model.devices import ALL_CORES, VENDORS, short_card, short_cards
 
 from .cluster import AuditGang, AuditNode, AuditPod
 
@@ -169,7 +169,7 @@ def _given(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Audi
         held = {node.canonical(piece.card) for piece in placed[pod.uid].slices}
         result.check(
             pod.given == held,
-            f"pod {pod.name} runs on {in_words(sorted(pod.given))} by its device plugin's annotation, but its claim is on {in_words(sorted(held))}",
+            f"pod {pod.name} runs on {short_cards(sorted(pod.given))} by its device plugin's annotation, but its claim is on {short_cards(sorted(held))}",
         )
 
 

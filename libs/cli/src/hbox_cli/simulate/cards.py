@@ -18,8 +18,8 @@ from hbox_common.model import (
     NodeName,
     NodeState,
     Vendor,
+    annotated_layout,
     cards_held,
-    layout_written,
     name_slices,
 )
 from hbox_common.model.devices import Fitted, Layout, PodDevices, by_index, effective
@@ -71,7 +71,7 @@ def _written(holder: Holder, cards: Sequence[Card], held: Mapping[CardId, CardAl
         own = cards_held(holder.cards, cards, held, named=said)
         if [s.card for s in own] == said:
             return own
-    layout = layout_written(holder.allocated, holder.devices, cards)
+    layout = annotated_layout(holder.allocated, holder.devices, cards)
     if layout:
         return name_slices(holder.held(layout), cards)
     there = {card.id for card in cards}

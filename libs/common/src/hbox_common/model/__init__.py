@@ -28,7 +28,7 @@ from .devices import (
     parse_slices,
 )
 from .group import GroupPhase, GroupState
-from .holding import cards_held, cards_written, layout_written
+from .holding import annotated_cards, annotated_layout, cards_held
 from .hostports import HostPort, is_host_port, port_amounts
 from .ids import (
     DEFAULT_QUEUE,
@@ -71,7 +71,7 @@ from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .nodedevices import ContainerHolds, DeviceIds, HeldMemory, NodeDevices, ZoneMemory
 from .nodenuma import KubeletRules, NodeNuma, NumaZone, PciBridge, PciDevice, PciKind, Redirect
 from .nodenvml import MigInstance, NodeNvml, NvmlCard
-from .noderest import LONGEST_REST_S, Asked, KindRest, NodeRest, RequestKind, node_rest, rest_s
+from .noderest import LONGEST_REST_S, KindRest, NodeRest, PodRequest, RequestKind, node_rest, rest_s
 from .nodezones import MemoryBlock, NodeZones, PodZones, ZoneAmounts
 from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
 from .podbudget import PodBudget
@@ -125,7 +125,6 @@ __all__ = [
     "ROOT_QUEUE",
     "SCHEDULER_NAME",
     "VENDORS",
-    "Asked",
     "Card",
     "CardAllocation",
     "CardId",
@@ -188,6 +187,7 @@ __all__ = [
     "PodGroupTask",
     "PodPhase",
     "PodRef",
+    "PodRequest",
     "PodTerm",
     "PodUid",
     "PodZones",
@@ -223,6 +223,8 @@ __all__ = [
     "ZoneAmounts",
     "ZoneMemory",
     "amounts_in",
+    "annotated_cards",
+    "annotated_layout",
     "any_names_model",
     "by_pool",
     "capacity_units",
@@ -231,7 +233,6 @@ __all__ = [
     "cards_in",
     "cards_named",
     "cards_of",
-    "cards_written",
     "charge",
     "charge_all",
     "counted_as",
@@ -247,7 +248,6 @@ __all__ = [
     "is_host_port",
     "is_model",
     "is_offline",
-    "layout_written",
     "may_use",
     "model_of",
     "model_resource",

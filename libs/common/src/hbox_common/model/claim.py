@@ -160,7 +160,7 @@ def validate_claim(
             name = short_card(s.card)
             return Refusal(RefusalReason.CARD_UNKNOWN, f"{node.name} has no card {name}, or the claim names it twice")
         seen.add(card.id)
-        if not card.healthy or (verdict is not None and verdict.condemns(card)):
+        if not card.healthy or (verdict is not None and verdict.marks_unhealthy(card)):
             return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.index} is unhealthy")
         if card.says.cordoned:
             return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.index} is cordoned")

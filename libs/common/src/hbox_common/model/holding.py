@@ -1,8 +1,8 @@
 """Which cards of its node a pod holds that has no claim: at most what it requests.
 
 A tenant may write any annotation on its pods. Annotations decide which cards these are, never how many or how much of each. Two of them count:
-`hbox.io/cards`, if no other pod holds the cards; and on a node of HAMi's plugin the annotations from which the plugin hands cards over (`cards_written`), even
-if other pods hold the cards.
+`hbox.io/cards`, if no other pod holds the cards; and on a node of HAMi's plugin the annotations from which the plugin hands cards over
+(`annotated_cards`), even if other pods hold the cards.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ def cards_held(
     return tuple(list(fitting.values())[: request.count])
 
 
-def layout_written(allocated: Iterable[tuple[Vendor, str]], devices: PodDevices, cards: Sequence[Card]) -> Layout:
+def annotated_layout(allocated: Iterable[tuple[Vendor, str]], devices: PodDevices, cards: Sequence[Card]) -> Layout:
     """The layout of a pod by the vendors' annotations (`Vendor.allocated`); () if they name none of these cards."""
     together: list[tuple[CardSlice, ...]] = []
     for vendor, text in allocated:
@@ -69,7 +69,7 @@ def layout_written(allocated: Iterable[tuple[Vendor, str]], devices: PodDevices,
     return tuple(together) if any(together) else ()
 
 
-def cards_written(
+def annotated_cards(
     allocated: Mapping[str, str],
     request: CardRequest,
     cards: Sequence[Card],
@@ -87,13 +87,13 @@ def cards_written(
     if devices is None:
         ask = Ask(kind, request.count, request.cores, request.memory_mib, request.memory_percent, container=request.container)
         devices = PodDevices((ask,), request.containers)
-    layout = layout_written([(VENDORS.kind(of), text) for of, text in allocated.items() if VENDORS.knows(of)], devices, cards)
+    layout = annotated_layout([(VENDORS.kind(of), text) for of, text in allocated.items() if VENDORS.knows(of)], devices, cards)
     given: list[tuple[CardSlice, ...]] = []
     for container in range(devices.containers if layout else 0):
         named = layout[container] if container < len(layout) else ()
         found: list[CardSlice] = []
         for ask in devices.of(container):
-            slices = _as_asked(ask, named, cards, facts, partly=partly)
+            slices = _requested_slices(ask, named, cards, facts, partly=partly)
             if not slices and not partly:
                 return ()
             found += slices
@@ -101,7 +101,7 @@ def cards_written(
     return name_slices(effective(tuple(given), devices), cards)
 
 
-def _as_asked(
+def _requested_slices(
     ask: Ask, named: Sequence[CardSlice], cards: Sequence[Card], facts: Mapping[str, str], *, partly: bool
 ) -> tuple[CardSlice, ...]:
     """What the vendor's `fit` gives for the request on the named cards alone, as if they were idle and healthy: the pod already holds them."""

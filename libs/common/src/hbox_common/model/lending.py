@@ -276,7 +276,7 @@ def usable(state: NodeState, verdict: Verdict | None, names: Iterable[str]) -> t
     has = {name: state.allocatable.get(name, 0) for name in names}
     if not state.cards:
         return pool_of(state.labels), has
-    sound = [card.model for card in state.cards if card.healthy and not (verdict is not None and verdict.condemns(card))]
+    sound = [card.model for card in state.cards if card.healthy and not (verdict is not None and verdict.marks_unhealthy(card))]
     vendor = VENDORS.of(state.allocatable)
     for name in has:
         if vendor is not None and name == vendor.cards:

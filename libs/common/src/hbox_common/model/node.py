@@ -69,7 +69,7 @@ class Verdict:
         CardId, ...
     ] = ()  #: ids of unhealthy cards, in the order of `bad_cards`; cards that the node has lost included
 
-    def condemns(self, card: Card) -> bool:
+    def marks_unhealthy(self, card: Card) -> bool:
         """Whether the verdict lists this card as unhealthy."""
         return card.id in self.cards if self.cards else card.index in self.bad_cards
 

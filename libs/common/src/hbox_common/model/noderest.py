@@ -33,7 +33,7 @@ class RequestKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PodRequest:
     """The properties of a pod that decide its kinds of requests. `requests`: base units."""
 
     requests: Mapping[str, int]
@@ -73,7 +73,7 @@ class KindRest:
         """Whether the rest lasts at that time (seconds since the epoch)."""
         return self.failures > 0 and now < self.until <= now + 2 * LONGEST_REST_S
 
-    def concerns(self, asked: Asked) -> bool:
+    def concerns(self, asked: PodRequest) -> bool:
         """Whether the rest applies to a pod with these requests."""
         if not asked.of_kind(self.kind):
             return False

@@ -146,7 +146,7 @@ class PodReader:
             started_at=_seconds(status.start_time) or None if written.annotations else None,
             never_preempts=spec.preemption_policy == NEVER,
             rank_key=rank_key(meta.name, written.role, meta.labels, meta.annotations) if written.group else None,
-            unread_gang="" if written.group else next((label for label in FOREIGN_GANGS if meta.labels.get(label)), ""),
+            foreign_gang_label="" if written.group else next((label for label in FOREIGN_GANGS if meta.labels.get(label)), ""),
             written=_bytes_of(meta.labels) + _bytes_of(written.annotations),
             refusal=refusal_of(status.phase, status.reason, status.message),
             kubelet_at=_seconds(status.start_time),

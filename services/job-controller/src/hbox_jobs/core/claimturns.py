@@ -1,6 +1,7 @@
-"""Which pod may use a claim of mode ReadWriteOncePod: the one that has a node, else the oldest that waits (kube-scheduler's VolumeRestrictions).
+"""The order of pods that use a claim of mode ReadWriteOncePod: first the pod that has a node, then the oldest waiting pod (kube-scheduler's
+VolumeRestrictions).
 
-The first pod of each claim is kept and compared with each change, so that a claim of ten thousand waiting pods costs one walk when its first pod ends.
+The first pod of each claim is cached and compared with each changed pod, so that a claim with ten thousand waiting pods costs one walk when its first pod ends.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,9 +13,9 @@ class ClaimTurns:
     """Claims are namespace/name."""
 
     def __init__(self, users: Callable[[str], Iterable[PodView]]) -> None:
-        """`users`: the pods that name a claim, in their newest versions."""
+        """`users`: returns the pods that name a claim, in their latest versions."""
         self._users = users
-        self._first: dict[str, PodView] = {}  #: of claims that were asked about
+        self._first: dict[str, PodView] = {}  #: first pod by claim; filled by `first`
 
     def first(self, claim: str) -> PodView | None:
         """The pod that uses the claim, or uses it next; None if no pod does."""

@@ -111,9 +111,9 @@ class Feedback:
 
     def pod(self, old: PodView | None, new: PodView, now: float) -> None:
         """A pod of ours was seen in a new version."""
-        if old is None and new.unread_gang and new.placeable:
+        if old is None and new.foreign_gang_label and new.placeable:
             note = (
-                f"label {new.unread_gang} names a gang that HBox does not read, so the pod is placed alone; name a PodGroup by the annotation "
+                f"label {new.foreign_gang_label} names a gang that HBox does not read, so the pod is placed alone; name a PodGroup by the annotation "
                 "scheduling.k8s.io/group-name"
             )
             write = EventWrite(Kind.POD, new.uid, new.namespace, new.name, GANG_NOT_READ, note)

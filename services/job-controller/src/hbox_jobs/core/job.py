@@ -192,11 +192,11 @@ def job_of(
     trace: Callable[[JobId], str],
     *,
     never: Collection[str] = (),
-    ending: bool = False,
+    terminating: bool = False,
     revision: int = 0,
     ceiling: int = INT32_MAX,
 ) -> Job:
-    """The current job, with this revision. `classes`: values of the PriorityClasses, by name; `trace`: returns the trace context of a job; `ending`: its
+    """The current job, with this revision. `classes`: values of the PriorityClasses, by name; `trace`: returns the trace context of a job; `terminating`: its
     namespace is being deleted; `ceiling`: see `counted`. Sets `record.problem_reason`."""
     group = record.group
     priority, priority_class, problem = _priority(record, tally, classes)
@@ -209,7 +209,7 @@ def job_of(
     tasks, waits_for_volume = _tasks(record, volumes, never_preempts=never_preempts)
     if not (problem := problem or _pod_problem(record) or record.unpublishable) and waits_for_volume:
         reason, problem = VOLUMES_NOT_READY, waits_for_volume
-    if ending and tasks:
+    if terminating and tasks:
         reason = NAMESPACE_TERMINATING
         problem = f"NamespaceTerminating: namespace {record.namespace} is being deleted, and the API server binds no pod in it"
     record.problem_reason = reason if problem else ""

@@ -120,7 +120,7 @@ class Jobs:
         )
         self._never: set[str] = set()  #: PriorityClasses whose pods never preempt
         self._classes_changed = False
-        self._ending: set[str] = set()  #: namespaces that are being deleted
+        self._terminating: set[str] = set()  #: namespaces that are being deleted
         self._turns = ClaimTurns(lambda claim: self.users((claim,)))
         self.volumes = Volumes(self._has_turn)
         self.neighbours = Neighbours()
@@ -301,7 +301,7 @@ class Jobs:
         self._reading.discard(key)
         self._mark(key, now, urgent=True)
 
-    def _has_old_group(self, record: Record, tally: Tally) -> bool:
+    def _needs_group_read(self, record: Record, tally: Tally) -> bool:
         """Whether the gang could start with a PodGroup older than its pods: an update may have raised its minimum before they were created."""
         if not self._proves_groups or record.group is None or tally.live <= tally.bound:
             return False
@@ -348,20 +348,20 @@ class Jobs:
             if record.group is not None and record.group.priority_class == name:
                 self._mark(record.key, now, urgent=True)
 
-    def namespace(self, name: str, labels: Mapping[str, str], now: float, *, ending: bool) -> None:
-        """A namespace was listed, added or modified. `ending`: it is being deleted."""
+    def namespace(self, name: str, labels: Mapping[str, str], now: float, *, terminating: bool) -> None:
+        """A namespace was listed, added or modified. `terminating`: it is being deleted."""
         self.neighbours.namespaces.put(name, labels)
-        self._end_namespace(name, now, ending=ending)
+        self._set_terminating(name, now, terminating=terminating)
 
     def namespace_gone(self, name: str, now: float) -> None:
         """The namespace was deleted."""
         self.neighbours.namespaces.gone(name)
-        self._end_namespace(name, now, ending=False)
+        self._set_terminating(name, now, terminating=False)
 
-    def _end_namespace(self, name: str, now: float, *, ending: bool) -> None:
-        if ending == (name in self._ending):
+    def _set_terminating(self, name: str, now: float, *, terminating: bool) -> None:
+        if terminating == (name in self._terminating):
             return
-        (self._ending.add if ending else self._ending.discard)(name)
+        (self._terminating.add if terminating else self._terminating.discard)(name)
         for pod in self.neighbours.within(name):
             if pod.ours:
                 self._mark(pod.key, now, urgent=True)
@@ -681,7 +681,7 @@ class Jobs:
             if old is not None:
                 self._end(record, old, withdrawn, tally, wall)
             return None
-        if self._has_old_group(record, tally):
+        if self._needs_group_read(record, tally):
             if record.key not in self._reading:
                 self._unread[record.key] = None
             return None
@@ -696,7 +696,7 @@ class Jobs:
             self.volumes,
             self._trace,
             never=self._never,
-            ending=record.namespace in self._ending,
+            terminating=record.namespace in self._terminating,
             revision=revision,
             ceiling=self._ceiling(record.namespace),
         )
@@ -884,12 +884,12 @@ class Jobs:
             self._turns.changed(claim, pod)
 
     def _has_turn(self, claim: str, uid: str) -> bool:
-        """Whether no other pod uses the claim, or uses it before this one."""
+        """Whether this pod is the first one in the order of the claim's users (`ClaimTurns`)."""
         first = self._turns.first(claim)
         return first is None or first.uid == uid
 
     def _pass_turn(self, pod: PodView, now: float) -> None:
-        """The pod has ended: of each claim that it had to itself the next pod is tried."""
+        """The pod has ended: enqueue the next pod of each of its ReadWriteOncePod claims."""
         for use in pod.volumes:
             claim = f"{pod.namespace}/{use.claim}"
             if self.volumes.single_pod(claim) and (first := self._turns.first(claim)) is not None and first.placeable:

@@ -21,11 +21,11 @@ from typing import TypeAlias
 from hbox_common.model import (
     LONGEST_REST_S,
     VENDORS,
-    Asked,
     KindRest,
     NodeName,
     NodeRest,
     PodGroupTask,
+    PodRequest,
     RequestKind,
     Resources,
     node_rest,
@@ -89,7 +89,7 @@ def reason_of(refusal: str) -> str:
     return _OUT_OF if reason.startswith(_OUT_OF) else reason
 
 
-def refused_kind(refusal: str, asked: Asked) -> tuple[str, Resources] | None:
+def refused_kind(refusal: str, asked: PodRequest) -> tuple[str, Resources] | None:
     """The kind of request that the kubelet refused, and the amounts below which the rest does not apply (`KindRest.amounts`). `refusal`: from `refusal_of`.
     None if the pod is at fault."""
     reason, _, message = refusal.partition(": ")
@@ -112,7 +112,7 @@ _UNALIGNED = frozenset({"pods", "ephemeral-storage", "memory"})
 _OF_NODES = frozenset({"cpu", *_UNALIGNED})
 
 
-def _of_allocation(message: str, asked: Asked) -> tuple[str, Resources]:
+def _of_allocation(message: str, asked: PodRequest) -> tuple[str, Resources]:
     """As `refused_kind`, if a device plugin, the CPU manager or the memory manager failed: the device that the message names, else the pod's cards."""
     devices = sorted(
         name
@@ -127,12 +127,12 @@ def _of_allocation(message: str, asked: Asked) -> tuple[str, Resources]:
     return (RequestKind.ALIGNED if asked.aligned else RequestKind.ANY), {}
 
 
-def asked_of(shape: Shape) -> Asked:
+def pod_request_of(shape: Shape) -> PodRequest:
     """The kinds of requests of pods of this shape."""
     task = PodGroupTask(
         "", shape.requests, (), guaranteed=shape.guaranteed, containers=shape.of_containers, init_containers=shape.of_init_containers
     )  # fmt: skip
-    return Asked(
+    return PodRequest(
         shape.requests,
         cards=shape.cards is not None and shape.cards.count > 0,
         aligned=ask_of(task) is not None,
@@ -199,7 +199,7 @@ class Refusals:
 
     def refused(self, pod: PodView, at: float, *, listed: bool = False) -> None:
         """A node's kubelet refused a pod."""
-        asked = asked_of(pod.shape)
+        asked = pod_request_of(pod.shape)
         found = refused_kind(pod.refusal, asked)
         if found is None:
             return
@@ -233,7 +233,7 @@ class Refusals:
         kinds = self._nodes.get(pod.node)
         if not kinds:
             return
-        asked = asked_of(pod.shape)
+        asked = pod_request_of(pod.shape)
         for name, kind in [*kinds.items()]:
             if not asked.of_kind(name):
                 continue
@@ -362,7 +362,7 @@ def _request_of(pod: PodView) -> _Request:
     return pod.namespace, tuple(sorted(pod.shape.requests.items()))
 
 
-def _covers(asked: Asked, count: _Count) -> bool:
+def _covers(asked: PodRequest, count: _Count) -> bool:
     return all(asked.requests.get(name, 0) >= units for name, units in count.amounts.items())
 
 

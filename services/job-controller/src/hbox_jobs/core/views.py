@@ -77,7 +77,7 @@ class PodView:
     started_at: float | None = None  #: seconds since the epoch; read where there are notes
     never_preempts: bool = False  #: preemptionPolicy Never
     rank_key: RankKey | None = None  #: of a pod of a gang: by which its rank is found
-    unread_gang: str = ""  #: the label by which it names a gang of another scheduler, if it names no PodGroup
+    foreign_gang_label: str = ""  #: the label by which it names a gang of another scheduler, if it names no PodGroup
     written: int = 0  #: bytes of its labels and annotations above
     refusal: str = ""  #: reason and message of the kubelet that refused to admit it
     kubelet_at: float = (

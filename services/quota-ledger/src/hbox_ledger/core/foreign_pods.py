@@ -10,7 +10,7 @@ Otherwise the pod holds what it requests and no more:
 
 from dataclasses import replace
 
-from hbox_common.model import VENDORS, CardRequest, CardSlice, PodFact, cards_held, cards_written, name_slices
+from hbox_common.model import VENDORS, CardRequest, CardSlice, PodFact, annotated_cards, cards_held, name_slices
 
 from .identity import issued
 from .ledgerstate import LedgerState
@@ -48,7 +48,7 @@ def handed_over(state: LedgerState, fact: PodFact, *, partly: bool = False) -> t
         return ()
     allocated = {kind: text for kind, text in fact.allocated.items() if kind in node.registered}
     request = fact.asks or CardRequest(fact.cards)
-    return cards_written(allocated, request, node.cards, kind=vendor.kind, facts=node.device_facts, partly=partly)
+    return annotated_cards(allocated, request, node.cards, kind=vendor.kind, facts=node.device_facts, partly=partly)
 
 
 def proven(state: LedgerState, fact: PodFact) -> bool:

@@ -49,25 +49,25 @@ class Moves:
     waits: bool = False
 
 
-def moves(state: LedgerState, said: NodeDevices) -> Moves:
+def moves(state: LedgerState, devices: NodeDevices) -> Moves:
     """The claims of a node that are on other cards than their kubelet says."""
     found = Moves()
-    node = state.nodes.get(said.node)
+    node = state.nodes.get(devices.node)
     if node is None or node.gone:
         return found
     wanted: dict[ClaimId, list[CardId]] = {}
-    for uid, cards in _given(node, said).items():
+    for uid, cards in _given(node, devices).items():
         id_ = state.by_pod.get(uid)
         record = state.live[id_] if id_ is not None else None
         if record is None or record.claim.state is ClaimState.PENDING:
             found.waits = True
             continue
         claim = record.claim
-        if claim.node != said.node or sorted(s.card for s in claim.slices) == cards:
+        if claim.node != devices.node or sorted(s.card for s in claim.slices) == cards:
             continue
         if len(claim.slices) != len(cards) or not all(s.whole for s in claim.slices):
             found.conflicts.append(
-                f"{_name(claim)} has {len(cards)} cards by its kubelet, and {len(claim.slices)} or parts of them by the books"
+                f"the kubelet gave {_name(claim)} {len(cards)} cards, and its claim has {len(claim.slices)} cards or parts of cards"
             )
         elif record.decision is not Decision.NONE or claim.id in state.evicting or claim.job in state.gangs:
             found.waits = True
@@ -109,12 +109,12 @@ def move(state: LedgerState, step: Step, found: Moves) -> int:
     return len(records)
 
 
-def _given(node: NodeState, said: NodeDevices) -> dict[PodUid, list[CardId]]:
+def _given(node: NodeState, devices: NodeDevices) -> dict[PodUid, list[CardId]]:
     """Sorted ids of the cards that the kubelet gave to each pod; without pods that hold a device which is no card of the inventory."""
     cards = {card.uuid: card.id for card in node.cards if not made_up(node.name, card, node.registered)}
     found: dict[PodUid, list[CardId]] = {}
     strange: set[PodUid] = set()
-    for one in said.holds if cards else ():
+    for one in devices.holds if cards else ():
         uid = PodUid(one.uid)
         for id_ in (id_ for part in one.devices if part.resource in VENDORS.cards for id_ in part.ids):
             card = card_of(id_, cards)
@@ -138,7 +138,7 @@ def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[Card
         if twice:
             other = state.live[target[twice[0]]].claim
             found.conflicts.append(
-                f"card {_at(node, twice[0])} is {_name(state.live[id_].claim)}'s and {_name(other)}'s by the kubelet"
+                f"the kubelet gave card {_at(node, twice[0])} to {_name(state.live[id_].claim)} and to {_name(other)}"
             )
             del wanted[id_]
         else:
@@ -147,7 +147,7 @@ def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[Card
         for id_, card in blocked.items():
             other = state.live[min(holders[card] - wanted.keys())].claim
             found.conflicts.append(
-                f"card {_at(node, card)} is {_name(state.live[id_].claim)}'s by the kubelet, and {_name(other)}'s by the books"
+                f"the kubelet gave card {_at(node, card)} to {_name(state.live[id_].claim)}, and the ledger to {_name(other)}"
             )
             found.waits = True
             del wanted[id_]

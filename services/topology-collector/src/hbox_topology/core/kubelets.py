@@ -13,20 +13,20 @@ from hbox_common.model.devices import VENDORS, Card
 from hbox_common.model.devices.identity import made_up
 
 
-def with_devices(state: NodeState, said: NodeDevices | None, known: NodeState | None) -> NodeState:
-    """`state` with the ids and NUMA nodes of its cards, where they are made up and the kubelet says them. `known`: the last state of that node, by which cards
-    keep their indexes."""
+def with_devices(state: NodeState, devices: NodeDevices | None, known: NodeState | None) -> NodeState:
+    """`state` with the kubelet's ids and NUMA nodes for cards whose ids are generated. `devices`: the kubelet's report, if any; `known`: the last state of the
+    node, from which cards keep their indices and, without a report, their ids."""
     if not any(made_up(state.name, card, state.registered) for card in state.cards):
         return state
     before = [] if known is None else [card for card in known.cards if not made_up(state.name, card, state.registered)]
-    if said is None and not before:
+    if devices is None and not before:
         return state
     reserved = set() if known is None else {card.index for card in known.lost}
     cards: list[Card] = []
     for kind in dict.fromkeys(card.kind for card in state.cards):
         own = [card for card in state.cards if card.kind == kind]
         vendor = VENDORS.kind(kind) if VENDORS.knows(kind) else VENDORS.of(state.allocatable)
-        allocatable = said.allocatable if said is not None else ()
+        allocatable = devices.allocatable if devices is not None else ()
         numa = {id_: p.numa for p in allocatable if vendor and p.resource == vendor.cards for id_ in p.ids}
         same_kind = [card for card in before if card.kind == kind]
         if not numa and vendor is not None:  # the agent reports no ids now: the cards keep those that it reported before

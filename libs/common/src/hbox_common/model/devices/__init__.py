@@ -2,7 +2,7 @@
 
 from .adapters import NearAdapters, PathKind, asks_rdma
 from .asking import Ask, CardRequest, PodDevices
-from .cardids import card_id, in_words, number_in, short_card
+from .cardids import card_id, number_in, short_card, short_cards
 from .cards import (
     ALL_CORES,
     MAX_CARDS,
@@ -81,7 +81,6 @@ __all__ = [
     "format_lock",
     "format_numbered",
     "format_slices",
-    "in_words",
     "is_slice",
     "layout_fault",
     "name_slices",
@@ -93,5 +92,6 @@ __all__ = [
     "parts_of",
     "relocated",
     "short_card",
+    "short_cards",
     "whole_number",
 ]

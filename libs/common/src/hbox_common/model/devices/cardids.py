@@ -47,6 +47,6 @@ def short_card(card: CardId) -> str:
     return card.partition(":")[2] or card
 
 
-def in_words(cards: Iterable[CardId]) -> str:
+def short_cards(cards: Iterable[CardId]) -> str:
     """Several ids for display, joined by commas."""
     return ", ".join(short_card(card) for card in cards)

@@ -466,7 +466,9 @@ class Columns:
         self.healthy[row] = verdict is None or verdict.healthy
         self.card_ok[row] = False
         for position, card in enumerate(cards):
-            self.card_ok[row, position] = card.healthy and not card.says.cordoned and not (verdict and verdict.condemns(card))
+            self.card_ok[row, position] = (
+                card.healthy and not card.says.cordoned and not (verdict and verdict.marks_unhealthy(card))
+            )
         self.returned += 1
         self.changes.add(row)
         self.described.add(row)

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hbox_common.model import Asked, KindRest
+from hbox_common.model import KindRest, PodRequest
 
 from .arrays import Bools, Ints
 from .task import Task
@@ -45,7 +45,7 @@ class RestCodes:
 
     def matching(self, task: Task, codes: Ints, which: Callable[[KindRest], bool]) -> Bools:
         """`[n]`: whether a rest that `which` selects applies to the task. `codes`: `[n]`."""
-        asked = Asked(
+        asked = PodRequest(
             task.requests,
             cards=task.cards is not None,
             aligned=task.aligned is not None,

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Given:
     """Keys and values that somebody wrote. `done()` refuses those that nobody asked for."""
 
-    def __init__(self, whose: str, given: Mapping[str, Any]) -> None:
-        """`whose`: what errors call them, such as `action preempt`."""
-        self.whose = whose
+    def __init__(self, owner: str, given: Mapping[str, Any]) -> None:
+        """`owner`: the name in errors, such as `action preempt`."""
+        self.owner = owner
         self._given = given
         self._known: set[str] = set()
 
@@ -81,7 +81,7 @@ class Given:
 
     def nested(self, key: str) -> "Given":
         """The keys and values under a key; none where it is not there."""
-        return Given(f"{self.whose}, {key}", self.mapping(key))
+        return Given(f"{self.owner}, {key}", self.mapping(key))
 
     def listing(self, key: str) -> list[Any]:
         value = self._take(key)
@@ -105,15 +105,15 @@ class Given:
                 close = get_close_matches(key, known, n=1)
                 hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}"
                 if tell is None:
-                    raise InvalidRequest(f"{self.whose} has no argument {key!r}", hint=hint)
-                tell(f"{self.whose} has no argument {key!r} ({hint}); it is ignored")
+                    raise InvalidRequest(f"{self.owner} has no argument {key!r}", hint=hint)
+                tell(f"{self.owner} has no argument {key!r} ({hint}); it is ignored")
 
     def _take(self, key: str) -> Any:
         self._known.add(key)
         return self._given.get(key)
 
     def _wrong(self, key: str, value: object, wanted: str) -> InvalidRequest:
-        return InvalidRequest(f"{self.whose}, argument {key}: {value!r} is not {wanted}")
+        return InvalidRequest(f"{self.owner}, argument {key}: {value!r} is not {wanted}")
 
 
 class Arguments(Given):

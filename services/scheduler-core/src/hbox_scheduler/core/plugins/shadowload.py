@@ -37,7 +37,7 @@ class ShadowLoad:
         self._ratio = given.number("request_ratio", 0.7, least=0, most=1)
         if given.number("burst_ratio", 0, least=0, most=1):
             raise InvalidRequest(
-                f"{given.whose}, argument burst_ratio: the scheduler knows the requests of pods, not their limits",
+                f"{given.owner}, argument burst_ratio: the scheduler knows the requests of pods, not their limits",
                 hint="write 0",
             )
         self._threshold = 100.0 * given.number("risk_threshold", 0.6, least=0, most=1)
@@ -82,4 +82,4 @@ def _units(given: Given, key: str, name: str, default: str) -> int:
     try:
         return request_units(name, text)
     except InvalidRequest as e:
-        raise InvalidRequest(f"{given.whose}, argument {key}: {e.message}") from e
+        raise InvalidRequest(f"{given.owner}, argument {key}: {e.message}") from e

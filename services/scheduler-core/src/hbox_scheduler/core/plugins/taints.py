@@ -31,10 +31,10 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
         return True
     if toleration.operator is TolerationOperator.EQUAL:
         return bool(toleration.key) and toleration.value == taint.value
-    there, line = _integer(taint.value), _integer(toleration.value)
-    if not toleration.key or there is None or line is None:
+    value, bound = _integer(taint.value), _integer(toleration.value)
+    if not toleration.key or value is None or bound is None:
         return False
-    return there > line if toleration.operator is TolerationOperator.GREATER else there < line
+    return value > bound if toleration.operator is TolerationOperator.GREATER else value < bound
 
 
 def _integer(text: str) -> int | None:

@@ -29,8 +29,7 @@ _THRESHOLDS = {"cpu": 80.0, "mem": 80.0}
 
 
 class Usage(ShapeMask, ShapeScore):
-    """Arguments: thresholds (cpu and mem, percent, 80 each), usage.weight (5), cpu.weight (1), memory.weight (1), estimator (`shadowload`; none where it is not
-    written)."""
+    """Arguments: thresholds (cpu and mem, percent, 80 each), usage.weight (5), cpu.weight (1), memory.weight (1), estimator (`shadowload`; default: none)."""
 
     name = "usage"
     of_session = True

@@ -112,9 +112,9 @@ class VictimRights:
     def _has_one_model(self, member: Member) -> bool:
         """Whether all cards that such members may get are of one model."""
         request = member.task.cards
-        there = [model_of(name) for column, name in self.accounts.models.items() if self.accounts.total[column] > 0]
+        models = [model_of(name) for column, name in self.accounts.models.items() if self.accounts.total[column] > 0]
         named = request.models if request is not None else ()
-        return sum(any_names_model(named, model) for model in there) <= 1 if named else len(there) <= 1
+        return sum(any_names_model(named, model) for model in models) <= 1 if named else len(models) <= 1
 
     def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
         """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the

@@ -40,14 +40,14 @@ def within_limits(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None
     return (without_models(task, tuple(excluded)) if excluded else task), pods
 
 
-def max_pods(task: Task, left: Mapping[str, int], there: Collection[str]) -> int | None:
-    """The maximum number of such pods by the limits on card models; None = no limit. `left`: remaining cards by model; `there`: resources of the models that
+def max_pods(task: Task, left: Mapping[str, int], present: Collection[str]) -> int | None:
+    """The maximum number of such pods by the limits on card models; None = no limit. `left`: remaining cards by model; `present`: resources of the models that
     nodes have."""
     request = task.cards
     if request is None or not request.models:
         return None
     limited = concerned(task, left)
-    if not limited or any(model not in left for model in concerned(task, there)):
+    if not limited or any(model not in left for model in concerned(task, present)):
         return None
     return sum(left[model] // request.count for model in limited)
 
