@@ -39,7 +39,7 @@ from .rendered import CHART, MATRIX, NAMESPACE, helm_anew, lint, objects, of, po
 
 ROOT = CHART.parents[1]
 BUS = "hbox-bus"
-#: Of people, and not of services.
+#: ClusterRoles for users, not for services.
 USER_ROLES = ("hbox-view", "hbox-edit", "hbox-queue-reader")
 AGENT = "DaemonSet/hbox-node-agent"
 EVERY = pytest.mark.parametrize("name", MATRIX)
@@ -276,7 +276,7 @@ def test_helm_lint_finds_no_fault(name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_clusters_own_roles_contain_the_rights_of_tenants_unless_a_value_says_otherwise() -> None:
+def test_cluster_roles_aggregate_tenant_rights_by_default() -> None:
     def roles(name: str) -> dict[str, tuple[list[str], Any]]:
         found = [role for role in of(name, "ClusterRole") if role["metadata"]["name"] in USER_ROLES]
         marks = [[key.rpartition("/")[2] for key in role["metadata"]["labels"] if "/aggregate-to-" in key] for role in found]
@@ -295,8 +295,8 @@ def test_the_clusters_own_roles_contain_the_rights_of_tenants_unless_a_value_say
     assert roles("all that is off") == {"hbox-view": ([], view), "hbox-edit": ([], edit)}
 
 
-def test_helm_finds_the_log_of_its_test_in_the_pod_which_is_deleted_with_the_release() -> None:
-    """`helm test --logs` reads the log of each hook by the hook's name, after it deleted those that end well."""
+def test_trial_pod_stays_for_helm_test_logs_and_belongs_to_the_release() -> None:
+    """`helm test --logs` reads the log of each hook by name, after it has deleted the hooks that succeeded."""
     hooks = [one for one in objects("default") if one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"]
     assert {one["metadata"]["name"] for one in hooks} == {"hbox-trial"}
     [pod] = [one for one in hooks if one["kind"] == "Pod"]
@@ -462,8 +462,8 @@ async def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) ->
 
 
 @EVERY
-def test_the_brokers_monitor_listens_on_loopback_alone_and_a_command_asks_it(name: str) -> None:
-    """Where the network does not enforce policies, each pod of the cluster would read connections, streams and subjects there."""
+def test_broker_monitor_listens_on_loopback_only_and_exec_probes_query_it(name: str) -> None:
+    """Without enforced NetworkPolicies, each pod of the cluster could read connections, streams and subjects there."""
     for [text] in [[c["data"]["nats.conf"]] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]:
         [line] = [line for line in text.splitlines() if line.startswith("http")]
         assert line == 'http: "127.0.0.1:8222"'
@@ -618,12 +618,12 @@ def test_the_schema_is_what_the_settings_say_and_the_brokers_file_what_the_regis
     assert {file: (CHART / file).read_text() for file in chart.made()} == chart.made()
 
 
-def test_the_guides_tables_of_rights_are_what_the_files_say() -> None:
+def test_rights_tables_of_the_guide_match_the_chart_files() -> None:
     guide = (ROOT / "docs" / "guides" / "rbac.md").read_text()
     assert rights.made(CHART, guide) == guide
 
 
-def test_a_guide_shows_each_rule_of_a_file_with_its_reason(tmp_path: Path) -> None:
+def test_rights_table_contains_each_rule_with_its_comment(tmp_path: Path) -> None:
     rbac = tmp_path / "files" / "rbac"
     rbac.mkdir(parents=True)
     (tmp_path / "files" / "tenants.yaml").write_text((CHART / "files" / "tenants.yaml").read_text())
@@ -741,7 +741,7 @@ def test_a_volume_that_is_kept_is_there_beside_postgres_too() -> None:
         (("database.storage.keep=true", "nats.storage.keep=true"), True),
     ],
 )
-def test_volumes_outlive_a_release_in_production_and_where_a_value_says_so(values: tuple[str, ...], kept: bool) -> None:
+def test_volumes_outlive_a_release_in_production_and_by_value(values: tuple[str, ...], kept: bool) -> None:
     found = read(template(*values).stdout)
     [claim] = [one for one in found if one["kind"] == "PersistentVolumeClaim"]
     assert (claim["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") == ("keep" if kept else None)

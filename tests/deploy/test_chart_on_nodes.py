@@ -35,7 +35,7 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster) -> Installed:
     cluster.clear()
-    cluster.set_cards(CARDS)  # all idle: a node of two cores keeps most of them for its cards
+    cluster.set_cards(CARDS)  # all cards are idle, and a node of two cores keeps most of its cores for them
     cluster.make_namespaces()
     before = cluster.objects()
     [install] = [line for line in _lines() if line.startswith("helm upgrade --install")]
@@ -92,13 +92,13 @@ def test_the_guides_lines_lead_to_the_first_gang(installed: Installed) -> None:
     ]
     assert '"bomFormat": "CycloneDX"' in said[after[-1]]
     assert "Phase:          Succeeded" in said[after[0]]
-    assert "POD LOGS: hbox-trial" in said[after[0]], "--logs finds the log after the hook ended"
+    assert "POD LOGS: hbox-trial" in said[after[0]], "--logs finds the log after the end of the hook"
     assert " runs after " in said[after[0]]
     assert cluster.get("podgroups", "-n", NAMESPACE)["items"] == [], "helm test takes its gang away"
     cluster.kubectl("delete", "-f", str(GUIDE.with_name("first-gang.yaml")))
 
 
-def test_a_tenant_with_plain_edit_submits_a_gang_reads_its_own_and_sees_queues(installed: Installed) -> None:
+def test_tenant_with_role_edit_submits_a_gang_and_reads_queues(installed: Installed) -> None:
     cluster = installed.cluster
     binding = ("create", "rolebinding", "edits", "-n", "tenant", "--clusterrole=edit", "--serviceaccount=tenant:default")
     cluster.kubectl(*binding)

@@ -168,7 +168,7 @@ def test_a_port_scan_from_a_tenants_pod_finds_nothing_that_changes_anything(inst
         answers = ports[service][HEALTH]["http"]
         assert {path for path, status in answers.items() if status < 400} <= {"GET /healthz", "GET /readyz", "GET /metrics"}
         assert answers["GET /healthz"] == 200, "it is the service that answered"
-    assert ports["nats"].keys() == {CLIENTS, ROUTES}, "its monitor listens on loopback"
+    assert ports["nats"].keys() == {CLIENTS, ROUTES}, "the monitor listens on loopback"
     for port, way in ((CLIENTS, "TLS after INFO"), (ROUTES, "TLS")):
         answers = ports["nats"][port]
         assert "certificate" in answers[way].lower(), "TLS is spoken, and a certificate is asked for"
@@ -220,7 +220,7 @@ def test_uninstall_leaves_jobs_running_and_nothing_but_definitions_and_volumes(i
     until(lambda: not cluster.pods(NAMESPACE), timeout_s=60, what=lambda: cluster.kubectl("get", "pods", "-n", NAMESPACE))
     volumes = {f"data-hbox-nats-{i}" for i in range(3)}
     assert {one["metadata"]["name"] for one in cluster.get("pvc", "-n", NAMESPACE)["items"]} == volumes
-    cluster.kubectl("delete", "pvc", "-n", NAMESPACE, "-l", "app.kubernetes.io/instance=hbox")  # the guide's line
+    cluster.kubectl("delete", "pvc", "-n", NAMESPACE, "-l", "app.kubernetes.io/instance=hbox")  # the command in the guide
     until(
         lambda: not cluster.left(installed.before), timeout_s=60, what=lambda: "\n".join(sorted(cluster.left(installed.before)))
     )

@@ -213,7 +213,7 @@ def up(state: Path, *words: str, env: Mapping[str, str] | None = None, anew: boo
 
 
 def given_of(cards: str) -> str:
-    """The annotation `hbox.io/cards` without the ids of the cards, which are distinct UUIDs: `cores:memory_mib`, with `:part:slots` where either counts."""
+    """The annotation `hbox.io/cards` without card ids, after a check that these are distinct: `cores:memory_mib`, with `:part:slots` if either is set."""
     slices = parse_slices(cards)
     ids = {s.card for s in slices}
     assert len(ids) == len(slices)

@@ -69,7 +69,7 @@ async def test_pods_get_cards_of_the_model_that_they_name(platform: Up, client: 
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
-async def test_audit_refuses_to_judge_by_other_settings_of_devices_than_the_platforms(platform: Up) -> None:
+async def test_audit_fails_with_device_settings_other_than_the_platforms(platform: Up) -> None:
     words = ("--state", str(platform.state), "audit")
     done = await asyncio.to_thread(hbox, *words)
     assert (done.returncode, "0 faults" in done.stdout) == (0, True), done.stdout + done.stderr

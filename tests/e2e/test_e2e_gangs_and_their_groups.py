@@ -1,4 +1,4 @@
-"""A gang and the objects that it goes by, as they change under it: its PodGroup's minimum, its PodGroup, its PriorityClass. One platform, a node a test."""
+"""Changes of a gang's objects under it: the minimum of its PodGroup, its PodGroup, its PriorityClass. One platform, one node for each test."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ async def client(running: Up) -> AsyncIterator[KubeClient]:
 
 
 def on(name: str, members: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The pods, for this node alone."""
+    """The pods, pinned to this node."""
     for one in members:
         one["spec"]["nodeSelector"] = {"kubernetes.io/hostname": name}
     return members
@@ -61,7 +61,7 @@ async def messages(client: KubeClient, pod: str) -> str:
 async def test_gang_is_not_bound_in_part_after_its_minimum_is_raised_behind_a_lagging_watch(
     running: Up, client: KubeClient
 ) -> None:
-    """Three cards; two of the gang run, two more come with a minimum of four."""
+    """Three cards; two pods of the gang run, and two more arrive with a minimum of four."""
     one = node("lag")
     one["status"]["allocatable"]["nvidia.com/gpu"] = one["status"]["capacity"]["nvidia.com/gpu"] = "3"
     group, *members = gang("grows", "default", pods=4, needs=2)
@@ -82,8 +82,8 @@ async def test_gang_is_not_bound_in_part_after_its_minimum_is_raised_behind_a_la
     await emptied(running, client, SPACE)
 
 
-async def test_gang_fills_up_soon_after_its_podgroup_is_made_again_under_its_pods(running: Up, client: KubeClient) -> None:
-    """A pod is made while the PodGroup is missing, and one after it is there again."""
+async def test_gang_fills_up_soon_after_its_podgroup_is_recreated_under_running_pods(running: Up, client: KubeClient) -> None:
+    """One pod is created while the PodGroup is missing, another after the PodGroup was recreated."""
     group, *members = gang("ray", "default", pods=4, needs=2)
     on("ray", members)
     await create(client, node("ray"), group, *members[:2])
@@ -94,7 +94,7 @@ async def test_gang_fills_up_soon_after_its_podgroup_is_made_again_under_its_pod
     async def says_why() -> bool:
         return "not found" in await messages(client, "ray-2")
 
-    await waiting.until(says_why, "the pod says that its PodGroup is missing", timeout_s=20)
+    await waiting.until(says_why, "the pod's condition names the missing PodGroup", timeout_s=20)
     await create(client, group)
     await count(client, "ray-", 3, timeout_s=8)
     await client.json("DELETE", PODGROUPS.path(SPACE, "ray"))
@@ -117,7 +117,7 @@ async def test_later_pods_of_a_running_gang_get_places_after_its_priority_class_
     await count(client, "classy-", 2)
 
 
-async def test_pod_of_a_gang_in_words_that_are_not_read_says_so(running: Up, client: KubeClient) -> None:
+async def test_pod_with_an_unread_gang_label_gets_an_event(running: Up, client: KubeClient) -> None:
     _, *members = gang("sp", "default", pods=1, needs=1)
     on("sp", members)
     (pod,) = members

@@ -1,4 +1,4 @@
-"""Nodes and pods of HAMi beside HBox: what HAMi's scheduler gave is not given again.
+"""Nodes and pods of HAMi with HBox: HBox does not allocate the cards that HAMi's scheduler allocated.
 
 a, b   two cards of 40 GiB of HAMi's plugin; on each three pods of HAMi's share one card, on b the second one
 late   its kubelet publishes 40 slots before the plugin registers four cards
@@ -49,7 +49,7 @@ def of_hami(name: str, *, cards: int, slots: int) -> dict[str, Any]:
 
 
 def pod(name: str, limits: dict[str, str], *, on: str = "", given: str = "", pinned: str = "") -> dict[str, Any]:
-    """`on`, `given`: where HAMi's scheduler put it, and the cards that it wrote; `pinned`: the only node that it may have."""
+    """`on`, `given`: the node and the cards that HAMi's scheduler chose; `pinned`: the only node of its selector."""
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "10m"}, "limits": limits}}
     allocation = {f"hami.io/vgpu-devices-{what}": given for what in ("allocated", "to-allocate")}
     binding = {"hami.io/vgpu-node": on, "hami.io/bind-phase": "allocating", "hami.io/bind-time": "1795266000"}
@@ -61,11 +61,11 @@ def pod(name: str, limits: dict[str, str], *, on: str = "", given: str = "", pin
 
 
 async def create(client: KubeClient, *pods: dict[str, Any]) -> None:
-    """One after the other, each with its cards before the next, where HAMi's scheduler binds them."""
+    """Creates pods in turn. A pod bound by HAMi's scheduler gets its cards before the next one is created."""
     for one in pods:
         await client.json("POST", PODS.path(SPACE), body=one)
         if "nodeName" in one["spec"]:
-            await waiting.until(partial(runs, client, one["metadata"]["name"]), "its plugin hands it over", timeout_s=60)
+            await waiting.until(partial(runs, client, one["metadata"]["name"]), "the plugin allocates its cards", timeout_s=60)
 
 
 async def runs(client: KubeClient, name: str) -> bool:
@@ -73,7 +73,7 @@ async def runs(client: KubeClient, name: str) -> bool:
 
 
 async def given(client: KubeClient, name: str) -> str:
-    """The id of the card that HBox gave the pod."""
+    """The id of the card that HBox allocated to the pod."""
 
     async def found() -> str:
         notes = (await client.json("GET", PODS.path(SPACE, name)))["metadata"].get("annotations") or {}
@@ -82,13 +82,15 @@ async def given(client: KubeClient, name: str) -> str:
     return str(await waiting.until(found, f"pod {name} has a card", timeout_s=60))
 
 
-async def test_cards_and_slices_that_hamis_scheduler_gave_are_not_given_again(platform: Up, client: KubeClient) -> None:
+async def test_cards_and_slices_allocated_by_hamis_scheduler_are_not_allocated_again(platform: Up, client: KubeClient) -> None:
     for name, card in (("a", 0), ("b", 1)):
         await client.json("POST", NODES.path(), body=of_hami(name, cards=2, slots=20))
         text = f"GPU-{name}-{card},NVIDIA,12000,30:;"
         limits = {GPU: "1", "nvidia.com/gpumem": "12000", "nvidia.com/gpucores": "30"}
         await create(client, *(pod(f"old-{name}{i}", limits, on=name, given=text) for i in range(3)))
-    await asyncio.to_thread(until, lambda: used(platform, "b").get("GPU-b-1") == 36_000, timeout_s=20, what="what HAMi gave")
+    await asyncio.to_thread(
+        until, lambda: used(platform, "b").get("GPU-b-1") == 36_000, timeout_s=20, what="the cards that HAMi allocated"
+    )
     await create(client, *(pod(f"new-{name}", LARGE, pinned=name) for name in "ab"))
     assert [await given(client, f"new-{name}") for name in "ab"] == ["GPU-a-1", "GPU-b-0"]
     assert used(platform, "b") == {"GPU-b-0": 38_000, "GPU-b-1": 36_000}
@@ -99,7 +101,7 @@ async def test_cards_and_slices_that_hamis_scheduler_gave_are_not_given_again(pl
 
 
 def used(platform: Up, name: str) -> dict[str, int]:
-    """MiB by card that are given away."""
+    """Allocated MiB by card."""
     cards = platform.json("nodes", "--devices")["items"]
     return {card["uuid"]: card["memoryMib"]["used"] for card in cards if card["node"] == name}
 
@@ -108,7 +110,7 @@ def why(platform: Up, name: str) -> str:
     return platform.hbox("why", name).stdout
 
 
-async def test_slots_are_no_cards_before_the_plugin_has_registered_these(platform: Up, client: KubeClient) -> None:
+async def test_slots_are_not_cards_before_the_plugin_registers_cards(platform: Up, client: KubeClient) -> None:
     await client.json("POST", NODES.path(), body=of_hami("late", cards=0, slots=40))
     await create(client, *(pod(f"early-{i}", {GPU: "1"}, pinned="late") for i in range(8)))
     await asyncio.to_thread(until, lambda: "late" in platform.hbox("nodes").stdout, timeout_s=20, what="the node")
@@ -119,7 +121,7 @@ async def test_slots_are_no_cards_before_the_plugin_has_registered_these(platfor
 
 
 async def bound(client: KubeClient, count: int) -> list[str]:
-    """The pods that got a node, as soon as so many have."""
+    """The bound pods, once there are `count` of them."""
 
     async def names() -> list[str]:
         pods = [p for p in (await client.json("GET", PODS.path(SPACE)))["items"] if p["metadata"]["name"].startswith("early-")]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 SPACE, GPU = "default", "nvidia.com/gpu"
 NAMES = {"h100": "NVIDIA-H100-80GB-HBM3", "a100": "NVIDIA-A100-SXM4-80GB"}
-PARTS = {"h100": "H100", "a100": "nvidia a100"}  #: as pods name them
+PARTS = {"h100": "H100", "a100": "nvidia a100"}  #: names in the pods
 H100, A100 = (f"{GPU}.{NAMES[model]}" for model in ("h100", "a100"))
 
 

@@ -46,14 +46,14 @@ def pod(name: str, *, cards: int = 1, on: str = "") -> dict[str, Any]:
 
 
 async def taken_up(client: KubeClient, name: str) -> tuple[str, str]:
-    """Node and phase of a pod, once a kubelet took it up."""
+    """Node and phase of a pod, once a kubelet has admitted or refused it."""
 
     async def seen() -> tuple[str, str] | None:
         found = await client.json("GET", PODS.path(SPACE, name))
         phase = found["status"]["phase"]
         return (found["spec"]["nodeName"], phase) if phase in ("Running", "Failed") else None
 
-    found: tuple[str, str] = await waiting.until(seen, f"{name} is taken up", timeout_s=40)
+    found: tuple[str, str] = await waiting.until(seen, f"a kubelet admits or refuses {name}", timeout_s=40)
     return found
 
 
@@ -62,7 +62,7 @@ async def fails(client: KubeClient, why: str | None) -> None:
     await client.json("PATCH", NODES.path(name="bad"), body=body, content_type=MERGE_PATCH)
 
 
-async def test_replacements_go_elsewhere_and_one_admitted_pod_ends_the_rest(platform: Up, client: KubeClient) -> None:
+async def test_replacements_avoid_a_refusing_node_until_it_admits_a_pod(platform: Up, client: KubeClient) -> None:
     for name in ("bad", "good"):
         await client.json("POST", NODES.path(), body=node(name))
     await client.json("POST", PODS.path(SPACE), body=pod("fill", cards=6, on="bad"))
@@ -70,7 +70,7 @@ async def test_replacements_go_elsewhere_and_one_admitted_pod_ends_the_rest(plat
     await fails(client, "no healthy devices present")
 
     tried = []
-    for number in range(16):  # as a ReplicaSet makes them: the next one when the last one failed
+    for number in range(16):  # like a ReplicaSet, which creates the next pod when the last one failed
         name = f"p-{number}"
         await client.json("POST", PODS.path(SPACE), body=pod(name))
         tried.append(await taken_up(client, name))
@@ -91,7 +91,7 @@ async def test_replacements_go_elsewhere_and_one_admitted_pod_ends_the_rest(plat
         out = platform.hbox("why", "pinned").stdout
         return out if "1 NodeDevicePluginFails" in out else ""
 
-    said = await asyncio.to_thread(until, why, timeout_s=60, what="the reason of a pod that may go nowhere else")
+    said = await asyncio.to_thread(until, why, timeout_s=60, what="the pending reason of a pod pinned to the node")
     assert "bad: its kubelet refused pods with cards" in said
     assert "no healthy devices present" in said
     items = {item["name"]: item for item in platform.json("nodes")["items"]}

@@ -123,8 +123,8 @@ async def test_queues_get_their_shares_by_weight_back(client: KubeClient, platfo
 
 
 async def test_the_right_by_weight_ends_with_the_policy_that_gave_it(tmp_path: Path) -> None:
-    """Half of the cores are on a node whose taint no pod here tolerates. By weight a and b keep all that they ask for, since both halves count; once the file
-    says `capacity` the owner has what it deserves back from both, and neither goes below what it deserves itself."""
+    """Half of the cores are on a node whose taint no pod here tolerates. By weight, a and b keep all their requests, since both halves count. After the
+    policy changes to `capacity`, the owner reclaims its deserved amount from both, and neither falls below its own deserved amount."""
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(POLICY)
     with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:

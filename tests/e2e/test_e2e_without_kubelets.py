@@ -1,5 +1,5 @@
-"""What an operator meets on a cluster without kubelets, one platform for all: victims that never end, device plugins that are restarted, foreign pods,
-PodGroups whose pods are deleted, or can never be placed."""
+"""Faults on a cluster without kubelets, with one platform for all tests: victims that never end, restarts of device plugins, foreign pods, PodGroups whose pods
+are deleted, and unplaceable PodGroups."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -40,7 +40,7 @@ tiers:
 
 
 def follow(running: Up, policy: str) -> None:
-    """The platform's policy from now on."""
+    """Replaces the policy of the platform."""
     (running.state.parent / "policy.conf").write_text(policy)
 
 
@@ -56,8 +56,8 @@ def at(client: KubeClient, **places: str) -> Callable[[], Awaitable[bool]]:
     return there
 
 
-async def test_a_preemptor_takes_a_card_that_becomes_free_and_then_another_victim(platform: Up) -> None:
-    """n1 is dead: its victim never ends. `hi` takes n2 when that becomes free, before `late` of lower priority, and leaves nothing behind that keeps n1."""
+async def test_preemptor_takes_a_freed_card_and_then_another_victim(platform: Up) -> None:
+    """n1 is dead, so its victim never ends. `hi` takes n2 when n2 becomes free, before `late` of lower priority, and n1 is not reserved any more."""
     async with KubeClient.connect(str(kubeconfig(platform)), user_agent="test") as client:
         cluster = Cluster(client)
         await cluster.levels(low=100, high=300)
@@ -89,7 +89,7 @@ async def _leaving(cluster: Cluster, name: str) -> bool:
 
 
 async def test_idle_nodes_are_used_while_a_device_plugin_is_restarted(platform: Up) -> None:
-    """n1 has no cards for the moment; the queue that uses its two gets two on n2."""
+    """n1 has no allocatable cards; the queue that holds its two cards gets two more on n2."""
     async with KubeClient.connect(str(kubeconfig(platform)), user_agent="test") as client:
         cluster = Cluster(client)
         await cluster.cleared()
@@ -105,8 +105,8 @@ async def test_idle_nodes_are_used_while_a_device_plugin_is_restarted(platform: 
         await until(at(client, new="n2"), "the idle node is used", timeout_s=30)
 
 
-async def test_queues_take_back_their_shares_beside_foreign_pods(platform: Up) -> None:
-    """Volcano's Reclaim Case 10: of 16 cores 12 are held by pods of another scheduler. Four queues share four cores."""
+async def test_queues_reclaim_their_shares_with_foreign_pods(platform: Up) -> None:
+    """Volcano's Reclaim Case 10: pods of another scheduler hold 12 of 16 cores. Four queues share the other four cores."""
     async with KubeClient.connect(str(kubeconfig(platform)), user_agent="test") as client:
         cluster = Cluster(client)
         await cluster.cleared()
@@ -146,8 +146,8 @@ async def test_queues_take_back_their_shares_beside_foreign_pods(platform: Up) -
         await until(shared, "each queue has a core", timeout_s=60)
 
 
-async def test_promises_to_podgroups_end_with_their_pods(platform: Up) -> None:
-    """Four PodGroups whose pods were deleted keep no card from a new one, though they are there."""
+async def test_reservation_of_an_admitted_podgroup_ends_with_its_pods(platform: Up) -> None:
+    """Four PodGroups whose pods were deleted still exist, and reserve no card."""
     async with KubeClient.connect(str(kubeconfig(platform)), user_agent="test") as client:
         cluster = Cluster(client)
         await cluster.cleared()
@@ -163,7 +163,7 @@ async def test_promises_to_podgroups_end_with_their_pods(platform: Up) -> None:
         assert len((await client.json("GET", PODGROUPS.path(SPACE)))["items"]) == 5
 
 
-async def test_a_podgroup_that_can_never_be_placed_keeps_no_card_from_others(platform: Up) -> None:
+async def test_unplaceable_podgroup_reserves_no_cards(platform: Up) -> None:
     async with KubeClient.connect(str(kubeconfig(platform)), user_agent="test") as client:
         cluster = Cluster(client)
         await cluster.cleared()

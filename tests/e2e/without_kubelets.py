@@ -1,4 +1,4 @@
-"""A platform on an emulated cluster without kubelets: what runs runs because a test says so, and a victim ends when a test deletes it."""
+"""A platform on an emulated cluster without kubelets: a test sets a pod to Running, and a victim ends when a test deletes it."""
 
 import subprocess
 import sys
@@ -71,7 +71,7 @@ def group(name: str, *, cards: int = 1, members: int = 1, queue: str = "") -> di
 
 
 class Cluster:
-    """What a test does to it."""
+    """Actions of a test on the cluster."""
 
     def __init__(self, client: KubeClient) -> None:
         self.client = client
@@ -95,16 +95,16 @@ class Cluster:
         await self.client.json("PATCH", path, body=RUNNING, content_type=MERGE_PATCH)
 
     async def delete(self, name: str) -> None:
-        """At once."""
+        """Deletes the pod without a grace period."""
         await self.client.json("DELETE", PODS.path(SPACE, name), body={"gracePeriodSeconds": 0}, expect=(200, 202, 404))
 
     async def leaving(self) -> set[str]:
-        """Pods that were told to end and have not."""
+        """Pods with a deletionTimestamp."""
         pods = (await self.client.json("GET", PODS.path(SPACE)))["items"]
         return {one["metadata"]["name"] for one in pods if "deletionTimestamp" in one["metadata"]}
 
     async def cleared(self) -> None:
-        """No pod, PodGroup or node is left."""
+        """Deletes all pods, PodGroups and nodes."""
         for kind, space in ((PODS, SPACE), (PODGROUPS, SPACE), (NODES, "")):
             for one in (await self.client.json("GET", kind.path(space or None)))["items"]:
                 name = one["metadata"]["name"]

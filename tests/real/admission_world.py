@@ -22,7 +22,7 @@ QUEUE = "scheduling.volcano.sh/queue-name"
 FAILURE = "validation.policy.admission.k8s.io/validation_failure"  #: of an audited request: which policies refused it, and with which words
 
 
-#: ClusterRoles of people, and the binding of the last one.
+#: ClusterRoles for users, and the binding of the last one.
 USER_ROLES = ("hbox-view", "hbox-edit", "hbox-queue-reader")
 
 

@@ -270,7 +270,7 @@ async def test_a_move_to_another_queue_is_in_the_audit_log(accounts: dict[str, K
         assert (await audited(plane.audit_log, is_it)).user == f"system:serviceaccount:{SPACE}:tenant"
 
 
-async def test_pods_with_cards_of_another_scheduler_are_refused_but_in_listed_namespaces(plane: ControlPlane) -> None:
+async def test_pods_with_cards_of_another_scheduler_are_rejected_outside_listed_namespaces(plane: ControlPlane) -> None:
     def asks(name: str, resource: str, scheduler: str, part: str = "containers") -> dict[str, Any]:
         made = {"name": name, "image": "pause", "resources": {"limits": {resource: "1"}}}
         plain = {"name": "main", "image": "pause"}

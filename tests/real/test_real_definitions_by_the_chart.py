@@ -1,4 +1,4 @@
-"""What the chart's job applies, with the rights that the chart gives it and no others, on a real API server."""
+"""The objects that the chart's job applies on a real API server, with only the rights that the chart grants it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
-async def test_the_job_makes_a_queue_default_that_lists_its_classes(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_definitions_job_creates_the_queue_default_with_a_class_list(plane: ControlPlane, tmp_path: Path) -> None:
     [role] = [one for one in of("default", "ClusterRole") if one["metadata"]["name"] == "hbox:definitions"]
     async with KubeClient.connect(str(plane.kubeconfig), user_agent="test") as admin:
         usual = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "usual"}, "value": 50}
@@ -45,5 +45,5 @@ async def test_the_job_makes_a_queue_default_that_lists_its_classes(plane: Contr
         await until(applied, "the definitions, once the authorizer knows the rights", timeout_s=60)
         default = await admin.json("GET", QUEUES.path(name="default"))
         assert default["metadata"]["annotations"]["hbox.io/priority-classes"] == "~none, usual, medium, low, offline"
-        for _ in range(2):  # the second time nothing is made
+        for _ in range(2):  # the second run creates nothing
             assert await applied()

@@ -215,7 +215,7 @@ def test_the_ledgers_volume_that_is_kept_is_no_obstacle(release: Release) -> Non
     assert "persistentvolumeclaim/hbox-ledger" in release.objects()
 
 
-def test_the_ledgers_volume_that_production_keeps_is_no_obstacle(release: Release) -> None:
+def test_rollback_succeeds_with_the_ledger_volume_kept_by_production(release: Release) -> None:
     production = ("--set", "profile=production")
     release.install(*ONE, *production)
     release.do("upgrade", *TWO, *production, "--set", "database.secret.name=pg")

@@ -169,8 +169,8 @@ async def test_what_is_too_much_is_refused_and_the_audit_log_names_who_tried(
     )
 
 
-async def test_edit_makes_a_gang_reads_its_own_and_sees_queues(mallory: KubeClient) -> None:
-    """Kubernetes' own role `edit` contains what the chart's `hbox-edit` and `hbox-view` say; queues are read by all who are authenticated."""
+async def test_role_edit_creates_a_gang_and_reads_queues(mallory: KubeClient) -> None:
+    """Kubernetes' role `edit` includes the chart's `hbox-edit` and `hbox-view`; all authenticated users read queues."""
     name = "first"
     await mallory.json("POST", PODGROUPS.path(SPACE), body={**GANG, "metadata": {"name": name}})
     await mallory.json("POST", PODS.path(SPACE), body=pod(f"{name}-0", {"scheduling.k8s.io/group-name": name}))

@@ -127,18 +127,18 @@ async def test_a_device_that_hangs_its_readers_keeps_nobody_from_hearing_of_pods
         answers.set()
 
 
-async def test_first_machine_reading_that_failed_is_repeated_at_the_next_poll(world: AgentWorld) -> None:
+async def test_failed_machine_reading_is_repeated_at_the_next_poll(world: AgentWorld) -> None:
     async with world.kubelet(), world.agent():
         await until(lambda: _rules(world, known=False), "a reading without the kubelet's configuration")
         world.write("config.yaml", "kind: KubeletConfiguration\ntopologyManagerPolicy: single-numa-node\n")
-        await until(lambda: _rules(world, known=True), "a reading with it, long before the next regular one")
+        await until(lambda: _rules(world, known=True), "a reading with it, before the next regular one is due")
 
 
 async def _rules(world: AgentWorld, *, known: bool) -> bool:
-    """Whether the node's last reading is there, with or without the kubelet's rules."""
+    """Whether the node's last reading exists and has (`known`) or lacks the kubelet's rules."""
     try:
         found = await world.bus.last(NodeNumaChanged, [("n1",)])
-    except Unavailable:  # the stream is not made yet
+    except Unavailable:  # the stream does not exist yet
         return False
     return any(isinstance(one.event, NodeNumaChanged) and (one.event.numa.rules is not None) is known for one in found)
 

@@ -116,7 +116,7 @@ class BinderWorld:
             await bus.publish(NodeStateChanged(node=node), node.name)
 
     async def rest(self, node: str, *kinds: KindRest) -> None:
-        """What job-controller publishes of a node whose kubelet refuses pods."""
+        """Publishes a node's rest, as job-controller does."""
         async with Bus.connect(self.nats.url, name="job-controller", instance="test") as bus:
             await bus.publish(NodeRests(rest=node_rest(NodeName(node), kinds)), node)
 

@@ -286,7 +286,7 @@ async def test_a_lock_for_a_pod_whose_namesake_came_after_it_goes_at_once(world:
 
 
 @pytest.mark.parametrize("ends", ["by its time", "by an admitted pod"])
-async def test_node_whose_kubelet_refuses_cards_has_no_lock_taken_while_it_rests(world: BinderWorld, ends: str) -> None:
+async def test_lock_of_a_resting_node_is_not_taken(world: BinderWorld, ends: str) -> None:
     await nodes(world, "n1")
     until_s = 3.0 if ends == "by its time" else 50.0
     rest = KindRest(RequestKind.CARDS, 2, wall_s() + until_s, wall_s(), "ml/p", "UnexpectedAdmissionError: no cards")

@@ -141,9 +141,7 @@ async def test_answering_goes_on_after_the_broker_was_killed(bus: Bus, server: E
         assert await bus.ask(JobsAsked(asker="me"), JobsPage, timeout_s=5.0)
 
 
-async def test_an_answer_cut_off_by_an_outage_is_asked_for_anew_within_the_callers_time(
-    bus: Bus, server: EmbeddedServer
-) -> None:
+async def test_request_is_repeated_within_its_timeout_after_an_outage_cuts_the_answer(bus: Bus, server: EmbeddedServer) -> None:
     begun, whole = asyncio.Event(), asyncio.Event()
 
     async def answer(_: JobsAsked) -> AsyncIterator[Event]:
@@ -170,7 +168,7 @@ async def answered_by_subscription(bus: Bus) -> None:
     await asyncio.sleep(0.05)
 
 
-async def test_more_questions_than_can_wait_are_refused_and_asked_again_until_their_time_is_up(bus: Bus) -> None:
+async def test_excess_requests_are_refused_and_repeated_until_their_timeout(bus: Bus) -> None:
     gate = asyncio.Event()
 
     async def answer(_: JobsAsked) -> AsyncIterator[Event]:
@@ -181,7 +179,7 @@ async def test_more_questions_than_can_wait_are_refused_and_asked_again_until_th
         await answered_by_subscription(bus)
         asking = [asyncio.ensure_future(bus.ask(JobsAsked(asker=str(i)), JobsPage, timeout_s=30.0)) for i in range(100)]
         said = ""
-        while "too many requests at once" not in said:  # until as many as may wait have arrived
+        while "too many requests at once" not in said:  # until the maximum of waiting requests has arrived
             with pytest.raises(Unavailable) as refused:
                 await bus.ask(JobsAsked(asker="hasty"), JobsPage, timeout_s=0.5)
             said = refused.value.message

@@ -1,4 +1,4 @@
-"""A list of pods that is ahead of the messages is no drift; a correction that no message reports is."""
+"""A list of pods ahead of the messages is not drift; a correction that no message reports is drift."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -78,7 +78,7 @@ async def test_correction_that_no_message_reports_is_drift_once(
             running.clock[0] += REPORTED_WITHIN_S
             await running.ledger.tick()
         assert drift() == before + 1
-        assert f"differed from the cluster in 1 pods that no message reported: ml/{CORRECTIONS[correct][0]}" in caplog.text
+        assert f"differed from the cluster on 1 pods that no message reported: ml/{CORRECTIONS[correct][0]}" in caplog.text
 
 
 async def test_message_between_two_slices_of_a_comparison_reports_what_the_first_slice_showed(kit: Kit, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_message_between_two_slices_of_a_comparison_reports_what_the_first
         await running.outcome("o", "pod", BindOutcome.BOUND)
         before, settle = drift(), running.store.settle
 
-        async def report_and_settle() -> None:  # between the slices, while nobody has the lock
+        async def report_and_settle() -> None:  # between the slices, while the lock is free
             if running.states().get("pod") is None:
                 await running.see("end", kit.fact("pod", "n1", PodPhase.GONE))
             await settle()
@@ -102,7 +102,7 @@ async def test_message_between_two_slices_of_a_comparison_reports_what_the_first
         assert drift() == before
 
 
-async def test_clock_that_is_set_back_makes_no_drift_of_news_under_way(kit: Kit, tmp_path: Path) -> None:
+async def test_clock_set_back_causes_no_drift_for_pending_messages(kit: Kit, tmp_path: Path) -> None:
     async with kit.started(f"sqlite:///{tmp_path}/ledger.db") as running:
         await opened_with_a_pod(kit, running)
         before = drift()

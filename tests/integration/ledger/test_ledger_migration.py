@@ -95,7 +95,7 @@ async def test_an_old_ledger_goes_on_with_its_claims_and_its_chain(kit: Kit, old
         assert (account.model, amounts.borrowed) == ("unknown", PODS * 100 * 1000)
     proof = prove(old)
     assert proof.faults == []
-    assert proof.records == 2 * PODS + 1, "with the names of the cards, by the node's state"
+    assert proof.records == 2 * PODS + 1, "including the card names from the node's state"
     with engine_of(parse(old)).connect() as connection:
         names = connection.execute(text("SELECT number, card FROM card_names ORDER BY number")).all()
     assert [number for number, _ in names] == list(range(PODS))

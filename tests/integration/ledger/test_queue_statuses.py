@@ -111,7 +111,7 @@ async def test_queue_in_use_that_others_set_to_closed_stays_closed(
         watch = asyncio.create_task(informer.run(record))
         await informer.synced.wait()
         await patch_status(kube, QUEUES, namespace=None, name="default", status={"state": "Closed"})
-        for inqueue in (1, 2):  # each count is a write of the ledger, which follows from the whole status
+        for inqueue in (1, 2):  # each count makes the ledger write the whole status
             await world.bus.publish(PodGroupsCounted(queues={QueueName("default"): GroupCounts(inqueue=inqueue)}), "0")
             await comes_to_say(kube, "default", state="Closed", allocated={"cpu": "1", "pods": "1"}, inqueue=inqueue)
         await world.bus.publish(PodsObserved(pods=(kit.fact("pod", "n0", PodPhase.GONE),)), "0")

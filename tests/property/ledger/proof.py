@@ -264,7 +264,7 @@ def s10_s11_a_binding_is_what_was_claimed(rows: Rows, claim: str, node: str, sli
 
 
 def _numbered(slices: Iterable[CardSlice]) -> tuple[CardSlice, ...]:
-    """As rows have them: by number, which here is the card's index for good."""
+    """The slices as rows store them: by number, which is the fixed index of the card here."""
     return tuple(replace(s, card=numbered(s.index)) for s in slices)
 
 

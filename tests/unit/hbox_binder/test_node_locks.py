@@ -235,7 +235,7 @@ def test_cards_that_are_not_known_yet_are_waited_for() -> None:
     card = state(N1, "NVIDIA").cards[0]
     named = replace(bind, slices=(replace(bind.slices[0], card=card.id),))
     assert (cards.knows(named), cards.lost(named)) == (True, "")
-    other = replace(card, uuid="GPU-other")  # with the index of the lost one
+    other = replace(card, uuid="GPU-other")  # has the index of the lost card
     cards.see(replace(state(N1, "NVIDIA", cards=(other,)), lost=(card,)))
     assert (cards.knows(named), cards.lost(named)) == (False, "GPU-0")
 
@@ -260,7 +260,7 @@ LOCK = parse_lock("2027-01-15T08:00:00Z,ml,a")
     [
         (None, 0.0, "pod gone"),
         (PENDING, 60.0, ""),
-        (PENDING, 301.0, ""),  # its plugin would hand it the cards of the next one
+        (PENDING, 301.0, ""),  # without the lock the plugin would allocate it the cards of the next pod
         (LockOwner("", ended=False, admitted=False, waited_for=True), 301.0, "expired"),
         (LockOwner("n1", ended=True, admitted=True, waited_for=False), 0.0, "pod ended"),
         (LockOwner("n2", ended=False, admitted=False, waited_for=False), 0.0, "pod elsewhere"),

@@ -272,8 +272,8 @@ def test_a_gang_that_never_started_whole_is_started_in_part(phase: str) -> None:
     assert faults([left], gangs=[read_gang(group)]) == ["gang x/g started in part: 1 pods of at least 3"]
 
 
-def test_a_renumbering_is_found_by_uuid() -> None:
-    """HAMi's plugin handed over one card, and the books have another: the indices agree."""
+def test_audit_finds_a_renumbered_card_by_uuid() -> None:
+    """The plugin allocated another card than the claim has, with the same index."""
     cards = ":".join(f"u{i},10,15360,100,NVIDIA-T4,0,true" for i in range(2)) + ":"
     there = {"allocatable": {"nvidia.com/gpu": "20", "pods": "9"}}
     node = read_node({"metadata": {"name": "n", "annotations": {"hami.io/node-nvidia-register": cards}}, "status": there})

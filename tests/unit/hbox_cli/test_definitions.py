@@ -71,7 +71,7 @@ async def test_beside_a_level_of_somebody_elses_no_other_is_made(kube: KubeClien
     ]
 
 
-async def test_a_queue_default_that_is_made_lists_the_classes_that_evict_for_nobody(kube: KubeClient) -> None:
+async def test_new_queue_default_lists_only_everyday_classes(kube: KubeClient) -> None:
     theirs = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

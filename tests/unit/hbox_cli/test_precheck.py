@@ -62,14 +62,14 @@ def test_clocks(by_s: float, level: str) -> None:
 
 
 @pytest.mark.parametrize("when_s", [0.0, 7.0, 13.9])
-def test_clocks_of_an_api_server_that_answers_after_a_while_agree(when_s: float) -> None:
-    """It reads its clock at any moment of the 14 seconds."""
+def test_slow_api_server_shows_no_clock_skew(when_s: float) -> None:
+    """The server reads its clock at any moment within the 14 seconds."""
     asked = 1_800_000_000.0
     assert clock(theirs=float(int(asked + when_s)), asked=asked, answered=asked + 14).level is Level.OK
 
 
-async def test_nodes_are_not_ahead_of_an_api_server_that_answers_after_a_while(tmp_path: Path) -> None:
-    """Five seconds pass between two answers; leases are renewed meanwhile."""
+async def test_slow_api_server_shows_no_node_ahead(tmp_path: Path) -> None:
+    """Five seconds pass between two answers, and kubelets renew their leases in between."""
     began, answered = wall_s(), 0
 
     async def answer(request: web.Request) -> web.Response:
@@ -104,9 +104,7 @@ async def test_nodes_are_not_ahead_of_an_api_server_that_answers_after_a_while(t
         ([{"cpu": "a lot", "nvidia.com/gpu": "8"}], True),
     ],
 )
-def test_clusters_whose_idle_cards_keep_the_cores_of_other_pods_are_warned_of(
-    nodes: list[dict[str, str]], *, warns: bool
-) -> None:
+def test_precheck_warns_if_idle_cards_keep_the_cores_of_other_pods(nodes: list[dict[str, str]], *, warns: bool) -> None:
     lending = precheck.Lending()
     for allocatable in nodes:
         lending.add(allocatable)

@@ -91,7 +91,7 @@ def test_the_tree_has_a_bar_for_each_model_that_a_queue_names(tree: QueueTree) -
     ]
 
 
-def test_amounts_are_written_as_kubernetes_writes_them() -> None:
+def test_amounts_are_in_kubernetes_notation() -> None:
     item = {
         "used": {"cpu": 1500, "memory": 3 * 2**30},
         "deserved": {"cpu": 100_000, "memory": 2**40},

@@ -17,7 +17,7 @@ NODE = NodeState(
 
 
 def held(*holders: Holder) -> list[tuple[CardSlice, ...]]:
-    """By the indices of cards, which are named by their ids."""
+    """Slices by the indices of cards; each has the id of its card."""
     found = slices_of([NODE], holders)
     assert all(s.card == NODE.cards[s.index].id for own in found for s in own)
     return [tuple(replace(s, card=CardId(str(s.index))) for s in own) for own in found]

@@ -34,7 +34,7 @@ async def test_pods_go_also_where_the_gang_may_not_be_deleted(tmp_path: Path, ca
     assert "kubectl delete -n ml podgroup,pod -l hbox.io/trial=gang" in said
 
 
-async def test_the_pod_of_helm_test_is_owned_by_a_deployment_of_the_release(tmp_path: Path) -> None:
+async def test_trial_pod_is_owned_by_a_deployment_of_the_release(tmp_path: Path) -> None:
     patched = []
 
     async def get(_: web.Request) -> web.Response:

@@ -145,8 +145,8 @@ def test_a_second_signal_does_not_wait_for_what_cleans_up() -> None:
     assert os.times().elapsed - began < 30
 
 
-def test_names_that_are_resolved_for_no_caller_write_no_error_and_other_errors_do(caplog: pytest.LogCaptureFixture) -> None:
-    """uvloop goes on resolving the name of a connection that was given up, and fails into a future that is not awaited any more."""
+def test_abandoned_name_resolution_logs_no_error_and_other_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """uvloop continues the name resolution of an abandoned connection and sets its error on a future that no task awaits."""
 
     async def give_up(error: Exception) -> None:
         asyncio.get_running_loop().create_future().set_exception(error)

@@ -223,15 +223,15 @@ def test_a_node_opened_by_hand_is_left_open_until_its_faults_are_over() -> None:
     assert decided(ward.see(conditions=sick)) == [("n1", NodeAction.CORDON)]
 
 
-def test_marks_end_with_the_cordon_and_a_later_cordon_by_hand_stays() -> None:
+def test_cordon_marks_end_with_the_cordon_and_a_later_manual_cordon_stays() -> None:
     ward = Ward()
     sick = {"XidError": "True"}
     ward.see(conditions=sick)
     closed: dict[str, Any] = {"unschedulable": True, "cordoned_by": OWNER}
     ward.see(conditions=sick, **closed)
     ward.see(**closed)
-    assert decided(ward.see(cordoned_by=OWNER)) == [("n1", NodeAction.UNCORDON)], "opened by hand: the marks are to be removed"
-    assert decided(ward.see(**closed)) == [], "closed by hand before they were"
+    assert decided(ward.see(cordoned_by=OWNER)) == [("n1", NodeAction.UNCORDON)], "uncordoned by hand: remove the marks"
+    assert decided(ward.see(**closed)) == [], "cordoned by hand before the marks were removed"
     assert decided(ward.later(31)) == []
     assert decided(ward.later(1000)) == []
     ward.see(unschedulable=True)
@@ -317,8 +317,8 @@ def test_a_monitor_that_starts_after_a_node_was_deleted_retires_its_verdict() ->
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_sick_card_that_is_lost_stays_sick_and_its_neighbour_is_used(*, restart: bool) -> None:
-    """Its plugin numbers the others anew: the neighbour has the index of the sick one."""
+def test_lost_sick_card_stays_sick_and_its_neighbour_is_used(*, restart: bool) -> None:
+    """The plugin renumbers the other cards: the neighbour gets the index of the sick card."""
     ward = Ward()
     well, sick = CARDS[0], replace(CARDS[1], healthy=False)
     ward.see(cards=(sick, well))

@@ -286,7 +286,7 @@ def test_a_group_whose_pods_are_anothers_asks_for_nothing() -> None:
     assert (told.gone, told.phase) == (False, Phase.INQUEUE)
 
 
-def test_a_group_whose_pods_were_deleted_is_promised_nothing_until_it_has_pods_again() -> None:
+def test_podgroup_without_pods_reserves_nothing_until_it_has_pods_again() -> None:
     world = World()
     world.jobs.group(gated(), 0.0)
     world.jobs.pod(pod("p0", group="g"), 0.0)
@@ -297,14 +297,14 @@ def test_a_group_whose_pods_were_deleted_is_promised_nothing_until_it_has_pods_a
     assert [state.gone for state in world.said()] == [False]
 
 
-def test_a_group_that_had_started_before_a_restart_is_promised_nothing_without_pods() -> None:
+def test_podgroup_started_before_a_restart_reserves_nothing_without_pods() -> None:
     world = World()
     started = GroupStatus(GroupPhase.INQUEUE, conditions=(GroupCondition("Scheduled", "True", "", "", "t"),))
     world.jobs.group(gated(status=started), 0.0)
     assert world.said() == []
 
 
-def test_a_completed_group_stays_completed_when_its_pods_are_deleted() -> None:
+def test_completed_podgroup_stays_completed_after_its_pods_are_deleted() -> None:
     world = World()
     world.jobs.group(gated(status=GroupStatus(GroupPhase.COMPLETED, succeeded=2)), 0.0)
     world.take()

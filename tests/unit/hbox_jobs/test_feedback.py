@@ -416,7 +416,7 @@ def test_a_group_whose_pods_are_anothers_is_left_to_that_scheduler(world: World)
     world.jobs.validate()
 
 
-def test_a_pod_that_its_kubelet_refused_has_an_event(world: World) -> None:
+def test_pod_refused_by_its_kubelet_gets_an_event(world: World) -> None:
     bound = replace(pod("a"), node=NodeName("n1"), resource_version="2")
     world.pod(bound)
     world.feedback.events(1.0, 100)

@@ -1,4 +1,4 @@
-"""A gang is announced with a PodGroup that is as new as its pods, and its members follow a PodGroup that is made again."""
+"""job-controller announces a gang with a PodGroup as new as its pods, and moves members to a recreated PodGroup."""
 
 from hbox_common.model import JobId, NodeName, PodPhase
 from hbox_jobs.core.feedback import Feedback
@@ -11,14 +11,14 @@ NODE = NodeName("n")
 
 
 def settled(jobs: Jobs, now: float) -> list[tuple[JobId, int, int]]:
-    """Id, members and minimum of the jobs announced."""
+    """Id, members and minimum of the announced jobs."""
     batch = jobs.take(now, WALL)
     jobs.validate()
     return [(job.id, job.members, job.min_member) for job in batch.pending]
 
 
 def growing() -> Jobs:
-    """Two of a gang run by a minimum of two; PodGroups are known up to version 10, and a third pod was made at 20."""
+    """A gang with a minimum of two runs two pods. PodGroups are known up to version 10, and a third pod was created at version 20."""
     jobs = Jobs(proves_groups=True)
     jobs.group(group(min_member=2, version=10), 0.0)
     jobs.groups_delivered("10")
@@ -32,10 +32,10 @@ def growing() -> Jobs:
 def test_gang_with_a_newer_pod_is_announced_after_its_podgroup_was_read() -> None:
     jobs = growing()
     assert settled(jobs, 1.0) == []
-    assert [job.members for job in jobs.jobs()] == [2], "the gang is as it was"
+    assert [job.members for job in jobs.jobs()] == [2], "the gang is unchanged"
     assert jobs.take_unread(9) == [("ml/g", 20)]
     assert settled(jobs, 2.0) == []
-    assert jobs.take_unread(9) == [], "one read at a time"
+    assert jobs.take_unread(9) == [], "at most one read in flight"
     jobs.group_read("ml/g", 20, group(min_member=4, version=15), 2.0)
     assert settled(jobs, 2.0) == [("uid-g", 3, 4)]
 
@@ -62,7 +62,7 @@ def test_pods_that_arrive_during_a_read_are_announced_after_the_next_one() -> No
     assert jobs.take_unread(9) == [("ml/g", 21)]
 
 
-def test_podgroup_is_not_read_if_its_watch_has_come_past_its_pods() -> None:
+def test_podgroup_is_not_read_if_its_watch_is_past_its_pods() -> None:
     jobs = growing()
     jobs.groups_delivered("21")
     assert settled(jobs, 1.0) == [("uid-g", 3, 2)]
@@ -95,7 +95,7 @@ def test_gang_whose_podgroup_is_not_found_waits_for_it() -> None:
     assert ["not found" in job.problem for job in jobs.jobs()] == [True]
 
 
-def test_read_that_failed_is_done_again() -> None:
+def test_failed_read_is_repeated() -> None:
     jobs = growing()
     jobs.take(1.0, WALL)
     jobs.take_unread(9)
@@ -104,8 +104,8 @@ def test_read_that_failed_is_done_again() -> None:
     assert jobs.take_unread(9) == [("ml/g", 20)]
 
 
-def test_members_are_observed_in_the_podgroup_that_was_made_again() -> None:
-    """At once: the ledger counts members by their job."""
+def test_members_are_published_with_the_recreated_podgroup() -> None:
+    """Without delay, since the ledger counts members by their job."""
     jobs = Jobs()
     jobs.group(group(), 0.0)
     jobs.pod(pod("a", group="g", node=NODE), 0.0)
@@ -126,7 +126,7 @@ def test_fact_of_a_pod_that_was_listed_before_its_podgroup_names_the_podgroup() 
     assert [fact.job for fact in jobs.take(0.0, WALL).facts] == ["uid-g"]
 
 
-def test_pod_that_names_a_gang_of_another_scheduler_gets_an_event_that_says_so() -> None:
+def test_pod_with_a_gang_label_of_another_scheduler_gets_an_event() -> None:
     jobs = Jobs()
     feedback = Feedback(jobs)
     named = pod("a", foreign_gang_label="scheduling.x-k8s.io/pod-group")

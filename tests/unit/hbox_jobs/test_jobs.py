@@ -146,7 +146,7 @@ def test_job_in_a_namespace_that_is_being_deleted_has_a_problem_until_that_ends(
     assert {job.name: job.problem for job in settle(jobs).pending} == {"of-ml": "", "late": ""}
 
 
-def test_class_that_is_deleted_changes_nothing_of_a_gang_that_has_started() -> None:
+def test_deleted_class_does_not_affect_a_started_gang() -> None:
     jobs = Jobs()
     jobs.priority_class("tmp", 50, 0.0)
     jobs.group(group(min_member=1, priority_class="tmp"), 0.0)
@@ -159,7 +159,7 @@ def test_class_that_is_deleted_changes_nothing_of_a_gang_that_has_started() -> N
     assert (job.priority, job.priority_class, job.problem) == (50, "tmp", "")
 
 
-def test_gang_whose_pods_were_admitted_under_a_class_goes_on_without_it() -> None:
+def test_gang_admitted_under_a_deleted_class_keeps_its_priority() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=1, priority_class="tmp"), 0.0)
     jobs.pod(pod("a", group="g", priority=50, priority_class="tmp"), 0.0)

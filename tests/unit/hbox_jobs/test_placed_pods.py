@@ -115,7 +115,7 @@ def test_a_group_in_which_somebody_spreads_over_cards_says_so_of_all_its_pods() 
     assert "group" not in job.tasks[0].cards.devices.wished
 
 
-def test_cards_that_another_scheduler_wrote_are_published_when_they_are_written() -> None:
+def test_cards_allocated_by_another_scheduler_are_published_when_annotated() -> None:
     jobs = Jobs()
     jobs.pod(pod("old", ours=False, shape=CARD, node="n1"), 0.0)
     settle(jobs)

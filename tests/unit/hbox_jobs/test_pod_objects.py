@@ -423,12 +423,12 @@ HAMI = {"hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,12000,30:;", "hami.io/vg
         pytest.param({"hami.io/Ascend910B3-devices-allocated": "N-0,Ascend910B3,16384,0:;"}, "n1", {"Ascend910B3": "N-0,Ascend910B3,16384,0:;"}, id="Ascend"),
     ],
 )  # fmt: skip
-def test_what_another_scheduler_wrote_of_a_pods_cards_is_read(notes: dict[str, str], node: str, found: dict[str, str]) -> None:
+def test_card_annotations_of_another_scheduler_are_read(notes: dict[str, str], node: str, found: dict[str, str]) -> None:
     view = read(meta={"annotations": notes}, spec={"nodeName": node, "schedulerName": "hami-scheduler"})
     assert view.allocated == found
 
 
-def test_a_misnamed_resource_gets_a_hint() -> None:
+def test_misnamed_resource_gets_a_hint() -> None:
     limits = {"aliyun.com/gpu-mem": "8", "aliyun.com/gpu-core": "30"}
     view = read(spec={"containers": [{"name": "main", "resources": {"limits": limits}}]})
     assert "aliyun.com/gpu-core" in view.shape.problem

@@ -1,4 +1,4 @@
-"""Which nodes rest, for which requests, by the pods that their kubelets refused."""
+"""Rests of nodes, for which requests, after their kubelets refused pods."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ GPU = "nvidia.com/gpu"
 
 
 class World:
-    """Pods that kubelets refuse and admit, one second after the other."""
+    """Pods that kubelets refuse and admit, one each second."""
 
     def __init__(self) -> None:
         self.refusals = Refusals()
@@ -45,7 +45,7 @@ class World:
         self.refusals.pod(pod, replace(pod, status=PodStatus.RUNNING, kubelet_at=self.wall), self.wall)
 
     def takes(self, pod: PodView) -> bool:
-        """Whether the scheduler may send the pod to its node."""
+        """Whether the scheduler may place the pod on its node."""
         asked = PodRequest(
             pod.shape.requests,
             cards=pod.shape.cards is not None,
@@ -71,7 +71,7 @@ def test_node_that_refuses_a_pod_with_cards_takes_pods_without_cards(world: Worl
     assert world.takes(world.pod("n2"))
 
 
-def test_rest_doubles_with_each_refusal_behind_the_last_rest(world: World) -> None:
+def test_rest_doubles_with_each_refusal_after_the_last_rest(world: World) -> None:
     pod, waits = world.pod("n1"), []
     for _ in range(7):
         world.refuse(world.pod("n1"), after_s=world.waits_s(pod) + 0.1)
@@ -104,7 +104,7 @@ def test_node_short_of_a_resource_takes_smaller_requests_of_it(world: World, rea
     assert not world.takes(world.pod("n1", cards=0, cpu=16000))
     assert world.takes(world.pod("n1", cpu=1000))
     world.admit(world.pod("n1", cpu=1000))
-    assert not world.takes(world.pod("n1", cards=0, cpu=8000)), "a smaller pod says nothing of the larger ones"
+    assert not world.takes(world.pod("n1", cards=0, cpu=8000)), "an admitted smaller pod does not end the rest of larger ones"
 
 
 def test_node_short_of_cards_takes_pods_with_fewer(world: World) -> None:
@@ -146,7 +146,7 @@ def test_pod_that_failed_later_is_no_refusal(reason: str, message: str) -> None:
     assert refusal_of("Running", "UnexpectedAdmissionError", "") == ""
 
 
-def test_pods_that_every_kubelet_refuses_keep_others_off_no_node(world: World) -> None:
+def test_pods_that_every_kubelet_refuses_exclude_others_from_no_node(world: World) -> None:
     crafted = {"namespace": "evil", "cards": 3, "cpu": 7}
     for node in ("n1", "n2", "n3"):
         world.refuse(world.pod(node, **crafted))  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ def test_pods_that_every_kubelet_refuses_keep_others_off_no_node(world: World) -
     assert all(world.takes(world.pod(node)) for node in ("n1", "n2", "n3"))
 
 
-def test_one_namespace_with_ever_other_requests_keeps_others_off_one_node_alone(world: World) -> None:
+def test_one_namespace_with_varying_requests_excludes_others_from_one_node(world: World) -> None:
     nodes = [f"n{number}" for number in range(20)]
     for cpu, node in enumerate(nodes, 1):
         world.refuse(world.pod(node, "evil", cpu=cpu), after_s=0.01)
@@ -178,14 +178,14 @@ def test_request_admitted_elsewhere_rests_several_nodes_and_not_all(world: World
     assert not any(world.takes(world.pod(node)) for node in nodes)
 
 
-def test_next_process_goes_on_where_the_last_one_ended(world: World) -> None:
+def test_next_process_continues_the_rests_of_the_last(world: World) -> None:
     pods = [world.pod("n1") for _ in range(3)]
     for pod in pods:
         world.refuse(pod, after_s=world.waits_s(pod) + 0.1)
     (said,) = world.refusals.take()
     world.refusals = Refusals()
     world.refusals.resume([said])
-    for pod in pods:  # as its list shows them
+    for pod in pods:  # in the order of its list
         failed = replace(pod, status=PodStatus.FAILED, refusal="UnexpectedAdmissionError", kubelet_at=world.wall - 1.0)
         world.refusals.pod(None, failed, world.wall, listed=True)
     assert world.refusals.take() == []

@@ -50,7 +50,7 @@ def card(index: int, cores: int = 100, memory: int = 40_960) -> CardSlice:
 
 
 def on(where: str, index: int, cores: int = 100, memory: int = 40_960) -> CardSlice:
-    """As `card`, by the card's name."""
+    """As `card`, by the card's id."""
     return CardSlice(index, cores, memory, card=card_id(f"{where}-{index}"))
 
 

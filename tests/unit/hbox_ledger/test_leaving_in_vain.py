@@ -182,7 +182,7 @@ def test_a_victim_whose_claim_is_of_another_pod_is_gone(world: World) -> None:
     assert world.refuses(asks(world, "want", "new", 0).model_copy(update={"victims": (mistaken,)})) == "VictimGone"
 
 
-def test_the_grace_period_of_a_victim_whose_eviction_was_accepted_is_published(world: World) -> None:
+def test_grace_period_of_an_accepted_eviction_is_published(world: World) -> None:
     full(world)
     world.commits(asks(world, "want", "new", 0))
     step = world.outcome("p0", BindOutcome.EVICTED, grace_s=7)

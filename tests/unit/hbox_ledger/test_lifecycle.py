@@ -410,7 +410,7 @@ def test_a_pod_that_was_resized_after_the_list_was_asked_for_keeps_what_it_takes
     assert world.claim("pod").requests["cpu"] == 7000
     assert world.refuses(world.plan("q", ("other", "a", []), cpu=2000)) == RefusalReason.NODE_RESOURCES
     assert compare(world, before) == 0
-    assert world.claim("pod").requests["cpu"] == before.requests["cpu"], "a list that is newer counts"
+    assert world.claim("pod").requests["cpu"] == before.requests["cpu"], "a newer list counts"
 
 
 def test_a_list_that_shows_a_pod_where_it_was_bound_meanwhile_has_seen_it(world: World) -> None:
@@ -433,7 +433,7 @@ def made_again(world: World) -> list[PodFact]:
     return [replace(one, job=JobId("again")) for one in bound[:2]]
 
 
-def test_gang_whose_podgroup_was_made_again_fills_up_beside_the_members_that_run(world: World) -> None:
+def test_gang_with_a_recreated_podgroup_fills_up_around_running_members(world: World) -> None:
     """The facts arrive before the ledger knows the job."""
     staying = made_again(world)
     world.see(*staying)
@@ -448,7 +448,7 @@ def test_gang_whose_podgroup_was_made_again_fills_up_beside_the_members_that_run
     assert world.state.node(NodeName("a")).used["cpu"] == 2000
 
 
-def test_gang_whose_podgroup_was_made_again_fills_up_after_its_members_are_observed_late(world: World) -> None:
+def test_gang_with_a_recreated_podgroup_fills_up_after_late_facts_of_members(world: World) -> None:
     staying = made_again(world)
     assert world.refuses(world.plan("h", ("m3", "b", []), job="again", min_member=3)) == RefusalReason.GANG_INCOMPLETE
     world.see(*staying)
@@ -464,7 +464,7 @@ def test_members_keep_the_claims_of_their_former_job_while_their_podgroup_is_mis
     assert (world.claim("m0").job, world.claim("m0").min_member) == ("former", 3)
 
 
-def test_member_that_ended_counts_no_more_in_the_podgroup_that_was_made_again(world: World) -> None:
+def test_ended_member_does_not_count_in_the_recreated_podgroup(world: World) -> None:
     staying = made_again(world)
     world.see(*staying)
     world.see(replace(staying[0], phase=PodPhase.GONE))

@@ -1,4 +1,4 @@
-"""Pods that HAMi's scheduler placed hold the cards that it wrote on them, as much of each as they ask for.
+"""Pods of HAMi's scheduler hold the cards in their annotations, as much of each as they request.
 
 Nodes a, b: two cards of 40 GiB of HAMi's plugin, GPU-a-0, GPU-a-1, GPU-b-0, GPU-b-1.
 """
@@ -37,11 +37,11 @@ def of_hami(pod: str, where: str, text: str, asks: CardRequest = SLICE, *, cards
 
 
 def held(world: World, pod: str) -> dict[int, tuple[int, int]]:
-    """Cores and MiB by the card's place."""
+    """Cores and MiB by the card's index."""
     return {s.index: (s.cores, s.memory_mib) for s in world.claim(pod).slices}
 
 
-def test_slices_are_on_the_card_that_is_named(world: World) -> None:
+def test_slices_are_booked_on_the_annotated_card(world: World) -> None:
     for number in range(3):
         world.see(of_hami(f"old-{number}", "b", "GPU-b-1,NVIDIA,12000,30:;"))
         assert held(world, f"old-{number}") == {1: (30, 12_000)}
@@ -50,7 +50,7 @@ def test_slices_are_on_the_card_that_is_named(world: World) -> None:
     world.commits(world.plan("q", ("new", "b", [CardSlice(0, 90, 38_000)])))
 
 
-def test_whole_cards_are_those_that_are_named(world: World) -> None:
+def test_whole_cards_are_booked_as_annotated(world: World) -> None:
     world.see(of_hami("old", "a", "GPU-a-1,NVIDIA,40960,100:;", CardRequest(1)))
     assert held(world, "old") == {1: (100, 40_960)}
     world.commits(world.plan("p", ("new", "a", [world.card(0)])))
@@ -71,7 +71,7 @@ def test_a_sick_or_cordoned_card_is_still_held(world: World) -> None:
     assert held(world, "old") == {1: (30, 12_000)}
 
 
-def test_an_instance_of_a_divided_card_is_the_one_that_is_written(world: World) -> None:
+def test_mig_instance_is_booked_as_annotated(world: World) -> None:
     state = registered("a")
     profile = Profile("3g.20gb", 19_968, 42, ((0, 4), (4, 4)))
     divided = tuple(replace(card, traits=CardTraits(mode="mig", profiles=(profile,))) for card in state.cards)
@@ -92,33 +92,33 @@ def test_an_instance_of_a_divided_card_is_the_one_that_is_written(world: World) 
         pytest.param(":;,,,;" * 500, {0: (30, 12_000)}, id="nonsense"),
     ],
 )
-def test_a_forged_annotation_blocks_no_more_than_its_pod_asks_for(
+def test_forged_annotation_books_at_most_the_requests_of_its_pod(
     world: World, text: str, holds: dict[int, tuple[int, int]]
 ) -> None:
     world.see(of_hami("forger", "a", text))
     assert held(world, "forger") == holds
 
 
-def test_a_pod_that_asks_for_no_card_holds_none_whatever_is_written_of_hamis(world: World) -> None:
+def test_pod_without_card_requests_holds_no_annotated_card(world: World) -> None:
     world.see(of_hami("forger", "a", "GPU-a-0,NVIDIA,40960,100:;", cards=0))
     assert held(world, "forger") == {}
 
 
-def test_what_is_written_counts_where_hamis_plugin_serves_the_node(world: World) -> None:
+def test_annotation_counts_only_on_nodes_of_hamis_plugin(world: World) -> None:
     world.state.know(registered("a").name, replace(registered("a"), registered=()))
     world.see(of_hami("forger", "a", "GPU-a-1,NVIDIA,12000,30:;"))
     assert held(world, "forger") == {0: (30, 12_000)}
 
 
-def test_a_card_that_another_pod_has_in_the_books_is_over_booked_and_its_own_stay_idle(world: World) -> None:
-    """HAMi's scheduler gave it: what is true is counted, and shows."""
+def test_annotated_card_of_another_pod_is_over_booked(world: World) -> None:
+    """HAMi's scheduler allocated it: the books show the real use."""
     world.commits(world.plan("p", ("pod", "a", [world.card(1)])))
     world.see(of_hami("old", "a", "GPU-a-1,NVIDIA,12000,30:;"))
     assert held(world, "old") == {1: (30, 12_000)}
     world.commits(world.plan("q", ("other", "a", [world.card(0)])))
 
 
-def test_a_card_that_is_lost_leaves_the_others_to_their_pod(world: World) -> None:
+def test_lost_card_leaves_the_other_cards_of_its_pod_booked(world: World) -> None:
     state = registered("a")
     world.state.know(state.name, replace(state, cards=state.cards[1:]))
     world.see(of_hami("old", "a", "GPU-a-0,NVIDIA,40960,100:GPU-a-1,NVIDIA,40960,100:;", CardRequest(2)))
@@ -136,7 +136,7 @@ BEFORE: Mapping[str, NodeState | None] = {
 
 
 @pytest.mark.parametrize("before", BEFORE)
-def test_a_pod_that_is_seen_before_its_nodes_cards_gets_them_before_the_next_plan(world: World, before: str) -> None:
+def test_pod_observed_before_its_nodes_cards_gets_them_before_the_next_plan(world: World, before: str) -> None:
     known = BEFORE[before]
     if known is not None:
         world.state.know(known.name, known)
@@ -152,15 +152,15 @@ def test_a_pod_that_is_seen_before_its_nodes_cards_gets_them_before_the_next_pla
     world.commits(world.plan("p", ("new", "c", [world.card(0)])))
 
 
-def test_a_pod_that_ends_is_not_awaited(world: World) -> None:
+def test_ended_pod_is_not_awaited(world: World) -> None:
     fact = of_hami("old", "c", "GPU-c-1,NVIDIA,40960,100:;", CardRequest(1))
     world.see(fact)
     world.see(replace(fact, phase=type(fact.phase).GONE))
     assert not world.state.unplaced
 
 
-def test_a_comparison_moves_what_an_older_ledger_booked_on_other_cards(world: World) -> None:
-    """Books of a ledger that did not read these annotations."""
+def test_comparison_moves_bookings_of_an_older_ledger_to_the_annotated_cards(world: World) -> None:
+    """The books come from a ledger that did not read these annotations."""
     fact = of_hami("old", "a", "GPU-a-1,NVIDIA,12000,30:;")
     world.see(replace(fact, allocated={}))
     assert held(world, "old") == {0: (30, 12_000)}
@@ -174,7 +174,7 @@ def test_a_comparison_moves_what_an_older_ledger_booked_on_other_cards(world: Wo
     assert world.state.by_pod[PodUid("old")] == same
 
 
-def test_named_pods_are_taken_in_before_those_of_which_nothing_is_written(world: World) -> None:
+def test_annotated_pods_are_booked_before_pods_without_annotations(world: World) -> None:
     facts = [of_hami("plain", "a", "", CardRequest(1)), of_hami("named", "a", "GPU-a-0,NVIDIA,40960,100:;", CardRequest(1))]
     Comparison(world.state.index).take(world.state, world.turn(), chain(*in_order(world.state, facts)))
     assert (held(world, "named"), held(world, "plain")) == ({0: (100, 40_960)}, {1: (100, 40_960)})

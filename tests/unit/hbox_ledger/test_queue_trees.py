@@ -222,7 +222,7 @@ def test_a_queue_and_all_below_it_is_for_the_classes_that_it_names(departments: 
     departments.commits(right)
 
 
-def test_a_queue_takes_jobs_of_no_class_where_its_list_says_so(departments: World) -> None:
+def test_queue_with_none_in_its_class_list_admits_jobs_without_a_class(departments: World) -> None:
     queues = departments.state.queues
     queues[QueueName("vision")] = replace(queues[QueueName("vision")], priority_classes=("~none", "low"))
     forged, of_none = (wants(departments, name, "train") for name in ("p", "n"))

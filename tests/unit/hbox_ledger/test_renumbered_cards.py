@@ -1,4 +1,4 @@
-"""A plugin numbers its node's cards anew: claims stay on the cards that their pods have."""
+"""If a plugin renumbers the cards of its node, claims stay on the cards of their pods."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ A = NodeName("a")
 
 
 def shown(*uuids: str) -> NodeState:
-    """The node with these cards, by the plugin's order, and without the others that it had."""
+    """The node with these cards, in the plugin's order; its other earlier cards are lost."""
     cards = tuple(Card(i, uuid, "A100", 40_960, shares=4) for i, uuid in enumerate(uuids))
     lost = tuple(card for card in node("a", 3).cards if card.uuid not in uuids)
     return replace(node("a", 3), cards=cards, lost=lost)
@@ -21,14 +21,14 @@ def shown(*uuids: str) -> NodeState:
 
 @pytest.fixture
 def three() -> World:
-    """The pod `one` is on the second of three cards."""
+    """The pod `one` holds the second of three cards."""
     world = World()
     world.state.know(A, node("a", 3))
     world.commits(world.plan("p", ("one", "a", [world.on("a", 1)])))
     return world
 
 
-def test_a_card_that_moves_up_is_given_to_nobody_else(three: World) -> None:
+def test_renumbered_card_is_not_allocated_again(three: World) -> None:
     three.state.know(A, shown("a-1", "a-2"))
     assert three.refuses(three.plan("q", ("two", "a", [three.on("a", 1)]))) == "CardTaken"
     assert three.refuses(three.plan("r", ("two", "a", [three.card(0)]))) == "CardTaken", (
@@ -39,7 +39,7 @@ def test_a_card_that_moves_up_is_given_to_nobody_else(three: World) -> None:
     assert overbooked(three.state, A) == ""
 
 
-def test_a_card_that_is_lost_keeps_its_claim_and_blocks_no_other(three: World) -> None:
+def test_lost_card_keeps_its_claim_and_blocks_no_other(three: World) -> None:
     three.state.know(A, shown("a-0", "a-2"))
     assert [s.card for s in three.claim("one").slices] == ["gpu:a-1"]
     assert overbooked(three.state, A) == "card a-1, which it does not have"
@@ -50,17 +50,17 @@ def test_a_card_that_is_lost_keeps_its_claim_and_blocks_no_other(three: World) -
     assert overbooked(three.state, A) == ""
 
 
-def test_numbers_in_the_database_are_of_one_card_each(three: World) -> None:
+def test_database_number_identifies_one_card(three: World) -> None:
     three.state.know(A, shown("a-2", "a-1", "new"))
     three.commits(three.plan("q", ("two", "a", [three.card(0)]), ("three", "a", [three.card(2)]), job="j", min_member=2))
     numbers = {s.card: s.index for pod in ("one", "two", "three") for s in three.claim(pod).slices}
     assert numbers.keys() == {"gpu:a-1", "gpu:a-2", "gpu:new"}
-    assert numbers[CardId("gpu:a-1")] == 1, "the index that it had first"
+    assert numbers[CardId("gpu:a-1")] == 1, "its first index"
     assert len(set(numbers.values())) == 3
     assert len({(key.node, key.card) for key in three.state.slots}) == 3
 
 
-def test_a_claim_under_an_older_name_gets_the_cards_name_once_its_node_says_it() -> None:
+def test_claim_under_a_former_name_gets_the_uuid_reported_by_the_node() -> None:
     world = World()
     bare = replace(node("a", 2), cards=())
     world.state.know(A, bare)

@@ -175,7 +175,7 @@ def test_cards_of_nodes_that_take_no_work_are_nobodys_but_those_that_are_held(wo
     assert world.state.total()[GPU] == 3
 
 
-def test_what_foreign_pods_hold_is_no_part_of_shares(world: World) -> None:
+def test_foreign_amounts_are_excluded_from_shares(world: World) -> None:
     """Each node has two cards; a pod of another scheduler holds one of them."""
     full(world)
     leaves(world, 2)
@@ -185,7 +185,7 @@ def test_what_foreign_pods_hold_is_no_part_of_shares(world: World) -> None:
     assert world.state.total()[GPU] == 4
 
 
-def test_cards_that_are_held_while_they_are_not_allocatable_are_part_of_shares(world: World) -> None:
+def test_held_unallocatable_cards_are_part_of_shares(world: World) -> None:
     full(world)
     before = world.state.nodes[NodeName("b")]
     world.state.know(NodeName("b"), replace(before, allocatable={**before.allocatable, GPU: 0}))

@@ -325,8 +325,8 @@ def test_a_gang_all_of_whose_pods_have_gates_keeps_nobody_out() -> None:
         POLICY.replace("proportion", "capacity").replace("  - {name: overcommit, arguments: {overcommit-factor: 1.0}}\n", ""),
     ],
 )
-def test_a_gang_that_no_set_of_nodes_holds_is_promised_nothing(policy: str) -> None:
-    """Two nodes of one card: `imp` wants two on one node."""
+def test_gang_that_no_set_of_nodes_holds_reserves_nothing(policy: str) -> None:
+    """Two nodes with one card each; `imp` requests two cards on one node."""
     made = world(policy, cards=1)
     made.put_nodes([node("n1", cards=1)])
     made.put_groups([group("imp", 2, age_s=10.0)])
@@ -339,7 +339,7 @@ def test_a_gang_that_no_set_of_nodes_holds_is_promised_nothing(policy: str) -> N
     assert {claim.job for claim in made.claims.values()} == {"ok"}
 
 
-def test_a_gang_whose_node_comes_is_promised_its_minimum_again() -> None:
+def test_gang_reserves_its_minimum_again_after_its_node_arrives() -> None:
     made = world(cards=1)
     made.put_nodes([node("n1", cards=1)])
     made.put_groups([group("imp", 2, age_s=10.0)])

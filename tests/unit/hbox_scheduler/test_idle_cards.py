@@ -82,8 +82,8 @@ def test_cards_find_their_cores_whatever_came_before(one_by_one: bool, shares: i
 
 @WAYS
 @pytest.mark.usefixtures("way")
-def test_small_pods_find_a_place_where_others_use_all_that_is_lent(one_by_one: bool) -> None:
-    """2 cores and 8 idle cards lend half a core, and HBox's own seven pods use 700m."""
+def test_small_pods_are_placed_if_others_use_the_whole_lent_share(one_by_one: bool) -> None:
+    """A node of 2 cores and 8 idle cards lends half a core, and HBox's own seven pods use 700m."""
     simulation = world([node("n0", cards=8, cpu=2, memory_mib=8192)])
     assert run(simulation, "hbox", 7, cpu_milli=100, memory_mib=192) == 7
     assert run(simulation, "gang", 2, at=100.0, cpu_milli=10, memory_mib=16) == 2
@@ -94,7 +94,7 @@ def test_small_pods_find_a_place_where_others_use_all_that_is_lent(one_by_one: b
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(("cores", "most"), [(2, 1625), (64, 17_500)], ids=["small node", "large node"])
 def test_thousands_of_small_pods_leave_idle_cards_their_cores(one_by_one: bool, cores: int, most: int) -> None:
-    """A quarter of the share of each card stays, and of a large node all but a core and a half."""
+    """A quarter of the share of each card stays; a large node lends at most a core and a half of it."""
     made = node("n0", cards=8, cpu=cores, memory_mib=64 * 1024)
     simulation = world([replace(made, allocatable={**made.allocatable, "pods": 5000})])
     assert run(simulation, "tiny", 1 + most // 25, cpu_milli=25, memory_mib=1) == most // 25

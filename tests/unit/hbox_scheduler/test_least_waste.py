@@ -126,14 +126,14 @@ def test_the_mix_is_learned_anew_each_time_the_requests_have_doubled() -> None:
     assert versions == [1, 2, 2, 3, 3, 3, 3, 4]
 
 
-def test_a_room_for_a_large_job_is_left_whole_where_such_rooms_are_scarce() -> None:
+def test_scarce_room_for_a_large_job_stays_whole() -> None:
     large = Shape(60_000, 8)
     mix = {large: 5.0, Shape(1000, 1): 60.0, Shape(8000): 5.0}
     whole, begun = node("whole", cards=8, cpu=64), node("begun", cards=8, cpu=64)
     cluster = Cluster(mix, whole, begun)
-    assert cluster.place(100) == "whole:0", "of two equal nodes the first"
+    assert cluster.place(100) == "whole:0", "the first of two equal nodes"
     assert {cluster.place(100) for _ in range(3)} == {f"whole:{card}" for card in (1, 2, 3)}
-    assert cluster.place(cpu=8) == "whole:", "there the eight-card room is gone already"
+    assert cluster.place(cpu=8) == "whole:", "the eight-card room of that node is already destroyed"
     assert cluster.place(100, cpu=60, cards=8) == "begun:0,1,2,3,4,5,6,7"
 
 
@@ -148,13 +148,13 @@ def test_rooms_have_a_price_by_demand_and_supply() -> None:
         assert worth[1] == (worth[0] if idle == 8 else 0.0)
         return float(worth[0])
 
-    assert price(9, 7) == pytest.approx(0.8), "one room, and more are asked for"
+    assert price(9, 7) == pytest.approx(0.8), "one room, and the demand is higher"
     share = (20 + 32) / (80 + 32)
-    assert price(9, 8) == pytest.approx(0.8 * share**3), "as many rooms as idle cards make"
+    assert price(9, 8) == pytest.approx(0.8 * share**3), "all rooms that the idle cards allow"
     assert price(3, 7) == price(9, 7)
 
 
-def test_rooms_are_priced_anew_when_a_part_of_the_cards_came_into_use() -> None:
+def test_rooms_are_repriced_when_cards_come_into_use() -> None:
     cluster = Cluster({Shape(1000, 8): 1.0, Shape(1000, 1): 60.0}, *(node(f"n{i}", cards=8) for i in range(10)))
     versions = []
     for _ in range(9):
@@ -165,7 +165,7 @@ def test_rooms_are_priced_anew_when_a_part_of_the_cards_came_into_use() -> None:
 
 
 def prices_by_definition(nodes: list[tuple[int, list[int], str]], asked: dict[Shape, float]) -> dict[Shape, float]:
-    """Of a room for each shape of several whole cards."""
+    """The price of a room for each shape with several whole cards."""
     several = {shape: cards for shape, cards in asked.items() if shape.cards > 1 and shape.percent == 100}
     found = {}
     for shape, cards in several.items():
@@ -239,7 +239,7 @@ def test_a_score_is_the_fall_of_the_waste_by_its_definition(
         cluster.place(percent)
     columns = cluster.columns
     task = cluster.tasks.of(PodGroupTask("t", {CPU: 1000, PODS: 1, GPU: 1}, (), cards=CardRequest(1)))
-    view = Views(columns, policy_of(PolicyName.LEAST_WASTE, mix=mix)).of(task)  # which prices rooms as they are now
+    view = Views(columns, policy_of(PolicyName.LEAST_WASTE, mix=mix)).of(task)  # prices the rooms at this state
 
     def now(row: int) -> tuple[int, list[int], str]:
         cpu = columns.resource(CPU)

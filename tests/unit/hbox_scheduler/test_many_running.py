@@ -1,4 +1,4 @@
-"""A session costs as much beside many running jobs as beside few: none of them is walked."""
+"""The cost of a session does not depend on the number of running jobs: the session iterates none of them."""
 
 from collections.abc import Iterator, Set
 from dataclasses import replace
@@ -15,7 +15,7 @@ class Walked(AssertionError):
 
 
 class Names(Set[Any]):
-    """Keys that may be looked up, and not walked."""
+    """Keys that support lookup and fail on iteration."""
 
     def __init__(self, of: dict[Any, Any]) -> None:
         self._of = of
@@ -30,11 +30,11 @@ class Names(Set[Any]):
         raise Walked
 
     def __rsub__(self, other: Any) -> Any:
-        raise Walked  # of views of dictionaries it walks them
+        raise Walked  # the set operations of dictionary views iterate
 
 
 class Looked(dict[Any, Any]):
-    """May be looked up, and not walked."""
+    """Supports lookup and fails on iteration."""
 
     def __iter__(self) -> Iterator[Any]:
         raise Walked
@@ -49,7 +49,7 @@ class Looked(dict[Any, Any]):
         raise Walked
 
 
-def test_a_session_walks_no_running_jobs() -> None:
+def test_session_does_not_iterate_running_jobs() -> None:
     simulation = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf())
     simulation.put_nodes(node(f"n{i}", cards=8) for i in range(8))
     simulation.submit([job(f"runs-{i}") for i in range(50)])

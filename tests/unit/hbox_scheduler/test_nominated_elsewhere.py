@@ -1,4 +1,4 @@
-"""Nominated jobs whose victims do not leave: other places that become free, and other victims. Nodes have one card each unless a drawing says more."""
+"""Nominated jobs whose victims do not leave: places that become free, and other victims. A node has one card unless a drawing shows more."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def cycle(simulation: Simulation, seconds: float = 0.5) -> None:
 
 
 def leaves(simulation: Simulation, pod: str) -> None:
-    """Its eviction was accepted; it has a second to end."""
+    """The API server accepted its eviction, with a grace period of one second."""
     one = simulation.scheduler
     leaving = [Leaving(pod_uid=PodUid(pod), grace_s=1)]
     assert one.on_claims(epoch=one.epoch, previous=one.index, index=one.index, claims=[], leaving=leaving, now=simulation.now)
@@ -57,7 +57,7 @@ def full() -> Simulation:
     return simulation
 
 
-def test_a_nominated_job_takes_another_card_that_becomes_free() -> None:
+def test_nominated_job_takes_a_freed_card() -> None:
     simulation = full()
     cycle(simulation, 5.0)
     simulation.finish([PodUid("other-0")])
@@ -67,7 +67,7 @@ def test_a_nominated_job_takes_another_card_that_becomes_free() -> None:
     assert simulation.scheduler.jobs_by_state[JobState.NOMINATED] == 0
 
 
-def test_the_place_of_a_job_that_went_elsewhere_is_for_others_once_the_victim_left() -> None:
+def test_nominated_place_is_free_after_the_job_is_placed_elsewhere() -> None:
     simulation = full()
     simulation.finish([PodUid("other-0")])
     cycle(simulation)
@@ -79,7 +79,7 @@ def test_the_place_of_a_job_that_went_elsewhere_is_for_others_once_the_victim_le
     assert places(simulation) == {"low-0": "n0", "high-0": "n1"}
 
 
-def test_a_higher_job_that_waits_comes_before_the_nominated_one() -> None:
+def test_higher_pending_job_precedes_the_nominated_job() -> None:
     simulation = full()
     simulation.finish([PodUid("other-0")])
     simulation.submit([on("first", "n1", priority=50, created_at=20.0)])
@@ -90,7 +90,7 @@ def test_a_higher_job_that_waits_comes_before_the_nominated_one() -> None:
     assert places(simulation) == {"high-0": "n0", "first-0": "n1"}
 
 
-def test_a_nominated_gang_combines_what_a_victim_left_with_another_card() -> None:
+def test_nominated_gang_combines_a_vacated_place_with_another_card() -> None:
     """n0 and n1 hold victims, n2 a pod of equal priority. One victim leaves, the other does not."""
     simulation = world(1, 1, 1)
     simulation.submit([on("stays", "n0"), on("leaves", "n1"), on("equal", "n2", priority=9)])
@@ -108,8 +108,8 @@ def test_a_nominated_gang_combines_what_a_victim_left_with_another_card() -> Non
     assert set(places(simulation).values()) == {"n0", "n1", "n2"}
 
 
-def test_a_queue_at_its_limit_lets_its_nominated_job_go_elsewhere() -> None:
-    """The queue may have two cards: `other` has one, and the nominated place counts as the second."""
+def test_nominated_job_of_a_queue_at_its_limit_takes_another_place() -> None:
+    """The limit of the queue is two cards: `other` holds one, and the nominated place counts as the second."""
     queues = (Queue(QueueName("default")), Queue(QueueName("b"), capability={GPU: 1}))
     simulation = world(1, 1, queues=queues)
     simulation.submit([replace(on("victim", "n0"), queue=QueueName("b")), on("other", "n1", priority=9)])
@@ -123,7 +123,7 @@ def test_a_queue_at_its_limit_lets_its_nominated_job_go_elsewhere() -> None:
     assert places(simulation).keys() == {"high-0"}
 
 
-def test_other_victims_leave_when_the_first_is_overdue() -> None:
+def test_other_victim_is_evicted_when_the_first_is_overdue() -> None:
     simulation = world(1, 1)
     simulation.submit([on("dead", "n0"), on("alive", "n1", priority=1)])
     simulation.run()
@@ -146,7 +146,7 @@ def test_other_victims_leave_when_the_first_is_overdue() -> None:
     assert places(simulation) == {"dead-0": "n0", "high-0": "n1"}
 
 
-def test_without_other_victims_the_job_keeps_its_nomination() -> None:
+def test_job_without_other_victims_keeps_its_nomination() -> None:
     simulation = full()
     leaves(simulation, "victim-0")
     for _ in range(40):
@@ -158,8 +158,8 @@ def test_without_other_victims_the_job_keeps_its_nomination() -> None:
     assert places(simulation) == {"high-0": "n0", "other-0": "n1"}
 
 
-def test_a_second_victim_that_is_no_longer_needed_is_spared() -> None:
-    """The first one leaves after all, before the second does."""
+def test_eviction_of_an_unneeded_second_victim_is_revoked() -> None:
+    """The first victim leaves before the second one."""
     simulation = world(1, 1)
     simulation.submit([on("late", "n0"), on("alive", "n1", priority=1)])
     simulation.run()
@@ -176,7 +176,7 @@ def test_a_second_victim_that_is_no_longer_needed_is_spared() -> None:
 
 
 @pytest.mark.parametrize("free", [1, 2])
-def test_of_several_nominated_jobs_as_many_go_elsewhere_as_find_places(free: int) -> None:
+def test_nominated_jobs_take_as_many_free_places_as_there_are(free: int) -> None:
     simulation = world(1, 1, 2)
     simulation.submit([on("a", "n0"), on("b", "n1"), on("c", "n2", priority=9), on("d", "n2", priority=9)])
     simulation.run()
@@ -188,8 +188,8 @@ def test_of_several_nominated_jobs_as_many_go_elsewhere_as_find_places(free: int
     assert {pod for pod in places(simulation) if pod.startswith("high")} == {f"high{number}-0" for number in range(free)}
 
 
-def test_a_gang_keeps_its_nominated_places_after_a_trial_without_success() -> None:
-    """Two victims on n0 and n1; one card of n2 becomes free and fits one pod only of the gang, which wants two on nodes of their own."""
+def test_gang_keeps_its_nominated_places_after_a_failed_trial() -> None:
+    """Two victims on n0 and n1. One card of n2 becomes free and fits one pod of the gang, which needs two pods on different nodes."""
     simulation = world(1, 1, 1)
     simulation.submit([on("a", "n0"), on("b", "n1"), on("equal", "n2", priority=9)])
     simulation.run()
@@ -204,7 +204,7 @@ def test_a_gang_keeps_its_nominated_places_after_a_trial_without_success() -> No
     assert "thief-0" not in places(simulation)
 
 
-def test_a_nomination_ends_after_its_time() -> None:
+def test_nomination_expires() -> None:
     simulation = full()
     simulation.now += simulation.scheduler.limits.nomination_s - 1.0
     assert [plan.job for plan in simulation.run()] == []
@@ -213,8 +213,8 @@ def test_a_nomination_ends_after_its_time() -> None:
     assert len(out.given_up) == 1
 
 
-def test_a_grace_period_that_is_reported_after_the_job_went_elsewhere_counts_for_the_next_preemptor() -> None:
-    """`high` goes to n1 before its victim's grace period is reported. `next` wants the same victim's card, which is overdue."""
+def test_late_grace_period_counts_for_the_next_preemptor() -> None:
+    """`high` is placed on n1 before the grace period of its victim is reported. `next` needs the card of the same victim, which is overdue."""
     simulation = full()
     simulation.finish([PodUid("other-0")])
     cycle(simulation)

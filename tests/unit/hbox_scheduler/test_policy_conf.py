@@ -206,12 +206,12 @@ def test_what_is_off_or_bounds_what_nobody_waits_for_is_accepted(plugin: str) ->
         ("{name: sla, sla-waiting-time: 1h}", "sla-waiting-time", "write it below `arguments:`"),
     ],
 )
-def test_key_without_effect_is_ignored_with_what_to_write(plugin: str, key: str, hint: str) -> None:
+def test_unknown_key_is_ignored_with_a_correction(plugin: str, key: str, hint: str) -> None:
     conf = parse_conf(f"tiers:\n- plugins:\n  - {plugin}\n  - {{name: predicates}}\n", plugins=NAMES)
     (error,) = conf.ignored
     assert error.hint == hint
     assert f"line 3, column {5 + plugin.index(key)}: unknown key '{key}' in plugin" in error.message
-    assert [one.name for one in conf.plugins][1:] == ["predicates"], "the rest of the policy is in force"
+    assert [one.name for one in conf.plugins][1:] == ["predicates"], "the rest of the policy applies"
     assert not any(one.arguments for one in conf.plugins)
     assert tried(conf)[0] == str(error)
     with pytest.raises(InvalidRequest, match=f"unknown key '{key}'"):

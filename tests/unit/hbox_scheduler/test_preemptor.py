@@ -154,7 +154,7 @@ def test_what_victims_leave_is_kept_for_whom_they_left(late: str) -> None:
     assert (held(simulation, "a"), held(simulation, "b")) == (4, 4)
 
 
-def test_a_job_whose_victims_have_not_left_takes_a_new_node_at_once() -> None:
+def test_job_takes_a_new_node_while_its_victims_leave() -> None:
     simulation = world(1, [share("a", 4), share("b", 4)])
     simulation.submit(job(f"b{i}", cards=1, queue="b", created_at=float(i)) for i in range(8))
     simulation.run()

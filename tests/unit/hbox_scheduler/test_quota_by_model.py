@@ -230,7 +230,7 @@ SXM, PCIE, OTHER = (f"{GPU}.NVIDIA-{name}" for name in ("A100-SXM4-80GB", "A100-
 
 @pytest.fixture
 def named_in_full() -> Simulation:
-    """sxm and pcie: four A100 each, of two kinds, one node written as HAMi's register has it; h: four H100."""
+    """sxm and pcie: four A100 each, of two models, one node in the notation of HAMi's register; h: four H100."""
     made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf())
     made.put_nodes(
         [
@@ -243,7 +243,7 @@ def named_in_full() -> Simulation:
 
 
 @pytest.mark.parametrize("name", ["a100-sxm4", "NVIDIA-A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", "A100 SXM4"])
-def test_a_part_of_a_models_name_takes_back_what_the_name_does(named_in_full: Simulation, name: str) -> None:
+def test_part_of_a_model_name_reclaims_like_the_full_name(named_in_full: Simulation, name: str) -> None:
     world = named_in_full
     world.scheduler.on_queue(Queue(QueueName("vision"), deserved={SXM: 2}))
     world.scheduler.on_queue(Queue(QueueName("speech"), deserved={SXM: 2}))
@@ -254,14 +254,14 @@ def test_a_part_of_a_models_name_takes_back_what_the_name_does(named_in_full: Si
     assert held(world, "speech") == {SXM: 2, PCIE: 4, OTHER: 4}
 
 
-def test_a_part_of_a_models_name_is_limited_as_the_name_is(named_in_full: Simulation) -> None:
+def test_part_of_a_model_name_is_limited_like_the_full_name(named_in_full: Simulation) -> None:
     world = named_in_full
     world.scheduler.on_queue(Queue(QueueName("default"), capability={SXM: 1, PCIE: 2}))
     submit(world, 8, CardRequest(1, models=("a100",)))
     assert held(world) == {SXM: 1, PCIE: 2}
 
 
-def test_a_gang_that_names_a_part_takes_cards_of_all_models_that_it_means(named_in_full: Simulation) -> None:
+def test_gang_with_part_of_a_name_uses_all_matching_models(named_in_full: Simulation) -> None:
     world = named_in_full
     world.scheduler.on_queue(Queue(QueueName("vision"), deserved={SXM: 2, PCIE: 1}))
     world.scheduler.on_queue(Queue(QueueName("speech"), deserved={GPU: 4}))
@@ -271,7 +271,7 @@ def test_a_gang_that_names_a_part_takes_cards_of_all_models_that_it_means(named_
     assert held(world, "vision") == {SXM: 2, PCIE: 1}
 
 
-def test_room_of_limited_models_counts_all_that_a_part_names() -> None:
+def test_headroom_counts_all_models_that_match_a_part() -> None:
     task = job("j", cards=CardRequest(1, models=("a100",))).tasks[0]
     wanting = Tasks(Columns()).of(task)
     assert max_pods(wanting, {SXM: 1, PCIE: 2}, ["", SXM, PCIE, OTHER]) == 3

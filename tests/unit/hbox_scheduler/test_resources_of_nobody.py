@@ -1,4 +1,4 @@
-"""Anybody may ask for resources that no node has, of any name: that costs the scheduler no column, and nobody a node."""
+"""Pods may request resources of any name that no node has: the scheduler adds no column for them, and other pods keep their nodes."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def names(s: Simulation) -> list[str]:
     return sorted(s.scheduler.columns.resources)
 
 
-def test_invented_names_cost_no_column_and_are_named_as_the_reason() -> None:
+def test_invented_resource_has_no_column_and_is_the_pending_reason() -> None:
     s = world()
     before = s.scheduler.columns.allocatable.shape
     s.submit([asking(f"j{i}", f"typo.io/x{i}") for i in range(300)])
@@ -43,7 +43,7 @@ def test_invented_names_cost_no_column_and_are_named_as_the_reason() -> None:
     assert s.verdicts[JobId("j299")].startswith("0/1 nodes are available: 1 Insufficient typo.io/x299")
 
 
-def test_a_pod_that_asks_for_two_such_resources_waits_until_a_node_has_both() -> None:
+def test_pod_with_two_missing_resources_waits_for_a_node_with_both() -> None:
     s = world()
     s.submit([asking("late", "example.com/a", "example.com/b", cards=1)])
     s.run()
@@ -57,7 +57,7 @@ def test_a_pod_that_asks_for_two_such_resources_waits_until_a_node_has_both() ->
     assert s.scheduler.columns.used[s.scheduler.columns.resource("example.com/b")].sum() == 1
 
 
-def test_resources_of_nodes_that_are_gone_give_their_columns_back() -> None:
+def test_columns_of_removed_nodes_are_released() -> None:
     s = world()
     size = len(s.scheduler.columns.allocatable)
     made = [offering(f"odd-{i}", f"example.com/{i}") for i in range(100)]
@@ -76,7 +76,7 @@ def test_resources_of_nodes_that_are_gone_give_their_columns_back() -> None:
     assert s.run()
 
 
-def test_a_resource_that_is_asked_for_keeps_its_column_though_no_node_has_it() -> None:
+def test_requested_resource_keeps_its_column_without_a_node() -> None:
     s = world()
     made = [offering(f"odd-{i}", f"example.com/{i}") for i in range(40)]
     s.put_nodes(made)
@@ -93,7 +93,7 @@ def test_a_resource_that_is_asked_for_keeps_its_column_though_no_node_has_it() -
     assert [plan.job for plan in s.run()] == ["second"]
 
 
-def test_a_queue_limits_what_no_node_has_yet() -> None:
+def test_queue_limits_a_resource_of_no_node() -> None:
     s = world()
     s.scheduler.on_queue(Queue(QueueName("q"), capability={"example.com/new": 1}))
     s.put_nodes([offering("n1", "example.com/new"), offering("n2", "example.com/new")])
@@ -101,7 +101,7 @@ def test_a_queue_limits_what_no_node_has_yet() -> None:
     assert len(s.run()) == 1
 
 
-def test_a_minimum_of_what_no_node_has_is_not_admitted() -> None:
+def test_minimum_of_a_missing_resource_is_not_admitted() -> None:
     s = Simulation(policy_of(PolicyName.BINPACK), conf=volcano())
     s.put_nodes([node("n0", cards=2)])
     s.put_groups([

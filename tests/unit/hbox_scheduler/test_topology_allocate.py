@@ -369,8 +369,8 @@ def test_the_fullest_domain_of_a_higher_tier_is_taken_where_no_leaf_holds_the_jo
     assert partitions(used, job=hard(2), partition=SOFT, cores=4) == {"s2": 2, "s3": 2}
 
 
-def test_a_gang_that_no_empty_domain_holds_says_so_on_a_full_cluster() -> None:
-    """Two leaves of two nodes; two of the four are taken."""
+def test_reason_of_a_gang_beyond_every_domain_lasts_on_a_full_cluster() -> None:
+    """Two leaves of two nodes; two of the four nodes are in use."""
     fabric = Fabric(leaves(2, 2))
     fabric.gang("first", 2, wish=hard(1))
     fabric.gang("three", 3, wish=hard(1))

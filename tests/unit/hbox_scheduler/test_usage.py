@@ -60,14 +60,14 @@ def test_a_measurement_of_more_than_five_minutes_ago_says_nothing() -> None:
     assert set(report.scores["d/job-0"]["usage"].values()) == {0.0}
 
 
-# --- the estimator: nodes of 128 cpus, pods of 1 cpu, so that 16 pods are an estimate of 100 * 0.7 * 16 / 128 = 8.75 % of cpu
+# --- the estimator: nodes of 128 cpus and pods of 1 cpu; the estimate of 16 pods is 100 * 0.7 * 16 / 128 = 8.75 % of cpu
 
 
 ESTIMATOR = "usage.weight: 1, memory.weight: 0, estimator: {}"
 
 
 def fresh(*, ran_s: float | None = 5.0, load: tuple[float, float] = (10.0, 0.0), modest: bool = False) -> SmallWorld:
-    """16 pods on n0 that began so long ago; all three nodes are measured, n1 and n2 with 15 % of cpu."""
+    """16 pods on n0, of the given age. All three nodes have measurements; n1 and n2 use 15 % of cpu."""
     made = SmallWorld(3)
     made.usage = [NodeUsage(NodeName("n0"), *load, at=NOW), *(NodeUsage(NodeName(f"n{i}"), 15.0, 0.0, at=NOW) for i in (1, 2))]
     made.gang("young", pods=16, cards=0, on=[0] * 16, ran_s=ran_s, modest=modest)
@@ -79,14 +79,14 @@ def scores(made: SmallWorld, arguments: str) -> dict[str, float]:
     return made.decide(policy(arguments), explain=True).scores["d/job-0"]["usage"]
 
 
-def test_pods_that_are_too_young_to_be_measured_count_by_what_they_request() -> None:
+def test_young_pods_count_by_their_requests() -> None:
     assert scores(fresh(), ESTIMATOR) == pytest.approx({"n0": 100 - 10 - 8.75, "n1": 85.0, "n2": 85.0})
     assert scores(fresh(), ESTIMATOR.replace("{}", "{request_ratio: 0.5}"))["n0"] == pytest.approx(100 - 10 - 6.25)
     assert bound(fresh().decide(policy(ESTIMATOR))) == {"job-0": "n1"}
     assert bound(fresh().decide(policy())) == {"job-0": "n0"}, "without an estimator measurements alone count"
 
 
-def test_pods_that_have_run_for_longer_are_measured_and_estimated_no_more() -> None:
+def test_older_pods_are_not_estimated() -> None:
     assert scores(fresh(ran_s=31.0), ESTIMATOR)["n0"] == pytest.approx(90.0)
 
 
@@ -110,7 +110,7 @@ def test_pods_of_one_session_spread_by_the_estimate() -> None:
     assert sorted(spread.values()) == ["n0", "n0", "n1", "n1", "n2", "n2"]
 
 
-def test_running_scheduler_estimates_what_was_booked_since_before_the_measurement() -> None:
+def test_scheduler_estimates_bookings_since_the_measurement_before_the_last() -> None:
     conf = parse_conf(policy("memory.weight: 0, estimator: {}"), plugins=list(PLUGINS))
     simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(QueueName("default"))], conf=conf)
     simulation.put_nodes([node(f"n{i}", cpu=128) for i in range(2)])

@@ -1,4 +1,4 @@
-"""Cards keep their indices while their plugins number them anew."""
+"""Cards keep their indices when their plugins renumber them."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def numbers(inventory: Inventory) -> dict[str, int]:
 
 
 def restarted(inventory: Inventory) -> Inventory:
-    """Another process, which reads the last state back."""
+    """A new process, which reads the last state back from the bus."""
     fresh = Inventory()
     fresh.devices.update(inventory.devices)
     fresh.heard(seen(inventory))
@@ -59,7 +59,7 @@ def test_cards_keep_their_indices_when_one_falls_off_the_bus(*, index: bool, res
     assert [card.uuid for card in seen(inventory).lost] == ["new"]
 
 
-def test_cards_that_a_kubelet_named_keep_their_names_while_no_agent_speaks() -> None:
+def test_cards_named_by_a_kubelet_keep_their_names_without_an_agent() -> None:
     inventory = Inventory()
     inventory.observe(facts(3), now=1.0)
     assert numbers(inventory) == {"n1-0": 0, "n1-1": 1, "n1-2": 2}

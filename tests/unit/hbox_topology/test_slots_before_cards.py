@@ -1,4 +1,4 @@
-"""A kubelet publishes the slots of HAMi's plugin before the plugin has written which cards there are: slots are no cards."""
+"""A kubelet publishes the slots of HAMi's plugin before the plugin registers its cards. Slots do not count as cards."""
 
 import pytest
 
@@ -19,24 +19,24 @@ def cards(count: int, labels: dict[str, str], annotations: dict[str, str] | None
 
 
 @pytest.mark.parametrize("count", [10, 20, 40, 80, 17, 64])
-def test_what_no_machine_has_is_no_number_of_cards(count: int) -> None:
+def test_implausible_number_is_not_a_number_of_cards(count: int) -> None:
     assert cards(count, {}) == 0
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
-def test_a_plain_node_has_its_cards_at_once(count: int) -> None:
+def test_plain_node_has_its_cards_immediately(count: int) -> None:
     assert cards(count, {}) == count
 
 
-def test_the_label_of_feature_discovery_says_how_many_cards_there_are() -> None:
+def test_feature_discovery_label_sets_the_number_of_cards() -> None:
     assert cards(10, {"nvidia.com/gpu.count": "10"}) == 10
     assert cards(20, {"nvidia.com/gpu.count": "20", "gpu": "on"}) == 20
     assert cards(40, {"nvidia.com/gpu.count": "4"}) == 0
-    assert cards(7, {"nvidia.com/gpu.count": "8"}) == 7, "one is sick"
+    assert cards(7, {"nvidia.com/gpu.count": "8"}) == 7, "one card is sick"
     assert cards(8, {"nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "4"}) == 8
 
 
-def test_a_node_of_hamis_waits_for_its_register() -> None:
+def test_hami_node_waits_for_its_register() -> None:
     assert cards(8, {"gpu": "on"}) == 0
     assert cards(8, {}, {"hami.io/node-handshake": "Requesting_2026-11-27 22:00:00"}) == 0
     register = (

@@ -159,7 +159,7 @@ ENDING = {"causes": [{"reason": "NamespaceTerminating", "message": "namespace t 
         ('pods "p" is forbidden: exceeded quota: cards', {}, InvalidRequest, ""),
     ],
 )
-def test_refusal_for_lack_of_a_right_alone_suggests_to_grant_it(
+def test_only_a_missing_right_suggests_a_grant(
     message: str, details: dict[str, object], kind: type[HBoxError], hint: str
 ) -> None:
     status = {"kind": "Status", "reason": "Forbidden", "code": 403, "message": message, "details": details}

@@ -1,4 +1,4 @@
-"""What queues share: what nodes have and hold, without what pods of no queue hold."""
+"""Queues share the amounts of the nodes, without the amounts that pods without a queue hold."""
 
 from dataclasses import replace
 
@@ -31,8 +31,8 @@ def held(simulation: Simulation, queue: str, resource: str = GPU) -> int:
 
 @pytest.mark.parametrize("conf", [DEFAULT_CONF, WEIGHTS.format(actions="")], ids=["capacity", "proportion"])
 @pytest.mark.parametrize("models", [False, True], ids=["cards", "models"])
-def test_a_queue_gets_idle_nodes_while_cards_that_it_holds_are_not_allocatable(conf: str, *, models: bool) -> None:
-    """n0's plugin is restarted: its 8 cards, all in use by q, are gone for the moment. n1 has 8 idle ones."""
+def test_queue_uses_idle_nodes_while_its_held_cards_are_not_allocatable(conf: str, *, models: bool) -> None:
+    """The plugin of n0 restarts: its 8 cards, all in use by q, are not allocatable. n1 has 8 idle cards."""
     deserved = {GPU: 4, **({f"{GPU}.A100": 4} if models else {})}
     simulation = world(Queue(QueueName("q"), deserved=deserved), conf=conf)
     simulation.put_nodes([node("n0", cards=8, cpu=128)])
@@ -44,8 +44,8 @@ def test_a_queue_gets_idle_nodes_while_cards_that_it_holds_are_not_allocatable(c
     assert held(simulation, "q") == 16
 
 
-def test_foreign_pods_take_no_part_in_shares_by_weight() -> None:
-    """Volcano's Reclaim Case 10: 16 cores, 12 of them foreign. `a` and `b` run 2 cores each; `c` and `d` want one, and each queue deserves one."""
+def test_shares_by_weight_exclude_foreign_pods() -> None:
+    """Volcano's Reclaim Case 10: foreign pods hold 12 of 16 cores. `a` and `b` run 2 cores each, `c` and `d` request one, and each queue deserves one."""
     names = ("a", "b", "c", "d")
     simulation = world(*(Queue(QueueName(name), weight=1) for name in names), conf=WEIGHTS.format(actions=""))
     simulation.put_nodes(node(f"n{number}", cpu=4) for number in range(4))
@@ -63,7 +63,7 @@ def test_foreign_pods_take_no_part_in_shares_by_weight() -> None:
     assert {name: held(simulation, name, CPU) for name in names} == dict.fromkeys(names, 1000)
 
 
-def test_the_reason_names_the_share_of_the_queue_and_not_the_free_cpu_of_nodes() -> None:
+def test_reason_names_the_share_of_the_queue() -> None:
     simulation = world(*(Queue(QueueName(name), weight=1) for name in ("a", "b")), conf=WEIGHTS.format(actions=""))
     simulation.put_nodes([node("n0", cpu=16)])
     foreign(simulation, "n0", cores=12)
@@ -75,7 +75,7 @@ def test_the_reason_names_the_share_of_the_queue_and_not_the_free_cpu_of_nodes()
     assert "queue a may use 2 cpu now, 2 cpu are in use and 1 cpu more are asked for" in simulation.verdicts[JobId("more")]
 
 
-def test_foreign_pods_on_a_node_that_is_gone_take_nothing() -> None:
+def test_foreign_pods_on_a_removed_node_count_for_nothing() -> None:
     simulation = world(Queue(QueueName("q")))
     simulation.put_nodes([node("n0", cpu=8), node("n1", cpu=8)])
     foreign(simulation, "n0", cores=8)
@@ -85,8 +85,8 @@ def test_foreign_pods_on_a_node_that_is_gone_take_nothing() -> None:
     assert bookings.foreign().get(CPU, 0) == 0
 
 
-def test_the_reason_names_the_queues_whose_guarantees_keep_the_rest() -> None:
-    """16 cores; two other queues are guaranteed 2 and 4 of them."""
+def test_reason_names_the_queues_whose_guarantees_keep_the_remainder() -> None:
+    """16 cores; two other queues have guarantees of 2 and 4 cores."""
     queues = [Queue(QueueName("q")), *(Queue(QueueName(name), guarantee={CPU: 1000 * n}) for name, n in (("a", 2), ("b", 4)))]
     simulation = world(*queues, conf=WEIGHTS.format(actions=""))
     simulation.put_nodes([node("n0", cpu=16)])
