@@ -33,9 +33,9 @@ def test_gang_with_a_newer_pod_is_announced_after_its_podgroup_was_read() -> Non
     jobs = growing()
     assert settled(jobs, 1.0) == []
     assert [job.members for job in jobs.jobs()] == [2], "the gang is unchanged"
-    assert jobs.take_unread(9) == [("ml/g", 20)]
+    assert jobs.next_unread() == ("ml/g", 20)
     assert settled(jobs, 2.0) == []
-    assert jobs.take_unread(9) == [], "at most one read in flight"
+    assert jobs.next_unread() is None, "at most one read in flight"
     jobs.group_read("ml/g", 20, group(min_member=4, version=15), 2.0)
     assert settled(jobs, 2.0) == [("uid-g", 3, 4)]
 
@@ -43,7 +43,7 @@ def test_gang_with_a_newer_pod_is_announced_after_its_podgroup_was_read() -> Non
 def test_version_that_the_watch_delivers_after_a_newer_one_was_read_changes_nothing() -> None:
     jobs = growing()
     jobs.take(1.0, WALL)
-    jobs.take_unread(9)
+    jobs.next_unread()
     jobs.group_read("ml/g", 20, group(min_member=4, version=15), 2.0)
     jobs.group(group(min_member=2, version=12), 2.0)
     assert settled(jobs, 2.0) == [("uid-g", 3, 4)]
@@ -55,18 +55,36 @@ def test_version_that_the_watch_delivers_after_a_newer_one_was_read_changes_noth
 def test_pods_that_arrive_during_a_read_are_announced_after_the_next_one() -> None:
     jobs = growing()
     jobs.take(1.0, WALL)
-    jobs.take_unread(9)
+    jobs.next_unread()
     jobs.pod(pod("d", rv="21", group="g"), 1.0)
     jobs.group_read("ml/g", 20, group(min_member=2, version=10), 2.0)
     assert settled(jobs, 2.0) == []
-    assert jobs.take_unread(9) == [("ml/g", 21)]
+    assert jobs.next_unread() == ("ml/g", 21)
+
+
+def test_read_that_ends_after_the_watch_delivered_a_newer_podgroup_is_ignored() -> None:
+    jobs = growing()
+    jobs.take(1.0, WALL)
+    jobs.next_unread()
+    jobs.group(group(min_member=4, version=25), 2.0)
+    jobs.group_read("ml/g", 20, group(min_member=2, version=15), 2.0)
+    assert settled(jobs, 2.0) == [("uid-g", 3, 4)]
+
+
+def test_read_that_found_no_podgroup_does_not_end_one_created_during_it() -> None:
+    jobs = growing()
+    jobs.take(1.0, WALL)
+    jobs.next_unread()
+    jobs.group(group(min_member=2, version=25, uid="uid-new"), 2.0)
+    jobs.group_read("ml/g", 20, None, 2.0)
+    assert settled(jobs, 2.0) == [("uid-new", 3, 2)]
 
 
 def test_podgroup_is_not_read_if_its_watch_is_past_its_pods() -> None:
     jobs = growing()
     jobs.groups_delivered("21")
     assert settled(jobs, 1.0) == [("uid-g", 3, 2)]
-    assert jobs.take_unread(9) == []
+    assert jobs.next_unread() is None
 
 
 def test_podgroup_of_a_gang_that_is_too_small_is_not_read() -> None:
@@ -74,7 +92,7 @@ def test_podgroup_of_a_gang_that_is_too_small_is_not_read() -> None:
     jobs.group(group(min_member=2, version=10), 0.0)
     jobs.pod(pod("a", rv="20", group="g"), 0.0)
     assert settled(jobs, 1000.0) == [("uid-g", 1, 2)]
-    assert jobs.take_unread(9) == []
+    assert jobs.next_unread() is None
 
 
 def test_podgroup_is_read_if_resource_versions_are_no_numbers() -> None:
@@ -83,13 +101,13 @@ def test_podgroup_is_read_if_resource_versions_are_no_numbers() -> None:
     jobs.groups_delivered("x")
     jobs.pod(pod("a", rv="y", group="g"), 0.0)
     assert settled(jobs, 0.0) == []
-    assert jobs.take_unread(9) == [("ml/g", 1)]
+    assert jobs.next_unread() == ("ml/g", 1)
 
 
 def test_gang_whose_podgroup_is_not_found_waits_for_it() -> None:
     jobs = growing()
     jobs.take(1.0, WALL)
-    jobs.take_unread(9)
+    jobs.next_unread()
     jobs.group_read("ml/g", 20, None, 2.0)
     jobs.take(2.0, WALL)
     assert ["not found" in job.problem for job in jobs.jobs()] == [True]
@@ -98,10 +116,10 @@ def test_gang_whose_podgroup_is_not_found_waits_for_it() -> None:
 def test_failed_read_is_repeated() -> None:
     jobs = growing()
     jobs.take(1.0, WALL)
-    jobs.take_unread(9)
+    jobs.next_unread()
     jobs.read_failed("ml/g", 2.0)
     assert settled(jobs, 2.0) == []
-    assert jobs.take_unread(9) == [("ml/g", 20)]
+    assert jobs.next_unread() == ("ml/g", 20)
 
 
 def test_members_are_published_with_the_recreated_podgroup() -> None:

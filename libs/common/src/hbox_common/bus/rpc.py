@@ -129,8 +129,8 @@ class Server:
             yield rest, encode(rest)
 
     async def _refuse(self, reply: str, error: Exception) -> None:
-        kind = "unavailable" if isinstance(error, Unavailable) else "invalid" if isinstance(error, InvalidRequest) else "bug"
-        kind = BUSY if isinstance(error, _TooMany) else kind
+        kinds = ((_TooMany, BUSY), (Unavailable, "unavailable"), (InvalidRequest, "invalid"))
+        kind = next((kind for error_type, kind in kinds if isinstance(error, error_type)), "bug")
         words = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}"
         hint = error.hint if isinstance(error, HBoxError) else "see the log of the service that was asked"
         self._listed.failed(f"{kind}: {words}")

@@ -65,9 +65,8 @@ class Verdict:
     bad_cards: tuple[int, ...] = ()  #: indices of unhealthy cards, for display and for programs older than `cards`
     reason: str = ""
     since: float = 0.0  #: seconds since the epoch
-    cards: tuple[
-        CardId, ...
-    ] = ()  #: ids of unhealthy cards, in the order of `bad_cards`; cards that the node has lost included
+    #: ids of unhealthy cards, in the order of `bad_cards`; cards that the node has lost included
+    cards: tuple[CardId, ...] = ()
 
     def marks_unhealthy(self, card: Card) -> bool:
         """Whether the verdict lists this card as unhealthy."""

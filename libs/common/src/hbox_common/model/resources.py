@@ -70,7 +70,7 @@ _SUFFIXES = (("Ti", 2**40), ("Gi", GIB), ("Mi", MIB), ("Ki", 2**10), ("T", 10**1
 
 def quantity(name: str, units: int) -> str:
     """Base units as Kubernetes writes them: whole cores or thousandths (`4`, `500m`), bytes with the binary or decimal suffix that makes them shortest (`3Gi`,
-    `500G`). In whichever pool (`pools.in_pool`)."""
+    `500G`). `name` may be a resource of a pool (`pools.in_pool`)."""
     name, _ = by_pool(name)
     if name == CPU:
         return f"{units}m" if units % 1000 else str(units // 1000)

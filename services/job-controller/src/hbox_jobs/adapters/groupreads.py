@@ -34,24 +34,23 @@ class GroupReader:
         self._client, self._jobs, self._wake = client, jobs, wake
         self.unread = asyncio.Event()
         self._failures: dict[str, int] = {}
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
                 await self.unread.wait()
                 self.unread.clear()
-                while found := self._jobs.take_unread(1):
-                    await self._room.acquire()
-                    for key, up_to in found:
-                        group.create_task(self._read(key, up_to))
+                while (unread := self._jobs.next_unread()) is not None:
+                    await self._slots.acquire()
+                    group.create_task(self._read(*unread))
 
     async def _read(self, key: str, up_to: int) -> None:
         try:
             try:
                 view = await self._view(*key.split("/", 1))
             finally:
-                self._room.release()
+                self._slots.release()
         except (HBoxError, msgspec.DecodeError) as e:
             metrics.GROUP_READS.labels("failed").inc()
             failures = self._failures[key] = self._failures.get(key, 0) + 1

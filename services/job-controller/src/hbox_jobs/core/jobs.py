@@ -103,7 +103,7 @@ class Jobs:
         """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told. `most_pending`, `most_pending_mib`: of one namespace, that are told
         of while they wait, and what is told of these (`Record.size`); 0 = all. `routing`: whose schedulers place which; None = there is one shard.
         `system_namespaces`: where Kubernetes' system PriorityClasses count with their own values. `proves_groups`: a gang is announced only with a PodGroup
-        that is as new as its pods (`take_unread`)."""
+        that is as new as its pods (`next_unread`)."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
         self._told_shards: dict[JobId, str] = {}  #: of jobs in the batch that is being made
@@ -115,9 +115,8 @@ class Jobs:
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
         self._classes: dict[str, int] = {}
         self._system_namespaces = frozenset(system_namespaces)
-        self._highest_user_class = (
-            0  #: the highest value of a PriorityClass that users may define; at least 0, the value of pods without a class
-        )
+        #: the highest value of a PriorityClass that users may define; at least 0, the value of pods without a class
+        self._highest_user_class = 0
         self._never: set[str] = set()  #: PriorityClasses whose pods never preempt
         self._classes_changed = False
         self._terminating: set[str] = set()  #: namespaces that are being deleted
@@ -144,7 +143,9 @@ class Jobs:
         self._proves_groups = proves_groups
         self._groups_at = 0  #: the resourceVersion up to which all changes of PodGroups are known
         self._unread: dict[str, None] = {}  #: gangs whose PodGroup has to be read before they are announced
-        self._reading: set[str] = set()  #: gangs whose PodGroup is being read now
+        self._reading: dict[
+            str, str
+        ] = {}  #: gangs whose PodGroup is being read now -> uid of the PodGroup at the start of the read
         self._revision = 0
         self.phases = PhaseQueue()
         self.pending = 0  #: jobs with pods to place of which nobody has said why they wait
@@ -269,36 +270,37 @@ class Jobs:
         for record in self._records.values():
             record.read_version = 0
 
-    def take_unread(self, limit: int) -> list[tuple[str, int]]:
-        """Up to `limit` gangs (namespace/name) whose PodGroup has to be read before they are announced, each with the `up_to` for `group_read`. The caller
-        reads each of them and then calls `group_read` or `read_failed`."""
-        found: list[tuple[str, int]] = []
-        while self._unread and len(found) < limit:
+    def next_unread(self) -> tuple[str, int] | None:
+        """A gang (namespace/name) whose PodGroup has to be read before it is announced, with the `up_to` for `group_read`; None if there is none. The caller
+        reads the PodGroup and then calls `group_read` or `read_failed`."""
+        while self._unread:
             key = next(iter(self._unread))
             del self._unread[key]
             record = self._records.get(key)
             if record is not None and record.group is not None:
-                self._reading.add(key)
-                found.append((key, record.arrived))
-        return found
+                self._reading[key] = record.group.uid
+                return key, record.arrived
+        return None
 
     def group_read(self, key: str, up_to: int, new: GroupView | None, now: float) -> None:
-        """Take the result of a consistent read of a gang's PodGroup. `up_to`: from `take_unread`; `new`: None if the PodGroup does not exist."""
-        self._reading.discard(key)
+        """Take the result of a consistent read of a gang's PodGroup. `up_to`: from `next_unread`; `new`: None if the PodGroup does not exist.
+
+        The result is ignored if the watch has delivered a newer PodGroup during the read."""
+        uid = self._reading.pop(key, "")
         record = self._records.get(key)
         if record is None:
             return
-        if new is not None:
+        if new is None:
+            self.group_gone(key, uid, now)
+        elif record.group is None or new.version >= record.group.version:
             self.group(new, now)
             record.read_version = max(record.read_version, new.version)
-        elif record.group is not None:
-            self.group_gone(key, record.group.uid, now)
         record.read_up_to = max(record.read_up_to, up_to)
         self._mark(key, now, urgent=True)
 
     def read_failed(self, key: str, now: float) -> None:
-        """The read of a gang's PodGroup failed; `take_unread` returns it again if the read is still needed."""
-        self._reading.discard(key)
+        """The read of a gang's PodGroup failed; `next_unread` returns it again if the read is still needed."""
+        self._reading.pop(key, None)
         self._mark(key, now, urgent=True)
 
     def _needs_group_read(self, record: Record, tally: Tally) -> bool:

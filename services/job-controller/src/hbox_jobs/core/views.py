@@ -80,9 +80,8 @@ class PodView:
     foreign_gang_label: str = ""  #: the label by which it names a gang of another scheduler, if it names no PodGroup
     written: int = 0  #: bytes of its labels and annotations above
     refusal: str = ""  #: reason and message of the kubelet that refused to admit it
-    kubelet_at: float = (
-        0.0  #: when the kubelet admitted or refused it (`status.startTime`), in seconds since the epoch; 0: not yet
-    )
+    #: when the kubelet admitted or refused it (`status.startTime`), in seconds since the epoch; 0: not yet
+    kubelet_at: float = 0.0
 
     @property
     def key(self) -> str:
@@ -170,9 +169,8 @@ class GroupView:
     problem: str = ""  #: why it cannot be scheduled as written
     written: int = 0  #: bytes of its spec, and of its annotations above
     status: GroupStatus = GroupStatus()
-    version: int = field(
-        default=0, compare=False
-    )  #: its resourceVersion; 0 if that is no number. Not compared: a status write changes it.
+    #: its resourceVersion; 0 if that is no number. Not compared: a status write changes it.
+    version: int = field(default=0, compare=False)
 
     @property
     def key(self) -> str:

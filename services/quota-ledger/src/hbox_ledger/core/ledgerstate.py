@@ -387,6 +387,7 @@ class LedgerState:
             tuple[int, int, str], list[Claim]
         ] = {}  # by what they count, of which a plan has a few: their queue counts these, not each
         for record in records:
+            self.locate(record)
             self._enter(step, record, actor, cause)
             alike.setdefault((id(record.claim.requests), id(record.claim.models), record.claim.pool), []).append(record.claim)
         for claim, *others in alike.values():
@@ -394,7 +395,6 @@ class LedgerState:
             self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], 1 + len(others))
 
     def _enter(self, step: Step, record: ClaimRecord, actor: str, cause: str) -> None:
-        self.locate(record)
         claim = record.claim
         assert claim.id not in self.live
         assert claim.pod_uid not in self.by_pod

@@ -51,9 +51,8 @@ _NO_WISHES: Mapping[str, str] = {}
 class HamiVendor(CardVendor):
     register_annotation: str = ""  #: of a node: its cards
     type_prefix: str = ""  #: that the plugin puts before the product's name in the register
-    count_label: str = (
-        ""  #: of a node: its number of cards, from the vendor's feature discovery; empty: `allocatable` is the number
-    )
+    #: of a node: its number of cards, from the vendor's feature discovery; empty: `allocatable` is the number
+    count_label: str = ""
     replicas_label: str = ""  #: of a node: units of `cards` that its plugin offers for each card
     model_label: str = ""  #: of a node: the product's name, where there is no register
     memory_label: str = ""  #: of a node: MiB of each card
@@ -85,13 +84,12 @@ class HamiVendor(CardVendor):
 
     def _refuse_slots(self, node: NodeReport) -> None:
         """Raises InvalidRequest if the allocatable units may be slots of HAMi's plugin: the kubelet publishes slots before the plugin registers the cards."""
-        count, label = node.amounts.get(self.cards, 0), node.labels.get(self.count_label, "") if self.count_label else ""
+        count = node.amounts.get(self.cards, 0)
         if not self.count_label or not count:
             return
-        if label.isascii() and label.isdecimal() and len(label) < 6:
-            replicas = node.labels.get(self.replicas_label, "")
-            each = int(replicas) if replicas.isascii() and replicas.isdecimal() and len(replicas) < 6 else 1
-            slots = count > int(label) * max(each, 1)
+        cards = _count(node.labels.get(self.count_label, ""))
+        if cards is not None:
+            slots = count > cards * (_count(node.labels.get(self.replicas_label, "")) or 1)
         else:
             hami = node.labels.get(HAMI_LABEL) == HAMI_ON or HANDSHAKE in node.annotations
             slots = hami or count > MOST_PLAIN or count % DEFAULT_SHARES == 0
@@ -359,6 +357,11 @@ def _whole(position: int, name: str, value: object) -> int:
         return int(value)
     except ValueError as e:
         raise InvalidRequest(f"card {position}: {name} is {sanitized(str(value), 64)!r}, not a whole number") from e
+
+
+def _count(label: str) -> int | None:
+    """The value of a label that counts cards or their replicas; None if it is no such number."""
+    return int(label) if label.isascii() and label.isdecimal() and len(label) < 6 else None
 
 
 def _memory_mib(label: str, model: str) -> int:

@@ -97,9 +97,8 @@ class Columns:
         self._offers: dict[str, int] = {}  #: number of nodes that have the resource
         self._kept: dict[str, None] = {}  #: resources whose columns are never released (`keep`)
         self._unoffered = False  #: whether `resource` ever returned `UNOFFERED`
-        self.renamed = (
-            False  #: a resource got another column, so that amounts by column have to be computed again; the reader resets it
-        )
+        #: a resource got another column, so that amounts by column have to be computed again; the reader resets it
+        self.renamed = False
         #: returns the resources that jobs request and pods hold, whose columns must not be released; None: no column is ever released
         self.in_use: Callable[[], Collection[str]] | None = None
         self._model: dict[tuple[str, str], int] = {}  #: by (name, resource of the vendor): makers may have cards of one name

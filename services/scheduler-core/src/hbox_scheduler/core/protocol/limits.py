@@ -27,9 +27,8 @@ class Limits:
     fabric_max_age_s: float = 600.0  #: a fabric that nobody confirmed for longer promises no domain
     #: seconds of the wall clock in one of the monotonic clock: more where an emulated cluster goes faster
     clock_rate: float = 1.0
-    leave_s: float = (
-        90.0  #: seconds until a victim is expected to end if its grace period is unknown; the maximum that binder grants
-    )
+    #: seconds until a victim is expected to end if its grace period is unknown; the maximum that binder grants
+    leave_s: float = 90.0
     leave_margin_s: float = 15.0  #: seconds beyond its grace period after which the scheduler searches for other victims
     nomination_s: float = 120.0  #: a nomination whose victims have not left by then is given up
 
