@@ -85,9 +85,9 @@ class _Seen:
 
 class NodeLocks:
     """`on_news`: called with each node whose lock is released, and with each node whose lock is still held after an inspection.
-    `waited_for`: whether a decision to bind that pod is open. `in_line`: whether pods wait for a node's lock.
-    `expires_s`: the age at which a lock may be removed whatever its pod shows; HAMi's own is 300. The locks are those that vendors' plugins go by when this
-    is made: `device_config` may name others."""
+    `waited_for`: whether a decision to bind the pod is open. `in_line`: whether pods wait for a node's lock.
+    `expires_s`: the age at which a lock may be removed unless its pod is in allocation; HAMi's own is 300. The names of the locks are those of the vendors at
+    the construction of this object: `device_config` may set others."""
 
     def __init__(
         self,

@@ -42,15 +42,14 @@ class Admission:
         return replace(known, revision=revision(), gone=True) if known is not None else None
 
     def settle(self, record: Record, job: Job, tally: Tally, revision: Callable[[], int]) -> None:
-        """A job was worked out anew, as `job`."""
+        """`job` is the new state of the record's job."""
         group = record.group
         if group is None or not group.min_resources or record.foreign:
             self.gone(job.id, revision)
             return
         if not record.pods and (record.had_pods or group.status.has_started):
-            self.gone(
-                job.id, revision
-            )  # all its pods were deleted: the reservation ends, and new pods are admitted like those of a new job
+            # All its pods were deleted: the reservation ends, and new pods are admitted like those of a new job.
+            self.gone(job.id, revision)
             return
         phase = GroupPhase.PENDING if group.status.phase is Written.NEW else GroupPhase(group.status.phase.value)
         if phase is GroupPhase.PENDING and tally.bound:

@@ -100,10 +100,10 @@ class Jobs:
         system_namespaces: Collection[str] = (),
         proves_groups: bool = False,
     ) -> None:
-        """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told. `most_pending`, `most_pending_mib`: of one namespace, that are told
-        of while they wait, and what is told of these (`Record.size`); 0 = all. `routing`: whose schedulers place which; None = there is one shard.
-        `system_namespaces`: where Kubernetes' system PriorityClasses count with their own values. `proves_groups`: a gang is announced only with a PodGroup
-        that is as new as its pods (`next_unread`)."""
+        """`tell_after_s`: seconds that a pending reason has to last before it is written to Kubernetes. `most_pending`, `most_pending_mib`: maximum number of
+        pending jobs of a namespace that are announced, and of their size (`Record.size`) in MiB; 0 = no limit. `routing`: which shard's schedulers place
+        which jobs; None = one shard. `system_namespaces`: namespaces where Kubernetes' system PriorityClasses have their own values. `proves_groups`: announce
+        a gang only with a PodGroup that is as new as its pods (`next_unread`)."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
         self._told_shards: dict[JobId, str] = {}  #: of jobs in the batch that is being made

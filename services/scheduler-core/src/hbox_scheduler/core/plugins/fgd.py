@@ -44,7 +44,7 @@ class Shape:
 
 
 def codes_named(shape: Shape, models: Sequence[str]) -> list[int]:
-    """Codes of the models that the shape names (`names_model`); none where it names none."""
+    """Codes of the models that the shape names (`names_model`); empty if it names none."""
     return [code for code, model in enumerate(models) if any_names_model(shape.models, model)]
 
 

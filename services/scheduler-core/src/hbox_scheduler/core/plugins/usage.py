@@ -42,7 +42,7 @@ class Usage(ShapeMask, ShapeScore):
         limits = {**_THRESHOLDS, **arguments.mapping("thresholds")}
         estimator = arguments.nested("estimator")
         self._shadow = ShadowLoad(estimator, self._shares) if "estimator" in conf.arguments else None
-        self.fills = self._shadow is None  # with it each pod lowers the score of its node
+        self.fills = self._shadow is None  # with the estimator, each pod lowers the score of its node
         arguments.done()
         for key, percent in limits.items():
             if key not in _THRESHOLDS:

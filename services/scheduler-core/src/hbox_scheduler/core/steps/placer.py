@@ -170,8 +170,8 @@ class Placer:
     def place(
         self, nominations: Nominations, most: int, *, after_others: bool = False, ahead_of: Order | None = None
     ) -> Attempt | None:
-        """One session, for jobs of all queues; None: no job waits for its turn. `most`: pods after which it ends. `after_others`: this cycle has found places,
-        which wait for no namespace of which many failed. `ahead_of`: only jobs that precede it in the order."""
+        """Run one session for jobs of all queues; None if no job is active. `most`: number of placed pods after which the session ends. `after_others`: this
+        cycle has placed pods already; then namespaces with many failures get no session. `ahead_of`: only jobs that precede it in the order."""
         self._leaving = nominations
         taken, outside = self._take(after_others=after_others, ahead_of=ahead_of)
         if not taken:
