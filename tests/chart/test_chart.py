@@ -631,8 +631,8 @@ def test_rights_table_contains_each_rule_with_its_comment(tmp_path: Path) -> Non
         (CHART / "files" / "rbac" / "binder.yaml").read_text().replace("[get, list, watch, patch]", "[get]")
     )
     shown = rights.services(tmp_path)
-    assert "| | core | nodes | get | cordons that health-monitor decides" in shown
-    assert "| binder | core | pods | get | whether a binding" in shown
+    assert "| | core | nodes | get | write the cordons and uncordons that health-monitor" in shown
+    assert "| binder | core | pods | get | read the result of a binding" in shown
     with pytest.raises(ValueError, match="the guide has no <!-- services"):
         rights.made(tmp_path, "a guide without markers")
 

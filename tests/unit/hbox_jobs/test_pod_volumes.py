@@ -223,7 +223,7 @@ def test_pod_that_waits_for_a_claim_in_use_is_tried_when_its_user_is_gone() -> N
 
 
 def test_end_of_a_pod_wakes_the_next_user_of_its_claim_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a claim that many pods may use at once is among its volumes: their jobs are not worked out again."""
+    """This also holds for a pod with a shared claim among its volumes: job-controller does not evaluate the jobs of the other users again."""
     jobs = Jobs()
     jobs.volumes.volume("v", ())
     jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True, single_pod=True))
