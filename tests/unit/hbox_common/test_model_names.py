@@ -26,6 +26,11 @@ def test_no_name_matches_a_card_without_a_model() -> None:
     assert not names_model("", "")
 
 
+@pytest.mark.parametrize("name", ["", "-", " - -", "--"])
+def test_dashes_and_blanks_alone_match_no_model(name: str) -> None:
+    assert not names_model(name, HAMI)
+
+
 @pytest.mark.parametrize("wish", ["nvidia.com/use-gputype", "nvidia.com/nouse-gputype"])
 def test_model_name_printed_by_queues_matches_a_card_of_a_hami_node(wish: str) -> None:
     printed = model_of(model_resource(GPU, HAMI))

@@ -11,15 +11,16 @@ from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.queueing.jobs import JobState
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 CONF = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
 
 
-def world(*cards: int, queues: tuple[Queue, ...] = (Queue(QueueName("default")),)) -> Simulation:
+def world(*cards: int, queues: tuple[Queue, ...] = (Queue(QueueName("default")),), limits: Limits | None = None) -> Simulation:
     """Node n<i> has `cards[i]` cards."""
-    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=CONF, queues=queues)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=CONF, queues=queues, limits=limits)
     simulation.put_nodes(
         node(f"n{number}", cards=count, cpu=128, labels={"name": f"n{number}"}) for number, count in enumerate(cards)
     )
@@ -227,3 +228,24 @@ def test_late_grace_period_counts_for_the_next_preemptor() -> None:
     for _ in range(6):
         cycle(simulation)
     assert "alive-0" in {claim.pod_uid for claim in simulation.evicted}
+
+
+def test_nominated_jobs_share_the_limits_of_a_cycle_with_the_jobs_ahead_of_them() -> None:
+    """Three jobs are nominated when twelve cards become free, and twelve jobs of higher priority wait."""
+    simulation = world(1, 1, 1, 12, limits=Limits(placements=4))
+    simulation.submit([on(f"victim{number}", f"n{number}") for number in range(3)])
+    simulation.submit([on("wide", "n3", priority=99, cards=12)])
+    simulation.run()
+    simulation.submit([job(f"high{number}", cards=1, priority=9, created_at=10.0) for number in range(3)])
+    simulation.run()
+    assert simulation.scheduler.jobs_by_state[JobState.NOMINATED] == 3
+    simulation.finish([PodUid("wide-0")])
+    simulation.submit([job(f"vip{number:02}", cards=1, priority=50, created_at=20.0) for number in range(12)])
+    simulation.now += 5.0
+    placed = []
+    while (out := simulation.step()).plans or out.more:
+        placed.append(sum(len(plan.placements) for plan in out.plans))
+    assert max(placed) <= 4
+    held = places(simulation)
+    assert {held[f"vip{number:02}-0"] for number in range(12)} == {"n3"}
+    assert simulation.scheduler.jobs_by_state[JobState.NOMINATED] == 3, "none of the free cards is left for them"

@@ -113,6 +113,14 @@ class Defragmentation:
     unknown_pods: int  #: that run since before this process, and are not moved
 
 
+@dataclass(slots=True)
+class _Spent:
+    """What the sessions of one cycle used of its limits."""
+
+    placed: int = 0
+    failures: int = 0
+
+
 class Scheduler:
     """One scheduler's view and its decisions. Single-threaded; time comes in as `now`, in seconds, monotone."""
 
@@ -611,11 +619,14 @@ class Scheduler:
             self._placer.activate_waiting(self.index, now)
             self._queue.activate_unschedulable(freed, changed, quotas_freed)
             out.admitted, out.repeated = self.admission.run(now)
+            spent = _Spent()
             for entry in self._elsewhere.take_due():
-                self._plan(out, now, ahead_of=entry.order)
-                out.plans += self._elsewhere.place(entry, now)
-            self._plan(out, now)
-            out.more |= self._elsewhere.behind
+                if self._plan(out, now, spent, ahead_of=entry.order):
+                    out.plans += self._elsewhere.place(entry, now)
+                else:
+                    self._elsewhere.postpone(entry)
+            self._plan(out, now, spent)
+            out.more |= self._elsewhere.behind and self._flights.placements < self.limits.outstanding
             out.more |= self._unschedulable.behind and self._flights.placements < self.limits.outstanding
             self._verdicts.put_all(self._placer.changed_verdicts(now), now)
             self._preemptor.add_all(freed, quotas_freed, rules_changed=bool(changed))
@@ -647,28 +658,32 @@ class Scheduler:
             out.wake_at = max(out.wake_at, now + HELD_S)
         return out
 
-    def _plan(self, out: Proposals, now: float, *, ahead_of: Order | None = None) -> None:
-        """Run sessions until no active job is left or the limits of a cycle are reached. `ahead_of`: only jobs that precede it in the order."""
-        placed = failures = 0
+    def _plan(self, out: Proposals, now: float, spent: "_Spent", *, ahead_of: Order | None = None) -> bool:
+        """Run sessions until no active job is left (True) or the limits of a cycle are reached (False). `spent`: what earlier calls of the cycle used of
+        the limits; `ahead_of`: only jobs that precede it in the order."""
         most = self.limits.session_failures if self._sessions.by_shape else self.limits.session_jobs
         while self._flights.placements < self.limits.outstanding:
-            if placed >= self.limits.placements or failures >= most:
+            if spent.placed >= self.limits.placements or spent.failures >= most:
                 out.more = self._queue.waits
-                return
+                return False
             attempt = self._placer.place(
-                self._preemptor.nominations, self.limits.placements - placed, after_others=placed > 0, ahead_of=ahead_of
+                self._preemptor.nominations,
+                self.limits.placements - spent.placed,
+                after_others=spent.placed > 0,
+                ahead_of=ahead_of,
             )
             if attempt is None:
-                out.more = placed > 0 and self._queue.waits
-                return
+                out.more = spent.placed > 0 and self._queue.waits
+                return True
             out.plans += attempt.plans
-            placed += attempt.placements
-            failures += attempt.failures
+            spent.placed += attempt.placements
+            spent.failures += attempt.failures
             for plan in attempt.plans:
                 self._flights.open(plan, now)
                 self._placer.planned(plan)
                 self._preemptor.placed(plan)
             self._conclude(attempt, now)
+        return False
 
     def _conclude(self, attempt: Attempt, now: float) -> None:
         for entry in attempt.proposed:

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 
 def names_model(name: str, model: str) -> bool:
-    """Whether `name` is a part of the model's name. No name selects a model that has none."""
-    return bool(model) and _plain(name) in _plain(model)
+    """Whether `name` is a part of the model's name. No name selects a model that has none; dashes and blanks alone select no model."""
+    return bool(model) and bool(part := _plain(name)) and part in _plain(model)
 
 
 def any_names_model(names: Iterable[str], model: str) -> bool:

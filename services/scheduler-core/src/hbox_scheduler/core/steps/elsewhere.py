@@ -74,6 +74,10 @@ class Elsewhere:
             del self._due[entry.job.id]
         return entries[:TRIED]
 
+    def postpone(self, entry: Entry) -> None:
+        """The job is tried in the next cycle: the jobs ahead of it have not all had their turn."""
+        self._due[entry.job.id] = None
+
     def place(self, entry: Entry, now: float) -> list[Plan]:
         """Plans that place all nominated pods of the job on free places; empty if the nomination stays."""
         nomination = self._preemptor.nominations.get(entry.job.id)
