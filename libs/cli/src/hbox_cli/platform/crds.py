@@ -171,7 +171,7 @@ _MEANS = {
 
 
 async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool = False) -> None:
-    """Applies what is missing, by server-side apply, and says what. `listed`: a new queue `default` takes jobs of `everyday_classes` only.
+    """Apply missing definitions by server-side apply and print each. `listed`: a new queue `default` takes jobs of `everyday_classes` only.
 
     Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used).
     """
