@@ -31,6 +31,7 @@ KINDS = {
     "Job": Resource("batch", "v1", "jobs", namespaced=True),
     "Deployment": Resource("apps", "v1", "deployments", namespaced=True),
     "DaemonSet": Resource("apps", "v1", "daemonsets", namespaced=True),
+    "ReplicaSet": Resource("apps", "v1", "replicasets", namespaced=True),
     "StatefulSet": Resource("apps", "v1", "statefulsets", namespaced=True),
     "PodDisruptionBudget": Resource("policy", "v1", "poddisruptionbudgets", namespaced=True),
     "PodGroup": Resource("scheduling.volcano.sh", "v1beta1", "podgroups", namespaced=True),

@@ -78,7 +78,9 @@ class Cluster:
         # Ready from the start: one that becomes so is out of use for as long as health-monitor's `recover_after_s`.
         status = {"capacity": _AMOUNTS, "allocatable": _AMOUNTS, "conditions": [{"type": "Ready", "status": "True"}]}
         for name in names:
-            await self._create(NODES, None, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status})
+            # Labelled as kubelets do it: of an object that is created with a status alone the API server keeps no managedFields.
+            metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+            await self._create(NODES, None, {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
 
     async def add_pods(self, prefix: str, count: int, *, gang: bool = False) -> None:
         """Of one card each."""

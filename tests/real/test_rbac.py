@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import signal
 import stat
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
@@ -18,8 +20,9 @@ from hbox_cli.platform.identities import NAMESPACE, Identity, Tokens, bring, ide
 from hbox_cli.platform.layout import Layout
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Evict, EvictDecided, EvictKind
-from hbox_common.kube import NODES, PODS, KubeClient, Resource, apply
+from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient, Resource, apply
 from hbox_common.model import DecisionId, Epoch
+from hbox_common.model.annotations import CORDONED_BY
 
 from ..broker import admin_bus
 from ..e2e.platform_world import Up, up
@@ -145,6 +148,27 @@ async def test_a_faulty_node_is_cordoned(cluster: Cluster) -> None:
         return bool((await cluster.node("n1"))["spec"].get("unschedulable"))
 
     await until(cordoned, "the cordon", timeout_s=30)
+
+
+async def test_a_cordon_by_hand_made_before_the_marks_of_an_earlier_one_are_removed_stays(
+    cluster: Cluster, admin: KubeClient, platform: Up
+) -> None:
+    await asyncio.sleep(1.0)  # health-monitor sees its cordon
+    binder = platform.pids()["binder"]
+    os.kill(binder, signal.SIGSTOP)
+    try:
+        for unschedulable in (None, True):  # as `kubectl uncordon` and `kubectl cordon` do
+            body = {"spec": {"unschedulable": unschedulable}}
+            await admin.json("PATCH", NODES.path(name="n1"), body=body, content_type=MERGE_PATCH)
+            await asyncio.sleep(1.0)  # health-monitor sees both
+    finally:
+        os.kill(binder, signal.SIGCONT)
+
+    async def unmarked() -> bool:
+        return CORDONED_BY not in (await cluster.node("n1"))["metadata"].get("annotations", {})
+
+    await until(unmarked, "the end of the marks", timeout_s=60)
+    assert (await cluster.node("n1"))["spec"].get("unschedulable"), "the administrator's cordon"
 
 
 async def test_each_service_came_as_itself_and_was_never_refused(cluster: Cluster, plane: ControlPlane) -> None:

@@ -21,7 +21,7 @@ from ..broker import admin_bus
 from ..e2e.platform_world import Up, up
 from ..waiting import until
 from .control_plane import control_plane
-from .controllers_world import KWOK, Json, World, a_node, a_pod, container, spec, template, workload
+from .controllers_world import KWOK, NO_KUBELET, Json, World, a_node, a_pod, container, spec, template, workload
 from .rbac_world import requests
 
 pytestmark = pytest.mark.e2e
@@ -486,3 +486,47 @@ def _volume_in(name: str, zone: str, storage_class: str, claim: str) -> dict[str
             "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
         },
     }
+
+
+async def test_a_replica_set_leaves_the_node_that_refuses_and_pods_sent_to_nodes_by_hand_rest_none(world: World) -> None:
+    """Without a kubelet, so that the test refuses pods: `bad` with a broken device plugin, and all that names its node itself."""
+    kinds = {"zone": "refusals"} | NO_KUBELET
+    await world.make(a_node("bad", labels=kinds), a_node("good", labels=kinds))
+    here = {"nodeSelector": {"zone": "refusals"}}
+    await world.make(a_pod("fill", container(cards=6), nodeSelector={"kubernetes.io/hostname": "bad"}))
+    await world.bound("fill", 1)
+
+    async def ends(pod: str, reason: str) -> None:
+        status = {"phase": "Failed", "reason": reason, "message": "Pod was rejected", "startTime": "2026-01-01T00:00:00Z"}
+        await world.change("Pod", pod, {"status": status}, "status")
+
+    for node in ("bad", "good"):  # whoever may create pods can name a node, and ask for what it does not offer
+        await world.make(a_pod(f"direct-{node}", nodeName=node, nodeSelector={"no": "such"}))
+        await ends(f"direct-{node}", "NodeAffinity")
+    refused: set[str] = set()
+
+    async def runs_elsewhere() -> bool:
+        for name, node in (await world.nodes_of("batch")).items():
+            if node == "good":
+                return True
+            if name not in refused:
+                refused.add(name)
+                await ends(name, "UnexpectedAdmissionError")
+        return False
+
+    pods = template("batch", container(cards=2), **here)
+    await world.make(
+        {
+            "kind": "ReplicaSet",
+            "metadata": {"name": "batch"},
+            "spec": {"selector": {"matchLabels": {"app": "batch"}}, "template": pods},
+        }
+    )
+    await until(runs_elsewhere, "a pod on the node that refuses none", timeout_s=60)
+    assert 1 <= len(refused) <= 3, refused
+    nodes = {item["name"]: item["refuses"] for item in world.platform.json("nodes")["items"]}
+    assert [one["kind"] for one in nodes["bad"]] == ["cards"]
+    assert nodes["good"] == []
+    await world.remove("ReplicaSet", "batch", propagationPolicy="Foreground")
+    for node in ("bad", "good"):
+        await world.remove("Node", node)

@@ -380,6 +380,46 @@ async def test_an_uncordon_takes_back_all_that_the_cordon_wrote(api: Any, client
     assert api.asked[1].body["metadata"]["annotations"] == {"hbox.io/cordoned-by": None, "hbox.io/cordon-reason": None}
 
 
+def managed(manager: str, *fields: tuple[str, ...]) -> dict[str, Any]:
+    """An entry of managedFields."""
+    entry: dict[str, Any] = {}
+    for path in fields:
+        level = entry
+        for name in path:
+            level = level.setdefault(f"f:{name}", {})
+    return {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": entry}
+
+
+CLOSED, MARKED = ("spec", "unschedulable"), ("metadata", "annotations", "hbox.io/cordoned-by")
+
+
+async def test_a_cordon_behind_marks_of_an_earlier_one_stays_and_loses_them(api: Any, client: KubeClient) -> None:
+    """kubectl opened and closed the node while no service looked at it."""
+    seen = node(closed=True, by="health", reason="xid-79")
+    seen["metadata"]["managedFields"] = [managed("hbox-binder", MARKED), managed("kubectl", CLOSED)]
+    for _ in range(2):
+        api.reply("GET", NODE, 200, seen)
+        api.reply("PATCH", NODE, 200, node(closed=True))
+    assert (await uncordon(client, node="n1", owner="health")).outcome is CordonOutcome.NOT_OURS
+    assert (await cordon(client, node="n1", reason="xid-31", owner="health")).outcome is CordonOutcome.NOT_OURS
+    marks = {"resourceVersion": "3", "annotations": {"hbox.io/cordoned-by": None, "hbox.io/cordon-reason": None}}
+    assert [one.body for one in api.asked if one.method == "PATCH"] == [{"metadata": marks}] * 2
+
+
+@pytest.mark.parametrize(
+    "entries", [[managed("hbox-binder", MARKED, CLOSED), managed("kubelet", ("status",))], [managed("kubelet", ("status",))]]
+)
+async def test_a_cordon_that_was_written_with_its_marks_is_taken_back(
+    api: Any, client: KubeClient, entries: list[dict[str, Any]]
+) -> None:
+    seen = node(closed=True, by="health")
+    seen["metadata"]["managedFields"] = entries
+    api.reply("GET", NODE, 200, seen)
+    api.reply("PATCH", NODE, 200, node())
+    assert (await uncordon(client, node="n1", owner="health")).outcome is CordonOutcome.DONE
+    assert api.asked[1].body["spec"] == {"unschedulable": None}
+
+
 async def test_a_node_that_changes_meanwhile_is_read_again(api: Any, client: KubeClient) -> None:
     api.reply("GET", NODE, 200, node("3"))
     api.reply("GET", NODE, 200, node("4"))

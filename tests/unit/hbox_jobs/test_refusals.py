@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import CardRequest, NodeName, NodeRest, PodRequest, PodUid, Resources
+from hbox_common.model import CardRequest, ClaimId, NodeName, NodeRest, PodRequest, PodUid, Resources
 from hbox_jobs.core.refusals import EXPIRE_S, PROVEN_NODES, Refusals, refusal_of
 from hbox_jobs.core.spec import Shape
 from hbox_jobs.core.views import PodStatus, PodView
@@ -30,7 +30,7 @@ class World:
             requests[GPU] = cards
         asked = Shape(f"{requests}", requests, CardRequest(count=cards) if cards else None, **shape)  # type: ignore[arg-type]
         name = f"p-{self._number}"
-        return PodView(PodUid(name), namespace, name, "1", self.wall, asked, node=NodeName(node))
+        return PodView(PodUid(name), namespace, name, "1", self.wall, asked, node=NodeName(node), claim=ClaimId(f"c-{name}"))
 
     def refuse(
         self, pod: PodView, reason: str = "UnexpectedAdmissionError", message: str = NO_DEVICES, *, after_s: float = 1.0
@@ -224,3 +224,13 @@ def test_refusals_are_forgotten_and_the_subject_is_closed(world: World) -> None:
     world.refusals.expire(world.wall + EXPIRE_S + 3.0)
     assert world.refusals.take() == [NodeRest(NodeName("n1"), 0)]
     assert world.refusals.refusing(world.wall) == 0
+
+
+def test_pod_that_names_its_node_itself_rests_no_node(world: World) -> None:
+    """A tenant may create such pods for each node, with a node selector that the node does not match."""
+    world.admit(world.pod("good", "mallory"))
+    for node in ("n1", "n2"):
+        own = replace(world.pod(node, "mallory", node_selector={"no": "such"}), claim=ClaimId(""))
+        world.refuse(own, "NodeAffinity", "Predicate NodeAffinity failed")
+        assert world.takes(world.pod(node, "web", node_selector={"zone": "a"}))
+    assert world.refusals.take() == []

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+import msgspec
 
 from hbox_common.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY
 
-from .objects import KubeObject, Node
+from .objects import KubeObject, Metadata, Node
 from .resources import NODES
 from .transport import MERGE_PATCH, KubeClient
 
@@ -19,6 +22,39 @@ class CordonOutcome(StrEnum):
     GONE = "gone"
     REJECTED = "rejected"
     UNKNOWN = "unknown"  #: call again
+
+
+class _ManagedFields(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    fields_v1: dict[str, Any] = msgspec.field(default={}, name="fieldsV1")
+
+    def has(self, *path: str) -> bool:
+        found: Any = self.fields_v1
+        for name in path:
+            found = found.get(f"f:{name}") if isinstance(found, dict) else None
+        return found is not None
+
+
+class _Metadata(Metadata, frozen=True, gc=False):
+    managed_fields: tuple[_ManagedFields, ...] = ()
+
+
+class _Node(Node, frozen=True, gc=False):
+    """With who wrote which of its fields."""
+
+    metadata: _Metadata
+
+    @property
+    def cordoned_by(self) -> str:
+        """Who set `spec.unschedulable`, by the mark beside it; empty if another client has set it since.
+
+        Both are written at once, so that the same client manages both fields. After `kubectl uncordon` and `kubectl cordon` kubectl manages the one, and the
+        mark of the cordon before may still be there: no service was there to remove it.
+        """
+        by = self.metadata.annotations.get(CORDONED_BY, "")
+        closing = [one for one in self.metadata.managed_fields if one.has("spec", "unschedulable")]
+        if not self.spec.unschedulable or not closing:
+            return by
+        return by if any(one.has("metadata", "annotations", CORDONED_BY) for one in closing) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +81,7 @@ async def _change(client: KubeClient, name: str, owner: str, *, reason: str | No
     message = ""
     try:
         for _ in range(_TRIES):
-            node = (await client.expected("GET", path)).decode(Node)
+            node = (await client.expected("GET", path)).decode(_Node)
             patch = _patch(node, owner, reason)
             if isinstance(patch, CordonResult):
                 return patch
@@ -54,7 +90,7 @@ async def _change(client: KubeClient, name: str, owner: str, *, reason: str | No
             except Conflict as e:
                 message = str(e)
                 continue
-            return CordonResult(CordonOutcome.DONE)
+            return CordonResult(CordonOutcome.DONE if "spec" in patch else CordonOutcome.NOT_OURS)
     except NotFound as e:
         return CordonResult(CordonOutcome.GONE, str(e))
     except Unavailable as e:
@@ -64,17 +100,19 @@ async def _change(client: KubeClient, name: str, owner: str, *, reason: str | No
     return CordonResult(CordonOutcome.UNKNOWN, message)
 
 
-def _patch(node: Node, owner: str, reason: str | None) -> dict[str, object] | CordonResult:
+def _patch(node: _Node, owner: str, reason: str | None) -> dict[str, object] | CordonResult:
     """The merge patch, bound to the node as it was read, or what there is to say without one."""
     closed = node.spec.unschedulable
     by = node.metadata.annotations.get(CORDONED_BY, "")
+    without_marks = {"resourceVersion": node.metadata.resource_version, "annotations": {CORDONED_BY: None, CORDON_REASON: None}}
+    if closed and by == owner != node.cordoned_by:
+        return {"metadata": without_marks}
     if closed and by != owner:
         return CordonResult(CordonOutcome.NOT_OURS, f"cordoned by {by or 'hand'}")
     if reason is None:
         if not closed and by != owner:
             return CordonResult(CordonOutcome.DONE)
-        spec, marks = {"unschedulable": None}, {CORDONED_BY: None, CORDON_REASON: None}
-        return {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": marks}, "spec": spec}
+        return {"metadata": without_marks, "spec": {"unschedulable": None}}
     if closed and node.metadata.annotations.get(CORDON_REASON) == reason:
         return CordonResult(CordonOutcome.DONE)
     return {

@@ -11,6 +11,8 @@ For each node and kind, `Refusals` keeps the refused requests, each with the nam
 When the kubelet admits a pod of the kind, both end, except for requests that several nodes refused and none admitted: these pods are at fault.
 
 A refusal during a rest does not extend it: its pod was bound before the rest began.
+
+Only refusals of pods with a claim count, which HBox bound: a tenant can create pods that name a node and ask for what this node cannot give.
 """
 
 from collections import OrderedDict
@@ -192,13 +194,13 @@ class Refusals:
             return
         at = min(new.kubelet_at, wall) if listed else wall
         if new.refusal:
-            if (old is None or not old.refusal) and not wall - at > EXPIRE_S:
+            if new.claim and (old is None or not old.refusal) and not wall - at > EXPIRE_S:
                 self.refused(new, at, listed=listed)
         elif _admitted(new) and (old is None or not _admitted(old)):
             self.admitted(new, at)
 
     def refused(self, pod: PodView, at: float, *, listed: bool = False) -> None:
-        """A node's kubelet refused a pod."""
+        """A node's kubelet refused a pod that HBox had bound to it."""
         asked = pod_request_of(pod.shape)
         found = refused_kind(pod.refusal, asked)
         if found is None:
