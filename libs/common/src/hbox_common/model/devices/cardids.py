@@ -27,6 +27,7 @@ def card_id(uuid: str) -> CardId:
     return CardId(f"{kind}:{quote(uuid, safe=_PLAIN)}")
 
 
+@lru_cache(maxsize=4096)
 def numbered(index: int) -> CardId:
     """The id of the card at an index, as older programs write it; valid only with one state of one node."""
     return CardId(str(index))

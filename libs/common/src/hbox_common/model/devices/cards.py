@@ -189,8 +189,10 @@ def parse_slices(text: str) -> tuple[CardSlice, ...]:
 def find_card(cards: Sequence[Card], card: CardId, at: int = -1) -> Card | None:
     """The card with this id among the cards of a node, or None. An id may contain the UUID, the generated UUID that the card had before (`Card.former`), or
     the index alone. `at`: the position to try first."""
-    if 0 <= at < len(cards) and cards[at].id == card:
-        return cards[at]
+    if 0 <= at < len(cards):
+        one = cards[at]
+        if (one.index == at and card == numbered(at)) or one.id == card:
+            return one
     number = number_in(card)
     if number is not None:
         if number < len(cards) and cards[number].index == number:
@@ -213,7 +215,9 @@ def name_slices(slices: Sequence[CardSlice], cards: Sequence[Card]) -> tuple[Car
         elif card.index == s.index and card.id == s.card:
             found.append(s)
         else:
-            found.append(replace(s, index=card.index, card=card.id))
+            found.append(
+                CardSlice(card.index, s.cores, s.memory_mib, s.part, s.slots, card.id)
+            )  # `replace` takes 8 times as long
     return tuple(found)
 
 
