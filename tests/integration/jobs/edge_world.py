@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hbox_cli.platform.crds import POD_GROUP
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
 from hbox_common.events import Event
 from hbox_common.kube import (
@@ -22,6 +21,7 @@ from hbox_common.kube import (
     apply,
     wait_established,
 )
+from hbox_common.kube.definitions import POD_GROUP
 from hbox_common.runtime import Health
 
 from ... import forked

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hbox_cli.platform.crds import QUEUE
 from hbox_common.bus import EmbeddedServer
 from hbox_common.errors import Unavailable
 from hbox_common.events import (
@@ -24,6 +23,7 @@ from hbox_common.events import (
     decode,
 )
 from hbox_common.kube import KubeClient, apply, wait_established
+from hbox_common.kube.definitions import QUEUE
 from hbox_common.model import (
     Card,
     CardSlice,

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.platform.crds import HYPER_NODE
 from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.clock import processor_s
 from hbox_common.events import FabricChanged, FabricGapsFound, FabricSeen, NodeNumaChanged, NodeStateChanged
 from hbox_common.kube import HYPERNODES, apply, wait_established
+from hbox_common.kube.definitions import HYPER_NODE
 from hbox_common.model import HyperNode, NodeName, NodeNuma, NodeNvml, NvmlCard
 from hbox_sandbox.fabric import FabricPlan, UfmServer, ibnetdiscover_text
 from hbox_topology.adapters.fabricsfile import fabrics_of

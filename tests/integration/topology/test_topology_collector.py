@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.platform.crds import HYPER_NODE
 from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import FabricChanged, NodeStateChanged
 from hbox_common.kube import EVENTS, HYPERNODES, MERGE_PATCH, apply, wait_established
+from hbox_common.kube.definitions import HYPER_NODE
 from hbox_topology.adapters.poolsfile import pools_file
 from hbox_topology.app import run
 from hbox_topology.settings import TopologySettings

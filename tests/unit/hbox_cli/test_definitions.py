@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,24 @@ import pytest
 
 from hbox_cli.platform import crds
 from hbox_common.errors import InvalidRequest
-from hbox_common.kube import CRDS, PODGROUPS, PRIORITYCLASSES, QUEUES, KubeClient, apply
+from hbox_common.kube import (
+    CRDS,
+    HYPERNODES,
+    MERGE_PATCH,
+    PODGROUPS,
+    PRIORITYCLASSES,
+    QUEUES,
+    KubeClient,
+    apply,
+    patch_status,
+    wait_established,
+)
+from hbox_common.kube.definitions import FIELD_MANAGER, POD_GROUP, schema_of
 from hbox_sandbox.api import ApiServer
 
 from ...volcano_definitions import CURRENT, OLD, OPEN, Json, pod_groups, queues
+from ...volcano_objects import HYPER_NODE_STATUS, HYPER_NODES, MISSPELT_POD_GROUPS, MISSPELT_QUEUES, QUEUE, QUEUE_STATUS
+from ...volcano_objects import POD_GROUP as GROUP
 
 PODGROUP_CRD = CRDS.path(name="podgroups.scheduling.volcano.sh")
 
@@ -120,10 +136,10 @@ async def test_a_definition_that_others_applied_over_ours_is_used_as_it_is(kube:
 
 
 async def test_our_own_of_an_older_version_is_brought_up_to_date(kube: KubeClient) -> None:
-    older: Json = {**crds.POD_GROUP, "spec": {**crds.POD_GROUP["spec"]}}
+    older: Json = {**POD_GROUP, "spec": {**POD_GROUP["spec"]}}
     (version,) = older["spec"]["versions"]
     older["spec"]["versions"] = [{**version, "subresources": {"status": {}}}]
-    await apply(kube, older, field_manager=crds.FIELD_MANAGER)
+    await apply(kube, older, field_manager=FIELD_MANAGER)
     assert "applied CRD podgroups.scheduling.volcano.sh" in await bring(kube)
     assert not (await kube.json("GET", PODGROUP_CRD))["spec"]["versions"][0].get("subresources")
 
@@ -133,7 +149,7 @@ async def test_what_a_definition_does_not_keep_is_told(kube: KubeClient) -> None
         await kube.json("POST", CRDS.path(), body=body)
     told = "; it does not keep {}: HBox does not see what is written there"
     said = await bring(kube)
-    fields = {"podgroups": "spec.networkTopology, spec.subGroupPolicy", "queues": "spec.parent, spec.type"}
+    fields = {"podgroups": "spec.networkTopology, spec.subGroupPolicy", "queues": "spec.affinity, spec.parent"}
     for plural, missing in fields.items():
         (about,) = [line for line in said if f"CRD {plural}." in line]
         assert about.endswith(told.format(missing))
@@ -143,7 +159,7 @@ async def test_what_a_definition_does_not_keep_is_told(kube: KubeClient) -> None
 
 
 def test_a_definition_that_keeps_all_fields_lacks_none() -> None:
-    assert crds.lacks(pod_groups(OPEN), crds.POD_GROUP) == []
+    assert crds.lacks(pod_groups(OPEN), POD_GROUP) == []
 
 
 def test_fields_below_lists_and_objects_are_looked_at() -> None:
@@ -151,8 +167,9 @@ def test_fields_below_lists_and_objects_are_looked_at() -> None:
     spec = theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     spec["subGroupPolicy"] = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}}
     spec["networkTopology"] = {"type": "object", "properties": {"mode": {"type": "string"}}}
-    assert crds.lacks(theirs, crds.POD_GROUP) == [
-        "spec.networkTopology.highestTierAllowed", "spec.networkTopology.highestTierName", "spec.subGroupPolicy[].networkTopology",
+    assert crds.lacks(theirs, POD_GROUP) == [
+        "spec.networkTopology.highestTierAllowed", "spec.networkTopology.highestTierName",
+        *(f"spec.subGroupPolicy[].{field}" for field in ("labelSelector", "matchLabelKeys", "minSubGroups", "networkTopology", "subGroupSize")),
     ]  # fmt: skip
 
 
@@ -160,4 +177,49 @@ def test_a_definition_of_another_version_is_refused() -> None:
     theirs = pod_groups(OLD)
     theirs["spec"]["versions"][0]["name"] = "v1"
     with pytest.raises(InvalidRequest, match="does not serve v1beta1"):
-        crds.lacks(theirs, crds.POD_GROUP)
+        crds.lacks(theirs, POD_GROUP)
+
+
+async def test_definitions_keep_all_fields_of_volcanos_objects(kube: KubeClient) -> None:
+    await bring(kube)
+    strict = {"fieldValidation": "Strict"}
+    queue = await kube.json("POST", QUEUES.path(), body=QUEUE, params=strict)
+    group = await kube.json("POST", PODGROUPS.path("default"), body=GROUP, params=strict)
+    assert (queue["spec"], group["spec"], group["status"]) == (QUEUE["spec"], GROUP["spec"], GROUP["status"])
+    stored = await patch_status(kube, QUEUES, namespace=None, name="whole", status=QUEUE_STATUS)
+    assert stored["status"] == QUEUE_STATUS
+    for one in HYPER_NODES:
+        made = await kube.json("POST", HYPERNODES.path(), body=one, params=strict)
+        assert made["spec"] == one["spec"]
+    stored = await patch_status(kube, HYPERNODES, namespace=None, name="exact", status=HYPER_NODE_STATUS)
+    assert stored["status"] == HYPER_NODE_STATUS
+
+
+@pytest.mark.parametrize(
+    ("manifest", "part", "path"),
+    [(QUEUE, *case) for case in MISSPELT_QUEUES] + [(GROUP, *case) for case in MISSPELT_POD_GROUPS],
+)
+async def test_misspelt_fields_are_refused_by_strict_validation(
+    kube: KubeClient, manifest: Json, part: Json, path: str
+) -> None:
+    await bring(kube)
+    where = QUEUES.path() if manifest is QUEUE else PODGROUPS.path("default")
+    body = {**manifest, "metadata": {"name": "misspelt"}, "spec": part}
+    with pytest.raises(InvalidRequest, match=re.escape(f'unknown field "{path}"')):
+        await kube.json("POST", where, body=body, params={"fieldValidation": "Strict"})
+
+
+async def test_objects_with_stray_fields_stay_readable_after_an_upgrade(kube: KubeClient) -> None:
+    """Earlier versions of HBox installed definitions that kept unknown fields."""
+    older: Any = json.loads(json.dumps(POD_GROUP))
+    schema_of(older)["properties"]["spec"]["x-kubernetes-preserve-unknown-fields"] = True
+    await apply(kube, older, field_manager=FIELD_MANAGER)
+    await wait_established(kube, older["metadata"]["name"])
+    body = {**GROUP, "metadata": {"name": "stray"}, "spec": {"minMember": 2, "minMembers": 3}}
+    made = await kube.json("POST", PODGROUPS.path("default"), body=body)
+    assert made["spec"]["minMembers"] == 3
+    assert "applied CRD podgroups.scheduling.volcano.sh" in await bring(kube)
+    patch = {"spec": {"minMember": 4}}
+    changed = await kube.json("PATCH", PODGROUPS.path("default", "stray"), body=patch, content_type=MERGE_PATCH)
+    assert changed["spec"]["minMember"] == 4
+    assert "minMembers" not in changed["spec"]

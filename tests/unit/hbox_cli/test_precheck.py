@@ -24,6 +24,7 @@ from hbox_common.bus.keys import keep
 from hbox_common.bus.users import users
 from hbox_common.clock import wall_s
 from hbox_common.kube import CONFIGMAPS, CRDS, STORAGECLASSES, KubeClient, apply
+from hbox_common.kube.definitions import POD_GROUP
 from hbox_common.model import VENDORS
 from hbox_common.ports import free_port
 from hbox_sandbox.api import ApiServer
@@ -211,7 +212,7 @@ async def test_a_definition_of_another_version_is_a_fault_with_its_owner(kube: K
 async def test_definitions_of_our_own_are_well_and_those_of_others_are_named(kube: KubeClient) -> None:
     await crds.bring(kube, lambda _: None)
     assert {line.level for name, line in (await looked(kube)).items() if name.startswith("crd/")} == {Level.OK}
-    await apply(kube, crds.POD_GROUP, field_manager="somebody")
+    await apply(kube, POD_GROUP, field_manager="somebody")
     found = (await looked(kube))["crd/podgroups"]
     assert (found.level, "written by hbox, somebody" in found.message) == (Level.OK, True)
 

@@ -20,6 +20,7 @@ from hbox_common.bus.users import ADMIN
 from hbox_common.clock import wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.kube import CONFIGMAPS, CRDS, LEASES, NAMESPACES, NODES, PODS, STORAGECLASSES, KubeClient, NotAllowed, Resource
+from hbox_common.kube.definitions import DEFINITIONS
 from hbox_common.model import VENDORS
 from hbox_common.model.lentfloor import PERCENT, SMALL
 from hbox_common.model.resources import CPU, request_units
@@ -248,7 +249,7 @@ def owner(found: Mapping[str, Any]) -> str:
 async def _definitions(client: KubeClient) -> Iterable[Line]:
     found: list[Line] = []
     missing: list[str] = []
-    for ours in crds.ALL:
+    for ours in DEFINITIONS:
         name = ours["metadata"]["name"]
         try:
             theirs = await client.json("GET", CRDS.path(name=name))

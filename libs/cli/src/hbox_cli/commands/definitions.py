@@ -24,9 +24,9 @@ def show(_: Context) -> None:
     """
     import yaml  # noqa: PLC0415  a third of a cold start
 
-    from ..platform import crds  # noqa: PLC0415
+    from hbox_common.kube.definitions import DEFINITIONS  # noqa: PLC0415
 
-    print(yaml.safe_dump_all(crds.ALL, sort_keys=False), end="")
+    print(yaml.safe_dump_all(DEFINITIONS, sort_keys=False), end="")
 
 
 @command.command("apply")

@@ -1,5 +1,5 @@
-"""What the platform needs in a cluster: Volcano's Queue, PodGroup and HyperNode, with the fields that HBox reads, and the queues `root` and `default`; and the
-PriorityClasses of its levels, where they are wanted.
+"""What the platform needs in a cluster: the definitions of Volcano's Queue, PodGroup and HyperNode, the queues `root` and `default`, and, where they are
+wanted, the PriorityClasses of its levels.
 
 A definition that is there, and that anybody but HBox has written, is used as it is: Volcano's say more than ours, and its scheduler stops beside ours. What
 HBox reads and such a definition does not keep is told.
@@ -10,147 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound
-from hbox_common.kube import (
-    CRDS,
-    HYPERNODES,
-    PODGROUPS,
-    PRIORITYCLASSES,
-    QUEUES,
-    KubeClient,
-    Resource,
-    apply,
-    wait_established,
-)
-from hbox_common.model import DEFAULT_QUEUE, OFFLINE_CLASS, ROOT_QUEUE, VENDORS
+from hbox_common.kube import CRDS, PRIORITYCLASSES, QUEUES, KubeClient, Resource, apply, wait_established
+from hbox_common.kube.definitions import DEFINITIONS, FIELD_MANAGER, MANAGED_BY, UNREAD, schema_of
+from hbox_common.model import DEFAULT_QUEUE, OFFLINE_CLASS, ROOT_QUEUE
 from hbox_common.model.annotations import PRIORITY_CLASSES
 from hbox_common.model.queue import NO_CLASS
-
-FIELD_MANAGER = "hbox"
-_MANAGED_BY = "app.kubernetes.io/managed-by"
-
-_STRING: Mapping[str, Any] = {"type": "string"}
-_INTEGER: Mapping[str, Any] = {"type": "integer", "format": "int32"}
-_AMOUNTS: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
-}
-
-
-def _open(**properties: Any) -> dict[str, Any]:
-    """An object with these fields, others kept: manifests written for Volcano lose nothing."""
-    return {"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": True}
-
-
-def _column(name: str, kind: str, path: str) -> dict[str, str]:
-    """What `kubectl get` shows."""
-    return {"name": name, "type": kind, "jsonPath": path}
-
-
-def _definition(
-    kind: str,
-    resource: Resource,
-    short: list[str],
-    *,
-    spec: Any,
-    status: Any,
-    columns: Sequence[Mapping[str, str]] = (),
-    subresource: bool = True,
-) -> dict[str, Any]:
-    group, plural = resource.group, resource.plural
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "labels": {_MANAGED_BY: FIELD_MANAGER}},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower(), "shortNames": short},
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}} if subresource else {},
-                    **({"additionalPrinterColumns": list(columns)} if columns else {}),
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}},
-                }
-            ],
-        },
-    }
-
-
-_TOPOLOGY: Mapping[str, Any] = _open(
-    mode={**_STRING, "enum": ["hard", "soft"]}, highestTierAllowed=_INTEGER, highestTierName=_STRING
-)
-
-#: Columns of a definition show one resource; dots in a name are escaped in a path.
-_CARDS = VENDORS.default.cards.replace(".", "\\.")
-
-QUEUE = _definition(
-    "Queue",
-    QUEUES,
-    ["q", "queue-v1beta1"],
-    spec=_open(
-        weight={**_INTEGER, "minimum": 1, "maximum": 65535, "default": 1},
-        capability=_AMOUNTS,
-        deserved=_AMOUNTS,
-        guarantee=_open(resource=_AMOUNTS),
-        reclaimable={"type": "boolean"},
-        priority=_INTEGER,
-        parent=_STRING,
-        type=_STRING,
-    ),
-    status=_open(
-        state=_STRING,
-        allocated=_AMOUNTS,
-        **dict.fromkeys(("pending", "inqueue", "running", "unknown", "completed"), _INTEGER),
-    ),
-    columns=(
-        _column("STATE", "string", ".status.state"),
-        _column("PARENT", "string", ".spec.parent"),
-        _column("DESERVED", "string", f".spec.deserved.{_CARDS}"),
-        _column("CARDS", "string", f".status.allocated.{_CARDS}"),
-        _column("INQUEUE", "integer", ".status.inqueue"),
-        _column("RUNNING", "integer", ".status.running"),
-        _column("AGE", "date", ".metadata.creationTimestamp"),
-    ),
-)
-
-POD_GROUP = _definition(
-    "PodGroup",
-    PODGROUPS,
-    ["pg", "podgroup-v1beta1"],
-    spec=_open(
-        minMember={**_INTEGER, "default": 1},
-        minTaskMember={"type": "object", "additionalProperties": _INTEGER},
-        queue={**_STRING, "default": DEFAULT_QUEUE},
-        priorityClassName=_STRING,
-        minResources=_AMOUNTS,
-        networkTopology=_TOPOLOGY,
-        subGroupPolicy={"type": "array", "items": _open(name=_STRING, networkTopology=_TOPOLOGY)},
-    ),
-    status=_open(phase=_STRING, running=_INTEGER, succeeded=_INTEGER, failed=_INTEGER),
-    # As Volcano's: its scheduler writes statuses with the object, and with a subresource they would be dropped without a word.
-    subresource=False,
-)
-
-HYPER_NODE = _definition(
-    "HyperNode",
-    HYPERNODES,
-    ["hn"],
-    spec=_open(
-        tier={**_INTEGER, "minimum": 0},
-        tierName=_STRING,
-        members={
-            "type": "array",
-            "items": _open(type={**_STRING, "enum": ["Node", "HyperNode"]}, selector=_open()),
-        },
-    ),
-    status=_open(),
-)
-
-ALL = (QUEUE, POD_GROUP, HYPER_NODE)
-
 
 #: What vc-scheduler makes at its start, and Volcano's controllers and webhooks rely on. Nobody's pods are in `root`.
 _QUEUES: Mapping[str, Mapping[str, Any]] = {
@@ -175,7 +39,7 @@ async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool 
 
     Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used).
     """
-    for manifest in ALL:
+    for manifest in DEFINITIONS:
         name = manifest["metadata"]["name"]
         found = await _found(client, CRDS, name)
         if found is None or is_ours(found):
@@ -184,7 +48,7 @@ async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool 
         else:
             lacking = lacks(found, manifest)
             say(f"found CRD {name}, installed by somebody else: used as it is{_told(lacking)}")
-    for manifest in ALL:
+    for manifest in DEFINITIONS:
         await wait_established(client, manifest["metadata"]["name"])
     for name, spec in _QUEUES.items():
         try:
@@ -214,7 +78,7 @@ async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
         body = {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
-            "metadata": {"name": name, "labels": {_MANAGED_BY: FIELD_MANAGER}},
+            "metadata": {"name": name, "labels": {MANAGED_BY: FIELD_MANAGER}},
             "value": value,
             "description": _MEANS[name],
         }
@@ -232,7 +96,7 @@ async def lacking(client: KubeClient) -> list[str]:
     Raises NotFound where a definition is not there, and as `lacks`.
     """
     said = []
-    for manifest in ALL:
+    for manifest in DEFINITIONS:
         name = manifest["metadata"]["name"]
         found = await client.json("GET", CRDS.path(name=name))
         if missing := lacks(found, manifest):
@@ -248,7 +112,7 @@ async def lacking(client: KubeClient) -> list[str]:
 
 
 def lacks(found: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """The fields of our definition that another of the same kind does not keep, as "spec.minTaskMember", sorted.
+    """The fields that HBox reads or writes and another definition of the same kind does not keep, as "spec.minTaskMember", sorted.
 
     Raises InvalidRequest where it does not serve the version that HBox reads.
     """
@@ -258,7 +122,7 @@ def lacks(found: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
         name = found["metadata"]["name"]
         raise InvalidRequest(f"the CRD {name} does not serve {wanted['name']}", hint="install one that does, or delete it")
     schema = (served[0].get("schema") or {}).get("openAPIV3Schema") or {}
-    return sorted(_dropped(schema, wanted["schema"]["openAPIV3Schema"], ""))
+    return sorted(set(_dropped(schema, schema_of(ours), "")) - UNREAD[ours["spec"]["names"]["kind"]])
 
 
 def _dropped(theirs: Mapping[str, Any], ours: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -18,11 +18,11 @@ import yaml
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.kube import KubeClient, Resource, apply
+from hbox_common.kube.definitions import FIELD_MANAGER
 from hbox_common.yamltext import settings_of
 
 from ..exits import leaf
 from ..services import SHARDED
-from .crds import FIELD_MANAGER
 
 T = TypeVar("T")
 
