@@ -11,6 +11,7 @@ import pytest
 
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient
 from hbox_common.model import parse_slices
+from hbox_sandbox.kubelet.roots import DEVICE_IDS
 
 from .. import waiting
 from .platform_world import Up, until, up
@@ -19,7 +20,7 @@ from .traced_jobs import node
 pytestmark = pytest.mark.e2e
 
 SPACE = "default"
-SERVICES = ("quota-ledger", "topology-collector", "health-monitor")
+SERVICES = ("quota-ledger", "topology-collector", "health-monitor", "node-agent")
 #: Register annotation, resource and what one card counts for in it.
 MAKERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "hami": (
@@ -31,6 +32,8 @@ MAKERS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"count": 4, "devmem": 65_536, "devcore": 20, "type": "Ascend910B3", "custominfo": {"NetworkID": 0}},
     ),
 }  # fmt: skip
+#: NVIDIA's own plugin: node-agent reads the ids of its cards from the kubelet.
+MAKERS |= {name: (DEVICE_IDS, "nvidia.com/gpu", {"count": 1}) for name in ("plain", "plain-sick", "plain-planted")}
 MAKERS |= {"sick": MAKERS["hami"], "planted": MAKERS["hami"]}
 
 
@@ -42,18 +45,21 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 def register(maker: str, cards: str, *, sick: str = "") -> dict[str, str]:
     """The annotation of a plugin that numbers these cards, a letter each, from 0 up."""
-    key, _, one = MAKERS[maker]
+    key, resource, one = MAKERS[maker]
+    if key == DEVICE_IDS:
+        return {key: json.dumps({resource: [f"{maker}-{card}" for card in cards if card not in sick]})}
     found = [{"id": f"{maker}-{card}", "index": i, "health": card not in sick, **one} for i, card in enumerate(cards)]
     return {key: json.dumps(found)}
 
 
 async def registered(platform: Up, client: KubeClient, maker: str, cards: str, *, sick: str = "") -> None:
     """The plugin registers anew, and topology-collector has read it."""
-    _, resource, one = MAKERS[maker]
+    key, resource, one = MAKERS[maker]
     amounts = {resource: str(int(one["count"]) * len(cards))}
+    healthy = {resource: str(len(set(cards) - set(sick)))} if key == DEVICE_IDS else amounts
     body = {"metadata": {"annotations": register(maker, cards, sick=sick)}}
     await client.json("PATCH", NODES.path("", maker), body=body, content_type=MERGE_PATCH)
-    body = {"status": {"allocatable": amounts, "capacity": amounts}}
+    body = {"status": {"allocatable": healthy, "capacity": amounts}}
     await client.json("PATCH", f"{NODES.path('', maker)}/status", body=body, content_type=MERGE_PATCH)
 
     def seen() -> bool:
@@ -135,28 +141,106 @@ async def test_cards_that_vanish_return_and_swap_are_never_booked_twice(platform
     assert beside == {id_: name for id_, name in before.items() if id_ != f"gpu:{maker}-{lost}"}
     gone = (await asyncio.to_thread(platform.json, "node", "show", maker))["gone"]
     assert [(g["name"], g["books"]) for g in gone] == [(f"{maker}-{lost}", [f"{SPACE}/{maker}-p0"])], gone
-    faults = (await asyncio.to_thread(audit, platform))["faults"]
+    faults = await audit(platform)
     assert faults == [f"node {maker} has no card {maker}-{lost}, which 1 pods hold"]
 
     await registered(platform, client, maker, "".join(reversed([lost, *idle, kept])))
     await asyncio.to_thread(killed, platform)
-    freed, ended = next((id_, name) for id_, name in before.items() if "-q" in name)
+    freed, last = next((id_, name.removeprefix(f"{maker}-")) for id_, name in before.items() if "-q" in name)
     late = next(name for name in ("q0", "q1", "q2") if f"{maker}-{name}" not in before.values())
-    await client.json("DELETE", PODS.path(SPACE, ended), body={"gracePeriodSeconds": 0}, expect=(200, 202))
+    await ended(client, maker, last)
     assert f"gpu:{maker}-{await card(client, maker, late)}" == freed
     after = await holders(client, maker)
     assert set(after) == {f"gpu:{maker}-{c}" for c in "abcd"}
     assert {id_: name for id_, name in after.items() if id_ != freed} == {k: v for k, v in before.items() if k != freed}
-    await audited(platform)
+    assert await audit(platform) == []
 
 
-def audit(platform: Up) -> Any:
-    """What `hbox audit` finds; with faults its exit status is 1."""
-    return json.loads(platform.hbox("-o", "json", "audit").stdout)
+async def test_cards_of_a_plain_plugin_that_vanish_return_and_swap_are_never_booked_twice(
+    platform: Up, client: KubeClient
+) -> None:
+    maker = "plain"
+    await made(client, maker, "abcd")
+    for name in ("p0", "p1"):
+        await submit(client, maker, name)
+    held = await booked(platform, maker, {"p0", "p1"})
+    lost, kept = held["p0"], held["p1"]
+    idle = [c for c in "abcd" if c not in (lost, kept)]
+
+    await registered(platform, client, maker, "".join(c for c in "abcd" if c != lost))
+    await asyncio.to_thread(killed, platform)
+    for i in range(3):
+        await submit(client, maker, f"q{i}")
+    # The kubelet admits by count: p0 still has one of the three cards that are allocatable.
+    q0 = (await running(client, maker, "q", 1))[0]
+    given = await booked(platform, maker, {"p1", q0})
+    assert given["p1"] == kept
+    assert given[q0] in idle
+    gone = (await asyncio.to_thread(platform.json, "node", "show", maker))["gone"]
+    assert [(g["name"], g["books"]) for g in gone] == [(f"{maker}-{lost}", [f"{SPACE}/{maker}-p0"])], gone
+    assert await audit(platform) == []  # a Node object of a plain plugin has no UUIDs to compare
+
+    await ended(client, maker, "p0")
+    q1 = next(name for name in await running(client, maker, "q", 2) if name != q0)
+    before = await booked(platform, maker, {"p1", q0, q1})
+    assert before == given | {q1: (set(idle) - {given[q0]}).pop()}
+
+    await registered(platform, client, maker, "".join(reversed([lost, *idle, kept])))
+    await asyncio.to_thread(killed, platform)
+    q2 = next(name for name in ("q0", "q1", "q2") if name not in (q0, q1))
+    assert await booked(platform, maker, {"p1", q0, q1, q2}) == before | {q2: lost}
+    assert await audit(platform) == []
+
+    await registered(platform, client, maker, f"e{lost}{''.join(idle)}")
+    await submit(client, maker, "r")
+    await ended(client, maker, "p1")
+    assert await booked(platform, maker, {q0, q1, q2, "r"}) == {name: before.get(name, lost) for name in (q0, q1, q2)} | {
+        "r": "e"
+    }
+    assert await audit(platform) == []
 
 
-async def audited(platform: Up) -> None:
-    assert (await asyncio.to_thread(audit, platform))["faults"] == []
+async def test_sick_card_of_a_plain_plugin_keeps_its_verdict_when_it_vanishes(platform: Up, client: KubeClient) -> None:
+    maker = "plain-sick"
+    await made(client, maker, "abcd")
+    await registered(platform, client, maker, "abcd")
+    await registered(platform, client, maker, "abcd", sick="b")
+    await asyncio.to_thread(until, lambda: bad(platform, maker) == {f"{maker}-b"}, timeout_s=30, what="the verdict")
+    await registered(platform, client, maker, "acd")
+    await asyncio.to_thread(killed, platform)
+    for i in range(4):
+        await submit(client, maker, f"q{i}")
+    names = set(await running(client, maker, "q", 3))
+    assert set((await booked(platform, maker, names)).values()) == set("acd")
+    await registered(platform, client, maker, "abcd")  # well again, and in use once it has been so for `recover_after_s`
+    await asyncio.to_thread(until, lambda: bad(platform, maker) == {f"{maker}-b"}, timeout_s=20, what="the same verdict")
+    assert set(await booked(platform, maker, names)) == names
+    assert await audit(platform) == []
+
+
+async def ended(client: KubeClient, maker: str, name: str) -> None:
+    await client.json("DELETE", PODS.path(SPACE, f"{maker}-{name}"), body={"gracePeriodSeconds": 0}, expect=(200, 202))
+
+
+async def booked(platform: Up, maker: str, names: set[str]) -> dict[str, str]:
+    """The card of each of these pods, by the books and by the kubelet alike; no card is booked twice."""
+
+    def found() -> dict[str, str]:
+        by: dict[str, dict[str, str]] = {"books": {}, "kubelet": {}}
+        done = platform.hbox("-o", "json", "node", "show", maker)
+        for one in json.loads(done.stdout)["cards"] if done.returncode == 0 else ():  # services that were killed answer soon
+            for who, cards in by.items():
+                assert len(one[who]) < 2, one
+                cards |= {name.removeprefix(f"{SPACE}/{maker}-"): one["uuid"].removeprefix(f"{maker}-") for name in one[who]}
+        return by["books"] if by["books"].keys() == names and by["books"] == by["kubelet"] else {}
+
+    return dict(await asyncio.to_thread(until, found, timeout_s=60, what=f"cards of {sorted(names)} on {maker}"))
+
+
+async def audit(platform: Up) -> list[str]:
+    """The faults that `hbox audit` finds; with faults its exit status is 1."""
+    done = await asyncio.to_thread(platform.hbox, "-o", "json", "audit")
+    return list(json.loads(done.stdout)["faults"])
 
 
 async def test_a_sick_card_that_vanishes_keeps_its_verdict_and_its_neighbour_is_used(platform: Up, client: KubeClient) -> None:
@@ -172,7 +256,7 @@ async def test_a_sick_card_that_vanishes_keeps_its_verdict_and_its_neighbour_is_
     await registered(platform, client, maker, "abcd", sick="b")
     await asyncio.to_thread(until, lambda: bad(platform, maker) == {f"{maker}-b"}, timeout_s=30, what="the verdict again")
     assert len(await holders(client, maker)) == 3
-    await audited(platform)
+    assert await audit(platform) == []
 
 
 def bad(platform: Up, maker: str) -> set[str]:
@@ -212,7 +296,7 @@ async def test_the_audit_finds_a_planted_renumbering(platform: Up, client: KubeC
     text = (await client.json("GET", path))["metadata"]["annotations"][key]
     body = {"metadata": {"annotations": {key: text.replace(f"{maker}-{held}", f"{maker}-{other}")}}}
     await client.json("PATCH", path, body=body, content_type=MERGE_PATCH)
-    faults = (await asyncio.to_thread(audit, platform))["faults"]
+    faults = await audit(platform)
     assert len(faults) == 1, faults
     assert f"pod {SPACE}/{maker}-p runs on" in faults[0], faults
     assert f"{maker}-{other}" in faults[0], faults

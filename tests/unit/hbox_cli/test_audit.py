@@ -8,6 +8,7 @@ import pytest
 
 from hbox_cli.audit import Audit, AuditGang, AuditNode, AuditPod, audit, read_gang, read_node, read_pod
 from hbox_common.model import CardId, CardSlice, Claim, ClaimId, ClaimState, JobId, NodeName, PlanId, PodUid, QueueName
+from hbox_common.model.claim import KUBELET_GAVE
 
 CARDS = [{"id": f"u{i}", "index": i, "count": 2, "devmem": 10_000, "type": "NVIDIA-T4"} for i in range(2)]
 
@@ -270,6 +271,20 @@ def test_a_gang_that_never_started_whole_is_started_in_part(phase: str) -> None:
     group = {"metadata": {"namespace": "x", "name": "g"}, "spec": {"minMember": 3}, "status": {"phase": phase}}
     left = pod("g0", "0:100:10000", gang="g", gpu="1")
     assert faults([left], gangs=[read_gang(group)]) == ["gang x/g started in part: 1 pods of at least 3"]
+
+
+def test_a_card_that_kubelets_gave_twice_is_found() -> None:
+    """On a node of a plain plugin, whose Node object has no UUIDs, claims follow the kubelet and have no plan any more."""
+    there = {"allocatable": {"nvidia.com/gpu": "2", "pods": "9"}}
+    node = read_node({"metadata": {"name": "n"}, "status": there})
+    pods = [pod("a", "gpu:x:100:0", gpu="1"), pod("b", "gpu:y:100:0", gpu="1")]
+    moved = [replace(claim(p), plan=PlanId(""), reason=KUBELET_GAVE) for p in pods]
+    assert faults(pods, moved, nodes=[node]) == []
+    twice = [replace(c, slices=moved[0].slices) for c in moved]
+    assert faults(pods, twice, nodes=[node]) == [
+        "node n card x: 200 % of its compute given away",
+        "node n card x is held whole, and by 2 pods",
+    ]
 
 
 def test_audit_finds_a_renumbered_card_by_uuid() -> None:

@@ -49,7 +49,7 @@ def audit(nodes: Iterable[AuditNode], pods: Iterable[AuditPod], gangs: Iterable[
     placed = _placed(holding, claims)
     _nodes(result, by_name, holding)
     _ports(result, holding, placed)
-    _cards(result, by_name, holding, placed)
+    _cards(result, by_name, holding, placed | _given_by_kubelets(holding, claims))
     _wishes(result, by_name, holding, placed)
     _given(result, by_name, holding, placed)
     _gangs(result, gangs, everyone)
@@ -61,6 +61,12 @@ def _placed(holding: Sequence[AuditPod], claims: Iterable[Claim]) -> dict[str, C
     """By uid of the pod: the claims by which the ledger placed it where it is. Those that were found bound are not among them."""
     nodes = {pod.uid: pod.node for pod in holding}
     return {claim.pod_uid: claim for claim in claims if claim.plan and nodes.get(claim.pod_uid) == claim.node}
+
+
+def _given_by_kubelets(holding: Sequence[AuditPod], claims: Iterable[Claim]) -> dict[str, Claim]:
+    """By uid of the pod: the claims that the ledger moved to the cards which the kubelet gave."""
+    nodes = {pod.uid: pod.node for pod in holding}
+    return {c.pod_uid: c for c in claims if c.reason == KUBELET_GAVE and nodes.get(c.pod_uid) == c.node}
 
 
 def _nodes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod]) -> None:

@@ -2,7 +2,8 @@
 
 Which devices a container gets is the kubelet's own choice out of those that are free, as in life: here by a hash of pod and device, so that it is another one
 than a scheduler's, and the same again. On a node that HAMi's plugin registered the ids are its slots (`<uuid>-<n>`), which say nothing of cards; on others
-they are those of NVIDIA's plugin, one a card.
+they are those of NVIDIA's plugin, one a card: the ids that the annotation `sandbox.hbox.io/device-ids` lists for a resource, or generated ones. If the node
+object changes, the kubelet has the devices of the new one. A container keeps its devices, also those that the plugin does not report any more.
 
 Each node costs a socket and a folder, so that only the first `most` nodes have them. What pods hold is worked out when somebody asks, or a moment after a pod
 came or went.
@@ -14,7 +15,7 @@ import asyncio
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 
 #: Nodes that have a folder.
 MOST_NODES = 32
+#: Of an emulated node: the ids of the devices that its plain device plugins report healthy, by resource, as JSON.
+DEVICE_IDS = "sandbox.hbox.io/device-ids"
 #: From a pod's start to the checkpoint that tells of it, at most.
 EVERY_S = 0.25
 _ENDED = ("Succeeded", "Failed")
@@ -72,16 +75,26 @@ class NodeKubelet:
     def __init__(self, node: str, manifest: dict[str, Any], topology: NodeTopology | None = None) -> None:
         """topology: who gives out CPUs and devices there, in place of it."""
         self.node, self.topology = node, topology
-        self.devices = _devices(node, manifest)
-        if topology is not None:
-            self.devices |= {
-                resource: {id_: (zone,) for id_, zone in ids.items()} for resource, ids in topology.devices.items()
-            }
+        self.devices = self._reported(manifest)
         self.files: dict[str, str | bytes] = dict(_host(manifest)) if topology is None else dict(files_of(topology))
         self.links = {} if topology is None else links_of(topology)
         self.pods: dict[str, Pod] = {}
         self.waiting: dict[str, Version] = {}
         self._held: dict[tuple[str, str], str] = {}
+
+    def _reported(self, manifest: dict[str, Any]) -> dict[str, dict[str, tuple[int, ...]]]:
+        found = _devices(self.node, manifest)
+        if self.topology is not None:
+            found |= {resource: {id_: (zone,) for id_, zone in ids.items()} for resource, ids in self.topology.devices.items()}
+        return found
+
+    def report(self, manifest: dict[str, Any]) -> bool:
+        """The node's plugins report the devices of this node object; whether they differ."""
+        before, self.devices = self.devices, self._reported(manifest)
+        if self.devices == before:
+            return False
+        self.__dict__.pop("_allocatable", None)
+        return True
 
     def settle(self) -> bool:
         """Gives devices to pods that started since; whether anything changed."""
@@ -130,7 +143,7 @@ class NodeKubelet:
 
     def _container(self, pod: Pod, name: str) -> ContainerResources:
         found = [
-            ContainerDevices(resource, (id_,), self.devices[resource][id_])
+            ContainerDevices(resource, (id_,), self.devices.get(resource, {}).get(id_, ()))
             for (container, resource), ids in pod.given.items()
             if container == name
             for id_ in ids
@@ -152,7 +165,7 @@ class NodeKubelet:
 
     @cached_property
     def _allocatable(self) -> bytes:
-        """Asked for with every list of pods, and the same for as long as the node is."""
+        """Asked for with every list of pods; `report` makes it again."""
         return encode_allocatable(
             AllocatableResources(
                 tuple(ContainerDevices(resource, (id_,), numa) for resource, ids in self.devices.items() for id_, numa in ids.items()),
@@ -167,7 +180,7 @@ class NodeKubelet:
                 "PodUID": pod.uid,
                 "ContainerName": container,
                 "ResourceName": resource,
-                "DeviceIDs": _by_numa(ids, self.devices[resource]),
+                "DeviceIDs": _by_numa(ids, self.devices.get(resource, {})),
                 "AllocResp": "",
             }
             for pod in self.pods.values()
@@ -201,6 +214,8 @@ class KubeletRoots:
                 self._new.append(version.name)
             elif event.type is EventType.DELETED and self._nodes.pop(version.name, None) is not None:
                 self._gone.append(version.name)
+            elif event.type is EventType.MODIFIED and (known := self._nodes.get(version.name)) and known.report(version.load()):
+                self._changed.add(version.name)
             return
         if storage != PODS.storage or not self._nodes:
             return
@@ -311,9 +326,20 @@ def _devices(node: str, manifest: dict[str, Any]) -> dict[str, dict[str, tuple[i
             found[vendor.cards] = {
                 f"{card.uuid}-{slot}": (card.numa,) if card.numa >= 0 else () for card in cards for slot in range(card.shares)
             }
+        elif listed := _listed(annotations, vendor.cards):
+            found[vendor.cards] = {id_: (place * 2 // len(listed),) for place, id_ in enumerate(listed)}
         else:
             found[vendor.cards] = {_uuid(node, vendor.cards, index): (index * 2 // count,) for index in range(count)}
     return found
+
+
+def _listed(annotations: Mapping[str, str], resource: str) -> list[str]:
+    """The ids of the annotation; none where it is missing or cannot be read."""
+    try:
+        ids = json.loads(annotations.get(DEVICE_IDS, "{}")).get(resource, [])
+        return [str(id_) for id_ in ids]
+    except (ValueError, AttributeError, TypeError):
+        return []
 
 
 def _host(manifest: dict[str, Any]) -> dict[str, str]:
@@ -346,8 +372,8 @@ def _uuid(node: str, resource: str, index: int) -> str:
     return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def _by_numa(ids: tuple[str, ...], devices: dict[str, tuple[int, ...]]) -> dict[str, list[str]]:
+def _by_numa(ids: tuple[str, ...], devices: Mapping[str, tuple[int, ...]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for id_ in ids:
-        found.setdefault(str(next(iter(devices[id_]), -1)), []).append(id_)
+        found.setdefault(str(next(iter(devices.get(id_, ())), -1)), []).append(id_)
     return found

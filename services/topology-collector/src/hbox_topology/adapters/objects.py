@@ -26,6 +26,7 @@ def node_facts(node: kube.Node) -> NodeFacts:
         taints=tuple((t.key, t.value, t.effect) for t in spec.taints),
         conditions={c.type: c.status for c in status.conditions},
         allocatable=status.allocatable,
+        capacity=status.capacity,
     )
 
 

@@ -16,3 +16,4 @@ class NodeFacts:
     taints: tuple[tuple[str, str, str], ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
     allocatable: Mapping[str, str | float] = field(default_factory=dict)
+    capacity: Mapping[str, str | float] = field(default_factory=dict)

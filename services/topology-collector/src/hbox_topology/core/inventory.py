@@ -72,7 +72,8 @@ class Inventory:
         else:
             self._warned.pop(facts.name, None)
         same = known if known is not None and known.uid == facts.uid else None
-        state = with_devices(placed_in_pool(reading.state, self.pools), self.devices.get(facts.name), same)
+        placed = placed_in_pool(reading.state, self.pools)
+        state = with_devices(placed, self.devices.get(facts.name), same, capacity=facts.capacity)
         state = with_lasting_indices(state, same)
         state = with_adapters(state, self.numa.get(facts.name))
         if state == known:
