@@ -7,13 +7,16 @@ robots    deserved 5              arm
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODGROUPS, PODS, QUEUES, KubeClient
+from hbox_common.kube import EVENTS, MERGE_PATCH, NODES, PODGROUPS, PODS, QUEUES, KubeClient, apply
+from hbox_common.kube.definitions import POD_GROUP, QUEUE, schema_of
 
+from ..waiting import until as until_async
 from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
@@ -243,3 +246,39 @@ async def test_kubectl_sees_of_queues_what_the_ledger_knows(departments: Up, cli
     assert {name: status.get("inqueue", 0) for name, status in found.items()} == dict.fromkeys(found, 0) | {"asr": 1}
     cards = {name: int(status.get("allocated", {}).get(GPU, 0)) for name, status in found.items()}
     assert cards["vision"] == cards["train"] + cards["serve"]
+
+
+async def test_unknown_fields_that_a_definition_of_others_keeps_are_named(departments: Up, client: KubeClient) -> None:
+    for definition in (QUEUE, POD_GROUP):
+        others: Any = deepcopy(definition)
+        spec = schema_of(others)["properties"]["spec"]
+        for part in (spec, spec["properties"].get("guarantee", {})):
+            part["x-kubernetes-preserve-unknown-fields"] = True
+        await apply(client, others, field_manager="others")
+    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "metadata": {"name": "misspelt"}}
+    misspelt = {"wieght": 3, "guarantee": {"cpu": "2"}}
+    await client.json("POST", QUEUES.path(), body={**kind, "kind": "Queue", "spec": misspelt})
+    await client.json("POST", PODGROUPS.path(SPACE), body={**kind, "kind": "PodGroup", "spec": {"minMembers": 3}})
+
+    async def notes() -> dict[str, str]:
+        events = (await client.json("GET", EVENTS.path()))["items"]
+        return {one["reason"]: one["message"] for one in events if one["involvedObject"]["name"] == "misspelt"}
+
+    async def noted() -> dict[str, str] | None:
+        return found if {"QueueFaulty", "UnknownField"} <= (found := await notes()).keys() else None
+
+    found = await until_async(noted, "Events name the unknown fields", timeout_s=30)
+    weight = "spec.wieght: unknown field, ignored; did you mean spec.weight?"
+    guarantee = "spec.guarantee.cpu: unknown field, ignored; did you mean spec.guarantee.resource.cpu?"
+    assert (weight in found["QueueFaulty"], guarantee in found["QueueFaulty"]) == (True, True), found
+    assert found["UnknownField"] == "spec.minMembers: unknown field, ignored; did you mean spec.minMember?"
+    shown = departments.hbox("queue", "show", "misspelt").stdout
+    assert (f"wrong: {weight}" in shown, f"wrong: {guarantee}" in shown) == (True, True), shown
+
+    corrected = {"spec": {"wieght": None, "weight": 3, "guarantee": None}}
+    await client.json("PATCH", QUEUES.path(name="misspelt"), body=corrected, content_type=MERGE_PATCH)
+
+    def sound() -> bool:
+        return not departments.json("queue", "show", "misspelt")["faults"]
+
+    await asyncio.to_thread(until, sound, timeout_s=30, what="no fault after the correction")

@@ -229,6 +229,7 @@ _queue = Queue(
     annotations={"volcano.sh/hierarchy": "root/research"}, node_groups={"requiredAffinity": ("g1", "g2")}, non_preemptible_classes=("urgent",),
     bound=True, priority_classes=("urgent", "normal"), pools=("lab",), pool_amounts={"deserved": {"nvidia.com/gpu@lab": 4}}, lent_pools=("lab",),
     lent_to=("research",),
+    unknown_fields=("spec.wieght: unknown field, ignored; did you mean spec.weight?",),
 )  # fmt: skip
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},

@@ -27,6 +27,7 @@ GUARANTEE = "guarantee of nvidia.com/gpu (5) is above deserved (4); the guarante
     [
         ([queue("q", deserved=4, guarantee=4, capability=4)], []),
         ([queue("q", deserved=4, guarantee=5, capability=8)], [GUARANTEE]),
+        ([Queue(QueueName("q"), unknown_fields=("spec.wieght: unknown field",))], ["spec.wieght: unknown field"]),
         ([queue("q", deserved=9, capability=8)], ["deserved of nvidia.com/gpu (9) is above capability (8); the capability counts"]),
         ([queue("q", guarantee=9, capability=8)], ["guarantee of nvidia.com/gpu (9) is above capability (8); the capability counts"]),
         ([queue("q", "lost")], ["its parent lost does not exist; it takes nothing until that is mended"]),

@@ -5,7 +5,7 @@ import pytest
 
 from hbox_common.events import JobVerdict
 from hbox_common.model import NodeName, PodUid
-from hbox_jobs.core.feedback import SELECT_AGAIN_S, Feedback, Kind, SelectionWrite
+from hbox_jobs.core.feedback import SELECT_AGAIN_S, UNKNOWN_FIELD, Feedback, Kind, SelectionWrite
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, PodStatus, PodView
 from hbox_jobs.core.volumes import Binding, ClaimView, VolumeUse
@@ -431,3 +431,19 @@ def test_pod_refused_by_its_kubelet_gets_an_event(world: World) -> None:
 def test_of_a_pod_that_failed_before_this_process_nothing_is_said_again(world: World) -> None:
     world.pod(replace(pod("a"), node=NodeName("n1"), status=PodStatus.FAILED, refusal="UnexpectedAdmissionError"))
     assert world.events(3.0) == []
+
+
+def test_unknown_fields_of_a_podgroup_are_named_once_in_an_event(world: World) -> None:
+    wrong = "spec.minMembers: unknown field, ignored; did you mean spec.minMember?"
+
+    def seen(*unknown: str, uid: str = "uid-g", **fields: Any) -> list[str]:
+        world.jobs.group(group(uid=uid, unknown_fields=unknown, **fields), 0.0)
+        world.settle()
+        return [said for kind, _, reason, said in world.events(0.0) if (kind, reason) == (Kind.POD_GROUP, UNKNOWN_FIELD)]
+
+    assert seen(wrong) == [wrong]
+    assert seen(wrong, min_member=3) == []
+    assert seen(wrong, "spec.colour: unknown field, ignored") == [f"{wrong}; spec.colour: unknown field, ignored"]
+    assert seen() == []
+    assert seen(wrong) == [wrong]
+    assert seen(wrong, uid="another") == [wrong]

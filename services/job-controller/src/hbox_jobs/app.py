@@ -48,7 +48,7 @@ from .adapters.announcer import Announcer, last_revision, pages
 from .adapters.budgets import BudgetTeller, budget_view
 from .adapters.counts import CountsTeller
 from .adapters.groupreads import GroupReader
-from .adapters.objects import NEVER, PodReader, group_view, identity
+from .adapters.objects import GROUP_FIELDS, NEVER, PodReader, group_view, identity
 from .adapters.paced import BUSY_SHARE, paced
 from .adapters.rests import RestPublisher
 from .adapters.rivals import Rivals
@@ -120,7 +120,7 @@ class JobController:
         self._rivals = Rivals(client, schedulers, volcano_namespace=settings.volcano_namespace)
         self._writer = KubeWriter(client, component="hbox", instance=settings.instance)
         self._pods = Informer(client, PODS, kube.Pod, keep=identity)
-        self._groups = Informer(client, PODGROUPS, kube.PodGroup)
+        self._groups = Informer(client, PODGROUPS, kube.PodGroup, enrich=GROUP_FIELDS.note)
         self._classes = Informer(client, PRIORITYCLASSES, kube.PriorityClass)
         self._namespaces = Informer(client, NAMESPACES, kube.KubeObject)
         self._budgets = Informer(client, PODDISRUPTIONBUDGETS, kube.PodDisruptionBudget)

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Freshness, Informer, KubeClient, ResourceQuota
 from hbox_common.kube import Queue as QueueObject
+from hbox_common.kube.definitions import QUEUE
+from hbox_common.kube.unknownfields import SpecFields
 from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName
 from hbox_common.model.annotations import EVICTIONS_RELEASED
 from hbox_common.model.bounds import sanitized
@@ -39,7 +41,7 @@ class Rules:
         self._bound = bound
         self.read = asyncio.Event()  #: all that there are were handed to the ledger
         self._ledger, self._statuses, self._teller = ledger, statuses, quotas
-        self._queues = Informer(kube, QUEUES, QueueObject)
+        self._queues = Informer(kube, QUEUES, QueueObject, enrich=SpecFields(QUEUE).note)
         self._quotas = Informer(kube, RESOURCEQUOTAS, ResourceQuota, window_s=QUOTA_WINDOW_S)
 
     async def run(self, condition: Condition) -> None:

@@ -58,6 +58,7 @@ class Informer(Generic[T]):
     `window_s`: the least time between two calls of the handler while watching. The first change of a quiet time is handed on at once,
     what follows within the window comes together. `watch_s`: how long one watch is asked to last; `list_timeout_s`: for one page.
     `keep`: what the copy keeps of an object, for a consumer that keeps the rest in a form of its own; deltas have their `old` as it was kept.
+    `enrich`: adds to a decoded object what only its bytes state.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Informer(Generic[T]):
         list_timeout_s: float = 60.0,
         rng: Random | None = None,
         keep: Callable[[T], T] | None = None,
+        enrich: Callable[[T, bytes], T] | None = None,
     ) -> None:
         self.synced = asyncio.Event()  #: set once the first list has been handled
         self._client = client
@@ -88,7 +90,7 @@ class Informer(Generic[T]):
         self._watch_s = watch_s
         self._list_timeout_s = list_timeout_s
         self._rng = rng or Random()
-        self._reflector: Reflector[T] = Reflector(type, self._rng, keep=keep)
+        self._reflector: Reflector[T] = Reflector(type, self._rng, keep=keep, enrich=enrich)
         self._handed_on_at = float("-inf")
         self._proof = Proof()
         self._listed_at = 0.0  # when the first page of the list under way was asked for

@@ -349,6 +349,7 @@ class PodGroupStatus(_Slim, frozen=True, gc=False):
 class PodGroup(KubeObject, frozen=True, gc=False):
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
+    unknown_fields: tuple[str, ...] = ()  #: of its spec, in words (`SpecFields`)
 
 
 class ExactMatch(_Slim, frozen=True, gc=False):
@@ -443,6 +444,7 @@ class QueueStatus(_Slim, frozen=True, gc=False):
 class Queue(KubeObject, frozen=True, gc=False):
     spec: QueueSpec = QueueSpec()
     status: QueueStatus = QueueStatus()
+    unknown_fields: tuple[str, ...] = ()  #: of its spec, in words (`SpecFields`)
 
 
 # --- the rest

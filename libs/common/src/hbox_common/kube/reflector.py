@@ -156,6 +156,10 @@ class _RawPage(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+class _RawLine(msgspec.Struct):
+    object: msgspec.Raw
+
+
 class _Added(msgspec.Struct, Generic[T], tag_field="type", tag="ADDED"):
     object: T
 
@@ -193,14 +197,25 @@ class _Unreadable(msgspec.Struct):
 _UNREADABLE = msgspec.json.Decoder(_Unreadable)
 _ONLY_METADATA = msgspec.json.Decoder(KubeObject)
 _RAW_PAGE = msgspec.json.Decoder(_RawPage)
+_RAW_LINE = msgspec.json.Decoder(_RawLine)
 
 
 class Reflector(Generic[T]):
     """The state: the copy, where in history it stands, and what is being waited for."""
 
-    def __init__(self, type_: type[T], rng: Random, *, keep: Callable[[T], T] | None = None) -> None:
-        """`keep`: what is kept of an object, where its consumer keeps the rest in a form of its own; its metadata has to name it as before."""
-        self._keep = keep
+    def __init__(
+        self,
+        type_: type[T],
+        rng: Random,
+        *,
+        keep: Callable[[T], T] | None = None,
+        enrich: Callable[[T, bytes], T] | None = None,
+    ) -> None:
+        """`keep`: what is kept of an object, where its consumer keeps the rest in a form of its own; its metadata has to name it as before.
+
+        `enrich`: adds to a decoded object what only its bytes state.
+        """
+        self._keep, self._enrich = keep, enrich
         self.store: dict[str, T] = {}  #: by uid
         self.resource_version = ""  #: up to which the copy is complete; "" before the first list
         self.relists = 0  #: lists begun anew, after the first
@@ -296,6 +311,8 @@ class Reflector(Generic[T]):
         return [Emit(deltas, synced=True), self._begin(self._watch())]
 
     def _take_page(self, body: bytes, deltas: list[Delta[T]]) -> _ListMeta:
+        if self._enrich is not None:
+            return self._take_page_one_by_one(body, deltas)
         try:
             page = self._page.decode(body)
         except msgspec.ValidationError:
@@ -318,7 +335,7 @@ class Reflector(Generic[T]):
                     continue
             else:
                 self._seen.add(item.metadata.uid)
-                self._upsert(item, deltas)
+                self._upsert(item if self._enrich is None else self._enrich(item, raw), deltas)
         return page.metadata
 
     # --- watching
@@ -357,7 +374,8 @@ class Reflector(Generic[T]):
                 continue
             self.resource_version = event.object.metadata.resource_version
             if isinstance(event, _Added | _Modified):
-                self._upsert(event.object, deltas)
+                new = event.object if self._enrich is None else self._enrich(event.object, _RAW_LINE.decode(line).object)
+                self._upsert(new, deltas)
             elif isinstance(event, _Deleted):
                 self._remove(event.object.metadata.uid, deltas)
         if not then and self.resource_version != self._watch_from:

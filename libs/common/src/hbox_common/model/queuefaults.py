@@ -19,7 +19,8 @@ def faults(tree: QueueTree, name: QueueName, models: Container[str] | None = Non
     if queue is None:
         return ()
     unknown = _unknown(queue, models) if models is not None else []
-    return (*_closing(tree, queue), *_own(queue), *_models(queue), *_above(tree, queue), *_below(tree, queue), *unknown)
+    own = (*queue.unknown_fields, *_own(queue), *_models(queue))
+    return (*_closing(tree, queue), *own, *_above(tree, queue), *_below(tree, queue), *unknown)
 
 
 def _closing(tree: QueueTree, queue: Queue) -> list[str]:

@@ -14,7 +14,7 @@ from hbox_common.pacing import backoff_s
 from .. import metrics
 from ..core.jobs import Jobs
 from ..core.views import GroupView
-from .objects import group_view
+from .objects import GROUP_FIELDS, group_view
 
 log = logging.getLogger(__name__)
 
@@ -72,4 +72,4 @@ class GroupReader:
             answer = await self._client.expected("GET", PODGROUPS.path(namespace, name), timeout_s=TIMEOUT_S)
         except NotFound:
             return None
-        return group_view(_DECODER.decode(answer.body))
+        return group_view(GROUP_FIELDS.note(_DECODER.decode(answer.body), answer.body))

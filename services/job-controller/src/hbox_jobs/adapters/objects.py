@@ -13,8 +13,10 @@ import msgspec
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
+from hbox_common.kube.definitions import POD_GROUP
 from hbox_common.kube.fabric import sub_gangs_of, wish_of
 from hbox_common.kube.times import epoch_s
+from hbox_common.kube.unknownfields import SpecFields
 from hbox_common.model import (
     NO_CONSTRAINTS,
     SCHEDULER_NAME,
@@ -398,6 +400,9 @@ def identity(pod: kube.Pod) -> kube.Pod:
     return kube.Pod(metadata=slim, spec=_NO_SPEC, status=_NO_STATUS)
 
 
+GROUP_FIELDS = SpecFields(POD_GROUP)
+
+
 def group_view(group: kube.PodGroup) -> GroupView:
     """A PodGroup as the core's value."""
     meta, spec, status = group.metadata, group.spec, group.status
@@ -435,6 +440,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         annotations=annotations,
         sub_gangs=sub_gangs,
         problem=sanitized(problem),
+        unknown_fields=group.unknown_fields,
         written=len(_ENCODER.encode(spec)) + _bytes_of(annotations),
         version=int(meta.resource_version) if meta.resource_version.isdecimal() else 0,
         status=GroupStatus(

@@ -18,12 +18,13 @@ from .job import Record
 from .jobs import Jobs
 from .phases import group_status
 from .queues import DueQueue
-from .views import GroupStatus, PodView
+from .views import GroupStatus, GroupView, PodView
 
 FAILED_SCHEDULING = "FailedScheduling"
 SCHEDULED = "Scheduled"
 FAILED_ALLOCATION = "FailedAllocation"  #: the kubelet refused to admit the pod after the binding
 GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
+UNKNOWN_FIELD = "UnknownField"  #: the spec of the PodGroup has a field that no PodGroup has
 PREEMPTED = "Preempted"  #: as kube-scheduler says it of victims
 
 #: The API server refuses longer notes.
@@ -79,7 +80,7 @@ class EventWrite:
 
     @property
     def warning(self) -> bool:
-        return self.reason in (FAILED_SCHEDULING, FAILED_ALLOCATION, PREEMPTED, GANG_NOT_READ)
+        return self.reason in (FAILED_SCHEDULING, FAILED_ALLOCATION, PREEMPTED, GANG_NOT_READ, UNKNOWN_FIELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ class Feedback:
         self._selections: DueQueue[PodUid, PodUid] = DueQueue()
         self._started: dict[str, bool] = {}
         self._noted: dict[str, str] = {}  #: by job key, the last FailedScheduling text
+        #: by job key, the PodGroup's uid and the unknown fields that its last Event names
+        self._unknown: dict[str, tuple[str, ...]] = {}
         self._decided: dict[PodUid, float] = {}  #: pods with a binding under way, and until when that is believed
         self._written: dict[PodUid, str] = {}  #: the resourceVersion that a condition was last written on
 
@@ -173,6 +176,7 @@ class Feedback:
         if not record.pods and record.group is None:
             self._started.pop(key, None)
             self._noted.pop(key, None)
+            self._unknown.pop(key, None)
             return
         if self._waits(record) and record.reason:
             due = max(now, record.published_from)
@@ -183,6 +187,7 @@ class Feedback:
                 self._failures.put(key, key, due, record.namespace)
         if record.group is None or record.foreign:
             return
+        self._unknown_fields(record.group, now)
         # Pods are placed, and made, when it is written: whoever only waits for other reasons comes behind.
         self._statuses.put(key, key, float("-inf") if self._jobs.admission.entering(record) else now, record.namespace)
         tally = record.tally()
@@ -194,6 +199,17 @@ class Feedback:
             write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, SCHEDULED, note)
             self._successes.put(key, write, now, group.namespace)
         self._started[key] = started
+
+    def _unknown_fields(self, group: GroupView, now: float) -> None:
+        """Queue an Event of the PodGroup if the unknown fields of its spec differ from those of the last Event."""
+        named = (group.uid, *group.unknown_fields)
+        if not group.unknown_fields:
+            self._unknown.pop(group.key, None)
+        elif self._unknown.get(group.key) != named:
+            self._unknown[group.key] = named
+            note = "; ".join(group.unknown_fields)[:MAX_NOTE]
+            write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, UNKNOWN_FIELD, note)
+            self._successes.put(f"{group.uid}/{UNKNOWN_FIELD}", write, now, group.namespace)
 
     # --- what to write now
 

@@ -167,6 +167,7 @@ class GroupView:
     annotations: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
     sub_gangs: tuple[SubGangPolicy, ...] = ()
     problem: str = ""  #: why it cannot be scheduled as written
+    unknown_fields: tuple[str, ...] = ()  #: of its spec, a sentence each
     written: int = 0  #: bytes of its spec, and of its annotations above
     status: GroupStatus = GroupStatus()
     #: its resourceVersion; 0 if that is no number. Not compared: a status write changes it.

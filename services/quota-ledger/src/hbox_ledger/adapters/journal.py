@@ -319,4 +319,5 @@ def _rules(queue: Queue) -> dict[str, Any]:
         **({"non_preemptible_classes": queue.non_preemptible_classes} if queue.non_preemptible_classes else {}),
         **({"annotations": queue.annotations} if queue.annotations else {}),
         **({"node_groups": queue.node_groups} if queue.node_groups else {}),
+        **({"unknown_fields": queue.unknown_fields} if queue.unknown_fields else {}),
     }  # fmt: skip

@@ -150,12 +150,13 @@ def load(connection: Connection) -> Loaded:
     return Loaded(books, _journal(connection), gone, unreadable, left_out)
 
 
+#: Fields of a Queue that are tuples: lists in JSON.
+_LISTS = ("pools", "namespaces", "priority_classes", "non_preemptible_classes", "lent_pools", "lent_to", "unknown_fields")
+
+
 def _queue(row: Row[Any]) -> Queue:
     rules = json.loads(row.rules)
-    rules |= {
-        names: tuple(rules.get(names, ()))
-        for names in ("pools", "namespaces", "priority_classes", "non_preemptible_classes", "lent_pools", "lent_to")
-    }
+    rules |= {names: tuple(rules.get(names, ())) for names in _LISTS}
     rules["node_groups"] = {rule: tuple(groups) for rule, groups in rules.get("node_groups", {}).items()}
     return Queue(QueueName(row.name), QueuePhase(row.phase), amounts(row.capability), row.weight, row.priority, **rules)
 

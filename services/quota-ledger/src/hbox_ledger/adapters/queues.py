@@ -80,6 +80,7 @@ def queue_of(found: QueueObject, *, bound: bool = False) -> Queue:
         created_at=_seconds(found.metadata.creation_timestamp),
         annotations=_annotations(found),
         node_groups=_node_groups(found.spec.affinity),
+        unknown_fields=found.unknown_fields,
     )
 
 
@@ -94,6 +95,7 @@ def closed(found: QueueObject, fault: str) -> Queue:
         reclaimable=False,
         parent=found.spec.parent if is_name(found.spec.parent) else "",
         fault=sanitized(fault),
+        unknown_fields=found.unknown_fields,
     )
 
 
