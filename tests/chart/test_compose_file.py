@@ -9,7 +9,7 @@ import yaml
 
 from hbox_cli.services import SERVICES
 
-from .rendered import CHART
+from .rendered import CHART, of
 
 ROOT = CHART.parents[1]
 FILE = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -47,6 +47,12 @@ def test_containers_may_do_little_have_time_to_end_and_are_asked_how_they_are(na
 def test_what_waits_for_others_waits_until_they_are_well() -> None:
     wanted = {"service_healthy", "service_completed_successfully"}
     assert {how["condition"] for one in CONTAINERS.values() for how in one.get("depends_on", {}).values()} == wanted
+
+
+def test_queue_default_gets_the_list_of_classes_that_the_chart_gives_it() -> None:
+    [job] = [one for one in of("default", "Job") if one["metadata"]["name"] == "hbox-definitions"]
+    words = job["spec"]["template"]["spec"]["containers"][0]["command"][1:]
+    assert CONTAINERS["definitions"]["command"][: len(words)] == words
 
 
 def test_all_that_is_ours_is_of_one_version() -> None:

@@ -117,7 +117,7 @@ def test_tenant_with_role_edit_submits_a_gang_and_reads_queues(installed: Instal
     assert "no" in cluster.kubectl(
         "auth", "can-i", "patch", "podgroups", "--subresource=status", "-n", "tenant", *tenant, check=False
     )
-    cluster.kubectl("delete", "podgroup,pod", "-n", "tenant", "own", "own-0", "own-1", *tenant)
+    cluster.kubectl("delete", "podgroup/own", "pod/own-0", "pod/own-1", "-n", "tenant", *tenant)
 
 
 def test_a_gang_runs_on_the_nodes_cards_and_one_too_large_says_why_it_waits(installed: Installed) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODS, PRIORITYCLASSES, KubeClient
+from hbox_common.kube import NODES, PODS, PRIORITYCLASSES, QUEUES, KubeClient
 
 from .. import waiting
 from .platform_world import Up, foretold, queue, until, up
@@ -60,9 +60,10 @@ def waits(running: Up, of: str) -> bool:
 
 
 async def test_high_preempts_low_medium_takes_no_part_and_owners_get_their_share_from_all(tmp_path: Path) -> None:
-    with up(tmp_path / "state", "--levels") as running:
+    with up(tmp_path / "state", "--levels", "--list-classes") as running:
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             await story(client, running, tmp_path)
+            await queue_default_rejects_high(client, running)
 
 
 async def story(client: KubeClient, running: Up, folder: Path) -> None:
@@ -97,3 +98,13 @@ async def story(client: KubeClient, running: Up, folder: Path) -> None:
     await go(*bodies("", 3, of="owner", name="plain"), high=3)
     await come_to_be(own=1, high=4, plain=3)  # the owner's share comes from high too
     assert running.json("audit")["faults"] == []
+
+
+async def queue_default_rejects_high(client: KubeClient, running: Up) -> None:
+    """With the same list as the chart's queue default."""
+    default = await client.json("GET", QUEUES.path(name="default"))
+    assert default["metadata"]["annotations"]["hbox.io/priority-classes"] == "~none, medium, low, offline"
+    await submit(client, *bodies("high", 1, of="default", name="rejected"))
+    await asyncio.to_thread(until, lambda: waits(running, "default"), timeout_s=20, what="why high waits")
+    [job] = running.json("jobs", "-q", "default", "--state-is", "waiting")["items"]
+    assert job["reason"].startswith("QueueNotForPriorityClass")

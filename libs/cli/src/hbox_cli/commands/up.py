@@ -22,7 +22,6 @@ from ..exits import Exit
 from ..options import queues_option
 from ..output import say
 from ..platform import ONE_THREAD, Api, Plan, Platform, forked
-from ..platform.crds import bring_levels
 
 POLICIES = ("binpack", "least-waste", "fgd")
 
@@ -71,6 +70,11 @@ POLICIES = ("binpack", "least-waste", "fgd")
     default=True,
     help="Make the PriorityClasses high, medium, low and offline in a cluster of our own; once a cluster has the first three they are HBox's levels [made].",
 )
+@click.option(
+    "--list-classes",
+    is_flag=True,
+    help="As the chart: create a missing queue `default` for jobs of no PriorityClass, the cluster's default class, medium, low and offline only.",
+)
 @queues_option
 @click.option(
     "--shares",
@@ -115,6 +119,7 @@ def command(
     shards: str,
     policy: str,
     levels: bool,
+    list_classes: bool,
     queues: str,
     shares: str | None,
     database: str | None,
@@ -179,6 +184,8 @@ def command(
         shares or _shares(conf),
         int(brokers),
         shards,
+        levels=levels and kubeconfig is None,
+        list_classes=list_classes,
     )
     platform: Platform | None = None
     began = time.monotonic()
@@ -187,7 +194,7 @@ def command(
         nonlocal platform
         async with Platform.run(plan, _tell, processes) as platform:
             running = platform.running
-            await _make(wanted, running.kubeconfig, levels=levels and kubeconfig is None)
+            await _make(wanted, running.kubeconfig)
             print(
                 f"ready in {time.monotonic() - began:.1f} s: kubeconfig {running.kubeconfig}, broker {running.nats_url}, "
                 f"state {platform.layout.folder}",
@@ -225,14 +232,10 @@ def _shares(policy: str) -> str:
     return "deserved"
 
 
-async def _make(nodes: Sequence[TraceNode], kubeconfig: str, *, levels: bool) -> None:
-    if not nodes and not levels:
+async def _make(nodes: Sequence[TraceNode], kubeconfig: str) -> None:
+    if not nodes:
         return
     async with KubeClient.connect(kubeconfig, user_agent="hbox up") as client:
-        if levels:
-            await bring_levels(client, _tell)
-        if not nodes:
-            return
         creation = Creation(client)
 
         async def make(rest: Iterator[TraceNode]) -> None:

@@ -88,6 +88,8 @@ class Plan:
     shares: str = "deserved"  #: what queues may take back from others (`HBOX_SHARES`)
     brokers: int = 1  #: nats-servers of our own, which keep each stream together
     shards: str = ""  #: several schedulers, as HBOX_SHARDS has them
+    levels: bool = False  #: make the PriorityClasses of HBox's levels
+    list_classes: bool = False  #: a new queue `default` takes jobs of everyday PriorityClasses only
 
     @property
     def emulated(self) -> bool:
@@ -467,7 +469,9 @@ class Platform:
         from . import crds, identities  # noqa: PLC0415
 
         async with KubeClient.connect(self.running.kubeconfig, user_agent="hbox") as client:
-            await crds.bring(client, self.say)
+            if self.plan.levels:
+                await crds.bring_levels(client, self.say)
+            await crds.bring(client, self.say, listed=self.plan.list_classes)
             if self.plan.standby:
                 await identities.bring_namespace(client)
             if self.plan.emulated or self.plan.as_given:
