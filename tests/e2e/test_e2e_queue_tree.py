@@ -6,6 +6,7 @@ robots    deserved 5              arm
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -246,6 +247,24 @@ async def test_kubectl_sees_of_queues_what_the_ledger_knows(departments: Up, cli
     assert {name: status.get("inqueue", 0) for name, status in found.items()} == dict.fromkeys(found, 0) | {"asr": 1}
     cards = {name: int(status.get("allocated", {}).get(GPU, 0)) for name, status in found.items()}
     assert cards["vision"] == cards["train"] + cards["serve"]
+
+
+async def test_unknown_fields_that_the_definition_drops_are_named_by_the_manifest(departments: Up, client: KubeClient) -> None:
+    """As `kubectl apply --validate=false` leaves them, with HBox's definition as with Volcano's."""
+    kind = {"apiVersion": "scheduling.volcano.sh/v1beta1"}
+    manifest = {"spec": {"minMembers": 3}}
+    metadata = {"name": "dropped", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(manifest)}}
+    made = await client.json("POST", PODGROUPS.path(SPACE), body={**kind, "kind": "PodGroup", "metadata": metadata, **manifest})
+    assert "minMembers" not in made["spec"]
+
+    async def noted() -> list[str]:
+        events = (await client.json("GET", EVENTS.path()))["items"]
+        return [
+            one["message"] for one in events if (one["involvedObject"]["name"], one["reason"]) == ("dropped", "UnknownField")
+        ]
+
+    [said] = await until_async(noted, "an Event names the unknown field", timeout_s=30)
+    assert said.startswith("spec.minMembers: unknown field, ignored; did you mean spec.minMember?")
 
 
 async def test_unknown_fields_that_a_definition_of_others_keeps_are_named(departments: Up, client: KubeClient) -> None:

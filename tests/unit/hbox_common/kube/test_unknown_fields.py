@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import Queue
+from hbox_common.kube import Metadata, Queue
 from hbox_common.kube.definitions import POD_GROUP, QUEUE
 from hbox_common.kube.reflector import Emit, Lines, Page, Reflector
-from hbox_common.kube.unknownfields import MOST, SpecFields
+from hbox_common.kube.unknownfields import LAST_APPLIED, MOST, SpecFields
 
 from ....volcano_objects import POD_GROUP as WHOLE_GROUP
 from ....volcano_objects import QUEUE as WHOLE_QUEUE
 
 Json = dict[str, Any]
+WEIGHT = "spec.wieght: unknown field, ignored; did you mean spec.weight?"
 
 
 def found(definition: Any, spec: Json) -> tuple[str, ...]:
@@ -68,6 +69,21 @@ def test_only_the_first_unknown_fields_are_named() -> None:
     assert all(len(one) < 200 and "\n" not in one for one in said)
 
 
+@pytest.mark.parametrize(
+    ("applied", "said"),
+    [
+        ('{"spec": {"wieght": 3}}', (f"{WEIGHT} (in the manifest that kubectl applied last)",)),
+        ('{"spec": {"weight": 3}}', ()),
+        ('{"spec": {"guaranteed": 3}, "x": "' + "x" * 40_000 + '"}', ()),
+        ('{"spec": {"wieght": ' + "[" * 5000, ()),
+        ("no JSON", ()),
+    ],
+)
+def test_fields_that_a_definition_dropped_are_found_in_the_manifest_applied_last(applied: str, said: tuple[str, ...]) -> None:
+    queue = Queue(metadata=Metadata(name="q", uid="u", annotations={LAST_APPLIED: applied}))
+    assert SpecFields(QUEUE).note(queue, b'{"spec": {"weight": 1}}').unknown_fields == said
+
+
 def test_an_informer_notes_unknown_fields_of_lists_and_watches() -> None:
     reflector = Reflector(Queue, Random(1), enrich=SpecFields(QUEUE).note)
 
@@ -79,10 +95,9 @@ def test_an_informer_notes_unknown_fields_of_lists_and_watches() -> None:
         return [delta.new.unknown_fields for delta in deltas if delta.new is not None]
 
     listed = {"metadata": {"resourceVersion": "3"}, "items": [raw("a", 1, weight=2), raw("b", 2, wieght=2)]}
-    wrong = "spec.wieght: unknown field, ignored; did you mean spec.weight?"
-    assert said(reflector.step(Page(json.dumps(listed).encode()))) == [(), (wrong,)]
+    assert said(reflector.step(Page(json.dumps(listed).encode()))) == [(), (WEIGHT,)]
     lines = [
         json.dumps({"type": kind, "object": one}).encode()
         for kind, one in (("MODIFIED", raw("b", 4, weight=2)), ("ADDED", raw("c", 5, wieght=2)))
     ]
-    assert said(reflector.step(Lines(lines))) == [(), (wrong,)]
+    assert said(reflector.step(Lines(lines))) == [(), (WEIGHT,)]

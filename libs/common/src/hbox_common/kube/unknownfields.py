@@ -1,4 +1,8 @@
-"""Fields of a Queue's or PodGroup's spec that its kind does not have. A definition that others installed may keep them; HBox reads none of them."""
+"""Fields of a Queue's or PodGroup's spec that its kind does not have, and that HBox ignores.
+
+A definition that others installed may keep them. One that does not, Volcano's or HBox's own, drops them from objects of clients that do not validate; then the
+manifest that `kubectl apply` stores in an annotation still has them.
+"""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -17,6 +21,11 @@ T = TypeVar("T", Queue, PodGroup)
 
 #: Of one object: fields that are named, and characters of a field's name.
 MOST, MOST_NAME = 8, 64
+
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+#: Longer manifests are not read.
+MANIFEST_BYTES = 32 * 1024
 
 
 class _Read(msgspec.Struct):
@@ -38,6 +47,9 @@ class SpecFields:
     def note(self, found: T, raw: bytes) -> T:
         """The object with its `unknown_fields`, by the bytes that it was decoded from: an informer's `enrich`."""
         unknown = self.unknown(_READ.decode(raw).spec)
+        if applied := found.metadata.annotations.get(LAST_APPLIED):
+            dropped = (one for one in self.unknown(_spec_of(applied)) if one not in unknown)
+            unknown += tuple(f"{one} (in the manifest that kubectl applied last)" for one in dropped)
         return msgspec.structs.replace(found, unknown_fields=unknown) if unknown else found
 
     def unknown(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -57,6 +69,16 @@ class SpecFields:
             return self._places[name]
         maps = [each for each, inner in at["properties"].items() if "additionalProperties" in inner]
         return f"{path}.{maps[0]}.{name}" if len(maps) == 1 else ""
+
+
+def _spec_of(manifest: str) -> Mapping[str, Any]:
+    """Empty if it cannot be read."""
+    if len(manifest) > MANIFEST_BYTES:
+        return {}
+    try:
+        return _READ.decode(manifest).spec
+    except (msgspec.DecodeError, RecursionError):
+        return {}
 
 
 def _unknown(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
