@@ -16,6 +16,8 @@ class Right(NamedTuple):
 _RIGHTS = {
     "binder": """
         *            core                   nodes                   *               get list watch patch
+        *            core                   persistentvolumeclaims  *               get patch
+        *            core                   persistentvolumes       *               get
         *            core                   pods                    *               get
         *            core                   pods/binding            *               create
         *            core                   pods/eviction           *               create

@@ -1,14 +1,28 @@
 """Pods and the claims on volumes that they use, through the whole platform."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS, KubeClient
+from hbox_common.errors import Conflict
+from hbox_common.kube import (
+    BIND_COMPLETED,
+    EVENTS,
+    MERGE_PATCH,
+    NODES,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    PODS,
+    SELECTED_NODE,
+    STORAGECLASSES,
+    KubeClient,
+)
 
 from .. import waiting
-from .platform_world import placed, up
+from .platform_world import Up, placed, up
 from .test_e2e_elastic_gangs import SPACE
 from .traced_jobs import node, pod
 
@@ -19,6 +33,93 @@ def using(name: str, claim: str) -> dict[str, Any]:
     made = pod(name)
     made["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": claim}}]
     return made
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """With a StorageClass whose volumes are made when the pod has a node. There is no provisioner: the tests act as one."""
+    with up(tmp_path_factory.mktemp("volumes") / "state") as running:
+        yield running
+
+
+async def storage_class(client: KubeClient) -> None:
+    body = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "late"},
+        "provisioner": "local.csi.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    with suppress(Conflict):
+        await client.json("POST", STORAGECLASSES.path(), body=body)
+
+
+async def waiting_claim(client: KubeClient, name: str) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {"storageClassName": "late", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    await client.json("POST", PERSISTENTVOLUMECLAIMS.path(SPACE), body=body)
+
+
+async def selected(client: KubeClient, name: str) -> str:
+    claim = await client.json("GET", PERSISTENTVOLUMECLAIMS.path(SPACE, name))
+    return str((claim["metadata"].get("annotations") or {}).get(SELECTED_NODE, ""))
+
+
+async def reject(client: KubeClient, name: str) -> None:
+    """What a provisioner does that cannot make the volume for the node."""
+    body = {"metadata": {"annotations": {SELECTED_NODE: None}}}
+    await client.json("PATCH", PERSISTENTVOLUMECLAIMS.path(SPACE, name), body=body, content_type=MERGE_PATCH)
+
+
+async def provide(client: KubeClient, name: str, key: str, value: str) -> None:
+    """What a provisioner and the volume controller do for a volume that nodes with this label reach."""
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "claimRef": {"namespace": SPACE, "name": name},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}, "spec": spec}
+    await client.json("POST", PERSISTENTVOLUMES.path(), body=body)
+    bound = {"metadata": {"annotations": {BIND_COMPLETED: "yes"}}, "spec": {"volumeName": f"pv-{name}"}}
+    await client.json("PATCH", PERSISTENTVOLUMECLAIMS.path(SPACE, name), body=bound, content_type=MERGE_PATCH)
+
+
+async def test_pod_is_bound_after_its_volume_and_on_another_node_if_the_provisioner_rejects_the_first(platform: Up) -> None:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        for name in ("v1", "v2"):
+            await client.json("POST", NODES.path(), body=node(name))
+        await storage_class(client)
+        await waiting_claim(client, "rejected")
+        await client.json("POST", PODS.path(SPACE), body=using("pod", "rejected"))
+
+        async def has_node() -> str:
+            return await selected(client, "rejected")
+
+        first = await waiting.until(has_node, "the claim has a node", timeout_s=60)
+        assert await placed(client, SPACE, "pod") == {}, "it is not bound before its volume"
+        await reject(client, "rejected")
+
+        async def another() -> bool:
+            return await selected(client, "rejected") not in ("", first)
+
+        await waiting.until(another, "the claim has another node", timeout_s=30)
+        second = await selected(client, "rejected")
+        events = (await client.json("GET", EVENTS.path(SPACE)))["items"]
+        assert any(e["reason"] == "VolumeNodeRejected" and first in e["message"] for e in events)
+        await provide(client, "rejected", "kubernetes.io/hostname", second)
+
+        async def bound() -> bool:
+            return await placed(client, SPACE, "pod") == {"pod": second}
+
+        await waiting.until(bound, "the pod is bound where its volume is", timeout_s=30)
+        await client.json("DELETE", PODS.path(SPACE, "pod"), body={"gracePeriodSeconds": 0})
+    assert platform.json("audit")["faults"] == []
 
 
 async def test_second_pod_of_a_read_write_once_pod_claim_waits_without_a_card_until_the_first_is_gone(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ _job = Job(
     id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, members=3, bound=1, created_at=1.5, revision=42,
     tasks=(
         PodGroupTask(
-            name="worker", requests=_REQUESTS, pods=(PodRef(_POD, "train-0", "991", 3),),
+            name="worker", requests=_REQUESTS, pods=(PodRef(_POD, "train-0", "991", 3, ("data",)),),
             cards=CardRequest(2, 30, 20480, 25, ("H100",), _DEVICES, 1, 3), node_selector={"zone": "a"},
             affinity=(NodeTerm((Match("rack", MatchOperator.IN, ("r1", "r2")),), (Match("metadata.name", MatchOperator.NOT_IN, ("x",)),)),),
             preferred=(PreferredTerm(5, NodeTerm((Match("fast", MatchOperator.EXISTS),))),),
@@ -267,7 +267,8 @@ _neighbour = Neighbour(
 
 _plan = Plan(
     id=_PLAN, job=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, bound=1, requests=(_REQUESTS,),
-    placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES, rank=3, layout=_LAYOUT),),
+    placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES, rank=3, layout=_LAYOUT,
+                          volume_claims=("data",)),),
     victims=(Victim(claim=_CLAIM, pod_uid=_POD, to=_NODE, slices=_SLICES, gang=True, cards=CardRequest(1)),), preemptable=False, created_at=1.5,
     deadline_s=30.0, traceparent=_PARENT, succeeds=(PodUid("p9"),),
     moves=MoveTerms(16.0, 3600.0, 1, 1, 2, 720.0, 100),
@@ -383,7 +384,7 @@ EXAMPLES: tuple[Event, ...] = (
         binds=(
             Bind(
                 id=DecisionId("d1"), claim=_CLAIM, generation=1, plan=_PLAN, job=_JOB, queue=_QUEUE, namespace="team", pod="train-0", pod_uid=_POD,
-                resource_version="991", node=_NODE, slices=_SLICES, deadline=3.5, traceparent=_PARENT, rank=3, layout=_LAYOUT,
+                resource_version="991", node=_NODE, slices=_SLICES, deadline=3.5, traceparent=_PARENT, rank=3, layout=_LAYOUT, volume_claims=("data",),
             ),
         ),
     ),

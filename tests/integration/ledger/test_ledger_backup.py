@@ -231,12 +231,12 @@ async def test_a_backup_that_is_none_changes_nothing(kit: Kit, tmp_path: Path, h
 
 
 async def test_a_backup_of_an_older_schema_is_brought_to_ours(kit: Kit, tmp_path: Path) -> None:
-    """Schema 9 has no ranks, layouts or card names."""
+    """Schema 9 has no ranks, layouts, claims on volumes or card names."""
     database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
     await history(kit, address(database))
     backup(address(database), file)
     with closing(sqlite3.connect(file)) as connection, connection:
-        for newer in ("rank", "layout"):
+        for newer in ("rank", "layout", "volume_claims"):
             connection.execute(f"ALTER TABLE claims DROP COLUMN {newer}")
         connection.execute("DROP TABLE card_names")
         connection.execute("UPDATE alembic_version SET version_num = '0009'")

@@ -38,7 +38,10 @@ async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(
     async with kit.started(database_url) as first:
         await first.open()
         gang = kit.plan("p2", ("a", "n0", ()), ("b", "n1", ()), job="gang", min_member=2)
-        ranked = tuple(replace(placement, rank=rank) for rank, placement in enumerate(gang.placements))
+        ranked = tuple(
+            replace(placement, rank=rank, volume_claims=("data", "logs")[:rank])
+            for rank, placement in enumerate(gang.placements)
+        )
         await first.propose(kit.plan("p1", ("one", "n0", (kit.whole(0),))), gang.model_copy(update={"placements": ranked}))
         await first.outcome("m1", "one", BindOutcome.BOUND)
         epoch, before = first.ledger.state.epoch, first.states()
@@ -54,7 +57,7 @@ async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(
         sent = [m.event for m in await published(second)]
         [binds] = [e for e in sent if isinstance(e, BindDecided)]
         assert binds.epoch == second.ledger.state.epoch
-        assert {(b.pod, b.rank) for b in binds.binds} == {("a", 0), ("b", 1)}
+        assert {(b.pod, b.rank, b.volume_claims) for b in binds.binds} == {("a", 0, ()), ("b", 1, ("data",))}
 
 
 async def test_an_answer_is_the_same_after_a_restart(kit: Kit, database_url: str) -> None:

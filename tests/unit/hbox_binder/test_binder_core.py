@@ -25,7 +25,9 @@ from hbox_common.model import ClaimId, DecisionId, Epoch, JobId, NodeName, PlanI
 WALL = 1_000_000.0
 
 
-def a_bind(pod: str = "a", *, claim: str = "", generation: int = 1, deadline: float = 0.0) -> Bind:
+def a_bind(
+    pod: str = "a", *, claim: str = "", generation: int = 1, deadline: float = 0.0, volume_claims: tuple[str, ...] = ()
+) -> Bind:
     claim = claim or f"claim-{pod}"
     return Bind(
         id=DecisionId(f"{claim}-{generation}-bind"),
@@ -40,6 +42,7 @@ def a_bind(pod: str = "a", *, claim: str = "", generation: int = 1, deadline: fl
         resource_version="7",
         node=NodeName("n1"),
         deadline=deadline,
+        volume_claims=volume_claims,
     )
 
 
@@ -408,3 +411,43 @@ def test_blocked_evictions_that_may_go_at_last_are_held_back_as_any_storm() -> N
             accepted += len(calls)
             calls = [e.call.decision for call in calls for e in desk.answer(call, Finding.ACCEPTED) if isinstance(e, Start)]
     assert 60 <= accepted <= 121, "the burst, and one a second"
+
+
+def test_volumes_are_bound_before_their_pod() -> None:
+    desk, bind = Desk(), a_bind(volume_claims=("data",))
+    assert started(desk.decide(bind)) == [("a", Verb.VOLUME)]
+    assert started(desk.answer(bind, Finding.WAITING)) == []
+    assert started(desk.later(1.0)) == [("a", Verb.VOLUME)]
+    assert started(desk.answer(bind, Finding.READY)) == [("a", Verb.BIND)]
+    assert outcomes(desk.answer(bind, Finding.BOUND)) == {bind.id: BindOutcome.BOUND}
+
+
+def test_volume_that_is_not_made_for_the_node_ends_in_a_fence_and_a_rejection() -> None:
+    desk, bind = Desk(), a_bind(volume_claims=("data",))
+    desk.decide(bind)
+    assert started(desk.answer(bind, Finding.REFUSED, message="no volume on n1")) == [("a", Verb.FENCE)]
+    effects = desk.answer(bind, Finding.UNBOUND)
+    assert outcomes(effects) == {bind.id: BindOutcome.REJECTED}
+    assert [e.outcome.message for e in effects if isinstance(e, Report)] == ["no volume on n1"]
+
+
+def test_wait_for_a_volume_is_counted_from_the_first_call_that_found_all_claims_with_a_node() -> None:
+    desk, bind = Desk(), a_bind(volume_claims=("data",))
+    desk.decide(bind)
+    desk.answer(bind, Finding.UNCLEAR)
+    desk.later(10.0)
+    desk.answer(bind, Finding.WAITING)
+    since = desk.wall
+    for _ in range(3):
+        (start,) = [e for e in desk.later(1.0) if isinstance(e, Start)]
+        assert start.call.waits_since == since
+        desk.answer(bind, Finding.WAITING)
+
+
+def test_wait_for_a_volume_ends_at_the_deadline_of_the_bind() -> None:
+    desk = Desk()
+    bind = a_bind(volume_claims=("data",), deadline=desk.wall + 5.0)
+    desk.decide(bind)
+    desk.answer(bind, Finding.WAITING)
+    assert started(desk.later(5.0)) == [("a", Verb.FENCE)]
+    assert outcomes(desk.answer(bind, Finding.UNBOUND)) == {bind.id: BindOutcome.EXPIRED}

@@ -28,11 +28,12 @@ from hbox_common.model import ClaimId, DecisionId, Epoch, JobId, NodeName, PlanI
 from ...searching import examples
 
 FINDINGS: dict[Verb, list[Finding]] = {
-    Verb.BIND: [f for f in Finding if f not in (Finding.ACCEPTED, Finding.BLOCKED)],
+    Verb.VOLUME: [Finding.READY, Finding.WAITING, Finding.NOT_YET, Finding.REFUSED, Finding.UNCLEAR],
+    Verb.BIND: [f for f in Finding if f not in (Finding.ACCEPTED, Finding.BLOCKED, Finding.READY, Finding.WAITING)],
     Verb.FENCE: [Finding.UNBOUND, Finding.BOUND, Finding.ELSEWHERE, Finding.GONE, Finding.REFUSED, Finding.UNCLEAR],
     Verb.EVICT: [Finding.ACCEPTED, Finding.GONE, Finding.BLOCKED, Finding.REFUSED, Finding.UNCLEAR],
 }
-SETTLING = {Verb.BIND: Finding.BOUND, Verb.FENCE: Finding.UNBOUND, Verb.EVICT: Finding.ACCEPTED}
+SETTLING = {Verb.VOLUME: Finding.READY, Verb.BIND: Finding.BOUND, Verb.FENCE: Finding.UNBOUND, Verb.EVICT: Finding.ACCEPTED}
 
 
 #: The node of all pods but the first: its device plugin hands over the cards of one pod at a time.
@@ -53,7 +54,8 @@ def decision(pod: int, claim: int, generation: int, kind: EvictKind | None, dead
     if kind is not None:
         return Evict(kind=kind, reason="", **common)
     return Bind(
-        plan=PlanId("p"), queue=QueueName("q"), resource_version="1", node=GPU if pod else NodeName("n"), deadline=deadline, **common
+        plan=PlanId("p"), queue=QueueName("q"), resource_version="1", node=GPU if pod else NodeName("n"), deadline=deadline,
+        volume_claims=("data",) if pod == 3 else (), **common
     )  # fmt: skip
 
 

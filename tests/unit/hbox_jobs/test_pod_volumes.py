@@ -78,6 +78,40 @@ def test_a_claim_that_is_provisioned_for_a_node_keeps_its_pod_from_none_until_on
     assert volumes.unselected("ml", uses) == []
 
 
+def test_claim_that_waits_for_its_first_consumer_is_bound_before_its_pod(volumes: Volumes) -> None:
+    volumes.storage_class("placed", Binding.PLACED)
+    volumes.claim("ml/data", ClaimView(storage_class="placed"))
+    volumes.claim("ml/old", ClaimView(volume="v", bound=True))
+    uses = [VolumeUse("data"), VolumeUse("old"), VolumeUse("data")]
+    assert volumes.late("ml", uses) == ("data",)
+    volumes.claim("ml/data", ClaimView(storage_class="placed", volume="v", bound=True))
+    assert volumes.late("ml", uses) == ()
+
+
+def test_node_that_a_provisioner_rejects_is_not_tried_for_a_while(volumes: Volumes) -> None:
+    volumes.storage_class("placed", Binding.PLACED)
+    waits, has_node = ClaimView(storage_class="placed"), ClaimView(storage_class="placed", selected="n1")
+    uses, rejections = [VolumeUse("data")], volumes.rejections
+
+    def reject(now: float) -> float:
+        volumes.claim("ml/data", has_node)
+        assert volumes.rejected("ml/data", has_node) == ""
+        assert volumes.rejected("ml/data", ClaimView(storage_class="placed", selected="n1", volume="v")) == ""
+        assert volumes.rejected("ml/data", waits) == "n1"
+        wait_s = rejections.add("ml/data", "n1", now)
+        volumes.claim("ml/data", waits)
+        return wait_s
+
+    assert reject(0.0) == 10.0
+    others = (NodeTerm(fields=(Match("metadata.name", MatchOperator.NOT_IN, ("n1",)),)),)
+    assert volumes.needs("ml", "p", "u", uses) == ((others,), "")
+    assert (rejections.next_due(), rejections.expire(9.9), rejections.expire(10.0)) == (10.0, [], ["ml/data"])
+    assert volumes.needs("ml", "p", "u", uses) == ((), "")
+    assert reject(10.0) == 20.0
+    volumes.claim("ml/data", ClaimView(storage_class="placed", volume="v", bound=True))
+    assert (rejections.nodes("ml/data"), rejections.expire(30.0), rejections.next_due()) == ((), [], None)
+
+
 def test_a_volume_that_is_made_late_is_reached_from_where_its_class_allows_it(volumes: Volumes) -> None:
     assert volumes.storage_class("zonal", Binding.PLACED, (ZONE_A,)) == []
     volumes.claim("ml/data", ClaimView(storage_class="zonal"))

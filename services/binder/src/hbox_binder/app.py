@@ -67,6 +67,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
             notice_s=settings.notice_s,
             epochs=epochs,
             cards=cards,
+            volume_timeout_s=settings.volume_timeout_s,
             lock_expires_s=settings.node_lock_expires_s,
         )
         nodes_known = asyncio.Event()

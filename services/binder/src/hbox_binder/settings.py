@@ -40,6 +40,13 @@ class BinderSettings(Settings):
         le=86_400,
         description="the age at which a node's lock (hami.io/mutex.lock) is removed whatever its pod shows; HAMi's HAMI_NODELOCK_EXPIRE",
     )
+    volume_timeout_s: float = Field(
+        45.0,
+        gt=0,
+        le=3600,
+        description="seconds that a provisioner gets to make a volume for the node of a pod; then another node is tried. The deadline of the bind "
+        "(scheduler-core's gang_deadline_s) also ends the wait",
+    )
     concurrency: int = Field(32, ge=8, le=512, description="calls to the Kubernetes API under way at once, 8 to 512")
     patience_s: float = Field(
         3.0, gt=0, le=60, description="seconds until a decision that is not settled is reported as unknown"

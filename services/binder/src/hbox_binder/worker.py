@@ -82,6 +82,7 @@ class Worker:
         epochs: Epochs,
         cards: NodeCards,
         lock_expires_s: float = 300.0,
+        volume_timeout_s: float = 45.0,
     ) -> None:
         """`cards`: by which `core` tells who takes turns."""
         self.core = core
@@ -94,6 +95,7 @@ class Worker:
             in_line=core.waits_for,
             expires_s=lock_expires_s,
         )
+        self._volume_timeout_s = volume_timeout_s
         self._began = wall_s()
         self._labels = PodLabels(client)
         self._taken_grace_s, self._notice_s = taken_grace_s, notice_s
@@ -221,6 +223,7 @@ class Worker:
             labels=self._labels,
             taken_grace_s=self._taken_grace_s,
             notice_s=self._notice_s,
+            volume_timeout_s=self._volume_timeout_s,
             now=started,
         )
         took_s = monotonic_s() - clock

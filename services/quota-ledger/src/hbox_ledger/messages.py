@@ -105,8 +105,9 @@ def _nomination_bytes(nomination: HeldNomination) -> int:
     slices = sum(_slices_bytes(one.slices) + len(one.layout) for one in plan.placements) + 2 * sum(
         _slices_bytes(claim.slices) for claim in moved
     )
+    volumes = sum(len(claim) + 5 for one in plan.placements for claim in one.volume_claims)
     resources = sum(map(len, (*plan.requests, *nomination.models, *(claim.requests for claim in moved))))
-    return 1000 + 800 * (len(plan.placements) + len(plan.victims)) + 1500 * len(moved) + slices + 60 * resources
+    return 1000 + 800 * (len(plan.placements) + len(plan.victims)) + 1500 * len(moved) + slices + volumes + 60 * resources
 
 
 def _bind_bytes(bind: Bind) -> int:
@@ -118,6 +119,7 @@ def _bind_bytes(bind: Bind) -> int:
         + len(bind.queue)
         + _slices_bytes(bind.slices)
         + len(bind.layout)
+        + sum(len(claim) + 5 for claim in bind.volume_claims)
     )
 
 

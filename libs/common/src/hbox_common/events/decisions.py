@@ -29,6 +29,9 @@ class Bind:
     traceparent: str = ""
     rank: int = -1  #: of the pod in its job, to be written on it; -1: none
     layout: str = ""  #: which container has which of `slices` (`hbox_common.model.devices.layout`); empty: the pod's only container has all
+    volume_claims: tuple[
+        str, ...
+    ] = ()  #: PersistentVolumeClaims of the pod to be bound to volumes for the node, before the pod is bound
 
 
 @register

@@ -38,6 +38,7 @@ class Placement:
     rank: int = -1  #: of the pod in its job; -1: not known
     #: which container gets which of `slices` (`devices.layout`), where that does not follow from what the pod asks for
     layout: str = ""
+    volume_claims: tuple[str, ...] = ()  #: of the pod, to be bound to volumes before it (`PodRef.volume_claims`)
 
 
 class Victim(Event):

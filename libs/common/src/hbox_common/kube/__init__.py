@@ -98,9 +98,11 @@ from .statuspatch import StatusPatcher
 from .tainting import keep_taint
 from .times import epoch_s, micro_time, rfc3339
 from .transport import APPLY_PATCH, JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient, Response
+from .volumes import BIND_COMPLETED, SELECTED_NODE, reaches
 
 __all__ = [
     "APPLY_PATCH",
+    "BIND_COMPLETED",
     "CONFIGMAPS",
     "CRDS",
     "EVENTS",
@@ -121,6 +123,7 @@ __all__ = [
     "QUEUES",
     "RESOURCEQUOTAS",
     "SECRETS",
+    "SELECTED_NODE",
     "STORAGECLASSES",
     "STRATEGIC_MERGE_PATCH",
     "Affinity",
@@ -218,6 +221,7 @@ __all__ = [
     "notice_of",
     "older",
     "patch_status",
+    "reaches",
     "read_locks",
     "read_pod",
     "read_status",

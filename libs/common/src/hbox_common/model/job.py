@@ -68,6 +68,8 @@ class PodRef:
     name: str
     resource_version: str
     rank: int = -1  #: which of its job it is, from 0 on (`ranks`); -1: not known, or a bare pod
+    #: its PersistentVolumeClaims that wait for their first consumer: the binder binds them to volumes before it binds the pod
+    volume_claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Calls of the core, made against Kubernetes: each ends in a finding, never in an exception."""
 
 from datetime import UTC, datetime
-from math import ceil
+from math import ceil, inf
 
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.events import Bind, BindOutcome, Evict
@@ -27,6 +27,7 @@ from hbox_common.model.bounds import sanitized
 from ..core import Allocation, Answer, Call, Finding, NodeCards, Verb, fence_value, fences_off
 from .nodelocks import NodeLocks, Taking
 from .podlabels import PodLabels
+from .volumes import bind_volumes
 
 _BIND: dict[Bound, Finding] = {
     Bound.BOUND: Finding.BOUND,
@@ -51,6 +52,9 @@ _FENCE: dict[FenceOutcome, Finding] = {
 }
 
 
+#: So long before the deadline of a bind its claims are taken back from their provisioners: several pauses between two reads.
+_WITHDRAW_S = 3.0
+
 #: The end of the year 9999, in seconds since the epoch.
 _LAST_S = 253_402_300_799
 
@@ -67,14 +71,21 @@ async def carry_out(
     labels: PodLabels,
     taken_grace_s: int,
     notice_s: int,
+    volume_timeout_s: float,
     now: float,
 ) -> Answer:
     """Make the call. Raises nothing but Bug; its time is bounded by the client's timeout, a handful of requests at most.
 
     `taken_grace_s`: for pods that make room for others and say nothing about their end; -1 = their own. `notice_s`: the most that any pod gets which makes
-    room; -1 = as long as it likes. `now`: in seconds since the epoch.
+    room; -1 = as long as it likes. `volume_timeout_s`: for a provisioner to make a volume. `now`: in seconds since the epoch.
     """
     decision = call.decision
+    if call.verb is Verb.VOLUME:
+        assert isinstance(decision, Bind)
+        ends = [decision.deadline - _WITHDRAW_S] if decision.deadline else []
+        ends += [call.waits_since + volume_timeout_s] if call.waits_since else []
+        until = min(ends, default=inf)
+        return await bind_volumes(client, decision, late=now >= until, waiting=call.waits_since > 0)
     if call.verb is Verb.BIND:
         assert isinstance(decision, Bind)
         return await _bind(client, call, decision, cards=cards, locks=locks, labels=labels, now=now)

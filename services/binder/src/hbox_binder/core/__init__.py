@@ -21,6 +21,7 @@ from .binder import (
 from .calls import Answer, Call, Finding, Verb
 from .fence import fence_value, fences_off
 from .pace import Limits
+from .volumes import Need, VolumeClaim, need_of
 
 __all__ = [
     "LONGEST_MESSAGE",
@@ -37,6 +38,7 @@ __all__ = [
     "Finding",
     "Limits",
     "LockStands",
+    "Need",
     "NodeCards",
     "Report",
     "Ruled",
@@ -45,6 +47,8 @@ __all__ = [
     "Unlock",
     "Unlocked",
     "Verb",
+    "VolumeClaim",
     "fence_value",
     "fences_off",
+    "need_of",
 ]

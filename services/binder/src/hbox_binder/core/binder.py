@@ -15,6 +15,7 @@ Rules, which `validate` and the property tests hold it to:
   its new epoch. Which one counts is for the shell to find out (`Ruled`); a decision of a higher one raises it. What was begun goes on, since only an
   outcome can say what became of it.
 - Every other decision gets an outcome in the end.
+- A bind whose pod has claims that wait for their first consumer begins with their volumes (VOLUME), without a turn: no node's lock waits for a provisioner.
 - Of the binds for which a device plugin hands over cards, one a node at a time (`turns`), in the order of their decisions, but first the pod that has the
   node's lock already; from its first call until that lock is gone, whatever became of it. Who stands in line takes no slot, is reported as UNKNOWN like any
   other, and expires like any other.
@@ -34,7 +35,7 @@ from hbox_common.events import Bind, BindOutcome, Evict, EvictKind, Outcome
 from hbox_common.model import ClaimId, DecisionId, Epoch, NodeName, PodUid
 from hbox_common.pacing import TokenBucket, backoff_s
 
-from .calls import STAYS, Answer, Call, Finding, Verb, fence_after, settles
+from .calls import BINDS, STAYS, Answer, Call, Finding, Verb, fence_after, settles
 from .pace import Limits
 from .turns import Turn
 
@@ -196,6 +197,7 @@ class Binder:
         self._tasks: dict[DecisionId, _Task] = {}  #: all that are not over
         self._lanes: dict[PodUid, _Lane] = {}  #: of pods with tasks
         self._lines: dict[Verb, deque[_Task]] = {Verb.FENCE: deque(), Verb.EVICT: deque(), Verb.BIND: deque()}
+        self._lines[Verb.VOLUME] = self._lines[Verb.BIND]
         self._retries: deque[_Task] = deque()  #: evictions that are asked for again
         self._turns: dict[NodeName, Turn[_Task]] = {}  #: of nodes where somebody has, or waits for, one
         self._unlocks: list[Bind] = []  #: of this step
@@ -384,7 +386,7 @@ class Binder:
     def _begin(self, task: _Task, now: float, wall: float, effects: list[Effect]) -> None:
         self._line_of(task).popleft()
         decision = task.decision
-        if isinstance(decision, Bind) and task.call.verb is Verb.BIND and 0 < decision.deadline <= wall:
+        if isinstance(decision, Bind) and task.call.verb in BINDS and 0 < decision.deadline <= wall:
             task.call = Call(Verb.FENCE, decision, then=BindOutcome.EXPIRED)
             task.message = "its deadline passed"
         if isinstance(decision, Bind) and task.call.verb is Verb.BIND:
@@ -402,7 +404,7 @@ class Binder:
         task.state = _State.RUNNING
         self._lanes[decision.pod_uid].running = task
         self.running += 1
-        self._binding += task.call.verb is Verb.BIND
+        self._binding += task.call.verb in BINDS
         effects.append(Start(task.call, waited_s))
 
     def _answered(self, task: _Task, answer: Answer, now: float, wall: float, effects: list[Effect]) -> None:
@@ -411,7 +413,7 @@ class Binder:
             raise KeyError(task.decision.id)
         lane.running = None
         self.running -= 1
-        self._binding -= task.call.verb is Verb.BIND
+        self._binding -= task.call.verb in BINDS
         stays = task.call.verb is Verb.EVICT and answer.finding in STAYS
         if stays:
             self._evictions.give_back()
@@ -435,7 +437,12 @@ class Binder:
         elif (then := fence_after(task.call, answer.finding)) is not None:
             task.call, task.attempts = Call(Verb.FENCE, task.decision, then=then), 0
             self._ready(task)
+        elif answer.finding is Finding.READY and isinstance(task.decision, Bind):
+            task.call, task.attempts = _bind_call(task.decision), 0
+            self._ready(task)
         elif task.state is not _State.IN_LINE:
+            if answer.finding is Finding.WAITING and not task.call.waits_since:
+                task.call, task.attempts = replace(task.call, waits_since=wall), 0
             task.state = _State.PUT_OFF
             self._timer(now + self._delay_s(task, answer), task, report=False)
             task.attempts += 1
@@ -449,7 +456,8 @@ class Binder:
     def _delay_s(self, task: _Task, answer: Answer) -> float:
         if answer.finding is Finding.REFUSED:
             return self.limits.retry_cap_s
-        own = backoff_s(task.attempts, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s)
+        cap_s = self.limits.volume_poll_s if answer.finding is Finding.WAITING else self.limits.retry_cap_s
+        own = backoff_s(task.attempts, base_s=self.limits.retry_base_s, cap_s=cap_s)
         return max(own, min(answer.retry_after_s or 0.0, _LONGEST_WISH_S))
 
     # --- the life of a task
@@ -634,7 +642,7 @@ class Binder:
             assert all(task.decision.node == node for task in turn.line)  # type: ignore[union-attr]
         running = [task for task in self._tasks.values() if task.state is _State.RUNNING]
         assert len(running) == self.running <= self.limits.slots
-        assert self._binding == sum(task.call.verb is Verb.BIND for task in running)
+        assert self._binding == sum(task.call.verb in BINDS for task in running)
         assert sum(len(lane.tasks) for lane in self._lanes.values()) == len(self._tasks)
         for uid, lane in self._lanes.items():
             assert lane.tasks, "an empty lane is removed"
@@ -665,7 +673,11 @@ def _holds(turn: Turn[_Task], decision: Decision) -> bool:
 
 def _first_call(decision: Decision) -> Call:
     if isinstance(decision, Bind):
-        return Call(Verb.BIND, decision, resource_version=decision.resource_version)
+        return Call(Verb.VOLUME, decision) if decision.volume_claims else _bind_call(decision)
     if decision.kind is EvictKind.REVOKE:
         return Call(Verb.FENCE, decision, then=BindOutcome.REVOKED)
     return Call(Verb.EVICT, decision)
+
+
+def _bind_call(bind: Bind) -> Call:
+    return Call(Verb.BIND, bind, resource_version=bind.resource_version)

@@ -2,6 +2,11 @@
 
     verb    finding    the pod                                    outcome
     ------  ---------  -----------------------------------------  ------------------------------------------------
+    VOLUME  READY      has all volumes, which its node reaches    none yet: BIND
+    VOLUME  WAITING    has claims that provisioners work on       none yet: VOLUME again
+    VOLUME  NOT_YET    has a claim that changed meanwhile         none yet: VOLUME again
+    VOLUME  REFUSED    has a claim that gets no volume there      none yet: FENCE, then REJECTED
+    VOLUME  UNCLEAR    nobody knows, or we lack the right         none yet: VOLUME again
     BIND    BOUND      is on our node under our claim             BOUND
     BIND    ELSEWHERE  is bound under another claim, or none      CONFLICT
     BIND    GONE       uid absent, or being deleted unbound       GONE
@@ -33,6 +38,7 @@ from hbox_common.events import Bind, BindOutcome, Evict
 
 
 class Verb(StrEnum):
+    VOLUME = "volume"
     BIND = "bind"
     FENCE = "fence"
     EVICT = "evict"
@@ -50,6 +56,8 @@ class Finding(StrEnum):
     BLOCKED = "blocked"
     LOCKED = "locked"
     NOT_YET = "not yet"
+    READY = "ready"
+    WAITING = "waiting"
     REFUSED = "refused"
     UNCLEAR = "unclear"
 
@@ -76,7 +84,11 @@ class Call:
     then: BindOutcome = BindOutcome.UNKNOWN
     locked: bool = False  #: of a BIND: it is this pod's turn on its node, and it may take the node's lock
     seen: bool = False  #: of a BIND: it may have been made before, and the pod may be bound
+    waits_since: float = 0.0  #: of a VOLUME: since when provisioners work, in seconds since the epoch; 0 = not known to
 
+
+#: The calls of a bind before a fence.
+BINDS = frozenset({Verb.VOLUME, Verb.BIND})
 
 _SETTLED: dict[tuple[Verb, Finding], BindOutcome] = {
     (Verb.BIND, Finding.BOUND): BindOutcome.BOUND,
@@ -105,5 +117,5 @@ def settles(call: Call, finding: Finding) -> BindOutcome | None:
 
 
 def fence_after(call: Call, finding: Finding) -> BindOutcome | None:
-    """What a fence is to be set for after this answer to a BIND; None = no fence."""
-    return _FENCE_NEXT.get(finding) if call.verb is Verb.BIND else None
+    """What a fence is to be set for after this answer to a VOLUME or BIND; None = no fence."""
+    return _FENCE_NEXT.get(finding) if call.verb in BINDS else None

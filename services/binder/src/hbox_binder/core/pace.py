@@ -16,4 +16,5 @@ class Limits:
     unknown_every_s: float = 10.0  #: and again after so long each, as is what is blocked
     retry_base_s: float = 0.1
     retry_cap_s: float = 10.0
+    volume_poll_s: float = 1.0  #: the longest pause between two reads of a claim whose provisioner works
     remembered: int = 50_000  #: decisions whose outcome is answered again without a call

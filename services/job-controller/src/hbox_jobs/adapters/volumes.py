@@ -2,13 +2,23 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import msgspec
 
 from hbox_common import kube
 from hbox_common.clock import monotonic_s
-from hbox_common.kube import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES, Delta, Informer, KubeClient
+from hbox_common.kube import (
+    BIND_COMPLETED,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    SELECTED_NODE,
+    STORAGECLASSES,
+    Delta,
+    Informer,
+    KubeClient,
+)
 from hbox_common.kube.objects import VolumeNodeAffinity
 from hbox_common.model import Match, MatchOperator, NodeTerm
 from hbox_common.model.bounds import NAME_BYTES, SHAPE_BYTES, sanitized
@@ -18,8 +28,6 @@ from ..core.jobs import Jobs
 from ..core.volumes import Binding, ClaimView, Reach
 from .objects import node_terms
 
-#: Written by the volume controller when claim and volume name each other.
-BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 #: The class before `spec.storageClassName`, which still counts first.
 OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
@@ -42,9 +50,6 @@ WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
-#: Says to a provisioner: make the volume where this node can reach it.
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
-
 
 class VolumeWatch:
     """Keeps `jobs.volumes` as Kubernetes has it; `wake` is set when jobs may have changed, `behind` when there may be something for Kubernetes."""
@@ -62,7 +67,10 @@ class VolumeWatch:
             "storageclasses": self._classes,
         }
 
+        self._retry = asyncio.Event()
+
     def start(self, group: asyncio.TaskGroup) -> None:
+        group.create_task(self._retry_nodes())
         group.create_task(self._claims.run(self._on_claims))
         group.create_task(self._volumes.run(self._on_volumes))
         group.create_task(self._classes.run(self._on_classes))
@@ -72,7 +80,12 @@ class VolumeWatch:
             thing = delta.new or delta.old
             assert thing is not None
             key = f"{thing.metadata.namespace}/{thing.metadata.name}"
-            self._changed(self._jobs.volumes.claim(key, claim_view(delta.new) if delta.new is not None else None))
+            view = claim_view(delta.new) if delta.new is not None else None
+            if node := self._jobs.volumes.rejected(key, view):
+                now = monotonic_s()
+                self._feedback.node_rejected(key, node, self._jobs.volumes.rejections.add(key, node, now), now)
+                self._retry.set()
+            self._changed(self._jobs.volumes.claim(key, view))
 
     async def _on_volumes(self, deltas: Sequence[Delta[kube.PersistentVolume]]) -> None:
         for delta in deltas:
@@ -87,8 +100,21 @@ class VolumeWatch:
             assert thing is not None
             self._changed(self._jobs.volumes.storage_class(thing.metadata.name, binding_of(delta.new), reach_of_class(thing)))
 
+    async def _retry_nodes(self) -> NoReturn:
+        """Let pods try nodes again that provisioners rejected."""
+        rejections = self._jobs.volumes.rejections
+        while True:
+            self._retry.clear()
+            due = rejections.next_due()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(0.0, due - monotonic_s())):
+                    await self._retry.wait()
+            self._changed(rejections.expire(monotonic_s()))
+
     def _changed(self, claims: Sequence[str]) -> None:
         now = monotonic_s()
+        if not claims:
+            return
         self._jobs.volumes_changed(claims, now)
         self._feedback.claims_changed(claims, now)
         self._wake.set()

@@ -10,6 +10,7 @@ from hbox_common.kube import (
     PERSISTENTVOLUMECLAIMS,
     PODGROUPS,
     PODS,
+    SELECTED_NODE,
     STRATEGIC_MERGE_PATCH,
     EventWriter,
     Involved,
@@ -19,7 +20,6 @@ from hbox_common.kube import (
 )
 
 from ..core.feedback import ConditionWrite, EventWrite, Kind, SelectionWrite, StatusWrite
-from .volumes import SELECTED_NODE
 
 _API_VERSION = {Kind.POD: "v1", Kind.POD_GROUP: "scheduling.volcano.sh/v1beta1"}
 

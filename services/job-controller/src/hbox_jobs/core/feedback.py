@@ -25,7 +25,10 @@ SCHEDULED = "Scheduled"
 FAILED_ALLOCATION = "FailedAllocation"  #: the kubelet refused to admit the pod after the binding
 GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
 UNKNOWN_FIELD = "UnknownField"  #: the spec of the PodGroup has a field that no PodGroup has
+NODE_REJECTED = "VolumeNodeRejected"  #: the provisioner of a claim made no volume for the node that the pod was given
 PREEMPTED = "Preempted"  #: as kube-scheduler says it of victims
+
+_WARNINGS = frozenset({FAILED_SCHEDULING, FAILED_ALLOCATION, NODE_REJECTED, PREEMPTED, GANG_NOT_READ, UNKNOWN_FIELD})
 
 #: The API server refuses longer notes.
 MAX_NOTE = 1024
@@ -80,7 +83,7 @@ class EventWrite:
 
     @property
     def warning(self) -> bool:
-        return self.reason in (FAILED_SCHEDULING, FAILED_ALLOCATION, PREEMPTED, GANG_NOT_READ, UNKNOWN_FIELD)
+        return self.reason in _WARNINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,17 @@ class Feedback:
         for pod in self._jobs.users(claims):
             if pod.node and not pod.status.terminal and self._jobs.volumes.unselected(pod.namespace, pod.volumes):
                 self._selections.put(pod.uid, pod.uid, now + SELECT_AGAIN_S, pod.namespace)
+
+    def node_rejected(self, claim: str, node: str, wait_s: float, now: float) -> None:
+        """The provisioner of a claim (namespace/name) made no volume for the node, which is tried again after `wait_s`."""
+        for pod in self._jobs.users((claim,)):
+            if pod.placeable:
+                note = (
+                    f"no volume was made for persistentvolumeclaim {claim.partition('/')[2]} on node {node}: other nodes are tried, and this one "
+                    f"again in {wait_s:.0f} s"
+                )
+                write = EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, NODE_REJECTED, note)
+                self._successes.put(f"{pod.uid}/{NODE_REJECTED}", write, now, pod.namespace)
 
     def decided(self, pods: Iterable[PodUid], now: float) -> None:
         """These pods are being bound."""

@@ -184,6 +184,9 @@ class Record:
         return t
 
 
+_NO_CLAIMS: Mapping[PodUid, tuple[str, ...]] = {}
+
+
 def job_of(
     record: Record,
     tally: Tally,
@@ -300,14 +303,16 @@ def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[t
     `never_preempts`: none of them preempts.
     """
     alike: dict[tuple[str, Reach, _Part, bool], list[PodView]] = {}
-    problem, ranked = "", _ranks(record)
+    problem, ranked, late = "", _ranks(record), dict[PodUid, tuple[str, ...]]()
     for pod in _in_order(p for p in record.pods.values() if p.placeable):
         reach: Reach = ()
         if pod.volumes:
             reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes)
             problem = problem or (f"pod {pod.name}: {why}" if why else "")
+            if claims := volumes.late(pod.namespace, pod.volumes):
+                late[pod.uid] = claims
         alike.setdefault((pod.shape.key, reach, _part(record.group, pod), never_preempts or pod.never_preempts), []).append(pod)
-    specs = tuple(_spec(pods, reach, part, ranked, never=never) for (_, reach, part, never), pods in alike.items())
+    specs = tuple(_spec(pods, reach, part, ranked, late, never=never) for (_, reach, part, never), pods in alike.items())
     return _in_group(record, specs), problem
 
 
@@ -369,12 +374,23 @@ def gang_part(group: GroupView | None, pod: PodView) -> GangPart | None:
     return GangPart(role, dict(labels), dict(group.min_task_member), group.sub_gangs)
 
 
-def _spec(pods: list[PodView], reach: Reach, part: _Part, ranked: Mapping[PodUid, int], *, never: bool = False) -> PodGroupTask:
+def _spec(
+    pods: list[PodView],
+    reach: Reach,
+    part: _Part,
+    ranked: Mapping[PodUid, int],
+    late: Mapping[PodUid, tuple[str, ...]] = _NO_CLAIMS,
+    *,
+    never: bool = False,
+) -> PodGroupTask:
+    """`late`: claims to be bound before their pod, by pod."""
     shape = pods[0].shape
     return PodGroupTask(
         name=pods[0].role or pods[0].name,
         requests=shape.requests,
-        pods=tuple(PodRef(pod.uid, pod.name, pod.resource_version, ranked.get(pod.uid, -1)) for pod in pods),
+        pods=tuple(
+            PodRef(pod.uid, pod.name, pod.resource_version, ranked.get(pod.uid, -1), late.get(pod.uid, ())) for pod in pods
+        ),
         cards=shape.cards,
         node_selector=shape.node_selector,
         affinity=shape.affinity,

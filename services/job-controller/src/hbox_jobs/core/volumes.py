@@ -1,8 +1,8 @@
 """Which nodes a pod's volumes can be reached from, and why it has to wait for them: kube-scheduler's VolumeBinding, in its words.
 
 A claim is bound once it names its volume and the controller has said that it is done (KEP-1933's annotation). A claim that waits for its first consumer, and
-has a provisioner, keeps its pod from no node: the pod is bound, then the claim is told which node was selected, the provisioner makes a volume there, and the
-kubelet waits for it. One whose class makes no volumes needs one chosen by hand, and says so. Pods without claims cost nothing.
+has a provisioner, keeps its pod from no nodes but those that the provisioner rejected recently: when the pod has a place, the binder gives the provisioner the
+node, and binds the pod when the volume is there. One whose class makes no volumes needs one chosen by hand, and says so. Pods without claims cost nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +11,8 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from hbox_common.model import Match, MatchOperator, NodeTerm
+
+from .rejections import Rejections
 
 #: For each entry one of its terms holds; none = every node reaches it.
 Reach: TypeAlias = tuple[tuple[NodeTerm, ...], ...]
@@ -56,11 +58,14 @@ class Volumes:
         self._reach: dict[str, Reach] = {}
         #: When the volumes of a class are bound, and from where those can be reached that are made for it.
         self._classes: dict[str, tuple[Binding, Reach]] = {}
+        self.rejections = Rejections()
         self._on: dict[str, set[str]] = {}  #: claims by the volume that they name
         self._of: dict[str, set[str]] = {}  #: claims by their class
 
     def claim(self, key: str, new: ClaimView | None) -> list[str]:
         """The claim is as this now; None = it was deleted."""
+        if new is None or new.volume:
+            self.rejections.forget(key)
         old = self._claims.pop(key, None)
         if old is not None:
             _drop(self._on, old.volume, key)
@@ -70,6 +75,13 @@ class Volumes:
             self._on.setdefault(new.volume, set()).add(key)
             self._of.setdefault(new.storage_class, set()).add(key)
         return [key] if old != new else []
+
+    def rejected(self, key: str, new: ClaimView | None) -> str:
+        """The node for which the claim's provisioner makes no volume, by the claim's new version; empty = there is none. To be asked before `claim`."""
+        old = self._claims.get(key)
+        if old is None or new is None or new.volume or new.selected:
+            return ""
+        return old.selected
 
     def volume(self, name: str, reach: Reach, *, gone: bool = False) -> list[str]:
         """From where a volume can be reached."""
@@ -103,6 +115,11 @@ class Volumes:
             and not claim.selected
         ]
 
+    def late(self, namespace: str, uses: Sequence[VolumeUse]) -> tuple[str, ...]:
+        """Names of the claims that wait for their first consumer: bound to volumes when their pod has a place, before it."""
+        names = dict.fromkeys(use.claim for use in uses)
+        return tuple(n for n in names if (claim := self._claims.get(f"{namespace}/{n}")) is not None and self._made_late(claim))
+
     def _made_late(self, claim: ClaimView) -> bool:
         return not claim.volume and not claim.bound and self._binding(claim.storage_class) is Binding.PLACED
 
@@ -123,14 +140,18 @@ class Volumes:
             return (), problems[0]
         for use in uses:
             claim = self._claims[f"{namespace}/{use.claim}"]
-            found = self._where_made(claim) if self._made_late(claim) else self._reach[claim.volume]
+            made_late = self._made_late(claim)
+            found = self._where_made(f"{namespace}/{use.claim}", claim) if made_late else self._reach[claim.volume]
             reach += [terms for terms in found if terms not in reach]
         return tuple(reach), ""
 
-    def _where_made(self, claim: ClaimView) -> Reach:
+    def _where_made(self, key: str, claim: ClaimView) -> Reach:
         """From where the volume can be reached that will be made for a claim."""
         _, reach = self._classes[claim.storage_class]
-        return (_only(claim.selected), *reach) if claim.selected else reach
+        if claim.selected:
+            return (_only(claim.selected), *reach)
+        rejected = self.rejections.nodes(key)
+        return (_without(rejected), *reach) if rejected else reach
 
     def _problems(self, namespace: str, pod: str, uid: str, uses: Sequence[VolumeUse]) -> Iterator[str]:
         """What no node can help with comes first, as in kube-scheduler."""
@@ -170,6 +191,11 @@ def _drop(index: dict[str, set[str]], name: str, key: str) -> None:
     index[name].discard(key)
     if not index[name]:
         del index[name]
+
+
+def _without(nodes: tuple[str, ...]) -> tuple[NodeTerm, ...]:
+    """All nodes but these."""
+    return (NodeTerm(fields=(Match("metadata.name", MatchOperator.NOT_IN, nodes),)),)
 
 
 def _only(node: str) -> tuple[NodeTerm, ...]:

@@ -295,7 +295,7 @@ def _claim_row(h: ClaimRecord) -> tuple[Any, ...]:
         c.id, c.pod_uid, c.namespace, c.pod, c.job, c.plan, c.queue, c.priority, c.node, _amounts(tuple(c.requests.items())), format_numbered(c.slices),
         ",".join(map(str, h.slots)), c.state, c.reason, h.generation, h.decision, h.reason, h.resource_version, h.deadline, h.forced, h.traceparent,
         h.changed_at, c.min_member, c.preemptable, c.created_at, c.claimed_at, _amounts(tuple(h.cards.items())), _amounts(tuple(c.models.items())), c.pool,
-        c.protected_until, h.rank, h.layout,
+        c.protected_until, h.rank, h.layout, ",".join(h.volume_claims),
     )  # fmt: skip
 
 

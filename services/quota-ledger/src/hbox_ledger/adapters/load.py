@@ -219,6 +219,7 @@ _HELD = (
     _c.id, _c.pod_uid, _c.namespace, _c.pod, _c.job, _c.plan, _c.queue, _c.priority, _c.node, _c.requests, _c.slices, _c.state, _c.reason,
     _c.min_member, _c.preemptable, _c.created_at, _c.claimed_at, _c.resource_version, _c.deadline, _c.changed_at, _c.generation, _c.intent, _c.intent_reason,
     _c.forced, _c.traceparent, _c.slots, _c.models, _c.pool, _c.protected_until, _c.rank, _c.layout,
+    _c.volume_claims,
 )  # fmt: skip
 
 
@@ -231,7 +232,7 @@ def _record(
     (
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, state, reason, min_member, preemptable, created_at,
         claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list, models, pool,
-        protected_until, rank, layout,
+        protected_until, rank, layout, volume_claims,
     ) = row  # fmt: skip
     claim = Claim(
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, read(requests), named(node, slices), _STATE[state], reason, min_member,
@@ -239,7 +240,7 @@ def _record(
     )  # fmt: skip
     return ClaimRecord(
         claim, resource_version, deadline, changed_at, generation, _DECISION[intent], intent_reason, forced=bool(forced), traceparent=traceparent,
-        slots=slots(slot_list), rank=rank, layout=layout,
+        slots=slots(slot_list), rank=rank, layout=layout, volume_claims=tuple(volume_claims.split(",")) if volume_claims else (),
     )  # fmt: skip
 
 

@@ -91,6 +91,7 @@ claims = Table(
     Column(
         "layout", Text, nullable=False, server_default=""
     ),  # which container gets which of `slices`; empty where that follows
+    Column("volume_claims", Text, nullable=False, server_default=""),  # names, separated by commas
     CheckConstraint("state IN ('pending', 'posted', 'void')", name="claims_state"),
     Index("claims_pod", "pod_uid", unique=True, sqlite_where=text("state <> 'void'"), postgresql_where=text("state <> 'void'")),
     Index("claims_void", "changed_at", sqlite_where=text("state = 'void'"), postgresql_where=text("state = 'void'")),

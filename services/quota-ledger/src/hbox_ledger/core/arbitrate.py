@@ -230,6 +230,7 @@ def _record(
         traceparent=plan.traceparent,
         rank=placement.rank if 0 <= placement.rank <= INT32_MAX else -1,
         layout=placement.layout,
+        volume_claims=placement.volume_claims,
         sent_at=now,
         sendings=1,
     )

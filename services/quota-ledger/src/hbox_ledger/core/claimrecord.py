@@ -34,6 +34,7 @@ class ClaimRecord:
     traceparent: str = ""
     rank: int = -1  #: of the pod in its job, which its binding writes on it; -1: none
     layout: str = ""  #: which container gets which of its cards, as its plan says: for its binding alone
+    volume_claims: tuple[str, ...] = ()  #: of its pod, for its binding alone: they are bound to volumes before it
     slots: tuple[int, ...] = ()  #: one a slice; -1 for forced claims
     sent_at: float = 0.0  #: when the open decision was last sent
     sendings: int = 0

@@ -21,6 +21,7 @@ def bind_of(record: ClaimRecord, *, pod: str) -> Bind:
     return Bind(
         id, claim.id, record.generation, claim.plan, claim.job, claim.queue, claim.namespace, pod, claim.pod_uid, record.resource_version, claim.node,
         claim.slices, record.deadline, record.traceparent, record.rank, record.layout,
+        record.volume_claims,
     )  # fmt: skip
 
 

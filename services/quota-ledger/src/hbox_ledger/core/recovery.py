@@ -103,4 +103,5 @@ def _record(bind: Bind, node: NodeState | None, now: float) -> ClaimRecord:
         traceparent=bind.traceparent,
         rank=bind.rank if 0 <= bind.rank <= INT32_MAX else -1,
         layout=bind.layout,
+        volume_claims=bind.volume_claims,
     )

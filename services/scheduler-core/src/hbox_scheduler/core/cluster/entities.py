@@ -95,6 +95,7 @@ class Member:
     images: tuple[str, ...] = ()
     sub_gang: "SubGang | None" = None
     rank: int = -1  #: which of its job it is, from 0 on (`hbox_common.model.ranks`); -1: not known
+    volume_claims: tuple[str, ...] = ()  #: `PodRef.volume_claims`
     budgets: tuple[str, ...] | None = None  #: names of the disruption budgets that select it; None = by their selectors
 
     @property

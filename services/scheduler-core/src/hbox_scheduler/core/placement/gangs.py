@@ -81,7 +81,7 @@ class WaitingGangs:
                 member = Member(
                     pod.uid, job.namespace, pod.name, gang, "", task, vector, job.created_at, job.priority, _NOTHING, _NOTHING
                 )
-                member.resource_version, member.rank = pod.resource_version, pod.rank
+                member.resource_version, member.rank, member.volume_claims = pod.resource_version, pod.rank, pod.volume_claims
                 member.selectable, member.budgets = False, ()
                 if specs and (spec := specs.get(pod.uid)) is not None:
                     member.role, member.labels, member.annotations = spec.name, spec.labels, spec.annotations

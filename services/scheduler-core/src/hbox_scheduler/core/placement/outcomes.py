@@ -38,6 +38,10 @@ class PodPlacement:
     def rank(self) -> int:
         return self.pod.rank
 
+    @property
+    def volume_claims(self) -> tuple[str, ...]:
+        return self.pod.volume_claims
+
 
 @dataclass(frozen=True, slots=True)
 class Move:

@@ -64,7 +64,7 @@ class Plans:
             placed = [
                 Placement(
                     one.uid, one.name, one.resource_version, names[one.row], generation, named(one.row, one.slices), which, one.rank,
-                    layout_of(task.cards, one.slices),
+                    layout_of(task.cards, one.slices), one.volume_claims,
                 )
                 for one, generation in zip(alike, seen, strict=True)
             ]  # fmt: skip

@@ -1,0 +1,39 @@
+"""What a PersistentVolumeClaim that waits for its first consumer needs before its pod is bound: the rules of kube-scheduler's VolumeBinding."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Need(Enum):
+    """What a claim needs next."""
+
+    NOTHING = auto()  #: it is bound
+    NODE = auto()  #: its provisioner has to be given the node
+    TIME = auto()  #: its provisioner works on it
+    ANOTHER_NODE = auto()  #: its provisioner has rejected the node, or it can never be bound
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeClaim:
+    """One version of a PersistentVolumeClaim."""
+
+    name: str
+    resource_version: str
+    volume: str = ""
+    bound: bool = False  #: to `volume`, from both sides
+    selected: str = ""  #: the node for which its volume is made
+    problem: str = ""  #: why it will never be bound
+
+
+def need_of(claim: VolumeClaim, *, waiting: bool) -> tuple[Need, str]:
+    """What the claim needs, and why. `waiting`: an earlier call for the same decision found a node on every claim, so that a claim without one was rejected by
+    its provisioner."""
+    if claim.problem:
+        return Need.ANOTHER_NODE, f"persistentvolumeclaim {claim.name} {claim.problem}"
+    if claim.bound:
+        return Need.NOTHING, ""
+    if claim.volume or claim.selected:
+        return Need.TIME, f"persistentvolumeclaim {claim.name} is not bound yet"
+    if waiting:
+        return Need.ANOTHER_NODE, f"the provisioner of persistentvolumeclaim {claim.name} rejected the node"
+    return Need.NODE, f"persistentvolumeclaim {claim.name} has no node yet"
