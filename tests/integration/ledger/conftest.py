@@ -1,7 +1,7 @@
 """A ledger on a real database, SQLite and PostgreSQL, without the bus; and plans for a small cluster of nodes n0, n1 with four cards each."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,16 +100,31 @@ class Running:
         return {h.claim.pod: h.claim.state.value for h in self.ledger.state.live.values()}
 
 
+def _nodes() -> tuple[NodeState, ...]:
+    room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}
+    return tuple(
+        NodeState(
+            NodeName(name),
+            name,
+            Generation(1),
+            ready=True,
+            allocatable=room,
+            cards=tuple(Card(i, f"{name}-{i}", "A100", 40_960, shares=4) for i in range(4)),
+        )
+        for name in ("n0", "n1")
+    )
+
+
 @asynccontextmanager
-async def started(url: str, *, now: float = 1000.0, decay: Decay = DECAY) -> AsyncIterator[Running]:
+async def started(
+    url: str, *, now: float = 1000.0, decay: Decay = DECAY, nodes: Sequence[NodeState] | None = None
+) -> AsyncIterator[Running]:
     clock = [now]
     async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
         relay = Relay(store, Recorder())
         ledger = await Ledger.begin(store, relay, clock=lambda: clock[0], decay=decay)
-        for name in ("n0", "n1"):
-            cards = tuple(Card(i, f"{name}-{i}", "A100", 40_960, shares=4) for i in range(4))
-            room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}
-            ledger.node(NodeState(NodeName(name), name, Generation(1), ready=True, allocatable=room, cards=cards))
+        for node in _nodes() if nodes is None else nodes:
+            ledger.node(node)
         yield Running(store, relay, ledger, Views(ledger, store), clock)
         if not ledger.taken_over.is_set():  # what it decided last did not happen
             ledger.state.validate()

@@ -3,7 +3,7 @@ one of a later version, whose migration only adds."""
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,27 +44,29 @@ def old(empty_database: Callable[[], str], tmp_path: Path) -> str:
     engine = create_engine(database_url)
     with engine.connect() as connection:
         migrate(connection, MetaData(), versions)
-        _fill(connection)
+        fill(connection, {f"c{i}": (f"pod{i}", i) for i in range(PODS)})
         connection.commit()
     engine.dispose()
     return database_url
 
 
-def _fill(connection: Connection) -> None:
+def fill(connection: Connection, claims: Mapping[str, tuple[str, int]], **ledger: object) -> None:
+    """Rows of an older ledger: by claim its pod, and the index of the card that the pod has on n0."""
+
     def put(table: str, **row: object) -> None:
         statement = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join(f':{name}' for name in row)})"
         connection.execute(text(statement), row)
 
-    put("ledger", id=1, epoch=7, idx=PODS)
-    put("accounts", queue="default", resource="nvidia.com/gpu", pending=0, posted=PODS)
+    put("ledger", id=1, epoch=7, idx=len(claims), **ledger)
+    put("accounts", queue="default", resource="nvidia.com/gpu", pending=0, posted=len(claims))
     hash = GENESIS
-    for i in range(PODS):
-        put("claims", id=f"c{i}", pod_uid=f"pod{i}", pod=f"pod{i}", slices=f"{i}:100:40960", **CLAIM)
+    for i, (claim, (pod, card)) in enumerate(claims.items()):
+        put("claims", id=claim, pod_uid=pod, pod=pod, slices=f"{card}:100:40960", **CLAIM)
         account = {"cores": 100, "memory_mib": 40_960, "pods": 1, "whole": 1, "forced": 1, "size_mib": 40_960, "shares": 4}
-        put("card_accounts", node="n0", card=i, **account)
+        put("card_accounts", node="n0", card=card, **account)
         move = {"queue": "default", "resource": "nvidia.com/gpu", "debit": "free", "credit": "posted", "amount": 1}
         put("transfers", seq=i + 1, epoch=7, idx=i + 1, at=10.0, **move)
-        record = Record(Epoch(7), 10.0, "reconciler", f"c{i}", "none->posted", "found")
+        record = Record(Epoch(7), 10.0, "reconciler", claim, "none->posted", "found")
         hash = chained(hash, i + 1, record)
         said = {"actor": record.actor, "subject": record.subject, "change": record.change, "cause": record.cause}
         put("audit", seq=i + 1, epoch=7, at=10.0, hash=hash, **said)

@@ -417,7 +417,8 @@ HAMI = {"hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,12000,30:;", "hami.io/vg
     [
         pytest.param(HAMI, "n1", {"NVIDIA": "GPU-a,NVIDIA,12000,30:;"}, id="another scheduler's"),
         pytest.param(HAMI, "", {}, id="without a node"),
-        pytest.param(HAMI | {"hbox.io/claim": "c1"}, "n1", {}, id="HBox's own"),
+        pytest.param(HAMI | {"hbox.io/claim": "c1", "hbox.io/cards": "gpu:GPU-a:30:12000"}, "n1", {}, id="HBox's own"),
+        pytest.param(HAMI | {"hbox.io/claim": "c1", "hbox.io/cards": "0:30:12000"}, "n1", {"NVIDIA": "GPU-a,NVIDIA,12000,30:;"}, id="an older binder's"),
         pytest.param({"hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,1,1:" * 5000}, "n1", {}, id="too long"),
         pytest.param({"hami.io/vgpu-devices-allocated": "GPU-a\x00,NVIDIA,1,1:;"}, "n1", {}, id="no text"),
         pytest.param({"hami.io/Ascend910B3-devices-allocated": "N-0,Ascend910B3,16384,0:;"}, "n1", {"Ascend910B3": "N-0,Ascend910B3,16384,0:;"}, id="Ascend"),

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import Card, CardId, NodeName, NodeState
+from hbox_common.model import Card, CardId, CardSlice, NodeName, NodeState, PlanId, PodFact, PodUid
+from hbox_ledger.core.identity import claim_id
 from hbox_ledger.core.overbooked import overbooked
 
 from .conftest import World, node
@@ -72,3 +73,43 @@ def test_claim_under_a_former_name_gets_the_uuid_reported_by_the_node() -> None:
     assert [s.card for s in world.claim("one").slices] == ["gpu:GPU-1"]
     assert world.state.node(A).cards[CardId("gpu:GPU-1")].pods == 1
     assert world.refuses(world.plan("q", ("two", "a", [world.card(1)]))) == "CardTaken"
+
+
+@pytest.fixture
+def upgraded() -> World:
+    """The second of three cards was pod `one`'s, by index, when the plugin renumbered them: before any ledger knew a card by its UUID, `one` had 1."""
+    world = World()
+    world.state.key = b"k" * 32
+    world.state.know(A, replace(shown("a-1", "a-2"), lost=(), registered=("NVIDIA",)))
+    return world
+
+
+def placed_by_index(world: World, index: int = 1, *, issued: CardSlice | None = None) -> PodFact:
+    """What the binder wrote on pod `one`: the index of its card in `hbox.io/cards`, and the card's UUID in HAMi's annotation."""
+    proof = claim_id(world.state.key, PlanId("p"), PodUid("one"), A, (issued or world.card(1),))
+    found = world.fact("one", "a", claim=proof, slices=[world.card(index)])
+    return replace(found, allocated={"NVIDIA": "a-1,NVIDIA,40960,100:;"})
+
+
+def test_pod_placed_by_index_holds_the_card_that_its_device_plugin_names(upgraded: World) -> None:
+    upgraded.see(placed_by_index(upgraded))
+    assert [s.card for s in upgraded.claim("one").slices] == ["gpu:a-1"]
+    upgraded.commits(upgraded.plan("q", ("two", "a", [upgraded.on("a", 2)])))
+
+
+def test_claim_by_index_moves_to_the_card_that_the_device_plugin_names(upgraded: World) -> None:
+    upgraded.commits(upgraded.plan("p", ("one", "a", [upgraded.card(1)])))
+    assert [s.card for s in upgraded.claim("one").slices] == ["gpu:a-2"]
+    upgraded.see(placed_by_index(upgraded))
+    assert [s.card for s in upgraded.claim("one").slices] == ["gpu:a-1"]
+    moved = upgraded.claim("one").id
+    upgraded.see(placed_by_index(upgraded))
+    assert upgraded.claim("one").id == moved, "it moves once"
+    upgraded.commits(upgraded.plan("q", ("two", "a", [upgraded.on("a", 2)])))
+
+
+def test_claim_by_id_stays_whatever_its_pod_says(upgraded: World) -> None:
+    upgraded.commits(upgraded.plan("p", ("one", "a", [upgraded.on("a", 2)])))
+    for index in range(4):
+        upgraded.see(placed_by_index(upgraded, index, issued=upgraded.on("a", 2)))
+        assert [s.card for s in upgraded.claim("one").slices] == ["gpu:a-2"]

@@ -55,6 +55,7 @@ from hbox_common.model.bounds import (
     oversized,
     sanitized,
 )
+from hbox_common.model.devices import number_in
 from hbox_common.model.ranks import rank_key
 
 from .. import metrics
@@ -115,6 +116,8 @@ class PodReader:
                 problem = problem or f"{e}: not supported by HBox"
         volumes, missing = _volumes(pod)
         problem = shape.problem or problem or missing or _resource_claims(spec)
+        slices = self._slices(pod, old)
+        by_index = any(number_in(s.card) is not None for s in slices)  # an older binder wrote them
         unscheduled = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
         return PodView(
             uid=PodUid(meta.uid),
@@ -136,9 +139,9 @@ class PodReader:
             queue=written.queue,
             priority=max(-INT32_MAX, min(spec.priority or 0, INT32_MAX)),
             told=unscheduled.message if unscheduled is not None else None,
-            slices=self._slices(pod, old),
+            slices=slices,
             claim=written.claim,
-            allocated=_NO_LABELS if written.claim or not spec.node_name else self._allocated(pod, old),
+            allocated=self._allocated(pod, old) if spec.node_name and (not written.claim or by_index) else _NO_LABELS,
             volumes=volumes,
             preemptable=offered(meta.labels, meta.annotations),
             priority_class=spec.priority_class_name if is_name(spec.priority_class_name) else "",

@@ -64,7 +64,7 @@ class PodView:
     told: str | None = None  #: the message of its condition PodScheduled=False; None where there is no such condition
     slices: tuple[CardSlice, ...] = ()
     claim: ClaimId = ClaimId("")
-    #: if it has a node and no claim of HBox's: by kind of card, the annotation by which another scheduler allocated cards to it
+    #: if it has a node and no claim of HBox's, or `slices` by index: by kind of card, the annotation of its device plugin that names its cards by UUID
     allocated: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[VolumeUse, ...] = ()
     preemptable: bool = (

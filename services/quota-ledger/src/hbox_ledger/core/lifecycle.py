@@ -72,7 +72,7 @@ from hbox_common.pacing import backoff_s
 from . import guarantees, receipts
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
-from .foreign_pods import handed_over, proven, slices_of
+from .foreign_pods import handed_over, proven, renumbered, slices_of
 from .identity import found_claim_id
 from .ledgerstate import LedgerState
 from .step import Step
@@ -270,9 +270,9 @@ def _resized(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
 
 def _cards_known(state: LedgerState, record: ClaimRecord, fact: PodFact) -> tuple[CardSlice, ...] | None:
     """The cards of a pod that was found bound, if they differ from its claim's: another scheduler's annotation, or the node's inventory, arrived after the pod.
-    None: no change."""
+    Likewise of a pod that an older ledger placed by index, if the cards were `renumbered`. None: no change."""
     claim = record.claim
-    if not record.forced or claim.reason == KUBELET_GAVE or not fact.cards:
+    if not (record.forced or renumbered(state, fact)) or claim.reason == KUBELET_GAVE or not fact.cards:
         return None
     if record.decision is not Decision.NONE or claim.id in state.evicting or claim.job in state.gangs:
         return None
