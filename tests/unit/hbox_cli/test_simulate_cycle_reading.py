@@ -110,6 +110,17 @@ def test_what_cannot_be_read_of_a_node_is_a_warning() -> None:
     assert warning.startswith("document 1 (Node n1): annotation hami.io/node-nvidia-register: ")
 
 
+def test_unknown_fields_of_queues_and_podgroups_are_warnings() -> None:
+    misspelt = (
+        "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\nspec: {wieght: 3}\n"
+        "---\napiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\nspec: {minMembers: 3}\n"
+    )
+    assert saved(NODE + misspelt).warnings == (
+        "document 2 (Queue q): spec.wieght: unknown field, ignored; did you mean spec.weight?",
+        "document 3 (PodGroup g): spec.minMembers: unknown field, ignored; did you mean spec.minMember?",
+    )
+
+
 # Pods
 
 

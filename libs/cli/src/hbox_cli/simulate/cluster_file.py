@@ -11,6 +11,8 @@ import numpy as np
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
+from hbox_common.kube.definitions import POD_GROUP, QUEUE
+from hbox_common.kube.unknownfields import SpecFields
 from hbox_common.model import DEFAULT_QUEUE, VENDORS, JobId, NodeName, PodUid, Resources, amounts_in, exceeded, is_offline
 from hbox_common.model.annotations import offered
 from hbox_common.model.devices import volcano
@@ -77,6 +79,9 @@ _READ = {
     "hbox.io": ("Simulation",),
 }
 
+#: By kind.
+_FIELDS = {"Queue": SpecFields(QUEUE), "PodGroup": SpecFields(POD_GROUP)}
+
 
 @dataclass(frozen=True, slots=True)
 class SavedCluster:
@@ -88,7 +93,7 @@ class SavedCluster:
     groups: tuple[JobId, ...] = ()  #: gangs that are PodGroups of the file
     policy: str | None = None  #: the text of volcano-scheduler.conf
     device_config: str | None = None  #: the text of device-config.yaml
-    warnings: tuple[str, ...] = ()  #: what could not be read of nodes, in words
+    warnings: tuple[str, ...] = ()  #: what could not be read, in words
 
 
 def cluster_of(
@@ -189,6 +194,12 @@ class _Reading:
                     for one in rest.refused[:1]
                 ),
                 *(f"node {told.node}: its NUMA nodes are not known: {told.problem}" for told in zones if told.problem),
+                *(
+                    f"{document.where}: {said}"
+                    for kind, fields in _FIELDS.items()
+                    for document in self._of[kind]
+                    for said in fields.unknown(document.content.get("spec") or {})
+                ),
             ),
         )
 
