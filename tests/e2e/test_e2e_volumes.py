@@ -15,6 +15,7 @@ from hbox_common.kube import (
     NODES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
+    PODGROUPS,
     PODS,
     SELECTED_NODE,
     STORAGECLASSES,
@@ -29,8 +30,11 @@ from .traced_jobs import node, pod
 pytestmark = pytest.mark.e2e
 
 
-def using(name: str, claim: str) -> dict[str, Any]:
-    made = pod(name)
+ZONE = "topology.kubernetes.io/zone"
+
+
+def using(name: str, claim: str, *, group: str = "") -> dict[str, Any]:
+    made = pod(name, group)
     made["spec"]["volumes"] = [{"name": "d", "persistentVolumeClaim": {"claimName": claim}}]
     return made
 
@@ -119,6 +123,39 @@ async def test_pod_is_bound_after_its_volume_and_on_another_node_if_the_provisio
 
         await waiting.until(bound, "the pod is bound where its volume is", timeout_s=30)
         await client.json("DELETE", PODS.path(SPACE, "pod"), body={"gracePeriodSeconds": 0})
+    assert platform.json("audit")["faults"] == []
+
+
+async def test_gang_that_shares_a_waiting_claim_is_bound_in_one_zone(platform: Up) -> None:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        for name, zone in (("a1", "a"), ("b1", "b"), ("b2", "b")):
+            made = node(name)
+            made["metadata"]["labels"] |= {ZONE: zone, "zoned": "yes"}
+            await client.json("POST", NODES.path(), body=made)
+        await storage_class(client)
+        await waiting_claim(client, "shared")
+        group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "gang"}}
+        await client.json("POST", PODGROUPS.path(SPACE), body={**group, "spec": {"minMember": 2}})
+        for name in ("gang-0", "gang-1"):
+            made = using(name, "shared", group="gang")
+            made["spec"]["nodeSelector"] = {"zoned": "yes"}
+            made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "8"
+            await client.json("POST", PODS.path(SPACE), body=made)
+
+        async def has_node() -> str:
+            return await selected(client, "shared")
+
+        first = await waiting.until(has_node, "the claim has a node", timeout_s=60)
+        assert await placed(client, SPACE, "gang-") == {}, "none is bound before the volume"
+        zone = first[0]
+        await provide(client, "shared", ZONE, zone)
+
+        async def bound() -> bool:
+            return sorted((await placed(client, SPACE, "gang-")).values()) == ["b1", "b2"]
+
+        await waiting.until(bound, "both are bound in the zone that has room for both", timeout_s=30)
+        for name in ("gang-0", "gang-1"):
+            await client.json("DELETE", PODS.path(SPACE, name), body={"gracePeriodSeconds": 0})
     assert platform.json("audit")["faults"] == []
 
 

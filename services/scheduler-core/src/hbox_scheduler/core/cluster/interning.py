@@ -20,6 +20,10 @@ from .arrays import Bools, Ints
 #: Stands beside the labels, for `matchFields`. No label may be called so: label keys of nodes have at most one '/' and no such word alone.
 NAME_FIELD = "\0metadata.name"
 
+#: The zone of each node, for domains; nodes without one are together in one domain.
+ZONE_FIELD = "\0zone"
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+
 ABSENT = 0
 
 #: Values beyond two for each that rows had when they were looked through last.
@@ -119,7 +123,7 @@ class Descriptions:
         self._most_taints = 2 * len(self.taint_sets) + SPARE
 
     def column(self, key: str) -> LabelColumn:
-        """The column of a label key, or of NAME_FIELD."""
+        """The column of a label key, NAME_FIELD or ZONE_FIELD."""
         column = self._columns.get(key)
         if column is None:
             if len(self._columns) >= COLUMNS:
@@ -133,4 +137,7 @@ class Descriptions:
         return column
 
     def _value(self, row: int, key: str) -> str | None:
-        return self._names[row] if key == NAME_FIELD else self._labels[row].get(key)
+        labels = self._labels[row]
+        if key == ZONE_FIELD:
+            return next((labels[zone] for zone in _ZONES if zone in labels), "")
+        return self._names[row] if key == NAME_FIELD else labels.get(key)

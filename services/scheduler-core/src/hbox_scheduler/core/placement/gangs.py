@@ -19,6 +19,7 @@ from ..cluster.task import Task
 from ..queueing.groups import Groups
 from ..queueing.jobs import Entry
 from .running import vector_of
+from .sharedvolumes import keep_in_one_zone
 
 _by_rank = attrgetter("rank", "uid")
 
@@ -94,6 +95,8 @@ class WaitingGangs:
                 members.append(member)
         if entry.need > 1:
             _keep_with_others(gang, entry.need)
+        if len(members) > 1 and any(member.volume_claims for member in members) and keep_in_one_zone(members):
+            keeps = False
         if keeps:
             members.sort(key=_by_rank)
             form_sub_gangs(gang)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..cluster.arrays import Bools, Floats
 from ..cluster.entities import Member
+from ..cluster.interning import ZONE_FIELD
 from ..cluster.population import Constraint, Population
 from ..explain.labels import Label
 
@@ -32,7 +33,8 @@ def failures(population: Population, member: Member) -> Iterator[tuple[str, Bool
         fails = np.zeros(population.columns.size, dtype=np.bool_)
         for there, has in domains:
             fails |= ~has if first else ~(has & (there > 0))
-        yield Label.POD_AFFINITY, fails
+        of_volume = all(term.topology_key == ZONE_FIELD for term in constraints.affinity)
+        yield Label.VOLUME_NODE_MISMATCH if of_volume else Label.POD_AFFINITY, fails
     for term in constraints.anti_affinity:
         there, has = population.per_domain(population.of((term,), namespace), term.topology_key)
         yield Label.POD_ANTI_AFFINITY, has & (there > 0)
