@@ -50,6 +50,9 @@ class Label(StrEnum):
     SMT_ALIGNMENT = "SMTAlignmentError"  #: its kubelet gives out whole cores, and the CPUs asked for are no number of these
     #: its kubelet would refuse the pod: no NUMA nodes have together what is asked for
     TOPOLOGY_AFFINITY = "TopologyAffinityError"
+    ROOM_SINCE_ATTEMPT = (
+        "RoomSinceAttempt"  #: room appeared after the pod was tried in this cycle; the next cycle tries the pod again
+    )
 
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"

@@ -5,7 +5,7 @@ only: what to change, or to wait for, to get those nodes.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,6 +28,12 @@ class Reasons:
     sole: dict[str, int] = field(default_factory=dict)
     limit: str = ""  #: which quota or limit it is, where that is among them
     too_large: bool = False  #: no node would have room for it if nothing ran anywhere: waiting does not help
+
+    def complete(self) -> "Reasons":
+        """The same for a pod that was tried and found no place: the counts of all labels sum to `nodes`. Nodes that fit now had no room at the attempt."""
+        if not self.fitting:
+            return self
+        return replace(self, counts={**self.counts, Label.ROOM_SINCE_ATTEMPT.value: self.fitting}, fitting=0)
 
     def headline(self) -> str:
         """As kube-scheduler words it, the most frequent reason first; behind it what alone is in the way where that is not all there is to say."""

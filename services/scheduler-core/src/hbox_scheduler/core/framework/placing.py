@@ -161,8 +161,8 @@ class Placing:
         return NodePlacement(row, False, self.slices(member, row, cluster))
 
     def reasons(self, member: Member) -> Reasons:
-        """Why one more member like this one finds no place that is free now."""
-        columns = self._columns
+        """Why one more member like this one finds no place that is free now and not promised to another member."""
+        columns = self._unpromised()
         withheld = self._withheld(member)
         kept_back = [(label, columns.in_pool(pool, slice(0, columns.size))) for pool, (label, _) in withheld.items()]
         reasons = tally(chain(kept_back, self.failures(member, columns)), self._session.rows, columns.size)
@@ -187,9 +187,13 @@ class Placing:
         too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
         return replace(reasons, limit="; ".join(limits), too_large=too_large)
 
+    def _unpromised(self) -> Columns:
+        """The columns without room that is promised to members of this session: `find` gives that to no other member."""
+        return self._columns.not_nominated() if self._session.promises else self._columns
+
     def card_reasons(self, member: Member) -> CardReasons:
         """What the cards say of each node that takes it but for these and its other resources."""
-        columns = self._columns
+        columns = self._unpromised()
         rows = np.flatnonzero(self.allowed(member, columns))
         found = node_cards(columns, rows, self.task(member))
         told = [one for one in found if one is not None]

@@ -109,7 +109,24 @@ class WaitReasons:
             if (next_one := session.outcome.next_ones.get(gang.id)) is None or next_one.fitting:
                 return Waiting(why, lacks_room=True)
             return Waiting(f"{why}; for the next one {next_one.headline()}", next_one, lacks_room=True)
-        return Waiting(reasons.headline(), reasons, lacks_room=not reasons.fitting)
+        if reasons.fitting and not self._admits(member):
+            return Waiting(f"{Label.QUEUE_SHARE}: queue {gang.queue} holds all that the policy gives it now")
+        if reasons.fitting and len(needed) > 1 and gang.id not in session.outcome.fitting:
+            return Waiting(
+                f"nodes have room for some of the {len(needed)} pods that have to start together, not for all of them"
+            )
+        complete = reasons.complete()
+        return Waiting(complete.headline(), complete, lacks_room=not reasons.fitting)
+
+    def _admits(self, member: Member) -> bool:
+        """Whether its queue may take the member, in one pool at least."""
+        session = self._session
+        queue, pools = session.queues[member.gang.queue], session.pools
+        for pool in (choices := pools.choices(member) if pools else ()):
+            with pools.tried((member,), pool):
+                if session.allocatable(queue, member):
+                    return True
+        return not choices and session.allocatable(queue, member)
 
     def nodes(self, member: Member) -> Reasons:
         """Of each node the first rule that it fails for the member, were it alone."""

@@ -220,8 +220,9 @@ def _conclude(session: Session, report: Report) -> None:
                 report.nominations[member.id] = session.node(member.row)
             if member.status in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED) and id(member) not in bound:
                 cards = reasons.cards(member)
-                nodes = _with_cards(reasons.nodes(member).counts, cards)
-                report.pending[member.id] = Pending(reasons.of(member).message, nodes, cards)
+                waiting = reasons.of(member)
+                nodes = _with_cards((waiting.reasons or reasons.nodes(member)).counts, cards)
+                report.pending[member.id] = Pending(waiting.message, nodes, cards)
 
 
 def _with_cards(nodes: Mapping[str, int], cards: CardReasons | None) -> Mapping[str, int]:
