@@ -158,6 +158,31 @@ def test_a_fault_that_ended_while_nobody_looked_recovers_from_the_restart_on() -
     assert (said(effects), decided(effects)) == ([(True, (), "")], [("n1", NodeAction.UNCORDON)])
 
 
+def test_verdict_on_a_card_counts_for_its_mig_instances_and_no_others() -> None:
+    """A sick card is divided while it is sick: its instances are new cards of the node, and the card itself is none."""
+    ward = Ward(recover_after_s=30.0)
+    ward.see(cards=cards(0))
+    parts = tuple(Card(i + 2, f"MIG-{i}", "A100", 5_000, parent=f"u{i}") for i in range(2))
+    ward.see(cards=parts, lost=(replace(CARDS[0], healthy=False), CARDS[1]))
+    verdict = ward.core.verdicts[NodeName("n1")]
+    assert [verdict.marks_unhealthy(part) for part in parts] == [True, False]
+    assert verdict.healthy
+    ward.later(31.0)
+    assert not ward.core.verdicts[NodeName("n1")].marks_unhealthy(parts[0]), "its plugin reports the instance healthy"
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+def test_card_without_healthy_mig_instances_does_not_recover(*, healthy: bool) -> None:
+    ward = Ward(recover_after_s=30.0)
+    ward.see(cards=cards(0))
+    part = Card(2, "MIG-0", "A100", 5_000, parent="u0", healthy=healthy)
+    ward.see(cards=(part,), lost=(replace(CARDS[0], healthy=False), CARDS[1]))
+    assert not ward.core.verdicts[NodeName("n1")].healthy, "all that is left of the node is of the sick card"
+    ward.later(31.0)
+    verdict = ward.core.verdicts[NodeName("n1")]
+    assert (verdict.healthy, "gpu:u0" in verdict.cards) == (healthy, not healthy)
+
+
 def test_a_lost_stream_gets_all_that_stands_again() -> None:
     ward = Ward()
     ward.see("a", ready=False)

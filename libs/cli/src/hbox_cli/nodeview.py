@@ -60,6 +60,7 @@ def node_item(
             {
                 "index": card.index,
                 "uuid": card.uuid if known else None,
+                "parent": card.parent or None,
                 "kind": kind_of(node, card),
                 "model": card.model,
                 "mode": card.says.mode,

@@ -20,7 +20,7 @@ from ..session import bus_of, claims_of
 
 CARDS = (
     Column("CARD", lambda c: c["index"]),
-    Column("UUID", lambda c: c["uuid"]),
+    Column("UUID", lambda c: f"{c['uuid']} of {c['parent']}" if c["parent"] else c["uuid"]),
     Column("KIND", lambda c: c["kind"], wide=True),
     Column("MODEL", lambda c: c["model"]),
     Column("MODE", lambda c: c["mode"], wide=True),

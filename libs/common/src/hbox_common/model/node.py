@@ -69,8 +69,10 @@ class Verdict:
     cards: tuple[CardId, ...] = ()
 
     def marks_unhealthy(self, card: Card) -> bool:
-        """Whether the verdict lists this card as unhealthy."""
-        return card.id in self.cards if self.cards else card.index in self.bad_cards
+        """Whether the verdict lists this card as unhealthy, or the card of which it is a MIG instance."""
+        if not self.cards:
+            return card.index in self.bad_cards
+        return card.id in self.cards or (bool(card.parent) and card.parent_id in self.cards)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,13 @@ class _Node:
     @property
     def all_cards_bad(self) -> bool:
         bad = {fault.card for fault in self.faults if not fault.of_node}
-        return bool(self.state.cards) and all(card.id in bad for card in self.state.cards)
+        return bool(self.state.cards) and all(card.id in bad or card.parent_id in bad for card in self.state.cards)
+
+    @property
+    def present_cards(self) -> set[CardId]:
+        """Cards that the node reports. A card that is divided is not among them, but its healthy MIG instances show that it is there."""
+        parents = {card.parent_id for card in self.state.cards if card.parent and card.healthy}
+        return {card.id for card in self.state.cards} | parents
 
     @property
     def wants_closed(self) -> bool:
@@ -237,9 +243,8 @@ class Monitor:
         self._count(node)
         shown = faults_of(state, self.rules)
         self._rename_faults(node)
-        absent = {fault for fault in node.faults if not fault.of_node} - {
-            Fault(FaultKind.CARD, card=card.id) for card in state.cards
-        }
+        present = node.present_cards
+        absent = {fault for fault in node.faults if not fault.of_node and fault.card not in present}
         for fault in shown:
             node.faults[fault] = None
         if state.ready and node.joining:
@@ -256,7 +261,7 @@ class Monitor:
         if not earlier.healthy:
             node.joining = False
             node.faults[Fault(FaultKind.EARLIER, earlier.reason)] = now
-        present = {card.id for card in node.state.cards}
+        present = node.present_cards
         for card, index in _bad_cards_of(earlier):
             known = node.state.known_card(card)
             fault = Fault(FaultKind.CARD, card=card, index=index)

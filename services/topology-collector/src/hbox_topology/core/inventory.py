@@ -14,6 +14,7 @@ from hbox_common.model.cardadapters import with_adapters
 from .facts import NodeFacts
 from .kubelets import with_devices
 from .lasting import with_lasting_indices
+from .migparents import with_parents
 from .node import read_node
 from .pools import PoolRule, placed_in_pool
 
@@ -75,6 +76,7 @@ class Inventory:
         placed = placed_in_pool(reading.state, self.pools)
         state = with_devices(placed, self.devices.get(facts.name), same, capacity=facts.capacity)
         state = with_lasting_indices(state, same)
+        state = with_parents(state, self.numa.get(facts.name), same)
         state = with_adapters(state, self.numa.get(facts.name))
         if state == known:
             return Observed(None, warnings)

@@ -2,7 +2,7 @@
 
 from .adapters import NearAdapters, PathKind, asks_rdma
 from .asking import Ask, CardRequest, PodDevices
-from .cardids import card_id, number_in, short_card, short_cards
+from .cardids import card_id, is_mig, number_in, short_card, short_cards
 from .cards import (
     ALL_CORES,
     MAX_CARDS,
@@ -81,6 +81,7 @@ __all__ = [
     "format_lock",
     "format_numbered",
     "format_slices",
+    "is_mig",
     "is_slice",
     "layout_fault",
     "name_slices",

@@ -1,6 +1,7 @@
 """Ids of cards in claims, verdicts, annotations and messages. An id contains the UUID, which a card keeps when its plugin renumbers the node's cards.
 
-`gpu:UUID` is a card. `mig:UUID` is a MIG instance that the plugin hands out as a card of its own (NVIDIA's strategies `single` and `mixed`). An id of digits
+`gpu:UUID` is a card. `mig:UUID` is a MIG instance that the plugin hands out as a card of its own (NVIDIA's strategies `single` and `mixed`); `Card.parent` is
+the UUID of its card. An id of digits
 alone is the plugin's index: older programs write it, and the scheduler uses it for a position on a node until it publishes the plan.
 """
 
@@ -41,6 +42,11 @@ def number_in(card: CardId) -> int | None:
 def is_card_id(text: str) -> bool:
     """Whether the text is a valid id: `gpu:UUID`, `mig:UUID`, or an index."""
     return len(text) <= CARD_ID_BYTES and (number_in(CardId(text)) is not None or _CARD_ID.fullmatch(text) is not None)
+
+
+def is_mig(card: CardId) -> bool:
+    """Whether the id is a MIG instance's."""
+    return card.startswith("mig:")
 
 
 def short_card(card: CardId) -> str:

@@ -65,11 +65,17 @@ class Card:
     traits: CardTraits | None = None  #: None: nothing is said
     adapters: NearAdapters | None = None  #: the nearest RDMA adapters; None: nobody knows
     former: str = ""  #: the UUID that the inventory generated before the kubelet reported the real one
+    parent: str = ""  #: of a MIG instance (`mig:UUID`): the UUID of the card that it is a part of; "": unknown
 
     @property
     def id(self) -> CardId:
         """The id of the card in claims, verdicts and messages. `index` only orders the cards of a node: another card may have the same index later."""
         return card_id(self.uuid)
+
+    @property
+    def parent_id(self) -> CardId:
+        """The id of the card of which this is a MIG instance; "" if it is none, or its card is unknown."""
+        return card_id(self.parent) if self.parent else CardId("")
 
     @property
     def says(self) -> CardTraits:
