@@ -137,3 +137,35 @@ async def test_what_people_see_is_cards_by_model(platform: Up, client: KubeClien
     audit = platform.json("audit", "--ledger")
     assert audit["faults"] == []
     assert platform.json("audit")["faults"] == []
+
+
+async def test_partitions_of_mig_count_as_parts_of_cards(platform: Up, client: KubeClient) -> None:
+    queue(platform, "create", "slices", "--capability", f"{GPU}=2")
+    body = node("mig")
+    amounts = {"cpu": "32", "memory": "64Gi", "pods": "110", "nvidia.com/mig-1g.10gb": "14", "nvidia.com/mig-3g.40gb": "4"}
+    body["metadata"]["labels"] |= {
+        "nvidia.com/mig.strategy": "mixed",
+        "nvidia.com/gpu.count": "4",
+        "nvidia.com/gpu.replicas": "0",
+    }
+    body["status"] |= {"capacity": amounts, "allocatable": amounts}
+    await client.json("POST", NODES.path(), body=body)
+    for profile, count in (("3g.40gb", 2), ("1g.10gb", 14)):
+        limits = {f"nvidia.com/mig-{profile}": "1"}
+        container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": limits}}
+        for number in range(count):
+            notes = {"scheduling.volcano.sh/queue-name": "slices"}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"slice-{profile}-{number}", "annotations": notes}}
+            pod |= {"spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]}}
+            await client.json("POST", PODS.path(SPACE), body=pod)
+
+    def used() -> tuple[int, int]:
+        [item] = (item for item in platform.json("queue", "ls")["items"] if item["name"] == "slices")
+        return item["used"].get("nvidia.com/mig-3g.40gb", 0), item["used"].get("nvidia.com/mig-1g.10gb", 0)
+
+    # 2 x 3/7 + 8 x 1/7 = 2 cards
+    await asyncio.to_thread(until, lambda: used() == (2, 8), timeout_s=60, what="two cards in parts")
+    reached = "queue slices may use 2 of nvidia.com/gpu, 2 are in use and 0.14 more are asked for"
+    await asyncio.to_thread(until, lambda: reached in why(platform, "slices"), timeout_s=30, what="the reason")
+    await client.json("DELETE", PODS.path(SPACE, "slice-3g.40gb-0"))
+    await asyncio.to_thread(until, lambda: used() == (1, 11), timeout_s=60, what="the slices of a pod that left")

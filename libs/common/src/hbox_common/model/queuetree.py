@@ -19,13 +19,15 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from .cardmodels import is_model, named_models
+from .cardparts import cards_text, has_partitions, in_parts
 from .claim import Refusal, RefusalReason
+from .devices import VENDORS
 from .ids import DEFAULT_QUEUE, QueueName
 from .minruntime import RunTime, run_time_of
 from .pools import POOLED, PUBLIC, Pools, amounts_in, by_pool, counted_as, is_exclusive, of_pool
 from .queue import ANY, NO_CLASS, Queue, QueuePhase
 from .resources import CPU, MEMORY, Resources, add
-from .rights import Limit, Named, Rights, headroom, remaining
+from .rights import Blocking, Limit, Named, Rights, headroom, remaining
 
 #: Volcano's name for what stands above all. An object of that name limits nothing, and takes no work.
 ROOT_QUEUE = QueueName("root")
@@ -410,14 +412,32 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     def headroom(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Headroom:
         """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
         least = headroom(self.limits(name, freed), each)
+        in_cards = self._headroom_in_parts(name, each, freed)
+        if in_cards is not None and (least is None or in_cards[0].times < least.times):
+            blocking, more = in_cards
+            return _headroom(name, blocking, *map(cards_text, (blocking.limit, blocking.used, more)))
         if least is None:
             return Headroom(None)
-        which = name if least.queue == name else f"{least.queue}, above queue {name},"
-        more = each[least.key]
-        return Headroom(
-            least.times,
-            f"queue {which} may use {least.limit} of {least.key}, {least.used} are in use and {more} more are asked for",
-        )
+        return _headroom(name, least, *map(str, (least.limit, least.used, each[least.key])))
+
+    def _headroom_in_parts(
+        self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources]
+    ) -> tuple[Blocking[QueueName, str], int] | None:
+        """The limit on cards that leaves the least, and what is asked of it, in parts of a card; None if no partitions are in use or asked for. A queue whose
+        capability names a partition limits that partition by its own name alone."""
+        least: tuple[Blocking[QueueName, str], int] | None = None
+        asks = has_partitions(each)
+        for limit in self.limits(name, freed) if in_parts(each) else ():
+            own, used = limit.most, self.used(limit.queue)
+            if not asks and not has_partitions(used):
+                continue
+            most = in_parts({key: units for key, units in own.items() if by_pool(key)[0] in VENDORS})
+            gone = freed.get(limit.queue)
+            asked, held = in_parts(each, own), Named(in_parts(used, own), in_parts(gone, own) if gone else None)
+            found = headroom((Limit(limit.queue, most, held),), asked)
+            if found is not None and (least is None or found.times < least[0].times):
+                least = found, asked[found.key]
+        return least
 
     def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
         """How many cards of each model the limits of the queue and of all above it still allow in the pool; of models without a limit nothing is said."""
@@ -517,6 +537,12 @@ class TreeAmounts:
 
     def copy_of_used(self, queue: QueueName) -> Counter[str]:
         return Counter(self.tree.used(queue))
+
+
+def _headroom(name: QueueName, blocking: Blocking[QueueName, str], limit: str, used: str, more: str) -> Headroom:
+    which = name if blocking.queue == name else f"{blocking.queue}, above queue {name},"
+    message = f"queue {which} may use {limit} of {blocking.key}, {used} are in use and {more} more are asked for"
+    return Headroom(blocking.times, message)
 
 
 def _keep(names: set[QueueName], name: QueueName, there: bool) -> None:

@@ -85,6 +85,11 @@ class Vendors:
         self._by_name = frozenset(vendor.kind for vendor in vendors if vendor.names_containers)
         self.unsupported = tuple(name for vendor in vendors for name in vendor.unsupported)
         self.model_prefixes = tuple(f"{name}." for name in self.cards)
+        #: names of resources that count parts of a vendor's cards (prefixes of names, and replicas of cards) -> the resource that counts its cards
+        self.partitioned: Mapping[str, str] = {
+            name: vendor.cards for vendor in vendors for name in (vendor.partitions, *vendor.no_models) if name
+        }
+        self.partition_prefixes = tuple(vendor.partitions for vendor in vendors if vendor.partitions)
         self.no_models = frozenset(self.model_prefixes).union(self.parts, *(vendor.no_models for vendor in vendors))
         self.figures: Mapping[str, Figures] = {name: found for vendor in vendors for name, found in vendor.figures.items()}
         #: what differs here from what is built in: alike where processes were told the same, empty where they were told nothing
