@@ -2,10 +2,8 @@
 
 from hbox_common.telemetry import counter, gauge, histogram
 
-REVIEWS = counter("admission_reviews", "Pods that were looked at, by what became of them", ["outcome"])
-WARNINGS = counter("admission_warnings", "Warnings to those who made pods")
-REFUSED = counter("admission_requests_refused", "Requests that were not answered as a review", ["why"])
-REVIEW_SECONDS = histogram("admission_review_seconds", "From the first byte of a request's body to its answer")
-UNREADABLE = gauge(
-    "admission_files_unreadable", "1 where a file says what cannot be used, and what it said before is in use", ["file"]
-)
+REVIEWS = counter("admission_reviews", "Pods reviewed, by outcome", ["outcome"])
+WARNINGS = counter("admission_warnings", "Warnings returned to clients that create pods")
+REFUSED = counter("admission_requests_refused", "Requests rejected before review, by reason", ["why"])
+REVIEW_SECONDS = histogram("admission_review_seconds", "Seconds from the first byte of a request's body to the response")
+UNREADABLE = gauge("admission_files_unreadable", "1 while a file is invalid and its previous content remains active", ["file"])

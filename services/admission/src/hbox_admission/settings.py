@@ -13,28 +13,32 @@ from hbox_common.runtime import Settings
 class AdmissionSettings(Settings):
     service: ClassVar[str] = "admission"
 
-    listen_host: str = Field("127.0.0.1", description="where the API server's requests are answered")
-    listen_port: int = Field(0, ge=0, le=65535, description="its port; 0 picks a free one and logs it")
-    tls_certificate: Path = Field(
-        Path("/etc/hbox/admission-tls/tls.crt"), description="the certificate; read again when it changes"
+    listen_host: str = Field("127.0.0.1", description="Listen address for the API server's admission requests.")
+    listen_port: int = Field(
+        0, ge=0, le=65535, description="Port of listen_host; 0 = the service picks a free port and logs it."
     )
-    tls_key: Path = Field(Path("/etc/hbox/admission-tls/tls.key"), description="its key")
+    tls_certificate: Path = Field(
+        Path("/etc/hbox/admission-tls/tls.crt"), description="Serving certificate file; reloaded when it changes."
+    )
+    tls_key: Path = Field(Path("/etc/hbox/admission-tls/tls.key"), description="Private key file of tls_certificate.")
     scheduler_names: str = Field(
         SCHEDULER_NAME,
-        description="the names of schedulers that HBox answers to, joined by commas, as job-controller's: the first is written into pods",
+        description="Scheduler names that HBox serves, separated by commas, as in job-controller; the webhook writes the first "
+        "one into pods.",
     )
     force_overwrite_default_scheduler: bool = Field(
         True,
-        description="whether pods with devices that name default-scheduler, which is everybody who names none, become HBox's",
+        description="true = pods with devices and schedulerName default-scheduler (the default of Kubernetes) get HBox's "
+        "scheduler name.",
     )
     sizes_file: Path | None = Field(
-        None, description="the catalogue of standard sizes, settled by `hbox sizes --settle`; read again when it changes"
+        None, description="Catalogue of standard sizes, written by `hbox sizes --settle`; reloaded when it changes."
     )
     linger_s: float = Field(
         3.0,
         ge=0,
         le=8,
-        description="for so long requests are answered after SIGTERM, until nobody sends any more to this replica",
+        description="Seconds to serve requests after SIGTERM, until API servers stop sending them to this replica.",
     )
 
     @field_validator("scheduler_names")

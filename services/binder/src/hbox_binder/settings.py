@@ -12,33 +12,35 @@ from .core import Limits
 class BinderSettings(Settings):
     service: ClassVar[str] = "binder"
 
-    binds_per_s: float = Field(2000.0, gt=0, le=100_000, description="bindings begun per second at most")
+    binds_per_s: float = Field(2000.0, gt=0, le=100_000, description="Maximum bindings started per second.")
     evictions_per_min: float = Field(
-        2000.0, ge=1, le=1_000_000, description="evictions per minute at most; what goes beyond is held back"
+        2000.0, ge=1, le=1_000_000, description="Maximum evictions per minute; the binder delays the rest."
     )
     taken_grace_s: int = Field(
         1,
         ge=-1,
         le=86_400,
-        description="seconds that a pod gets to end which makes room for others and says nothing about its end; one with a preStop hook, or a "
-        "terminationGracePeriodSeconds other than 30, gets its own; -1: all get their own",
+        description="Grace period in seconds of a victim without its own: no preStop hook, and terminationGracePeriodSeconds "
+        "unset or 30. -1 = every victim keeps the grace period of its spec.",
     )
     pool_taints: bool = Field(
         True,
-        description="nodes of exclusive pools bear the taint hbox.io/pool=POOL:NoSchedule; false: it is taken from all nodes",
+        description="true = nodes of exclusive pools carry the taint hbox.io/pool=POOL:NoSchedule; false = HBox removes it from "
+        "all nodes.",
     )
     notice_s: int = Field(
         90,
         ge=-1,
         le=86_400,
-        description="the most seconds that a pod gets to end which makes room for others, whatever it says of its end; -1: as long as it likes. "
-        "Whoever waits for its place gives up after 120",
+        description="Maximum grace period in seconds of any victim; -1 = no maximum. A preemptor stops waiting for a victim after"
+        " 120 s.",
     )
     node_lock_expires_s: float = Field(
         300.0,
         ge=10,
         le=86_400,
-        description="the age at which a node's lock (hami.io/mutex.lock) is removed whatever its pod shows; HAMi's HAMI_NODELOCK_EXPIRE",
+        description="Age in seconds at which the binder removes a node's HAMi lock (hami.io/mutex.lock) whatever its pod's state;"
+        " as HAMi's HAMI_NODELOCK_EXPIRE.",
     )
     volume_timeout_s: float = Field(
         45.0,
@@ -47,9 +49,9 @@ class BinderSettings(Settings):
         description="seconds that a provisioner gets to make a volume for the node of a pod; then another node is tried. The deadline of the bind "
         "(scheduler-core's gang_deadline_s) also ends the wait",
     )
-    concurrency: int = Field(32, ge=8, le=512, description="calls to the Kubernetes API under way at once, 8 to 512")
+    concurrency: int = Field(32, ge=8, le=512, description="Maximum concurrent calls to the Kubernetes API, 8 to 512.")
     patience_s: float = Field(
-        3.0, gt=0, le=60, description="seconds until a decision that is not settled is reported as unknown"
+        3.0, gt=0, le=60, description="Seconds after which the binder reports an unsettled decision as unknown."
     )
 
     def limits(self) -> Limits:

@@ -14,12 +14,15 @@ class HealthSettings(Settings):
 
     bad_conditions: str = Field(
         "GpuUnhealthy,XidError,KernelDeadlock,ReadonlyFilesystem",
-        description="types of node conditions, joined by commas, that are bad when True, beside Kubernetes' own",
+        description="Node condition types, separated by commas, that mark a node as faulty when True, in addition to Kubernetes' own.",
     )
-    recover_after_s: float = Field(30.0, ge=0, le=86_400, description="seconds that a fault has to be absent before it is over")
-    cordon: bool = Field(True, description="whether nodes with faults of their own are cordoned, beside the verdict")
+    recover_after_s: float = Field(30.0, ge=0, le=86_400, description="Seconds without recurrence after which a fault clears.")
+    cordon: bool = Field(True, description="true = health-monitor also cordons nodes with a fault of the whole node.")
     max_cordoned_fraction: float = Field(
-        0.1, ge=0, le=1, description="of the nodes with cards, and of those without, 0 to 1; one is always allowed"
+        0.1,
+        ge=0,
+        le=1,
+        description="Maximum cordoned fraction, 0 to 1, of the nodes with cards and of the nodes without; one node is always allowed.",
     )
 
     def rules(self) -> Rules:

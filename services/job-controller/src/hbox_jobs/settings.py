@@ -13,36 +13,44 @@ from hbox_common.runtime import Settings
 class JobControllerSettings(Settings):
     service: ClassVar[str] = "job-controller"
 
-    conditions_per_s: float = Field(50.0, gt=0, description="at most so many status writes (pods and PodGroups each) a second")
-    events_per_s: float = Field(100.0, gt=0, description="at most so many Kubernetes Events a second")
-    phases_per_s: float = Field(200.0, gt=0, description="at most so many job.phase messages a second")
-    condition_delay_s: float = Field(1.0, ge=0, description="seconds that a reason to wait has to stand before pods are told")
+    conditions_per_s: float = Field(
+        50.0, gt=0, description="Maximum status writes per second, separately for pods and PodGroups."
+    )
+    events_per_s: float = Field(100.0, gt=0, description="Maximum Kubernetes Events per second.")
+    phases_per_s: float = Field(200.0, gt=0, description="Maximum job.phase messages per second.")
+    condition_delay_s: float = Field(
+        1.0,
+        ge=0,
+        description="Minimum age in seconds of a pending reason before job-controller writes it to the pod's conditions.",
+    )
     pending_per_namespace: int = Field(
         20_000,
         ge=0,
-        description="of one namespace, jobs that scheduler and ledger are told of while they wait for places; others are held back, and told so; 0 = all",
+        description="Maximum pending jobs of one namespace that job-controller submits to the scheduler; it holds back the others"
+        " and writes that in their conditions. 0 = no maximum.",
     )
     pending_mib_per_namespace: int = Field(
         64,
         ge=0,
-        description="likewise, what is told of these jobs: where their pods may run and what they want, labels and notes, of equal pods of a job once; 0 = all",
+        description="Maximum MiB of the placement data of these jobs (requests, selectors, labels, annotations; identical pods of"
+        " a job count once). 0 = no maximum.",
     )
     scheduler_names: str = Field(
-        SCHEDULER_NAME, description="pods whose schedulerName is one of these are HBox's, joined by commas: hbox,volcano"
+        SCHEDULER_NAME, description="Scheduler names that HBox serves, separated by commas: hbox,volcano."
     )
     volcano_namespace: str = Field(
-        "volcano-system", description="where Volcano's scheduler would run, if scheduler_names has a name of its"
+        "volcano-system", description="Namespace of Volcano's scheduler; used if scheduler_names contains volcano."
     )
 
     system_namespaces: str = Field(
         "kube-system,kube-public,kube-node-lease",
-        description="namespaces, separated by commas, where the PriorityClasses system-cluster-critical and system-node-critical keep their own values; "
-        "elsewhere they count no more than the highest PriorityClass of users",
+        description="Namespaces, separated by commas, in which the PriorityClasses system-cluster-critical and system-node-"
+        "critical keep their own values; elsewhere they count at most as the highest PriorityClass of users.",
     )
     shards: str = Field(
         "",
-        description="several schedulers: how many (2: jobs go by their queues), or which pools of nodes each has (main=*;lab=lab-a,lab-b: * is all that none "
-        "names); job-controller and all schedulers are told the same. Empty: one has all",
+        description="Scheduler shards: a number (2 = jobs are divided by queue) or node pools per shard (main=*;lab=lab-a,lab-b; "
+        "* = all other pools). job-controller and all schedulers must use the same value. Empty = one scheduler.",
     )
 
     @property

@@ -4,49 +4,49 @@ from hbox_common.model import CardQuotas
 from hbox_common.telemetry import counter, gauge, histogram
 
 PLANS = counter("ledger_plans", "Plans answered, by result: committed, repeated, or the reason of the refusal", ["result"])
-CHANGES = counter("ledger_claim_changes", "Changes of claims, by the state that they came to", ["state"])
-JOBS = gauge("ledger_known_jobs", "Jobs with something to place that plans are held against")
-LIVE = gauge("ledger_live_claims", "Claims that hold something")
-OPEN = gauge("ledger_open_decisions", "Decisions without a result yet")
+CHANGES = counter("ledger_claim_changes", "State changes of claims, by new state", ["state"])
+JOBS = gauge("ledger_known_jobs", "Jobs with pods to place that the ledger checks plans against")
+LIVE = gauge("ledger_live_claims", "Claims that hold resources")
+OPEN = gauge("ledger_open_decisions", "Decisions without a result")
 OLDEST_OPEN = gauge(
     "ledger_oldest_open_decision_seconds",
-    "How long the oldest decision without a result stands that no disruption budget holds up; 0: there is none",
+    "Age in seconds of the oldest decision without a result, except evictions that a disruption budget delays; 0 = none",
     ["decision"],
 )
-OUTBOX = gauge("ledger_outbox_messages", "Messages committed and not published yet")
-COMMIT = histogram("ledger_commit_seconds", "One turn of the ledger, from reading to being on disk")
+OUTBOX = gauge("ledger_outbox_messages", "Messages committed to the database and not yet published")
+COMMIT = histogram(
+    "ledger_commit_seconds", "Seconds of one ledger transaction, from reading its messages to its commit on disk"
+)
 EVICTIONS_PAUSED = gauge(
-    "ledger_evictions_paused", "1 while plans that take from others are refused, since too many were told to leave of late"
+    "ledger_evictions_paused", "1 while the ledger refuses plans with evictions because the eviction limit is reached"
 )
 DRIFT = counter(
     "ledger_drift",
-    "Pods on which a list or a read differed from the ledger after its start, and that no message reported within a minute",
+    "Pods whose listed or read state differed from the ledger after startup, without a message within a minute",
 )
-FROZEN = gauge("ledger_frozen", "1 while no plan is accepted, since the books are not compared with Kubernetes yet")
-HELD = gauge("ledger_plans_held", "1 while no plan is accepted, since nobody has seen for some time what runs")
+FROZEN = gauge("ledger_frozen", "1 while the ledger refuses all plans until it has compared its claims with Kubernetes")
+HELD = gauge("ledger_plans_held", "1 while the ledger refuses all plans because pod states are stale")
 SUSPECTS = gauge(
     "ledger_suspects",
-    "Claims whose pods the last list of pods lacks; they hold until the API server says that their pods are gone",
+    "Claims whose pods are missing from the last pod list; they stay until the API server confirms that the pods are gone",
 )
-CARD_CONFLICTS = gauge(
-    "ledger_card_conflicts", "Nodes on which pods have other cards by their kubelet than by the books, for good"
-)
-CARDS_FOLLOWED = counter("ledger_claims_moved", "Claims moved to the cards that a kubelet gave")
-OVERBOOKED = gauge("ledger_overbooked_nodes", "Nodes that hold more than they have: they shrank, or their pods grew")
-EPOCH = gauge("ledger_epoch", "The epoch of the ledger")
+CARD_CONFLICTS = gauge("ledger_card_conflicts", "Nodes whose kubelet permanently reports other cards for pods than the ledger")
+CARDS_FOLLOWED = counter("ledger_claims_moved", "Claims moved to the cards that a kubelet allocated")
+OVERBOOKED = gauge("ledger_overbooked_nodes", "Nodes whose claims exceed their allocatable: the node shrank or its pods grew")
+EPOCH = gauge("ledger_epoch", "Epoch of the ledger")
 QUOTA_USED = gauge(
     "ledger_card_quota_used",
-    "What pods of a namespace hold of what a ResourceQuota limits of cards",
+    "Cards that pods of a namespace hold of a ResourceQuota's limit",
     ["namespace", "quota", "resource"],
 )
 QUOTA_LIMIT = gauge(
     "ledger_card_quota_limit",
-    "What a ResourceQuota allows of cards; 0 where it has a fault",
+    "Cards that a ResourceQuota allows; 0 if the quota is invalid",
     ["namespace", "quota", "resource"],
 )
 STATUSES = counter(
     "ledger_queue_statuses",
-    "Statuses of Queue objects: written, again (conflict, or the API away), refused, contested by others",
+    "Status writes of Queue objects: written, again (conflict or API unavailable), refused, contested by another writer",
     ["result"],
 )
 
@@ -61,9 +61,5 @@ def quotas(all: CardQuotas) -> None:
             QUOTA_LIMIT.labels(quota.namespace, quota.name, name).set(0 if quota.fault else limit)
 
 
-UNFIT = counter(
-    "ledger_facts_unfit", "Facts of pods that the database refused, and that were booked without what it does not hold"
-)
-SET_ASIDE = gauge(
-    "ledger_claims_set_aside", "Claims whose rows could not be read when the ledger started, and that no audit explains"
-)
+UNFIT = counter("ledger_facts_unfit", "Pod states that the database rejected; booked without the rejected fields")
+SET_ASIDE = gauge("ledger_claims_set_aside", "Claims whose rows could not be read at startup and that no audit resolved")

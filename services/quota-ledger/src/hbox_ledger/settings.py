@@ -13,42 +13,50 @@ class LedgerSettings(Base):
 
     database_url: str = Field(
         "sqlite:///hbox-ledger.db",
-        description="the ledger's database: sqlite:////path/ledger.db, or postgresql+psycopg://user:password@host/database",
+        description="The ledger's database: sqlite:////path/ledger.db, or postgresql+psycopg://user:password@host/database.",
     )
-    reconcile_s: float = Field(60.0, gt=0, description="seconds between two comparisons of the books with all pods")
-    kept_s: float = Field(86_400.0, ge=3600, description="seconds for which answers, void claims and message ids are kept")
+    reconcile_s: float = Field(
+        60.0, gt=0, description="Seconds between two comparisons of the claims with all pods of the cluster."
+    )
+    kept_s: float = Field(
+        86_400.0, ge=3600, description="Seconds for which the ledger keeps answers, void claims and message ids."
+    )
     evictions_most: int = Field(
         0,
         ge=0,
         le=1_000_000,
-        description="pods told to leave for others within five minutes, at most; 0 = as many as run, but of more than 2,500 a quarter (at least 2,500)",
+        description="Maximum evictions within five minutes; 0 = the number of running pods up to 2,500, beyond that a quarter of "
+        "them (at least 2,500).",
     )
     notice_s: int = Field(
         90,
         ge=-1,
         le=86_400,
-        description="the most seconds that a pod gets to end which makes room for others: the binder's setting of this name, as receipts tell it; "
-        "-1: as long as it likes",
+        description="Maximum grace period in seconds of a victim, for eviction receipts: the same value as the binder's notice_s;"
+        " -1 = no maximum.",
     )
     queue_statuses_per_s: float = Field(
-        10.0, ge=0, le=1000, description="statuses of Queue objects written a second, at most; 0 = they are left alone"
+        10.0, ge=0, le=1000, description="Maximum status writes of Queue objects per second; 0 = the ledger writes none."
     )
     pods_in_card_metrics: bool = Field(
         False,
-        description="include each pod's share of a card, with namespace and name, in /metrics/cards; every client that reaches the port can read it",
+        description="Include each pod's share of a card, with namespace and name, in /metrics/cards; every client that reaches the port can read it",
     )
     queues: Literal["open", "bound"] = Field(
         "open",
-        description="who may use a queue that names no namespaces, nor any above it: every namespace, as in Volcano; or, where queues are bound, none",
+        description="Access to a queue without a list of namespaces (its own or an ancestor's): open = every namespace, as in "
+        "Volcano; bound = no namespace.",
     )
     shares: Literal["deserved", "weight", "policy"] = Field(
         "deserved",
-        description="what queues may take back from others: what they deserve by their objects; or at least their share by weight too, of what there is, "
-        "among those that ask for it (a policy with proportion); or the one or the other as the file of scheduler_conf has it at the time",
+        description="Share that a queue may reclaim: deserved = the deserved amount of its object; weight = at least its share by"
+        " weight of the total, among queues with demand (plugin proportion); policy = as the file of scheduler_conf "
+        "states.",
     )
     scheduler_conf: Path | None = Field(
         None,
-        description="the volcano-scheduler.conf of scheduler-core: queues have shares by weight while it has proportion, where `shares` is policy",
+        description="scheduler-core's volcano-scheduler.conf; with shares=policy, queues have shares by weight while it contains "
+        "proportion.",
     )
 
     @model_validator(mode="after")
@@ -61,13 +69,15 @@ class LedgerSettings(Base):
         168.0,
         ge=0,
         le=100_000,
-        description="hours after which usage weighs half in what queues used of late; 0 = no history is kept",
+        description="Half-life in hours of past usage in fair-share order; 0 = past usage has no effect.",
     )
     usage_hours_kept_d: int = Field(
         0,
         ge=0,
         le=36_500,
-        description="days for which usage is kept by the hour, and at least as long as it weighs in what queues used of late; older usage is kept by "
-        "the day (UTC). 0 = by the hour for ever",
+        description="Days for which usage is stored per hour (at least usage_window_h); older usage is stored per day (UTC). 0 = "
+        "per hour for ever.",
     )
-    usage_window_h: int = Field(1344, ge=1, le=100_000, description="hours after which usage weighs nothing there")
+    usage_window_h: int = Field(
+        1344, ge=1, le=100_000, description="Hours after which past usage has no effect on fair-share order."
+    )

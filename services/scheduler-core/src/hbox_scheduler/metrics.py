@@ -2,39 +2,39 @@
 
 from hbox_common.telemetry import counter, gauge, histogram
 
-CYCLE = histogram("scheduler_cycle_seconds", "One planning cycle, without sending its plans")
-PUBLISH = histogram("scheduler_publish_seconds", "From the end of a cycle to the broker's acknowledgement of its plans")
-PLANS = counter("scheduler_plans", "Plans sent", ["kind"])
+CYCLE = histogram("scheduler_cycle_seconds", "Seconds of one scheduling cycle, without publishing its plans")
+PUBLISH = histogram("scheduler_publish_seconds", "Seconds from the end of a cycle to the broker's acknowledgement of its plans")
+PLANS = counter("scheduler_plans", "Plans published", ["kind"])
 PLACEMENTS = counter("scheduler_placements", "Pods in new plans")
-ANSWERS = counter("scheduler_answers", "Answers of the ledger to our plans", ["result"])
-CONFLICTS = counter(
-    "scheduler_conflicts", "Plans refused since somebody else had the place, or the pod had one, when they came: other shards'"
-)
-SHARD = gauge("scheduler_shard", "1: the shard of this scheduler; where there are several shards", ["shard"])
-VERDICTS = counter("scheduler_verdicts", "Verdicts on jobs that wait")
-ADMITTED = counter("scheduler_admitted", "PodGroups that `enqueue` admitted, as often as it was said")
-SNAPSHOTS = counter("scheduler_snapshots", "States read whole: at the start, after a gap, in a new epoch", ["of"])
-FALSE = counter("scheduler_false_changes", "Changes of claims that go beyond what the ledger says, or do not add up: dropped")
+ANSWERS = counter("scheduler_answers", "The ledger's answers to this scheduler's plans", ["result"])
+CONFLICTS = counter("scheduler_conflicts", "Plans refused because another shard had taken the place or placed the pod")
+SHARD = gauge("scheduler_shard", "1; the shard of this scheduler, if there are several", ["shard"])
+VERDICTS = counter("scheduler_verdicts", "Pending-reason updates published")
+ADMITTED = counter("scheduler_admitted", "PodGroup admissions by `enqueue` published, repetitions included")
+SNAPSHOTS = counter("scheduler_snapshots", "Full snapshots read: at startup, after a gap, in a new epoch", ["of"])
+FALSE = counter("scheduler_false_changes", "Claim changes dropped because they contradict the ledger's state")
 JOBS = gauge("scheduler_jobs", "Jobs with pods to place", ["state"])
-OLDEST = gauge("scheduler_oldest_job_seconds", "Age of the oldest job with pods to place; 0: there is none", ["state"])
-FAULTS = counter("scheduler_faults", "Errors of the scheduler's own after which it began anew, without whom they were about")
+OLDEST = gauge("scheduler_oldest_job_seconds", "Age in seconds of the oldest job with pods to place; 0 = none", ["state"])
+FAULTS = counter(
+    "scheduler_faults", "Internal errors after which the scheduler restarted with the offending job or node quarantined"
+)
 QUARANTINED = gauge(
-    "scheduler_quarantined", "Jobs, namespaces and nodes that the scheduler leaves out, since it fails at them", ["kind"]
+    "scheduler_quarantined", "Jobs, namespaces and nodes excluded from scheduling because the scheduler fails at them", ["kind"]
 )
-NODES = gauge("scheduler_nodes", "Nodes known")
+NODES = gauge("scheduler_nodes", "Known nodes")
 POLICY_REFUSED = gauge(
-    "scheduler_policy_refused", "1 while the file of HBOX_SCHEDULER_CONF is wrong and the policy before it stays in force"
+    "scheduler_policy_refused", "1 while the file of HBOX_SCHEDULER_CONF is invalid and the previous policy remains active"
 )
-UNANSWERED = gauge("scheduler_unanswered_plans", "Plans sent that have no answer yet")
-RECORD_BYTES = counter("scheduler_record_bytes", "Written to the record of what the scheduler is told (HBOX_RECORD)")
+UNANSWERED = gauge("scheduler_unanswered_plans", "Published plans without an answer")
+RECORD_BYTES = counter("scheduler_record_bytes", "Bytes written to the record of the scheduler's inputs (HBOX_RECORD)")
 RECORD_STOPPED = counter(
-    "scheduler_record_stopped", "Records that ended before their service: a full or slow disk, or the bound"
+    "scheduler_record_stopped", "Records that ended before the service: disk full or slow, or the size limit"
 )
 FRAGMENTS = gauge(
-    "scheduler_fragment_cards", "Idle cards that pods of today's mix cannot use where they are (FGD's F), in cards"
+    "scheduler_fragment_cards", "Idle cards that pods of the current mix cannot use where they are (FGD's F), in cards"
 )
-FRAGMENTATION = gauge("scheduler_fragmentation", "The same, of all cards of nodes that take pods")
-IDLE_CARDS = gauge("scheduler_idle_cards", "Idle cards, parts of cards among them, of nodes that take pods")
+FRAGMENTATION = gauge("scheduler_fragmentation", "scheduler_fragment_cards as a fraction of all cards of schedulable nodes")
+IDLE_CARDS = gauge("scheduler_idle_cards", "Idle cards of schedulable nodes, with fractions of cards")
 LARGEST_GANG = gauge(
-    "scheduler_largest_gang_pods", "Pods with so many whole cards each that would start together, by idle cards", ["cards"]
+    "scheduler_largest_gang_pods", "Pods of the largest gang that could start on idle cards, by whole cards per pod", ["cards"]
 )

@@ -18,51 +18,56 @@ class SchedulerSettings(Settings):
 
     policy: PolicyName = Field(
         PolicyName.BINPACK,
-        description="binpack (fill used nodes), least-waste (least cards that nobody can use, learned from the requests) or fgd (least "
-        "expected fragmentation, to compare with)",
+        description="HBox's own placement policy: binpack (fill used nodes), least-waste (minimise unusable cards, learned from "
+        "the requests) or fgd (minimise expected fragmentation, for comparison).",
     )
     scheduler_conf: Path | None = Field(
         None,
-        description="a volcano-scheduler.conf by which every job is placed and room is taken from others; without one HBox's own, and `policy` says where "
-        "pods go that have to do with nobody",
+        description="volcano-scheduler.conf that replaces HBox's own policy for all jobs; then `policy` only places pods outside "
+        "every queue.",
     )
     defragmentation: Mode = Field(
         Mode.OFF,
-        description="of HBox's own policies: whether pods move so that a gang finds room in one piece, where it gains more than they lose (on), "
-        "whether that is only said (preview), or not looked for (off); a volcano-scheduler.conf says it itself (action consolidate)",
+        description="HBox's own policies only: move pods so that a gang finds connected room, if the gain exceeds the cost: on, "
+        "preview (report only) or off. A volcano-scheduler.conf uses action consolidate.",
     )
     cycle_window_ms: float = Field(
-        10.0, ge=0, le=1000, description="least time between two planning cycles; the first is at once"
+        10.0,
+        ge=0,
+        le=1000,
+        description="Minimum milliseconds between two scheduling cycles; the first cycle after idle time starts at once.",
     )
     cycle_placements: int = Field(
-        512, ge=1, description="placements after which a cycle ends and its plans are sent; a gang is never cut"
+        512, ge=1, description="Placements after which a cycle ends and publishes its plans; a gang is never split."
     )
     resend_after_s: float = Field(
-        5.0, gt=0, description="a plan without an answer is sent again, with the same id, after so long"
+        5.0, gt=0, description="Seconds without an answer after which a plan is sent again with the same id."
     )
-    gang_deadline_s: float = Field(60.0, gt=0, description="a gang that is not bound whole so long after its commit is unwound")
+    gang_deadline_s: float = Field(60.0, gt=0, description="Seconds after its commit at which a partly bound gang is unwound.")
     record: Path | None = Field(
         None,
-        description="a folder in which each start writes down what the scheduler is told and decides, for `hbox simulate replay`; without one nothing is "
-        "recorded",
+        description="Folder for records of the scheduler's inputs and decisions, one per start, for `hbox simulate replay`; "
+        "default: no record.",
     )
     record_most_mib: int = Field(
         1024,
         ge=2,
-        description="bound of that folder: a record ends at half of it, and the oldest records go until they fit in the other half",
+        description="Maximum size in MiB of the record folder: a record ends at half of it, and the oldest records are deleted to"
+        " fit the other half.",
     )
     fabric_max_age_s: float = Field(
         600.0,
         gt=0,
-        description="a fabric that its source (UFM, ...) has not confirmed for longer promises no domain: gangs that need one wait; others go by it",
+        description="Seconds after its source's last confirmation (UFM, ...) at which a fabric is stale: gangs with a hard "
+        "topology requirement wait, others still prefer its domains.",
     )
-    verdict_every_s: float = Field(2.0, ge=0, description="why one job waits is said at most so often")
+    verdict_every_s: float = Field(2.0, ge=0, description="Minimum seconds between two pending-reason updates of a job.")
     shards: str = Field(
         "",
-        description="several schedulers: how many (2: jobs go by their queues), or which pools of nodes each has (main=*;lab=lab-a,lab-b: * is all that none "
-        "names); job-controller and all schedulers are told the same. Empty: one has all",
+        description="Scheduler shards: a number (2 = jobs are divided by queue) or node pools per shard (main=*;lab=lab-a,lab-b; "
+        "* = all other pools). job-controller and all schedulers must use the same value. Empty = one scheduler.",
     )
-    shard: str = Field("", description="with `shards`: which of them this scheduler is of, as 0, or lab")
+    shard: str = Field("", description="Shard of this scheduler, as named by shards: 0, or lab.")
 
     @model_validator(mode="after")
     def _one_of_the_shards(self) -> "SchedulerSettings":

@@ -13,13 +13,17 @@ class TopologySettings(Settings):
 
     pools_file: Path | None = Field(
         None,
-        description="which nodes are of which pool, by name or by labels; without one, and for nodes that it does not say, the node's own label counts",
+        description="File that assigns nodes to pools by name or labels; a node without an entry, and every node without the "
+        "file, uses its own label.",
     )
     fabrics_file: Path | None = Field(
         None,
-        description="where the fabric is read: UFM, ibnetdiscover, LLDP, labels of nodes, HyperNodes; without one the cluster's HyperNodes are the fabric",
+        description="File that names the fabric sources: UFM, ibnetdiscover, LLDP, node labels, HyperNodes; default: the "
+        "cluster's HyperNodes.",
     )
-    fabric_hosts: str = Field("", description="hosts that file may have us ask, joined by commas; none: those that it names")
+    fabric_hosts: str = Field(
+        "", description="Hosts that fabrics_file may name, separated by commas; empty = every host in the file."
+    )
 
     @property
     def allowed_fabric_hosts(self) -> tuple[str, ...]:

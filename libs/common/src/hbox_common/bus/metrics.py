@@ -6,39 +6,37 @@ from prometheus_client import Counter
 
 from hbox_common.telemetry import counter, gauge, histogram
 
-PUBLISHED = counter("bus_published", "Messages that JetStream has stored", ["type"])
-PUBLISH_S = histogram("bus_publish_seconds", "From publish() to JetStream's acknowledgement, retries included")
-CONSUMED = counter(
-    "bus_consumed", "Messages handled: by a durable consumer, or followed (durable is empty)", ["durable", "type"]
-)
-DEAD = counter("bus_dead_letters", "Messages set aside in HBOX_DLQ", ["consumer"])
+PUBLISHED = counter("bus_published", "Messages stored by JetStream", ["type"])
+PUBLISH_S = histogram("bus_publish_seconds", "Seconds from publish() to JetStream's acknowledgement, including retries")
+CONSUMED = counter("bus_consumed", "Messages handled, by durable consumer (empty for followers) and type", ["durable", "type"])
+DEAD = counter("bus_dead_letters", "Messages moved to the dead-letter stream HBOX_DLQ", ["consumer"])
 UNREADABLE = counter(
-    "bus_answers_unreadable", "Pages of answers of which something could not be read, and was left out", ["type"]
+    "bus_answers_unreadable", "Reply pages with at least one item that could not be decoded and was skipped", ["type"]
 )
-UNSENDABLE = counter("bus_unsendable", "Items that no message can carry, set aside by who would have sent them", ["type"])
-GAPS = counter("bus_gaps", "Times that a stream had dropped messages before a reader of ours had them", ["stream"])
-RECONNECTS = counter("bus_reconnects", "Connections to the broker made after the first")
-WAITING = gauge("bus_waiting_messages", "Messages that a durable consumer of ours has not been handed yet", ["durable"])
+UNSENDABLE = counter("bus_unsendable", "Items that exceed the message format and were not published", ["type"])
+GAPS = counter("bus_gaps", "Gaps: the stream dropped messages before this service read them", ["stream"])
+RECONNECTS = counter("bus_reconnects", "Connections to the broker after the first")
+WAITING = gauge("bus_waiting_messages", "Messages pending for a durable consumer of this service", ["durable"])
 BEHIND_S = gauge(
-    "bus_behind_seconds", "How long the first message of the last batch of a durable consumer had been stored", ["durable"]
+    "bus_behind_seconds", "Age in seconds of the first message of a durable consumer's last batch when it was read", ["durable"]
 )
 DEVICE_CONFIG_DIFFERS = gauge(
     "device_config_differs",
-    "1 where a service was told other settings of devices than this process, by its messages",
+    "1 if messages of a service carry other device settings (device_config, card_resources) than this process",
     ["service"],
 )
-STREAM_BYTES = gauge("bus_stream_bytes", "What a stream holds", ["stream"])
-STREAM_LIMIT = gauge("bus_stream_limit_bytes", "What a stream may hold; -1: as much as there is", ["stream"])
+STREAM_BYTES = gauge("bus_stream_bytes", "Size of a stream in bytes", ["stream"])
+STREAM_LIMIT = gauge("bus_stream_limit_bytes", "Maximum size of a stream in bytes; -1 = no maximum", ["stream"])
 REPLICA_BEHIND = gauge(
-    "bus_replica_behind", "1 where a broker's copy of a stream is not up to date, or the broker is away", ["stream", "broker"]
+    "bus_replica_behind", "1 if a broker's replica of a stream is not current or the broker is offline", ["stream", "broker"]
 )
 CERTIFICATE_ENDS = gauge(
     "certificate_expiration_timestamp_seconds",
-    "When a certificate ends: the service's own (client; admission), the last of the authorities' that it trusts (ca), or what a broker shows",
+    "Expiry time of a certificate: the service's own (client, admission), the latest of its trusted CAs (ca), or the broker's",
     ["certificate", "server"],
 )
 CERTIFICATE_BEGAN = gauge(
-    "certificate_not_before_timestamp_seconds", "When that certificate became valid", ["certificate", "server"]
+    "certificate_not_before_timestamp_seconds", "Start of a certificate's validity", ["certificate", "server"]
 )
 
 

@@ -18,9 +18,7 @@ from hbox_common.telemetry import exposition, gauge
 
 from .guarded import Bounds, Guarded
 
-CONDITIONS = gauge(
-    "condition", "1 where a condition of readiness is good, 0 where it is not, as /readyz tells it", ["condition"]
-)
+CONDITIONS = gauge("condition", "1 if a readiness condition of /readyz is met, 0 if not", ["condition"])
 
 
 #: Connections at a time. One kubelet, Prometheus and a few people are fewer.

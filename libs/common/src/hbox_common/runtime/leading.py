@@ -48,7 +48,7 @@ async def turn() -> None:
 
 
 #: `component`, not `service`: the Prometheus operator's ServiceMonitors put a label of that name on everything.
-LEADING = gauge("leading", "1 while this process acts for its service, 0 while it stands by", ["component"])
+LEADING = gauge("leading", "1 while this process leads its service, 0 while it is a standby", ["component"])
 
 
 def led(

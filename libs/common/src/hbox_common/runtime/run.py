@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Settings)
 
 log = logging.getLogger(__name__)
 
-BUILD = gauge("build_info", "1; which service this process is, and of which version", ["component", "version"])
+BUILD = gauge("build_info", "1; component and version of this process", ["component", "version"])
 
 DRAIN_S = 10.0
 

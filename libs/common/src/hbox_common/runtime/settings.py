@@ -37,56 +37,71 @@ class Settings(BaseSettings):
 
     service: ClassVar[str] = ""
 
-    nats_url: str = Field("nats://127.0.0.1:4222", description="the broker; several addresses are joined by commas")
-    nats_seed: Path | None = Field(None, description="a file with the seed of our user's nkey, for a broker that is closed")
+    nats_url: str = Field(
+        "nats://127.0.0.1:4222", description="Address of the NATS broker; separate several addresses with commas."
+    )
+    nats_seed: Path | None = Field(
+        None,
+        description="File with the nkey seed of this service's NATS user. Required if the broker authenticates its clients.",
+    )
     nats_ca: Path | None = Field(
-        None, description="a file with the certificates of those who sign the broker's, for tls:// and where it requires TLS"
+        None,
+        description="File with the CA certificates that sign the broker's certificate; for tls:// addresses and brokers that "
+        "require TLS.",
     )
-    nats_certificate: Path | None = Field(None, description="our own certificate, where the broker verifies its clients")
-    nats_key: Path | None = Field(None, description="its key")
+    nats_certificate: Path | None = Field(
+        None, description="Client certificate file; required if the broker verifies its clients."
+    )
+    nats_key: Path | None = Field(None, description="Private key file of nats_certificate.")
     nats_replicas: int = Field(
-        1, ge=1, le=5, description="servers that keep each stream that we make where it is missing: 3 in a cluster of three"
+        1, ge=1, le=5, description="Replicas of each JetStream stream that HBox creates: 3 in a cluster of three servers."
     )
-    kubeconfig: str | None = Field(None, description="path of a kubeconfig; without one, the pod's service account")
-    health_host: str = Field("127.0.0.1", description="where /healthz, /readyz and /metrics are served")
-    health_port: int = Field(0, ge=0, le=65535, description="its port; 0 picks a free one and logs it")
+    kubeconfig: str | None = Field(None, description="Path of a kubeconfig file; default: the pod's service account.")
+    health_host: str = Field("127.0.0.1", description="Listen address of /healthz, /readyz and /metrics.")
+    health_port: int = Field(
+        0, ge=0, le=65535, description="Port of health_host; 0 = the service picks a free port and logs it."
+    )
     log_level: str = Field(
         "info",
-        description="debug, info, warning or error",
+        description="Log level: debug, info, warning or error.",
         json_schema_extra={"pattern": "(?i)^(debug|info|warning|error)$"},  # so that the chart refuses what the validator does
     )
-    log_format: LogFormat = Field(LogFormat.JSON, description="json for machines, text for people")
+    log_format: LogFormat = Field(LogFormat.JSON, description="Log format: json for machines, text for people.")
     profile: str | None = Field(
-        None, description="an existing folder: a profile of the main thread is written there at the end"
+        None, description="Existing folder for a CPU profile of the main thread, which the service writes when it stops."
     )
-    instance: str = Field(f"{socket.gethostname()}-{os.getpid()}", description="the name of this process among its like")
+    instance: str = Field(
+        f"{socket.gethostname()}-{os.getpid()}", description="Unique name of this process among the processes of its service."
+    )
 
     leader_election: bool = Field(
-        False, description="true where several processes of this service run: one acts, the others stand by"
+        False, description="true if several processes of this service run: one leads, the others are standbys."
     )
     card_resources: str = Field(
         "",
-        description="resources by which device plugins count cards of one model, each as DOMAIN/NAME=MODEL, joined by commas",
+        description="Resources with which a device plugin counts whole cards of one model: DOMAIN/NAME=MODEL, separated by commas.",
     )
 
     device_config: Path | None = Field(
         None,
-        description="HAMi's device-config.yaml: names of resources, factors, defaults, templates; every service has to be told the same",
+        description="HAMi's device-config.yaml: resource names, factors, defaults, templates. All services must use the same file.",
     )
 
     time_scale: float = Field(
         1.0,
         ge=0.1,
         le=1000,
-        description="of an emulated cluster: its wall clock goes so many times as fast as the machine's, for every service",
+        description="Emulated clusters only: speed of the wall clock relative to the machine's clock, for all services.",
     )
     time_scale_since: float = Field(
-        0.0, ge=0, description="seconds since the epoch at which that clock agrees with the machine's; with time_scale"
+        0.0,
+        ge=0,
+        description="Unix time in seconds at which the scaled clock equals the machine's clock; required with time_scale.",
     )
 
-    lease_namespace: str = Field("hbox-system", description="the namespace of the leases")
+    lease_namespace: str = Field("hbox-system", description="Namespace of the leader-election Leases.")
     lease_duration_s: float = Field(
-        15.0, ge=1, le=300, description="after so long without a sign of life another process takes over"
+        15.0, ge=1, le=300, description="Seconds after the leader's last renewal at which a standby takes over."
     )
 
     @field_validator("log_level")
