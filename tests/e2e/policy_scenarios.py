@@ -144,7 +144,7 @@ async def a_gang_with_scheduling_gates_keeps_nobody_out_and_runs_once_they_are_g
         return bool(await events(client, "gated"))
 
     await until(told, "an Event on the PodGroup whose pods have gates", timeout_s=30.0)
-    said = "SchedulingGated: 2 pods have scheduling gates, and the gang lacks 2 of the 2 that it needs; they wait for whoever set the gates"
+    said = "SchedulingGated: 2 pods have scheduling gates, and the gang lacks 2 of the 2 that it needs; they wait until the gates are removed"
     assert await events(client, "gated") == [f"FailedScheduling: {said}"]
     assert await why(client, "gated") == said
     await remove(client, "plain")

@@ -195,7 +195,7 @@ async def test_why_names_the_rule_by_which_a_place_is_not_taken_yet_whose_it_is_
             await start("lent", "borrower")
             await has("lent")
             await start("mine-0", "owner")
-            await why_says("mine-0", "pods from which nobody takes yet: 1 of queue borrower in minimum run time until 20")
+            await why_says("mine-0", "pods that are not evictable yet: 1 of queue borrower in minimum run time until 20")
             await client.json("DELETE", PODS.path(SPACE, "lent"))
             await has("mine-0")
             queue(running, "set", "borrower", "--min-run-time", "0s")
@@ -210,5 +210,5 @@ async def test_why_names_the_rule_by_which_a_place_is_not_taken_yet_whose_it_is_
             await start("mine-2", "owner")
             await why_says(
                 "mine-2",
-                "pods from which nobody takes yet: 1 of queue borrower in cool-down (their jobs were evicted of late) until 20",
+                "pods that are not evictable yet: 1 of queue borrower in cool-down (their jobs were evicted recently) until 20",
             )

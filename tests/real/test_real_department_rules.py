@@ -415,7 +415,7 @@ async def test_nobody_is_taken_from_before_its_queues_time_nor_twice_in_a_row(st
     found = await stage.simulated(mine[0])
     assert found["evictions"] == []
     assert (
-        "pods from which nobody takes yet: 8 of queue patient in minimum run time until 20"
+        "pods that are not evictable yet: 8 of queue patient in minimum run time until 20"
         in found["pending"][f"{SPACE}/mine-0"]["message"]
     )
     await stage.make(mine[0])

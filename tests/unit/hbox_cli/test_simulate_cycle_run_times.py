@@ -84,7 +84,7 @@ def test_a_time_that_is_none_is_named() -> None:
 def test_who_waits_for_them_is_told_whose_time_it_is_and_until_when() -> None:
     until = rfc3339(int(STARTED) + 600).replace("T", " ").replace("Z", " UTC")
     message = decided(borrower="hbox.io/min-run-time: 10m")["pending"]["ns/mine"]["message"]
-    assert message.endswith(f"; pods from which nobody takes yet: 1 of queue borrower in minimum run time until {until}")
+    assert message.endswith(f"; pods that are not evictable yet: 1 of queue borrower in minimum run time until {until}")
 
 
 BUDGET = """

@@ -118,7 +118,7 @@ def test_a_quota_that_cannot_be_kept_as_written_lets_nobody_have_cards(
     headroom = limited(quota).headroom("team", charge(ASKED, [CardSlice(0, 0, 0)]))
     assert (headroom.times, headroom.message) == (
         0,
-        f"ResourceQuota cards of namespace team lets nobody have cards: {quota.fault}",
+        f"ResourceQuota cards of namespace team allows no cards: {quota.fault}",
     )
     assert limited(quota).left("team") == dict.fromkeys(VENDORS.limits.values(), 0)
 

@@ -294,7 +294,7 @@ def test_a_claim_that_is_seen_behind_its_pods_node_or_was_given_up_by_its_provis
 # Members that leave, members that nobody may place, members of others.
 
 GATES = (
-    "SchedulingGated: {} scheduling gates, and the gang lacks {} of the 2 that it needs; they wait for whoever set the gates"
+    "SchedulingGated: {} scheduling gates, and the gang lacks {} of the 2 that it needs; they wait until the gates are removed"
 )
 
 

@@ -43,7 +43,7 @@ def test_who_was_to_leave_for_a_pod_that_is_deleted_stays(world: World) -> None:
     world.commits(asks(world, "want", "new", 0))
     gone(world, "new")
     [kept] = world.wait(1).evictions
-    assert (kept.pod, kept.kind, kept.generation, kept.reason) == ("p0", EvictKind.REVOKE, 3, "nobody needs its place any more")
+    assert (kept.pod, kept.kind, kept.generation, kept.reason) == ("p0", EvictKind.REVOKE, 3, "no job needs its place any more")
     assert world.claim("p0").id in world.state.evicting, "it may have been evicted meanwhile"
     world.outcome("p0", BindOutcome.BOUND, at="a")
     assert decision(world, "p0") is Decision.NONE

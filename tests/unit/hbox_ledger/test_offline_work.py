@@ -147,7 +147,5 @@ def test_pods_that_are_found_count_as_what_they_are(world: World) -> None:
 @pytest.mark.parametrize("share", ["deserved", "guarantee"])
 def test_nobody_is_promised_offline_work(share: str) -> None:
     assert parse_pool_amounts('{"~offline": {"capability": {"nvidia.com/gpu": 0}}}')
-    with pytest.raises(
-        InvalidRequest, match=f"has {share} for ~offline: nobody deserves or is guaranteed anything of offline work"
-    ):
+    with pytest.raises(InvalidRequest, match=f"has {share} for ~offline: offline jobs have no deserved or guaranteed share"):
         parse_pool_amounts(f'{{"~offline": {{"{share}": {{"nvidia.com/gpu": 1}}}}}}')

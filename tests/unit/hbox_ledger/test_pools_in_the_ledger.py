@@ -57,7 +57,10 @@ def test_the_owner_has_it_back_whatever_shares_and_priorities_say(lent: World) -
     [eviction] = lent.last.evictions
     assert eviction.pod == "p0"
     [receipt] = lent.last.receipts
-    assert receipt.message == "reclaimed for ml/want of queue vision, which owns pool lab: what it lends goes when it asks"
+    assert (
+        receipt.message
+        == "reclaimed for ml/want of queue vision, which owns pool lab: the owner reclaims its lent nodes on demand"
+    )
     assert receipt.returns == "as soon as there is room in another pool, or lab is idle again"
 
 

@@ -207,12 +207,12 @@ async def test_a_score_that_is_no_number_is_no_answer(service: Service, score: s
         (
             "http://a",
             "extender.jobReadyVerb: r",
-            "extender.jobReadyVerb: HBox asks about nodes alone, and nobody while it decides",
+            "extender.jobReadyVerb: HBox only sends requests about nodes, and none during a cycle",
         ),
         (
             "http://a",
             "extender.allocateFuncVerb: r",
-            "extender.allocateFuncVerb: HBox asks about nodes alone, and nobody while it decides",
+            "extender.allocateFuncVerb: HBox only sends requests about nodes, and none during a cycle",
         ),
         ("http://a", "extender.predicateVerb: f, extender.httpTimeout: 1", "extender.httpTimeout: '1' is not a duration"),
         ("http://a", "extender.predicateverb: f", "no argument .*did you mean extender.predicateVerb"),

@@ -266,7 +266,7 @@ def test_who_waits_for_a_pod_of_its_own_queue_that_cools_down_is_told_so() -> No
     [message] = messages_of(CHECKPOINTS)
     assert messages_of(CHECKPOINTS.replace('"preempt"', '"gangpreempt"')) == [message]
     assert message.endswith(
-        "; pods from which nobody takes yet: 1 of queue q in cool-down (their jobs were evicted of late) until 1970-01-12 13:46:45 UTC"
+        "; pods that are not evictable yet: 1 of queue q in cool-down (their jobs were evicted recently) until 1970-01-12 13:46:45 UTC"
     )
     assert not any("nobody takes yet" in one for one in messages_of(CHECKPOINTS, priority=0))
     assert not any("nobody takes yet" in one for one in messages_of(CHECKPOINTS, others=1))

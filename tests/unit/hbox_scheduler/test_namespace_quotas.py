@@ -169,7 +169,7 @@ def test_a_quota_that_cannot_be_read_lets_nobody_have_cards_and_says_why(world: 
     waiting = job("a", cards=mib(500))
     assert run(world, waiting, job("plain")).keys() == {"plain-0"}
     assert world.verdicts[waiting.id].endswith(
-        "ResourceQuota gold of namespace default lets nobody have cards: scopes are not supported"
+        "ResourceQuota gold of namespace default allows no cards: scopes are not supported"
     )
 
 

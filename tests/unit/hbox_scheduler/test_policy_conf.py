@@ -170,11 +170,11 @@ def test_two_plugins_that_both_say_what_queues_share_are_told_of() -> None:
     [
         (
             "{name: capacity, arguments: {capacity.DynamicResourceAllocationEnable: true}}",
-            "line 3: plugin capacity, argument capacity.DynamicResourceAllocationEnable: no service tells of ResourceClaims",
+            "line 3: plugin capacity, argument capacity.DynamicResourceAllocationEnable: no service publishes ResourceClaims",
         ),
         (
             "{name: extender, arguments: {extender.urlPrefix: 'http://x', extender.jobReadyVerb: ready}}",
-            "line 3: plugin extender, argument extender.jobReadyVerb: HBox asks about nodes alone, and nobody while it decides",
+            "line 3: plugin extender, argument extender.jobReadyVerb: HBox only sends requests about nodes, and none during a cycle",
         ),
     ],
 )

@@ -71,7 +71,7 @@ _HEADERS = {
         "ce-time": {"type": "string", "format": "date-time"},
         "ce-deviceconfig": {
             "type": "string",
-            "description": "the fingerprint of the writer's device_config and card_resources; absent where it was told of neither",
+            "description": "the fingerprint of the writer's device_config and card_resources; absent if the writer has neither setting",
         },
         "content-type": {"const": CONTENT_TYPE},
         "Nats-Msg-Id": {"type": "string"},
@@ -267,9 +267,9 @@ def drift(path: Path) -> str:
         return f"{path}: {e.strerror}"
     for number, (a, b) in enumerate(zip(found, wanted, strict=False), 1):
         if a != b:
-            return f"{path}:{number}: {a.strip()[:80]!r} is out of date, the code says {b.strip()[:80]!r}"
+            return f"{path}:{number}: {a.strip()[:80]!r} is out of date; expected {b.strip()[:80]!r}"
     if len(found) != len(wanted):
-        return f"{path}: has {len(found)} lines, the code says {len(wanted)}"
+        return f"{path}: has {len(found)} lines; expected {len(wanted)}"
     return ""
 
 

@@ -38,7 +38,7 @@ def validity(der: bytes) -> Validity:
 def _inside(der: bytes, tag: int) -> tuple[bytes, bytes]:
     """What is in the first element, and what follows it."""
     if der[0] != tag:
-        raise ValueError(f"0x{der[0]:02x} stands where 0x{tag:02x} should")
+        raise ValueError(f"0x{der[0]:02x} instead of 0x{tag:02x}")
     length, start = der[1], 2
     if length > 0x7F:
         start += length & 0x7F

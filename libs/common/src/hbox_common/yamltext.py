@@ -174,7 +174,7 @@ class _Builder:
         if event.value == _MERGE and event.implicit[0]:
             at.merging = True
         elif event.value in at.value:
-            raise _at(event.start_mark, f"the key {event.value[:80]!r} stands there twice")
+            raise _at(event.start_mark, f"duplicate key {event.value[:80]!r}")
         else:
             at.key = event.value
 
@@ -196,7 +196,7 @@ class _Builder:
         if open_ and (at := open_[-1]).key is None and not at.merging and type(at.value) is dict:
             raise _at(event.start_mark, "a key has to be a word")
         if any(one.anchor == event.anchor for one in open_):
-            raise _at(event.start_mark, f"the alias {event.anchor[:80]!r} stands inside of what it names")
+            raise _at(event.start_mark, f"the alias {event.anchor[:80]!r} is inside the node that it names")
         if event.anchor not in anchors:
             raise _at(event.start_mark, f"found undefined alias {event.anchor[:80]!r}")
         value, size = anchors[event.anchor]

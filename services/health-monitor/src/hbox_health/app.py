@@ -88,7 +88,7 @@ class HealthMonitor:
         log.info("synced", extra={"nodes": len(self.core.nodes), "verdicts": len(self.core.verdicts)})
 
     async def _lost(self) -> None:
-        log.warning("the stream of verdicts was lost or made anew: saying again what stands")
+        log.warning("the stream of verdicts was lost or re-created: publishing all current verdicts")
         self._step(VerdictsLost())
 
     async def _answered(self, deliveries: Sequence[Delivery]) -> None:

@@ -359,7 +359,7 @@ class JobController:
         self._behind.set()
 
     async def _streams_lost(self) -> None:
-        log.warning("the stream of jobs was lost or made anew: saying everything again")
+        log.warning("the stream of jobs was lost or re-created: publishing all jobs again")
         self.jobs.repeat_all(monotonic_s())
         self._rests.republish()
         self._wake.set()
@@ -369,7 +369,7 @@ class JobController:
         now = monotonic_s()
         if now >= self._asked_again_at + ASK_AGAIN_S:
             self._asked_again_at = now
-            log.warning("verdicts were lost: jobs without one are said again")
+            log.warning("verdicts were lost: publishing jobs without one again")
             self.jobs.repeat_unexplained(now)
             self._wake.set()
 
@@ -477,10 +477,10 @@ class JobController:
         try:
             last = await insist(
                 lambda: self._bus.last(JobPhaseChanged, [(None, phase.queue, phase.job) for phase in phases]),
-                say=lambda e: log.warning("phases said before are not known yet: %s", e),
+                say=lambda e: log.warning("earlier phases are not read yet: %s", e),
             )
         except InvalidRequest as e:
-            log.warning("phases said before cannot be read, and are said again: %s", e)
+            log.warning("earlier phases cannot be read and are published again: %s", e)
         else:
             said.update((d.event.job, d.event.phase) for d in last if isinstance(d.event, JobPhaseChanged))
 
@@ -492,7 +492,7 @@ class JobController:
                 say=lambda e: log.debug("phases wait: %s", e),
             )
         except InvalidRequest as e:
-            log.error("that job %s/%s is %s cannot be said: %s", phase.namespace, phase.name, phase.phase, e)
+            log.error("phase of job %s/%s (%s) cannot be published: %s", phase.namespace, phase.name, phase.phase, e)
         else:
             metrics.PHASES.labels(phase.phase.value).inc()
 

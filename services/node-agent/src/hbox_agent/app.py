@@ -139,7 +139,7 @@ class NodeWatch:
             reading = asyncio.create_task(self._look_at_machine())
             done, _ = await asyncio.wait([reading], timeout=HANGS_S)
             if not done:
-                self._note("hanging", (f"/sys: a file has not been read for {HANGS_S:g} s; what was read last stands",))
+                self._note("hanging", (f"/sys: a file has not been read for {HANGS_S:g} s; the last reading remains in use",))
             await reading
             self._note("hanging", ())
             await asyncio.sleep(self._settings.poll_s)
@@ -172,7 +172,7 @@ class NodeWatch:
             found = await self._kubelet.ask()
         except HBoxError as e:
             if not self.trouble or str(e) != self.trouble:
-                log.warning("%s: the kubelet does not say what it gave to whom: %s", self._node, e, extra={"node": self._node})
+                log.warning("%s: the kubelet does not report its allocations: %s", self._node, e, extra={"node": self._node})
             self.trouble = str(e)
             self.telling.failed(str(e), now=wall_s())
             return
@@ -239,7 +239,9 @@ class NodeWatch:
             self._connection, self._unsaid = connection, ""
         except HBoxError as e:
             if str(e) != self._unsaid:
-                log.warning("%s: what the kubelet gave to whom is not said yet: %s", self._node, e, extra={"node": self._node})
+                log.warning(
+                    "%s: the kubelet's allocations are not published yet: %s", self._node, e, extra={"node": self._node}
+                )
             self._unsaid = str(e)
 
     async def _stored(self) -> NodeDevices | None:
@@ -247,7 +249,7 @@ class NodeWatch:
         try:
             last = await self._bus.last(NodeDevicesChanged, [(self._node,)], timeout_s=LAST_S)
         except HBoxError as e:
-            log.info("%s: what was said last is not known: %s", self._node, e)
+            log.info("%s: the last published message could not be read: %s", self._node, e)
             return None
         events = [one.event for one in last]
         return next((e.devices for e in events if isinstance(e, NodeDevicesChanged)), None)

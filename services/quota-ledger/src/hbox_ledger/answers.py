@@ -106,7 +106,7 @@ class Answers:
                     touched.add(v.queue.name for v in views[done:])
                     break
                 except InvalidRequest as e:
-                    log.error("the state of queue %s cannot be told: %s", view.queue.name, e)
+                    log.error("the state of queue %s cannot be published: %s", view.queue.name, e)
             await asyncio.sleep(QUEUE_WINDOW_S)
 
     async def publish_quotas(self) -> NoReturn:
@@ -121,7 +121,7 @@ class Answers:
             before, said = said, {(one.namespace, one.name): one.fault for one in quotas if one.fault}
             for (namespace, name), fault in said.items():
                 if before.get((namespace, name)) != fault:
-                    log.warning("ResourceQuota %s of namespace %s lets nobody have cards: %s", name, namespace, fault)
+                    log.warning("ResourceQuota %s of namespace %s allows no cards: %s", name, namespace, fault)
             index = self._ledger.state.index
             classes = by_shard(self._ledger.state.class_quotas.usage())
             for shard, some in by_shard(quotas).items():
@@ -134,7 +134,7 @@ class Answers:
                     log.warning("the quotas wait: %s", e)
                     changed.set()
                 except InvalidRequest as e:
-                    log.error("some quotas cannot be told: %s", e)
+                    log.error("some quotas cannot be published: %s", e)
             await asyncio.sleep(QUEUE_WINDOW_S)
 
 

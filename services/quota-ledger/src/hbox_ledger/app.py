@@ -389,7 +389,7 @@ class Shell:
 
     async def look(self, condition: Condition) -> NoReturn:
         """Hold plans while nobody sees what runs: a pod that was bound by others meanwhile may be where they want to go."""
-        seen_at, why = monotonic_s(), "job-controller was not heard yet"
+        seen_at, why = monotonic_s(), "no message from job-controller yet"
         while True:
             asked_at = monotonic_s()
             try:

@@ -345,7 +345,7 @@ class Ledger:
                 return
             if word and self.released is not None:
                 count = self.state.storm.release()
-                said = f"evictions were released ({word}): {count} of late count no more"
+                said = f"evictions were resumed ({word}): {count} recent evictions no longer count"
                 note = Record(self.state.epoch, self._clock(), "kubernetes", "evictions", "released", said)
                 await self._turn(lambda _: None, notes=[note])
                 log.warning("%s", said)
@@ -463,7 +463,7 @@ class Ledger:
         if freed := after[ClaimState.VOID]:
             log.info("freed %d claims: the pods have ended according to the API server", freed)
         if found := after[ClaimState.POSTED]:
-            log.error("%d pods are accounted for again: they were told to be gone, and run", found)
+            log.error("%d pods have claims again: they were reported as gone, but run", found)
         metrics.DRIFT.inc(found)
         metrics.SUSPECTS.set(len(self.suspects()))
 
@@ -510,7 +510,9 @@ class Ledger:
             await self._fresh()
             behind = accrued.since - self._clock()
             if behind > BEHIND_S:
-                log.warning("usage was accrued up to %d s from now: the clock went back; it goes on from there", behind)
+                log.warning(
+                    "usage was accrued up to %d s from now: the clock was set back; accrual continues from there", behind
+                )
             if accrued.since < accrued.until and accrued.since == await self._store.read(load.metered_until):
                 await self._turn(lambda step: budget.spend(self.state, step, accrued))
             if (hours := self.state.history.outdated()) is not None:
@@ -745,7 +747,7 @@ class Ledger:
             at = f"{loaded.state.epoch}.{loaded.state.index}"
             self.over = f"the database is at {at} and had committed {old.epoch}.{self._committed}: it lost its end"
             self.taken_over.set()
-            raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
+            raise Unavailable(self.over, hint="a restarted ledger continues with the messages of the streams")
         state = loaded.state
         state.look_at |= old.look_at
         found = {

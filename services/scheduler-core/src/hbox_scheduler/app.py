@@ -251,7 +251,7 @@ class SchedulerService:
             try:
                 await self._bus.publish(told, self._shard)
             except (Unavailable, InvalidRequest) as e:
-                log.warning("the policy is told later: %s", e)
+                log.warning("the policy is published later: %s", e)
                 await asyncio.sleep(HEALTH_S)
                 continue
             with suppress(TimeoutError):
@@ -270,7 +270,7 @@ class SchedulerService:
                     await self._bus.publish(RunTimesLearned(learned=learned), shard)
                 except (Unavailable, InvalidRequest) as e:
                     known.put_back(shard)
-                    log.warning("what was learned of run times is said later: %s", e)
+                    log.warning("learned run times are published later: %s", e)
 
     def _invalidate_sessions(self) -> None:
         self.scheduler.invalidate_sessions()

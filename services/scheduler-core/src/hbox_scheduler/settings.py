@@ -76,7 +76,7 @@ class SchedulerSettings(Settings):
         except InvalidRequest as e:
             raise ValueError(f"shards: {e}") from e
         if self.shard and not shards.several:
-            raise ValueError(f"shard {self.shard}: HBOX_SHARDS says that there are none")
+            raise ValueError(f"shard {self.shard}: HBOX_SHARDS names no shards")
         if shards.several and self.shard not in shards.names:
             raise ValueError(
                 f"shard {self.shard or 'is not named, and'} is none of {', '.join(shards.names)}: HBOX_SHARD names one"

@@ -195,7 +195,7 @@ class TopologyCollector:
             for name, since in self._absent.items():
                 if now - since >= ABSENT_S:
                     log.warning(
-                        "node %s is not there, and an agent speaks for it: what it says is taken back",
+                        "node %s does not exist, but an agent publishes for it: its messages are withdrawn",
                         name,
                         extra={"node": name},
                     )
@@ -219,7 +219,7 @@ class TopologyCollector:
     def _say_zones(self, changed: NodeZones | None) -> None:
         if changed is not None:
             if changed.problem:
-                known = "as they were said before" if changed.zones else "not known"
+                known = "as published before" if changed.zones else "not known"
                 log.warning(
                     "node %s: its NUMA nodes are %s: %s", changed.node, known, changed.problem, extra={"node": changed.node}
                 )
@@ -229,7 +229,7 @@ class TopologyCollector:
         """Our own states come back; only the loss of the stream is of interest."""
 
     async def _stream_lost(self) -> None:
-        log.warning("the stream of node states was lost or made anew: saying everything again")
+        log.warning("the stream of node states was lost or re-created: publishing all states again")
         for state in self.inventory.states():
             self._publisher.put(state)
         for zones in self._zones.all():

@@ -54,7 +54,7 @@ class Agreement:
         self._differs[service] = said, self._clock()
         if before is None or before[0] != said:
             log.error(
-                "%s was told other settings of devices (%s) than this process (%s): give every service the same device_config and card_resources",
+                "%s has other device settings (%s) than this process (%s): configure the same device_config and card_resources for every service",
                 service,
                 sanitized(said, _CHARS) or "none",
                 VENDORS.fingerprint or "none",
@@ -72,7 +72,7 @@ class Agreement:
         """In words; empty: all agree."""
         names = ", ".join(sorted(self.differing()))
         return (
-            f"{names}: told other settings of devices than this process; device_config and card_resources have to be alike"
+            f"{names}: other device settings than this process; all services need the same device_config and card_resources"
             if names
             else ""
         )

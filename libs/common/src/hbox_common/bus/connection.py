@@ -417,7 +417,7 @@ class Connection:
             if future.done() and not future.cancelled():
                 future.exception()  # looked at, also where something else was raised first
         if answer.headers and not answer.data and answer.headers.get("Status") == NO_RESPONDERS:
-            raise Unavailable(f"nobody answers on {subject}")
+            raise Unavailable(f"no responder on {subject}")
         return answer
 
     def _on_reply(self, message: Msg) -> None:

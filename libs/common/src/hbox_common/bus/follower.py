@@ -123,7 +123,7 @@ class Follower:
         await self._place(info["created"], first=int(info["state"]["first_seq"]), last=int(info["state"]["last_seq"]))
         if LIMITS[self._stream].last_value and self._seen and monotonic_s() - self._read_at > CLOSED_S / 2:
             raise Outdated(
-                f"{self._stream.value} was not read for {monotonic_s() - self._read_at:.0f} s: what ended since is not told any more"
+                f"{self._stream.value} was not read for {monotonic_s() - self._read_at:.0f} s: deletions since then are no longer in the stream"
             )
         filters = sorted(t.filter(*self._keys.get(t, ())) for t in self._types)
         config: dict[str, object] = {

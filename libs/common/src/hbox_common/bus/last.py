@@ -97,7 +97,7 @@ def _ends(message: Msg) -> bool:
     status = header.get("Status", "")
     if status in (_NONE, _END):
         return True
-    text = "nobody answers" if status == NO_RESPONDERS else f"{status} {header.get('Description', '')}"
+    text = "no responder" if status == NO_RESPONDERS else f"{status} {header.get('Description', '')}"
     raise Unavailable(f"messages of a stream: {text}")
 
 

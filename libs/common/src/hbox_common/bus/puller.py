@@ -264,7 +264,7 @@ class Puller:
                 continue
             self._held[raw.key] = raw
             if raw.deliveries > 2 * self._consumer.max_deliver:
-                await self._bury(raw, f"delivered {raw.deliveries} times, and no process that had it said what became of it")
+                await self._bury(raw, f"delivered {raw.deliveries} times, and no consumer acknowledged it")
                 continue
             parts: list[str] = []
             try:

@@ -213,7 +213,7 @@ def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
 
     header = message.headers or {}
     if header.get("Status") == NO_RESPONDERS and not message.data:
-        raise Unavailable(f"{who} does not answer: nobody listens", hint=f"is {who} running?")
+        raise Unavailable(f"{who} does not answer: no process is subscribed", hint=f"is {who} running?")
     if kind := header.get(ERROR):
         words, hint = header.get(MESSAGE, ""), header.get(HINT, "")
         if kind == "invalid":

@@ -213,4 +213,4 @@ class EmbeddedServer:
 
     def _last_line(self) -> str:
         lines = (self.folder / "nats-server.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"

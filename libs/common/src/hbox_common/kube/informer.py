@@ -41,8 +41,8 @@ DOUBTFUL_WATCH_S = 3.0
 GRACE_S = 2.0
 #: Of one page of a list, where it has several objects.
 PAGE_BYTES = 32 * 2**20
-_LAGS = "the watch did not come to where the store stands: it, or the API server behind it, lags"
-_WENT_BACK = "the store stands before the copy, as after it was restored from a backup"
+_LAGS = "the watch lags behind the store, or its API server does"
+_WENT_BACK = "the store's revision is older than the copy's, as after a restore from a backup"
 #: For a sample to be answered.
 SAMPLE_S = 5.0
 

@@ -115,7 +115,7 @@ _HINTS = {
 }
 _NOT_ALLOWED_HINT = "grant it to this user or service account (RBAC)"
 _ENDING_HINT = "wait until the namespace is gone, or use another one"
-_STRANGER = "this is no answer of an API server: see what stands between (a load balancer, a proxy, a firewall)"
+_STRANGER = "the response is not from an API server: check the load balancer, proxy or firewall in front of it"
 
 
 def error_of(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> HBoxError:

@@ -23,7 +23,7 @@ class TokenFile:
         except OSError as e:
             raise InvalidRequest(f"token file {path}: {e.strerror}", hint="name a tokenFile that exists and may be read") from e
         if not self._token:
-            raise InvalidRequest(f"token file {path} is empty", hint="whoever renews it has to write it first")
+            raise InvalidRequest(f"token file {path} is empty", hint="the process that renews the token has to write it first")
 
     async def authorize(self, headers: dict[str, str]) -> None:
         """Adds the token as it is in the file now. A file that is away or empty leaves the last one in use: it may still be good."""

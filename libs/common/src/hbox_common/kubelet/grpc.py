@@ -183,7 +183,7 @@ def _unframed(body: bytes) -> bytes:
     if len(body) < _PREFIX_BYTES or len(body) - _PREFIX_BYTES != int.from_bytes(body[1:_PREFIX_BYTES]):
         raise InvalidRequest("a body is not one gRPC message")
     if body[0]:
-        raise InvalidRequest("a gRPC message is compressed, which nobody asked for")
+        raise InvalidRequest("a gRPC message is compressed, although the request allows no compression")
     return body[_PREFIX_BYTES:]
 
 

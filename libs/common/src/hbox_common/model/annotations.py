@@ -128,7 +128,7 @@ def parse_pool_amounts(text: str) -> dict[str, dict[str, dict[str, str | float]]
                 )
             if pool == OFFLINE and share != "capability":
                 raise InvalidRequest(
-                    f"{POOL_AMOUNTS} has {share} for {OFFLINE}: nobody deserves or is guaranteed anything of offline work",
+                    f"{POOL_AMOUNTS} has {share} for {OFFLINE}: offline jobs have no deserved or guaranteed share",
                     hint='write it like {"~offline": {"capability": {"cpu": 64}}}',
                 )
             if not isinstance(quantities, dict) or not all(_is_quantity(one) for one in quantities.values()):

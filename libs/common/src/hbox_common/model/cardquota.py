@@ -121,7 +121,7 @@ class CardQuotas:
         for quota in self._of.get(namespace, ()):
             which = f"ResourceQuota {quota.name} of namespace {namespace}"
             if quota.fault:
-                return Headroom(0, f"{which} lets nobody have cards: {quota.fault}")
+                return Headroom(0, f"{which} allows no cards: {quota.fault}")
             for name, limit in quota.limits.items():
                 units = each.get(name, 0)
                 if units <= 0:

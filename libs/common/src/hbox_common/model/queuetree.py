@@ -347,10 +347,11 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             return Refusal(RefusalReason.QUEUE_UNKNOWN, f"there is no queue {name}; create it, or name another in the job")
         if name == ROOT_QUEUE:
             return Refusal(
-                RefusalReason.QUEUE_NOT_LEAF, f"queue {name} stands above all others and takes no work; name another in the job"
+                RefusalReason.QUEUE_NOT_LEAF,
+                f"queue {name} is the root of all queues and accepts no jobs; name another queue in the job",
             )
         if circle := self.circle(name):
-            message = f"queue {name} stands in or below a circle of parents ({' -> '.join(circle)})"
+            message = f"queue {name} is in or below a cycle of parents ({' -> '.join(circle)})"
             return Refusal(RefusalReason.QUEUE_INVALID, message)
         if below := self.children(name):
             message = (

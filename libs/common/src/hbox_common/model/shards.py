@@ -78,7 +78,7 @@ class Shards:
                     hint=HINT,
                 )
             if name in names:
-                raise InvalidRequest(f"shard {name} stands twice", hint="join its pools by commas")
+                raise InvalidRequest(f"duplicate shard {name}", hint="join its pools with commas")
             names[name] = None
             for pool in map(str.strip, listed.split(",")):
                 if pool != REST and not _POOL.fullmatch(pool):

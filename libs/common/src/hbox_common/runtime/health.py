@@ -145,7 +145,9 @@ class HealthServer:
         if begin is None:
             raise web.HTTPNotFound(text="no such metrics\n")
         if name in self._asked:
-            raise web.HTTPTooManyRequests(text="somebody is being told; ask again\n", headers={"Retry-After": "1"})
+            raise web.HTTPTooManyRequests(
+                text="another request for this page is in progress; retry\n", headers={"Retry-After": "1"}
+            )
         self._asked.add(name)
         try:
             response = web.StreamResponse()

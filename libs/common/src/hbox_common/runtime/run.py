@@ -52,7 +52,7 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
         log.warning("%s", warning)
     if config.time_scale != 1.0:
         run_faster(config.time_scale, config.time_scale_since)
-        log.warning("the wall clock goes %g times as fast as the machine's: for an emulated cluster alone", config.time_scale)
+        log.warning("the wall clock runs %g times as fast as the machine's: for emulated clusters only", config.time_scale)
     tracing.setup(service, config.instance)
     BUILD.labels(service, version("hbox-common")).set(1)
     collect_seldom()

@@ -67,7 +67,7 @@ class WatchedFile(Generic[T]):
         if value == self.value:
             return False
         self.value = value
-        log.info("%s: what it says now is in force", self._path)
+        log.info("%s: new content is active", self._path)
         return True
 
     def _read(self) -> bytes | str:

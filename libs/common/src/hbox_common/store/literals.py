@@ -31,7 +31,7 @@ def literal(of: TypeEngine[Any]) -> Literal:
     for kind, write in _WRITTEN.items():
         if isinstance(of, kind):
             return write
-    raise Bug(f"store: {of!r} is written by nobody")
+    raise Bug(f"store: {of!r} has no writer")
 
 
 def _text(value: str) -> str:

@@ -69,7 +69,8 @@ def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -
         )
     if foreign:
         raise InvalidRequest(
-            f"database: it has tables of somebody else's ({', '.join(foreign[:5])})", hint="give this service an empty database"
+            f"database: it contains tables of another application ({', '.join(foreign[:5])})",
+            hint="give this service an empty database",
         )
     from .upgrade import upgrade  # noqa: PLC0415  Alembic is large, and most starts have nothing to migrate
 

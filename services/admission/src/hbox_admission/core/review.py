@@ -64,7 +64,7 @@ def review(body: bytes, rules: Rules) -> Verdict:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise InvalidRequest(
             f"this is no {KIND} of {API_VERSION}: {sanitized(str(e), 200)}",
-            hint="the API server sends these; nobody else needs to",
+            hint="only API servers send these requests",
         ) from e
     if (asked.api_version, asked.kind) != (API_VERSION, KIND):
         raise InvalidRequest(
@@ -78,7 +78,7 @@ def review(body: bytes, rules: Rules) -> Verdict:
     if request.kind != _POD or request.sub_resource or request.operation != "CREATE":
         return Verdict(_answer(response), Outcome.NOT_A_POD)
     if request.object is None:
-        raise InvalidRequest("request.object is not there", hint="a pod that is being made stands there")
+        raise InvalidRequest("request.object is not there", hint="it has to contain the pod to create")
     found = mutate(request.object, rules)
     if found.patch:
         response |= {"patchType": "JSONPatch", "patch": b64encode(_encode(found.patch)).decode()}

@@ -69,7 +69,7 @@ class Epochs:
         self.current, self._sure = said, True
         if epoch > said:
             metrics.FALSE_EPOCHS.inc()
-            raise InvalidRequest(f"a decision says that it was made in epoch {epoch}; the ledger is in {said}")
+            raise InvalidRequest(f"a decision has epoch {epoch}; the ledger's epoch is {said}")
         return said
 
 

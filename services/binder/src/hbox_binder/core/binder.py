@@ -637,7 +637,7 @@ class Binder:
         """Assert what has to hold between any two steps."""
         for node, turn in self._turns.items():
             assert not turn.over, "a turn that is over is removed"
-            assert not (turn.free and any(task.state is _State.IN_LINE for task in turn.line)), "nobody waits for a free node"
+            assert not (turn.free and any(task.state is _State.IN_LINE for task in turn.line)), "no task waits for a free node"
             assert turn.owner is None or self._tasks[turn.owner.decision.id] is turn.owner
             assert all(task.decision.node == node for task in turn.line)  # type: ignore[union-attr]
         running = [task for task in self._tasks.values() if task.state is _State.RUNNING]
@@ -659,7 +659,7 @@ class Binder:
                 followed = [other for other in lane.tasks if other.decision.claim == task.decision.claim]
                 assert all(
                     _rank(task.decision) >= _rank(other.decision) or task.state is _State.RUNNING for other in followed
-                ), "a lower decision waits beside a higher one"
+                ), "no lower decision waits with a higher one"
 
 
 def _kind(decision: Decision) -> EvictKind | None:

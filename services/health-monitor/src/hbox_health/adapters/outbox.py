@@ -70,7 +70,7 @@ class Outbox:
                 await asyncio.sleep(RETRY_S)
                 continue
             except InvalidRequest as e:  # it would keep all others back, for ever
-                log.error("%s cannot be said: %s", type(message).__name__, e)
+                log.error("%s cannot be published: %s", type(message).__name__, e)
             if self._waiting.get(key) is message:
                 del self._waiting[key]
             metrics.UNSAID.set(len(self))

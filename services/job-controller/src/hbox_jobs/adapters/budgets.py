@@ -72,9 +72,9 @@ class BudgetTeller:
             try:
                 await self._bus.publish(said, shard)
             except Unavailable as e:
-                log.warning("what disruption budgets allow is told later: %s", e)
+                log.warning("disruption budgets are published later: %s", e)
                 return False
             except InvalidRequest as e:
-                log.error("what disruption budgets allow cannot be told: %s", e)
+                log.error("disruption budgets cannot be published: %s", e)
             self._published[shard] = said
         return True

@@ -60,10 +60,10 @@ class CountsTeller:
             try:
                 await self._bus.publish(counted, shard)
             except Unavailable as e:
-                log.warning("how many PodGroups queues have is told later: %s", e)
+                log.warning("PodGroup counts of queues are published later: %s", e)
                 self._moved.set()
             except InvalidRequest as e:
-                log.error("how many PodGroups queues have cannot be told: %s", e)
+                log.error("PodGroup counts of queues cannot be published: %s", e)
             else:
                 self._published[shard] = counted
 
@@ -75,7 +75,7 @@ class CountsTeller:
         for shard, queues in shards.items():
             if len(queues) > MOST_QUEUES:
                 log.warning(
-                    "PodGroups name %d queues: some are not told of in the statuses of queues", len(queues) * COUNT_SHARDS
+                    "PodGroups name %d queues: the statuses of some queues have no PodGroup counts", len(queues) * COUNT_SHARDS
                 )
                 largest = sorted(queues, key=lambda queue: -sum(queues[queue].values()))[:MOST_QUEUES]
                 shards[shard] = {queue: queues[queue] for queue in largest}

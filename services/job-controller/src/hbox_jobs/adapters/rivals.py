@@ -139,7 +139,7 @@ class Rivals:
         self._told_at = now
         message = f"{new.namespace}/{new.name} to {new.node}"
         log.error(
-            "somebody else binds pods of ours, %d so far, the last %s: is another scheduler of this name alive?",
+            "another scheduler binds pods of HBox, %d so far, the last %s: is another scheduler with this name running?",
             self._bound,
             message,
         )

@@ -223,7 +223,7 @@ class Intake:
             top = min(((_negated(rank), key) for key, rank in space.held.items()), default=None)
             if top is not None:
                 size = space.sizes[top[1]]
-                assert not self._has_room(size, space.total, len(space.inside)), "somebody is held back though there is room"
+                assert not self._has_room(size, space.total, len(space.inside)), "no job is held back while there is room"
 
 
 def _negated(rank: _Rank) -> _Rank:

@@ -248,9 +248,9 @@ def gated_of(record: Record, tally: Tally) -> str:
     if record.group is None or not count or lacking <= 0:
         return ""
     has = "pod has" if count == 1 else "pods have"
-    waits = "they wait for whoever set the gates"
+    waits = "they wait until the gates are removed"
     if tally.queue_gates:
-        waits = f"nobody opens {QUEUE_GATE} while HBox schedules: make the pods without that annotation"
+        waits = f"no controller removes {QUEUE_GATE} while HBox schedules: create the pods without that annotation"
     return f"SchedulingGated: {count} {has} scheduling gates, and the gang lacks {lacking} of the {record.min_member} that it needs; {waits}"
 
 

@@ -66,5 +66,5 @@ class Routing:
 
 def _words(shard: str, silent_s: float) -> str:
     return (
-        f"shard {shard} has no scheduler: none was heard of for {silent_s:.0f} s; its jobs wait, those of other shards do not"
+        f"shard {shard} has no scheduler: no message from one for {silent_s:.0f} s; its jobs wait, those of other shards do not"
     )

@@ -52,7 +52,7 @@ class Nvml:
                 if size > _MOST_BYTES:
                     problem = "its answer does not end"
                 elif (status := await reader.wait()) < 0:
-                    problem = f"its library ends whoever asks it (signal {-status})"
+                    problem = f"its library crashes the calling process (signal {-status})"
         except TimeoutError:
             problem = f"no answer within {self._timeout_s:g} s"
         except ValueError:  # a line without end

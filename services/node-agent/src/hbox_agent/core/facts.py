@@ -76,7 +76,7 @@ def holders(checkpoint: bytes) -> dict[tuple[str, str], str]:
     InvalidRequest."""
     raw = bytes(_decoded(checkpoint, _Checkpoint).data.entries)
     if len(raw) > ENTRIES_BYTES:
-        raise InvalidRequest(f"it says more than {ENTRIES_BYTES >> 20} MiB about pods")
+        raise InvalidRequest(f"its pod entries exceed {ENTRIES_BYTES >> 20} MiB")
     found: dict[tuple[str, str], str] = {}
     for entry in _decoded(raw, list[_Entry]) if raw != b"null" else ():
         if not is_plain(entry.uid, ID_BYTES):
@@ -84,7 +84,7 @@ def holders(checkpoint: bytes) -> dict[tuple[str, str], str]:
         parts = entry.devices.values() if isinstance(entry.devices, dict) else [entry.devices]
         for part in parts:
             if len(found) + len(part or ()) > MAX_HELD:
-                raise InvalidRequest(f"it says of more than {MAX_HELD} devices whose they are")
+                raise InvalidRequest(f"it reports holders of more than {MAX_HELD} devices")
             found.update(((entry.resource, id_), entry.uid) for id_ in part or ())
     return found
 

@@ -196,7 +196,7 @@ def _adapters(files: Mapping[str, str], links: Mapping[str, str], physical: Mapp
 
 def _bounded(devices: list[PciDevice], problems: list[str]) -> tuple[PciDevice, ...]:
     if len(devices) > MAX_DEVICES and len(problems) < MAX_PROBLEMS:
-        problems.append(f"PCI devices: {len(devices)} of them, of which {MAX_DEVICES} are told, cards and RDMA adapters first")
+        problems.append(f"PCI devices: {len(devices)} found, {MAX_DEVICES} published, cards and RDMA adapters first")
     return tuple(devices[:MAX_DEVICES])
 
 

@@ -90,7 +90,7 @@ def restore(file: Path, url: str, *, overwrite: bool = False) -> Restored:
         raise NotFound(f"{file}: there is no such file")
     if (log := _log_of(file)).exists() and log.stat().st_size:
         raise InvalidRequest(
-            f"{file} is a ledger's database and no backup: {log.name} beside it has what was written last",
+            f"{file} is a ledger's database, not a backup: its latest writes are in {log.name}",
             hint=f"make one of both: `hbox backup NEW --database sqlite:///{file.absolute()}`",
         )
     database = Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None

@@ -18,7 +18,7 @@ def by_weight(text: str) -> bool:
     """Whether a volcano-scheduler.conf has the plugin. What else is in it is scheduler-core's to judge. Raises InvalidRequest where it is none."""
     content = content_of(text)
     if not isinstance(content, dict):
-        raise InvalidRequest("has no actions and tiers", hint="hbox policy check says what is wrong with it")
+        raise InvalidRequest("has no actions and tiers", hint="`hbox policy check` shows its faults")
     return any(
         _key(plugin, "name") == BY_WEIGHT for tier in _items(content.get("tiers")) for plugin in _items(_key(tier, "plugins"))
     )

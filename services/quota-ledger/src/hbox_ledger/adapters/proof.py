@@ -159,7 +159,7 @@ def _audit(proof: Proof, chain: Chain, claims: Sequence[_Claim], *, now: tuple[E
     """`now`: the ledger's epoch, and how many changes it counts in it."""
     epoch, counted = now
     told = chain.changes.get(epoch, 0)
-    proof.check(told == counted, f"the audit tells of {told} changes of claims in epoch {epoch}, the ledger counts {counted}")
+    proof.check(told == counted, f"the audit trail has {told} claim changes in epoch {epoch}, the ledger counts {counted}")
     rows = {claim.id: claim for claim in claims}
     for id in sorted(rows.keys() | chain.live.keys()):
         claim, (by_audit, entry) = rows.get(id), chain.live.get(id, (ClaimState.VOID, ""))

@@ -61,9 +61,9 @@ class QuotaPublisher:
         try:
             await self._bus.publish(event, shard)
         except Unavailable as e:
-            log.warning("what namespaces may ask for is told later: %s", e)
+            log.warning("namespace quotas are published later: %s", e)
             self._moved.set()
         except InvalidRequest as e:
-            log.error("what some namespaces may ask for cannot be told: %s", e)
+            log.error("quotas of some namespaces cannot be published: %s", e)
         else:
             self._published[shard] = event

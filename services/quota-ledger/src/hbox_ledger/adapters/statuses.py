@@ -231,7 +231,7 @@ class StatusWriter:
         metrics.STATUSES.labels("contested").inc()
         if known.contests == 1:
             log.warning(
-                "somebody else writes %s of the status of queue %s: written less often from now on", ", ".join(fields), name
+                "another writer changes %s in the status of queue %s: the ledger writes it less often", ", ".join(fields), name
             )
 
 

@@ -27,7 +27,7 @@ async def read_streams(bus: Bus, position: Position, *, now: float) -> StreamHis
         try:
             deliveries = await bus.last(type_, [(key,)])
         except InvalidRequest as e:
-            log.error("what was said last cannot be read: all that was decided of late is looked at: %s", e)
+            log.error("the last published messages cannot be read: checking all recent decisions: %s", e)
             read = False
             continue
         for delivery in deliveries:
@@ -38,7 +38,7 @@ async def read_streams(bus: Bus, position: Position, *, now: float) -> StreamHis
                 said.append(Position(event.epoch, event.index))
     for false in [one for one in said if one.epoch > most]:
         log.error(
-            "the streams name epoch %d, which no ledger can have come to: all that was decided of late is looked at",
+            "the streams contain epoch %d, which no ledger can have reached: checking all recent decisions",
             false.epoch,
         )
         said.remove(false)

@@ -125,7 +125,7 @@ class Chain:
         before, _, after = record.change.partition("->")
         known, held = self.live.pop(record.subject, (NONE, record.entry))
         if before != known:
-            return f"audit record {seq}: claim {record.subject} goes {record.change}, and was {known}"
+            return f"audit record {seq}: claim {record.subject} changes {record.change}, but was {known}"
         if after != ClaimState.VOID:
             self.live[record.subject] = (after, held)
         self.changes[record.epoch] = self.changes.get(record.epoch, 0) + 1

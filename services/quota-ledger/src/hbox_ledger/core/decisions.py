@@ -63,7 +63,7 @@ def take_back(state: LedgerState, step: Step, record: ClaimRecord, reason: str, 
     send(step, record)
 
 
-def keep(state: LedgerState, step: Step, record: ClaimRecord, reason: str = "nobody needs its place any more") -> None:
+def keep(state: LedgerState, step: Step, record: ClaimRecord, reason: str = "no job needs its place any more") -> None:
     """Take back an eviction: a decision of a higher generation, which the binder follows instead. What it finds bound, stays."""
     record.generation, record.reason, record.sendings = record.generation + 1, reason, 0
     state.decide(step, record, Decision.REVOKE)

@@ -437,7 +437,7 @@ def read(state: LedgerState, step: Step, found: PodRead) -> None:
         return
     if found.standing in (PodStanding.GONE, PodStanding.ENDED):
         state.bury(found.uid)
-        end(state, step, record, actor="binder", cause=f"its pod is {found.standing}, the API server says")
+        end(state, step, record, actor="binder", cause=f"the API server reports its pod as {found.standing}")
     elif found.standing is PodStanding.HOLDS and found.node == record.claim.node:
         state.suspects.pop(record.claim.id, None)
 

@@ -132,7 +132,9 @@ def _moves_refused(state: LedgerState, plan: Plan, now: float) -> Refusal | None
         return None
     cards = sum(len(placement.slices) for placement in plan.placements) or len(plan.placements)
     if terms.pods_moved != len(moved) or terms.cards_gained > cards or not 0 <= terms.gain_s <= LONGEST_GAIN_S:
-        return Refusal(RefusalReason.MALFORMED, f"the plan moves {len(moved)} pods for {cards} cards, and says: {terms.words}")
+        return Refusal(
+            RefusalReason.MALFORMED, f"the plan moves {len(moved)} pods for {cards} cards, but its terms are: {terms.words}"
+        )
     if not terms.pays:
         return _protected(f"to move them costs more than it gains: {terms.words}")
     if why := too_many(terms.most_an_hour, state.moves.within_hour(now), len(moved)):
@@ -201,7 +203,7 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord], now:
     moved = {victim.claim for victim in plan.victims if victim.to}
     to_the_owner = _to_the_owner(state, plan, victims)
     if is_offline(state.records.class_of(plan.job)):
-        return _protected(f"{plan.name} is offline work, for which nobody leaves")
+        return _protected(f"{plan.name} is an offline job, which may not evict")
     for record in victims:
         claim = record.claim
         who = f"{claim.namespace}/{claim.pod}"

@@ -54,12 +54,12 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
             returns = f"at once: places are kept on {_nodes(moved[record.claim.id] for record in own)}"
         elif claim.pool == OFFLINE:
             rule = EvictionRule.PREEMPT if claim.queue == plan.queue else EvictionRule.RECLAIM
-            message = f"left for {head}: it is offline work, which goes first whoever asks"
+            message = f"evicted for {head}: offline jobs are evicted first"
             returns = "when what it asks for is idle"
         elif back := [record.claim for record in own if record.claim.id in lent]:
             rule = EvictionRule.RECLAIM
             pools = ", ".join(sorted({one.pool for one in back if state.queues.owns(plan.queue, one.pool)}))
-            message = f"reclaimed for {head}, which owns pool {pools}: what it lends goes when it asks"
+            message = f"reclaimed for {head}, which owns pool {pools}: the owner reclaims its lent nodes on demand"
             returns = f"as soon as there is room in another pool, or {pools} is idle again"
         elif claim.queue == plan.queue:
             rule = EvictionRule.PREEMPT

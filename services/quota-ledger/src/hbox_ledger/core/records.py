@@ -112,7 +112,7 @@ class Records:
         job = self._known.get(plan.job)
         if job is None:
             return Refusal(
-                RefusalReason.JOB_UNKNOWN, f"the ledger has not heard of job {plan.job} yet, or it waits for nothing"
+                RefusalReason.JOB_UNKNOWN, f"the ledger does not know job {plan.job} yet, or the job has no pods to place"
             )
         if self._shards.get(plan.job, ONE_SHARD) != shard:
             words = f"the plan is of a scheduler of shard {shard}, the job of shard {self._shards.get(plan.job, ONE_SHARD)}"
@@ -131,4 +131,4 @@ class Records:
             for name in ("priority", "queue", "namespace", "min_member", "preemptable", "created_at")
         ]
         message = ", ".join(f"{name} {theirs}, the job has {ours}" for name, theirs, ours in pairs if theirs != ours)
-        return Refusal(RefusalReason.JOB_DIFFERS, f"the plan says {message}")
+        return Refusal(RefusalReason.JOB_DIFFERS, f"in the plan, {message}")

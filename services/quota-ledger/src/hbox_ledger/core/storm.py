@@ -36,9 +36,7 @@ class Storm:
         if (
             before and before + asked > most
         ):  # a single plan may be as large as it likes: it is one decision, and was judged as one
-            self.paused = (
-                f"{before} pods were told to leave for others within {WINDOW_S:g} s, and {asked} more would be above {most}"
-            )
+            self.paused = f"{before} pods were evicted within {WINDOW_S:g} s, and {asked} more would exceed the limit of {most}"
             return Refusal(RefusalReason.EVICTIONS_PAUSED, f"evictions pause: {self.paused}; ask again")
         if asked:
             self._decided.append((now, asked))

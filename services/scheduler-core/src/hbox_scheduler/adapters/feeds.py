@@ -442,7 +442,7 @@ class Feeds:
                 continue
             if number < before:
                 metrics.FALSE.inc()
-                log.error("a change of claims in epoch %d goes beyond what the ledger says: dropped", change.epoch)
+                log.error("a claim change in epoch %d is ahead of the ledger: dropped", change.epoch)
                 continue
             self._early.append(change)
             self._ask_claims.set()

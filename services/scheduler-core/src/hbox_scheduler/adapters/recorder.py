@@ -130,7 +130,7 @@ class Recorder:
 
     def _complain(self, why: str) -> None:
         metrics.RECORD_STOPPED.inc()
-        log.error("recording to %s stops: %s; scheduling goes on", self.path, why)
+        log.error("recording to %s stops: %s; scheduling continues", self.path, why)
 
     # In the thread.
 

@@ -67,7 +67,10 @@ class HyperNodeExport:
         there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in listed["items"]}
         wanted = {one.name: hypernode_object(one, {EXPORTED: "true"}) for of in self._domains.values() for one in of}
         theirs = {name for name in wanted if name in there and not _is_ours(there[name])}
-        told = {name: f"HyperNode {name} is somebody else's: the domain of that name is not written" for name in theirs}
+        told = {
+            name: f"HyperNode {name} has another owner: topology-collector does not write the domain of that name"
+            for name in theirs
+        }
         refused: InvalidRequest | None = None
         for name, body in wanted.items():
             if name in theirs:

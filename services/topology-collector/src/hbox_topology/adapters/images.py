@@ -35,7 +35,7 @@ class ImagePublisher:
         except HBoxError as e:
             self._table.stale.add(shard)
             if str(e) != self._complaint:
-                log.warning("which images nodes have cannot be said: %s", e)
+                log.warning("the images of nodes cannot be published: %s", e)
             self._complaint = str(e)
         else:
             self._complaint = ""

@@ -145,7 +145,7 @@ class _Reading:
         return True
 
     def _done(self) -> bool:
-        raise Unavailable("the answer goes on behind its end")
+        raise Unavailable("the answer continues after its end")
 
     def _value(self) -> tuple[Any, bool]:
         """The value that begins here; False where its end has not come yet."""

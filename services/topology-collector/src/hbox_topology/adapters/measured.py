@@ -142,7 +142,7 @@ class MeasuredFabric:
         if keeper.held:
             self._source.forget()
             if keeper.held != was_held:
-                log.warning("fabric %s: what its source says is not believed: %s", self._spec.name, keeper.held)
+                log.warning("fabric %s: the data of its source is rejected as implausible: %s", self._spec.name, keeper.held)
         elif changed:
             self._log(before, graph)
 
@@ -233,10 +233,10 @@ class MeasuredFabric:
         try:
             await insist(
                 lambda: self._bus.publish(event, self._spec.name),
-                say=lambda e: log.warning("fabric %s is not said yet, trying again: %s", self._spec.name, e),
+                say=lambda e: log.warning("fabric %s is not published yet, retrying: %s", self._spec.name, e),
             )
         except HBoxError as e:
-            log.error("fabric %s cannot be said: %s", self._spec.name, e)
+            log.error("fabric %s cannot be published: %s", self._spec.name, e)
 
     # What was said before.
 

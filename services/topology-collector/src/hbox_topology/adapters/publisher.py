@@ -71,20 +71,20 @@ class Publisher:
             numa = NodeNuma(devices.node, devices.at, gone=True)
             await self._bus.publish(NodeNumaChanged(numa=numa), devices.node)
         except (InvalidRequest, Unavailable) as e:  # closed at the next start, by then
-            log.warning("what the kubelet of %s said is not closed: %s", devices.node, e)
+            log.warning("the last message of the kubelet of %s is not closed: %s", devices.node, e)
 
     async def _say_zones(self, zones: NodeZones) -> None:
         while True:
             try:
                 await self._bus.publish(NodeZonesChanged(zones=zones), zones.node)
             except Unavailable as e:
-                log.warning("the NUMA nodes of %s are not said yet, trying again: %s", zones.node, e)
+                log.warning("the NUMA nodes of %s are not published yet, retrying: %s", zones.node, e)
                 await asyncio.sleep(RETRY_S)
                 if zones.node in self._zones:
                     return  # newer ones go first
                 continue
             except InvalidRequest as e:
-                log.error("the NUMA nodes of %s cannot be said: %s", zones.node, e)
+                log.error("the NUMA nodes of %s cannot be published: %s", zones.node, e)
             return
 
     async def _say(self, state: NodeState) -> None:
@@ -94,12 +94,12 @@ class Publisher:
                     NodeStateChanged(node=state), state.name, message_id=f"node.{state.uid}.{state.generation}"
                 )
             except Unavailable as e:
-                log.warning("the state of %s is not said yet, trying again: %s", state.name, e)
+                log.warning("the state of %s is not published yet, retrying: %s", state.name, e)
                 await asyncio.sleep(RETRY_S)
                 if state.name in self._waiting:
                     return  # a newer one goes first
                 continue
             except InvalidRequest as e:
-                log.error("the state of %s cannot be said: %s", state.name, e)
+                log.error("the state of %s cannot be published: %s", state.name, e)
             metrics.STATES.inc()
             return

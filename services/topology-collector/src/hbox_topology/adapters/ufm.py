@@ -181,7 +181,7 @@ class UfmSource:
                 break
             rows, bytes_left = answer.rows, bytes_left - answer.size
             if answer.digest in said:
-                raise Unavailable(f"UFM {self._spec.host}: page {page} of {path} says what another page says")
+                raise Unavailable(f"UFM {self._spec.host}: page {page} of {path} repeats another page")
             said.add(answer.digest)
             total += rows.count
             if total > MAX_LINKS:
@@ -197,7 +197,7 @@ class UfmSource:
                 raise Unavailable(f"UFM {self._spec.host}: how many pages {path} has cannot be read")
             if page >= pages:
                 if resources != total:
-                    raise Unavailable(f"UFM {self._spec.host}: {path} says {resources} rows and has {total}")
+                    raise Unavailable(f"UFM {self._spec.host}: {path} announces {resources} rows and contains {total}")
                 break
             if not rows.count:
                 raise Unavailable(f"UFM {self._spec.host}: page {page} of {pages} of {path} is empty")
@@ -409,7 +409,7 @@ class _Bounded:
         async for chunk in self._response.content.iter_chunked(_CHUNK):
             self.size += len(chunk)
             if self.size > self._most:
-                raise Unavailable(f"UFM {self._host} says more than {self._most >> 20} MiB")
+                raise Unavailable(f"the response of UFM {self._host} exceeds {self._most >> 20} MiB")
             gathered += chunk
             if len(gathered) >= _CHUNK:
                 yield bytes(gathered)

@@ -59,10 +59,10 @@ class Usages:
                 self._last = usages
         except NotFound:
             self._served = False
-            self._complain("nobody serves metrics.k8s.io: what nodes really use is not known", logging.INFO)
+            self._complain("the API server does not serve metrics.k8s.io: measured node usage is unknown", logging.INFO)
             return LOOK_AGAIN_S
         except HBoxError as e:
-            self._complain(f"what nodes really use cannot be read or said: {e}", logging.WARNING)
+            self._complain(f"measured node usage cannot be read or published: {e}", logging.WARNING)
         else:
             self._complaint = ""
             metrics.MEASURED.set(len(usages))

@@ -131,7 +131,7 @@ class ZoneObjects:
         try:
             zones = read(object_)
         except InvalidRequest as e:
-            text = f"it cannot be read: {e}; what it said before counts"
+            text = f"it cannot be read: {e}; its previous content remains in use"
             if self._problems[kind].put(name, object_.metadata.uid, text):
                 log.warning("%s %s: %s", kind, name, text)
             return ObjectZones(kind, before.zones if before is not None else None, e.message)

@@ -116,7 +116,7 @@ class Ascend(HamiVendor):
         if named > 1:
             raise InvalidRequest(
                 f"{self.memory} is {memory} of {named} cards",
-                hint=f"a part of one card goes with {self.cards}: 1; several cards are whole ones",
+                hint=f"a part of a card needs {self.cards}: 1; several cards are whole cards",
             )
         return Ask(self.kind, count, cores=0, memory_mib=template.memory_mib, part=template.name, completed=completed)
 

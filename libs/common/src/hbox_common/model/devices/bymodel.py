@@ -41,7 +41,7 @@ def parse_card_resources(text: str) -> tuple[CountedByModel, ...]:
         if not is_plain(model, VALUE_BYTES):
             raise InvalidRequest(f"the model of {resource} is too long, or has control characters")
         if resource in found:
-            raise InvalidRequest(f"{resource} stands twice")
+            raise InvalidRequest(f"duplicate entry {resource}")
         found[resource] = CountedByModel(name=resource, kind=resource, cards=resource, model=model or short_name(resource))
     if len(found) > MAX_RESOURCES:
         raise InvalidRequest(f"{len(found)} resources, at most {MAX_RESOURCES} are taken")

@@ -87,7 +87,7 @@ def layout_fault(text: str, slices: Sequence[CardSlice], asked: int) -> str:
         return e.message
     held = {s.index: s for s in slices}
     if len(held) < len(slices):
-        return "a card stands twice among what it takes"
+        return "its allocation contains a card twice"
     together: dict[int, CardAllocation] = {}
     for number, container in enumerate(layout):
         if len({s.index for s in container}) < len(container) and not any(s.part for s in container):

@@ -25,7 +25,7 @@ class QGpu(SummedVendor):
         if named is None:
             return None
         raise InvalidRequest(
-            f"{named} is given out by TKE's qgpu-scheduler alone: how it tells a node which card a container has is not published",
+            f"{named} can only be allocated by TKE's qgpu-scheduler: its protocol between scheduler and node is not published",
             hint="leave the pod to TKE's scheduler (spec.schedulerName), or ask for whole cards as nvidia.com/gpu on nodes without qGPU",
         )
 

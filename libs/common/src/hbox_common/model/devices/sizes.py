@@ -105,7 +105,7 @@ def parse_sizes(text: bytes | str) -> tuple[Size, ...]:
     sizes = tuple(_size(place, entry) for place, entry in enumerate(content, 1))
     twice = [name for name, count in Counter(size.name for size in sizes).items() if count > 1]
     if twice:
-        raise InvalidRequest(f"size {twice[0]} stands twice")
+        raise InvalidRequest(f"duplicate size {twice[0]}")
     return sizes
 
 

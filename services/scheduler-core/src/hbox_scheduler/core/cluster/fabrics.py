@@ -73,7 +73,7 @@ class Fabrics:
         """The domains of fabrics that are too old, after either changed."""
         self.old = MappingProxyType(
             {
-                one.name: f"fabric {fabric} was confirmed by nobody for more than {limit_s:g} s"
+                one.name: f"fabric {fabric} was not confirmed by its source for more than {limit_s:g} s"
                 for fabric in sorted(self._too_old)
                 for one in self._domains.get(fabric, ())
                 if self._fabric_of[one.name] == fabric

@@ -325,7 +325,7 @@ class ZoneBooks:
         ask = aligned
         found = self._step(reached, ask).found
         if found.admitted:
-            return "", "pods come and go there, and its kubelet has not said yet what that leaves of its NUMA nodes"
+            return "", "pods start and end there, and node-agent has not yet published what is free on its NUMA nodes"
         asked = dict[str, int]()
         for container in ask.containers:
             for name, units in container:

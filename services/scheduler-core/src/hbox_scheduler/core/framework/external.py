@@ -27,4 +27,4 @@ class Ask(Protocol):
 
 def nobody(question: Question, /) -> Mapping[str, Any] | None:
     """The port of sessions that ask nobody. Raises Unavailable."""
-    raise Unavailable(f"{question.url}: nobody is asked here")
+    raise Unavailable(f"{question.url}: no requests are sent from here")

@@ -88,11 +88,11 @@ def _words(session: "Session", members: Sequence[Member]) -> str:
         ends.setdefault((member.gang.queue, cools), []).append(member.protected_until)
     said: list[str] = []
     for (name, cools), until in sorted(ends.items(), key=lambda item: (min(item[1]), item[0])):
-        rule = "cool-down (their jobs were evicted of late)" if cools else "minimum run time"
+        rule = "cool-down (their jobs were evicted recently)" if cools else "minimum run time"
         first, last = _clock(min(until)), _clock(max(until))
         said.append(f"{len(until)} of queue {name} in {rule} until {first}" + (f" to {last}" if last != first else ""))
     more = f", and of {len(said) - _NAMED} more" if len(said) > _NAMED else ""
-    return f"pods from which nobody takes yet: {', '.join(said[:_NAMED])}{more}"
+    return f"pods that are not evictable yet: {', '.join(said[:_NAMED])}{more}"
 
 
 def _budgets(kept: Mapping[Member, tuple[str, ...]]) -> str:

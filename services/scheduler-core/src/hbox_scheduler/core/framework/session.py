@@ -209,7 +209,7 @@ class Session:
         for tier, confs in zip(tiers, conf.tiers, strict=True):
             for plugin, plugin_conf in zip(tier, confs, strict=True):
                 if plugin.name != plugin_conf.name:
-                    raise InvalidRequest(f"plugin {plugin.name} stands where the policy has {plugin_conf.name}")
+                    raise InvalidRequest(f"plugin {plugin.name} is loaded where the policy names {plugin_conf.name}")
         self._events = self._all(Events)
         self._pod_masks = self._all(PodMask)
         self._shape_rooms = self._all(ShapeRoom)

@@ -161,7 +161,7 @@ class Capacity(
         for key in _DEVICE_CLAIMS:
             if arguments.switch(key, False):
                 raise InvalidRequest(
-                    f"plugin capacity, argument {key}: no service tells of ResourceClaims", hint="leave it out"
+                    f"plugin capacity, argument {key}: no service publishes ResourceClaims", hint="leave it out"
                 )
         arguments.done()
         self._hierarchy = conf.hierarchy

@@ -39,7 +39,7 @@ class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
         if self._hierarchy:
             if session.has("proportion"):
                 session.outcome.warn(
-                    "drf with enableHierarchy and proportion both say what queues share: the one that stands first decides"
+                    "drf with enableHierarchy and proportion both define shares of queues: the first in the policy decides"
                 )
             self._gangs = session.gangs
             self._wanted = {gang: self._sum(gang, _ASKING) * self._scale for gang in session.gangs}

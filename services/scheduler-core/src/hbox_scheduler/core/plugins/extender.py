@@ -77,7 +77,7 @@ class Extender(Validity, PodMask, PodScore):
         for verb in _UNASKED:
             if arguments.text(verb):
                 raise InvalidRequest(
-                    f"plugin extender, argument {verb}: HBox asks about nodes alone, and nobody while it decides",
+                    f"plugin extender, argument {verb}: HBox only sends requests about nodes, and none during a cycle",
                     hint=f"it asks: {asked}",
                 )
         arguments.done()

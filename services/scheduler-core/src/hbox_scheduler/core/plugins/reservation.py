@@ -329,7 +329,7 @@ class _Maker:
         if start.at <= self._now:
             words = f"reserved for it, and free: {nodes}"
         else:
-            unknown = "" if start.at < inf else ", whose ends nobody knows (hbox.io/walltime says them)"
+            unknown = "" if start.at < inf else ", with unknown end times (hbox.io/walltime sets them)"
             words = f"reserved for it: {nodes}; {when}; there until then: {holders or 'pods of no queue'}{unknown}"
         return Reservation(
             gang=gang.id,

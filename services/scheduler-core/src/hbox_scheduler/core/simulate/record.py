@@ -266,7 +266,7 @@ class Reader:
                 self.torn = len(start) + len(body)
                 return
             if length > MAX_FRAME or zlib.crc32(body) != checksum:
-                raise self._wrong("its checksum is not that of what stands there")
+                raise self._wrong("its checksum does not match its content")
             try:
                 unpacker.feed(inflate.decompress(body))
                 yield from unpacker
@@ -276,7 +276,7 @@ class Reader:
 
     def _wrong(self, what: str) -> InvalidRequest:
         return InvalidRequest(
-            f"{self.name} is damaged at byte {self.read}: {what}", hint="what stands before it cannot be trusted either"
+            f"{self.name} is damaged at byte {self.read}: {what}", hint="the content before it is unreliable, too"
         )
 
 

@@ -72,7 +72,7 @@ class Keeper:
         self._returned = [at for at in self._returned if now - RETURNS_S < at <= now]
         if len(self._returned) >= RETURNS and self._is_return(graph):
             left = self._further(frozenset({str(self._left)}))
-            return f"it says now one thing and now another; believed when {left} more readings say the same" if left else ""
+            return f"its readings alternate; accepted after {left} more equal readings" if left else ""
         lost = _hosts(before) - _hosts(graph)
         if len(lost) <= max(1, SHRINK * before.hosts) and graph.tiers >= before.tiers:
             return ""
