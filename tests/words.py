@@ -22,7 +22,25 @@ WORDS = re.compile(
     re.I,
 )
 NAME_PARTS = frozenset(
-    ["said", "told", "tell", "tells", "say", "says", "heard", "alike", "words", "who", "whom", "whoever", "nobody", "somebody", "beside", "goes", "stands"]
+    [
+        "said",
+        "told",
+        "tell",
+        "tells",
+        "say",
+        "says",
+        "heard",
+        "alike",
+        "words",
+        "who",
+        "whom",
+        "whoever",
+        "nobody",
+        "somebody",
+        "beside",
+        "goes",
+        "stands",
+    ]
 )
 DOCUMENTS = (".md", ".yaml", ".tpl", ".txt")
 

@@ -54,7 +54,7 @@ def holders(item: Any, who: str) -> dict[str, set[int]]:
 
 
 #: Until topology-collector has told of the cards that node-agent found.
-NOBODY_SAYS = "nobody says which cards pods get: the books hold counts, and the cards of a pod are not known"
+NOBODY_SAYS = "the cards of each pod are unknown: the ledger has only their number"
 
 
 def shown(platform: Up, name: str, pods: int) -> Any:
@@ -67,7 +67,7 @@ def shown(platform: Up, name: str, pods: int) -> Any:
 
 def test_the_kubelet_says_which_cards_it_gave(platform: Up) -> None:
     item = shown(platform, "plain", 2)
-    assert item["identity"] == "the kubelet chooses, and says which"
+    assert item["identity"] == "the kubelet chooses and reports the cards"
     assert {card["uuid"][:4] for card in item["cards"]} == {"GPU-"}
     assert [card["numa"] for card in item["cards"]].count(0) == 4
     by_kubelet = holders(item, "kubelet")
@@ -122,7 +122,7 @@ async def test_what_is_left_by_the_books_is_what_is_left(platform: Up) -> None:
 
 def test_slots_of_hamis_plugin_say_nothing_of_cards(platform: Up) -> None:
     item = shown(platform, "slots", 1)
-    assert item["identity"] == "the device plugin follows HBox's choice, which is written on the pod"
+    assert item["identity"] == "the device plugin uses the cards that HBox writes on the pod"
     assert holders(item, "kubelet") == {}
     assert sum(len(part["ids"]) for part in item["containers"][0]["devices"]) == 2
 

@@ -407,7 +407,7 @@ def test_an_old_fabric_has_gangs_of_one_switch_wait_in_simulate_cycle_too(tmp_pa
     assert not nodes_in(said, "strict")
     message = said["pending"][f"{SPACE}/strict-0"]["message"]
     assert (
-        f"TopologyOld: 2 pods have to be in one domain of the fabric, and the fabric was confirmed by nobody for more than {MAX_AGE_S} s"
+        f"TopologyOld: 2 pods have to be in one domain of the fabric, and the fabric was not confirmed by its source for more than {MAX_AGE_S} s"
         in message
     )
     said = simulate_cycle(tmp_path, saved(*jobs, ageSeconds=MAX_AGE_S, maxAgeSeconds=MAX_AGE_S))

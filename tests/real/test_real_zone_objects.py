@@ -59,7 +59,7 @@ async def test_pods_go_by_the_last_good_object_whatever_strangers_write(tmp_path
             await until(there, "small is bound", timeout_s=WITHIN_S)
             for fields in HOSTILE.values():
                 await put(client, topology("n0", "8", "8") | fields)
-                await until(lambda: check_names("n0", "2 NUMA nodes as it said before count"), timeout_s=WITHIN_S)
+                await until(lambda: check_names("n0", "2 NUMA nodes from its earlier messages are used"), timeout_s=WITHIN_S)
             os.kill(platform.pids()["topology-collector"], signal.SIGKILL)
             await put(client, topology("n0", "8", "8") | {"zones": 7})
             await asyncio.sleep(STAYS_S)

@@ -136,7 +136,7 @@ def test_the_table_of_nvidia_smi_is_held_against_sys() -> None:
         return {one.name: (one.level, one.message) for one in compared(numa, smi(SMI))}
 
     right = compare(card("a", 0), card("b", 0), card("c", 1))
-    assert right["nvidia-smi"] == (Level.OK, "3 cards on the NUMA nodes that /sys says")
+    assert right["nvidia-smi"] == (Level.OK, "3 cards on the NUMA nodes of /sys")
     assert right["nvlink"] == (Level.FAULT, "GPU2 without a link to any other card, which the others have")
     assert right["adapters"] == (Level.WARNING, "GPU2 without an adapter below the same host bridge")
     assert compare(card("a", 0), card("b", 1), card("c", -1))["nvidia-smi"] == (

@@ -57,7 +57,7 @@ def test_where_nobody_knows_cards_apart_no_card_is_anybodys() -> None:
 def test_books_and_kubelet_stand_side_by_side() -> None:
     item = shown(node("g0", "g1"), claim("p", 0), told=said("p", "g1", every=("g0", "g1")))
     assert [(card["books"], card["kubelet"]) for card in item["cards"]] == [(["ns/p"], []), ([], ["ns/p"])]
-    assert (item["identity"], item["counts"]) == ("the kubelet chooses, and says which", {})
+    assert (item["identity"], item["counts"]) == ("the kubelet chooses and reports the cards", {})
 
 
 @pytest.mark.parametrize(("at", "problem"), [(100.0, "no such file"), (101.0 - OLD_S - 1, "")])

@@ -119,7 +119,7 @@ def test_who_an_object_belongs_to() -> None:
     assert owner({"metadata": {"annotations": notes, "managedFields": [{"manager": "helm"}]}}) == "Helm release b/a"
     fields = [{"manager": "kubectl"}, {"manager": "status-writer", "subresource": "status"}]
     assert owner({"metadata": {"managedFields": fields}}) == "written by kubectl"
-    assert owner({"metadata": {}}) == "nobody that it names"
+    assert owner({"metadata": {}}) == "an unnamed owner"
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,9 @@ def fabric(words: str) -> SavedCluster:
 
 def test_a_simulation_says_how_old_the_fabric_is_and_which_rails_are_down() -> None:
     assert fabric("{ageSeconds: 600}").cluster.old_domains == {}
-    assert fabric("{ageSeconds: 601}").cluster.old_domains == {"u": "the fabric was confirmed by nobody for more than 600 s"}
+    assert fabric("{ageSeconds: 601}").cluster.old_domains == {
+        "u": "the fabric was not confirmed by its source for more than 600 s"
+    }
     assert set(fabric("{ageSeconds: 9, maxAgeSeconds: 8}").cluster.old_domains) == {"u"}
     assert fabric("{degradedRails: {n1: [3, 5, 3]}}").cluster.degraded == {"n1": 2}
     assert fabric("{}").cluster.degraded == {}
@@ -588,7 +590,7 @@ def test_wrong_node_metrics_are_named() -> None:
         (
             METRICS,
             NOW + 300,
-            ["plugin usage: NodeMetrics of 1 nodes are older than 5 minutes and do not count (--now says when it is)"],
+            ["plugin usage: NodeMetrics of 1 nodes are older than 5 minutes and are ignored (--now sets the current time)"],
         ),
     ],
 )

@@ -23,7 +23,7 @@ COMMANDS = {
     "up": ("up", "Run the platform: broker, services, and an emulated cluster or yours."),
     "replay": ("replay", "Replay a trace through the platform; report and audit."),
     "check": ("check", "Is everything reachable, and if not, what to do."),
-    "diag": ("diag", "One archive for whoever has to find out what is wrong; without secrets."),
+    "diag": ("diag", "Write an archive for fault analysis, without secrets."),
     "backup": ("backup", "A backup of what only the ledger knows, also while it runs."),
     "restore": ("restore", "Put a backup of the ledger back."),
     "audit": ("audit", "Prove from outside that no card is over-booked and no gang partial."),
@@ -37,7 +37,7 @@ COMMANDS = {
     "quota": ("quota", "Quotas of namespaces: what pods hold of cards there, and may."),
     "share": ("share", "Why a queue has as much as it has."),
     "usage": ("usage", "Card-hours by queue, user, model or hour; showback."),
-    "evictions": ("evictions", "Whether pods are told to leave for others; release the brake on it."),
+    "evictions": ("evictions", "Show whether evictions are paused by the rate limit; resume them."),
     "defrag": ("defrag", "How fragmented idle cards are, and which moves of pods would pay."),
     "events": ("events", "What happens: jobs, health, refusals."),
     "bus": ("bus", "The broker's users: their keys, and who may say and hear what."),
@@ -50,7 +50,7 @@ COMMANDS = {
 EPILOG = """\b
 exit statuses:
   0 done   1 failed, or a fault was found   2 usage   3 not found   4 not allowed
-  5 invalid or conflicting   6 somebody does not answer   124 timed out   130 interrupted
+  5 invalid or conflicting   6 a service does not answer   124 timed out   130 interrupted
 """
 
 

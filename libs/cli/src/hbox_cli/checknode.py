@@ -46,6 +46,6 @@ async def _read(ctx: Context, name: str, smi: SmiTopology | None) -> list[NodeFi
     if machine is None and by_objects:
         return by_objects
     if machine is None:
-        raise NotFound(f"no agent speaks for node {name}", hint="docs/guides/numa.md says how node-agent comes to nodes")
+        raise NotFound(f"no node-agent publishes for node {name}", hint="docs/guides/numa.md shows how to install node-agent")
     found = [*findings(machine, next((e.devices for e in said if isinstance(e, NodeDevicesChanged)), None)), *by_objects]
     return found if smi is None else [*found, *compared(machine, smi)]

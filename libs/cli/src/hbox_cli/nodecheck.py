@@ -38,13 +38,13 @@ def of_objects(zones: NodeZones) -> Iterator[NodeFinding]:
         return
     if zones.problem:
         known = (
-            f"{len(zones.zones)} NUMA nodes as it said before count"
+            f"{len(zones.zones)} NUMA nodes from its earlier messages are used"
             if zones.zones
-            else "its NUMA nodes are not known, sums count"
+            else "its NUMA nodes are unknown, only node totals are checked"
         )
         yield NodeFinding(
             "zones", Level.WARNING, f"{zones.source}: {zones.problem}; {known}",
-            f"whoever writes that object: kubectl get events -A --field-selector involvedObject.kind={zones.source}; or node-agent, which is believed first",
+            f"check that object's writer: kubectl get events -A --field-selector involvedObject.kind={zones.source}; or install node-agent, which has precedence",
         )  # fmt: skip
     else:
         yield NodeFinding("zones", Level.OK, f"{len(zones.zones)} NUMA nodes by {zones.source}: {zones.policy}")
@@ -70,10 +70,10 @@ def compared(numa: NodeNuma, smi: SmiTopology) -> Iterator[NodeFinding]:
         wrong = [f"{gpu} on node {its} ({ours} by /sys)" for gpu, its, ours in both if its >= 0 and ours >= 0 and its != ours]
         if wrong:
             yield NodeFinding(
-                "nvidia-smi", Level.WARNING, f"it has {', '.join(wrong[:8])}", "which of the two is right, the firmware says"
+                "nvidia-smi", Level.WARNING, f"it has {', '.join(wrong[:8])}", "compare both with the firmware's settings"
             )
         else:
-            yield NodeFinding("nvidia-smi", Level.OK, f"{len(cards)} cards on the NUMA nodes that /sys says")
+            yield NodeFinding("nvidia-smi", Level.OK, f"{len(cards)} cards on the NUMA nodes of /sys")
     if lost := smi.without_nvlink():
         yield NodeFinding(
             "nvlink", Level.FAULT, f"{', '.join(lost[:8])} without a link to any other card, which the others have",
@@ -121,14 +121,14 @@ def _adapters(numa: NodeNuma) -> Iterator[NodeFinding]:
     near = nearest_by_address(numa)
     if not near and adapters_of(numa):
         yield NodeFinding(
-            "adapters", Level.WARNING, f"nobody says how near {len(hcas)} adapters are to {len(cards)} cards",
+            "adapters", Level.WARNING, f"the PCI distance between {len(hcas)} adapters and {len(cards)} cards is unknown",
             "in a guest, write it on the node: hbox.io/card-adapters (docs/guides/numa.md)",
         )  # fmt: skip
         return
     far = [card.address for card in cards if card.address not in near or not near[card.address].near]
     if far:
         yield NodeFinding(
-            "adapters", Level.WARNING, f"cards {', '.join(far[:8])} have no adapter below their own host bridge: RDMA goes through the processor",
+            "adapters", Level.WARNING, f"cards {', '.join(far[:8])} have no adapter below their own host bridge: RDMA traffic crosses the processor",
             "fit adapters below the switches of the cards; in a guest, write what the machine has on the node: hbox.io/card-adapters",
         )  # fmt: skip
     elif near:
@@ -187,7 +187,7 @@ def _zones(numa: NodeNuma) -> Iterator[NodeFinding]:
         yield NodeFinding(
             "cards",
             Level.WARNING,
-            f"nobody says where {len(cards)} cards are: it is hidden",
+            f"the NUMA nodes of {len(cards)} cards are hidden",
             "pin the guest's NUMA nodes in the hypervisor",
         )
         return
@@ -267,7 +267,7 @@ def _cpu_options(numa: NodeNuma, rules: KubeletRules) -> Iterator[NodeFinding]:
             )
     if rules.has("full-pcpus-only") and numa.cut_cpus:
         yield NodeFinding(
-            "reserved cpus", Level.WARNING, f"cores of CPUs {numa.cut_cpus} are reserved in part: nobody has them under full-pcpus-only",
+            "reserved cpus", Level.WARNING, f"cores of CPUs {numa.cut_cpus} are reserved in part: no pod can use them under full-pcpus-only",
             "reservedSystemCPUs: whole cores",
         )  # fmt: skip
     if not rules.has("align-by-socket"):

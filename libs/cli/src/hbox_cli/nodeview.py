@@ -230,11 +230,11 @@ def identity(node: NodeState, said: NodeDevices | None, *, now: float) -> str:
     ids = [id_ for part in said.allocatable if part.resource in VENDORS.cards for id_ in part.ids] if said is not None else []
     if ids and all(card_of(id_, uuids) is not None for id_ in ids):
         if said is not None and (said.problem or now - said.at > OLD_S):
-            return "the kubelet chose; it does not answer any more, so that the last that it said counts"
-        return "the kubelet chooses, and says which"
+            return "the kubelet chose; it no longer answers, and its last report is used"
+        return "the kubelet chooses and reports the cards"
     if any(made_up(node.name, card, node.registered) for card in node.cards):
-        return "nobody says which cards pods get: the books hold counts, and the cards of a pod are not known"
-    return "the device plugin follows HBox's choice, which is written on the pod"
+        return "the cards of each pod are unknown: the ledger has only their number"
+    return "the device plugin uses the cards that HBox writes on the pod"
 
 
 def _given(node: NodeState, said: NodeDevices | None) -> Mapping[int, set[str]]:

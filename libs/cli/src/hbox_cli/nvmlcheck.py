@@ -14,7 +14,7 @@ _UUID = 40
 
 def nvml_findings(numa: NodeNuma, nvml: NodeNvml, devices: NodeDevices | None) -> Iterator[NodeFinding]:
     if nvml.problem:
-        old = "; what follows is what it said last" if nvml.cards else ""
+        old = "; its last answer follows" if nvml.cards else ""
         yield NodeFinding(
             "nvml", Level.WARNING, f"{nvml.problem}{old}", "nvidia-smi on the node; services/node-agent/README.md"
         )
@@ -53,9 +53,7 @@ def _beside_sys(numa: NodeNuma, cards: Sequence[NvmlCard]) -> Iterator[NodeFindi
         if own[address] >= 0 and its[address].numa >= 0 and own[address] != its[address].numa
     ]
     if wrong:
-        yield NodeFinding(
-            "nvml", Level.WARNING, f"it has {', '.join(wrong[:8])}", "which of the two is right, the firmware says"
-        )
+        yield NodeFinding("nvml", Level.WARNING, f"it has {', '.join(wrong[:8])}", "compare both with the firmware's settings")
 
 
 def _beside_kubelet(cards: Sequence[NvmlCard], devices: NodeDevices) -> Iterator[NodeFinding]:

@@ -141,7 +141,7 @@ def kubernetes(version: Mapping[str, Any]) -> Line:
     said = str(version.get("gitVersion", "?"))
     numbers = re.match(r"v?(\d+)\.(\d+)", said)
     if numbers is None:
-        return Line("kubernetes", Level.WARNING, f"says version {said!r}, which is none", "is this a Kubernetes API server?")
+        return Line("kubernetes", Level.WARNING, f"its version {said!r} is invalid", "is this a Kubernetes API server?")
     here = (int(numbers[1]), int(numbers[2]))
     if here < OLDEST_KUBERNETES:
         return Line("kubernetes", Level.FAULT, f"{said}: HBox needs 1.29 or newer", "upgrade the cluster")
@@ -174,7 +174,7 @@ async def _clock(client: KubeClient) -> Iterable[Line]:
     try:
         theirs = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
     except ValueError:
-        return [Line("clock", Level.WARNING, "the API server says no time", "compare the clocks by hand")]
+        return [Line("clock", Level.WARNING, "the API server's response has no Date", "compare the clocks by hand")]
     found = [clock(theirs=theirs, asked=asked, answered=answered)]
     leases = json.loads(answer.body)["items"]
     # Compare with the Date of the same answer: its leases were renewed before. With the Date of an earlier answer of a slow API server all nodes seem ahead.
@@ -213,14 +213,14 @@ async def _rights(client: KubeClient, namespace: str) -> Iterable[Line]:
     lacking = [f"{verb} {r}{'.' * bool(g)}{g}" for (g, r, verb, _), yes in zip(asked, answers, strict=True) if not yes]
     if lacking:
         fix = "install as a cluster administrator, or ask one to"
-        return [Line("rights", Level.FAULT, f"whoever asks here may not {_some(lacking)}", fix)]
+        return [Line("rights", Level.FAULT, f"the current user may not {_some(lacking)}", fix)]
     if not roles:
-        said = "may make roles, and give in them only rights that they have themselves"
+        said = "may create roles, but only with rights of its own"
         return [
             Line(
                 "rights",
                 Level.WARNING,
-                f"whoever asks here {said}",
+                f"the current user {said}",
                 "the install fails where a service needs more: be cluster-admin",
             )
         ]
@@ -243,7 +243,7 @@ def owner(found: Mapping[str, Any]) -> str:
     )
     if managers:
         return f"written by {', '.join(managers)}"
-    return str(labels.get("app.kubernetes.io/managed-by") or labels.get("app.kubernetes.io/part-of") or "nobody that it names")
+    return str(labels.get("app.kubernetes.io/managed-by") or labels.get("app.kubernetes.io/part-of") or "an unnamed owner")
 
 
 async def _definitions(client: KubeClient) -> Iterable[Line]:
@@ -263,7 +263,7 @@ async def _definitions(client: KubeClient) -> Iterable[Line]:
         except InvalidRequest:
             wanted = ours["spec"]["versions"][0]["name"]
             said = f"{name} serves {versions or 'nothing'}, and HBox reads {wanted}; {whose}"
-            found.append(Line(title, Level.FAULT, said, f"upgrade whoever installed it to one that serves {wanted}"))
+            found.append(Line(title, Level.FAULT, said, f"upgrade its owner to a version that serves {wanted}"))
             continue
         if crds.is_ours(theirs):
             found.append(Line(title, Level.OK, f"HBox's own, {versions}"))
@@ -272,7 +272,7 @@ async def _definitions(client: KubeClient) -> Iterable[Line]:
             found.append(Line(title, Level.WARNING, said, "HBox works without these fields; a newer Volcano has them"))
         else:
             said = f"{name} ({versions}) is used as it is; {whose}"
-            found.append(Line(title, Level.OK, f"{said}: whoever takes that away deletes all queues and PodGroups"))
+            found.append(Line(title, Level.OK, f"{said}: removing it deletes all queues and PodGroups"))
     if missing:
         found.append(Line("crds", Level.OK, f"the install brings {', '.join(missing)}"))
     return found
@@ -309,9 +309,9 @@ async def _namespace(client: KubeClient, namespace: str) -> Iterable[Line]:
         fix = "pods.resources of the chart for quotas and ranges of limits, such as {limits: {cpu: '1'}}; or another namespace"
         return [Line("namespace", Level.FAULT, f"a pod as the chart makes them is refused in {namespace}: {e.message}", fix)]
     except Unavailable as e:
-        fix = "a webhook that answers nobody keeps all pods out: mend it, or take its configuration away"
-        return [Line("namespace", Level.WARNING, f"whether {namespace} admits pods cannot be asked: {e.message}", fix)]
-    return [Line("namespace", Level.OK, f"{namespace} admits pods as the chart makes them")]
+        fix = "a webhook that does not answer blocks all pods: repair it or delete its configuration"
+        return [Line("namespace", Level.WARNING, f"admission of pods in {namespace} could not be tested: {e.message}", fix)]
+    return [Line("namespace", Level.OK, f"{namespace} admits the chart's pods")]
 
 
 def _like_the_charts() -> dict[str, Any]:
@@ -364,11 +364,11 @@ async def _schedulers(client: KubeClient, install: Install) -> Iterable[Line]:
         said = f"another scheduler answers to a name of ours: {_some(rivals)}; both would place the same pods"
         return [Line("schedulers", Level.FAULT, said, "scale it to 0, or give HBox other names (settings.scheduler_names)")]
     names = ", ".join(install.scheduler_names)
-    others = f"; beside it: {_some(beside)}" if beside else ""
+    others = f"; other schedulers: {_some(beside)}" if beside else ""
     waiting = await client.json("GET", PODS.path(), params={"fieldSelector": "status.phase=Pending", "limit": "500"})
     count = sum(pod["spec"].get("schedulerName") in install.scheduler_names for pod in waiting["items"])
     pods = f"; {count} pods wait for it already" if count else ""
-    return [Line("schedulers", Level.OK, f"nobody else answers to {names}{others}{pods}")]
+    return [Line("schedulers", Level.OK, f"no other scheduler serves {names}{others}{pods}")]
 
 
 async def _webhooks(client: KubeClient) -> Iterable[Line]:
@@ -394,7 +394,7 @@ async def _webhooks(client: KubeClient) -> Iterable[Line]:
                 "exclude namespaces that they are not for, or set their failurePolicy to Ignore",
             )
         ]
-    return [Line("webhooks", Level.OK, "none stands in the way of all pods")]
+    return [Line("webhooks", Level.OK, "no webhook blocks all pods")]
 
 
 # --- what it runs on
@@ -506,10 +506,8 @@ def _device_config(where: str, text: str) -> Line:
     except InvalidRequest as e:
         return Line("devices", Level.FAULT, f"device-config.yaml of {where}: {e.message}", e.hint or "mend the ConfigMap")
     if says == told:
-        return Line("devices", Level.OK, f"device-config.yaml of {where} says what HBox goes by")
-    said = (
-        f"device-config.yaml of {where} says other names, factors or sizes than HBox goes by: its plugins would count otherwise"
-    )
+        return Line("devices", Level.OK, f"device-config.yaml of {where} equals HBox's")
+    said = f"device-config.yaml of {where} has other names, factors or sizes than HBox's: its plugins would count differently"
     return Line(
         "devices",
         Level.WARNING,

@@ -92,7 +92,7 @@ class QuotaEffect:
                 lines.append(f"{resource}: {was} -> {now}, {self.used.get(resource, 0)} in use")
         for resource, limit in self._over():
             units = self.used.get(resource, 0) - limit
-            lines.append(f"nothing is taken away; nobody gets more of {resource} before {units} are given back")
+            lines.append(f"running pods stay; no pod gets more {resource} until {units} are released")
         if self.waiting:
             lines.append(f"{self.waiting} job{'s' * (self.waiting > 1)} wait{'s' * (self.waiting == 1)} for it now")
         return lines

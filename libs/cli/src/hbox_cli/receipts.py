@@ -85,7 +85,7 @@ def show(receipt: EvictionReceipt) -> None:
     put(f"  why:      {receipt.message}")
     if receipt.notice_s >= 0:
         put(
-            f"  notice:   {receipt.notice_s} s at most from when it is told; the pod's annotation {EVICTION_DEADLINE} says until when"
+            f"  notice:   {receipt.notice_s} s at most from the eviction; the pod's annotation {EVICTION_DEADLINE} has the deadline"
         )
     put(f"  kept:     {receipt.pods_kept} pods of its job, with {receipt.cards_kept} cards")
     put(f"  returns:  {receipt.returns}")

@@ -29,9 +29,9 @@ usage: hbox-service NAME
        hbox-service --ready [URL]
 
 Runs one service until SIGTERM: {", ".join((*SERVICES, *ALONE))}; or nats-server, with JetStream in /data and its users' keys in /keys.
-Their settings come from the environment (HBOX_*) and the file that HBOX_CONFIG names; their logs go to standard error.
+Settings: the environment (HBOX_*) and the file of HBOX_CONFIG. Logs: standard error.
 
---ready asks URL, or the service of this container (HBOX_HEALTH_PORT), whether it is ready, and prints what it says; exit status 1 where it is not.
+--ready checks the readiness of URL, or of this container's service (HBOX_HEALTH_PORT), and prints the response; exit status 1 = not ready.
 """
 
 EXIT_NOT_READY = 1

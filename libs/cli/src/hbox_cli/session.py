@@ -47,7 +47,8 @@ async def bus_of(running: Running) -> AsyncIterator[Bus]:
                 bus = await stack.enter_async_context(connecting)
         except TimeoutError as e:
             raise Unavailable(
-                f"the broker at {running.nats_url} does not answer", hint="`hbox check` says more; its log is nats-server.log"
+                f"the broker at {running.nats_url} does not answer",
+                hint="run `hbox check`; the broker's log is nats-server.log",
             ) from e
         yield bus
 

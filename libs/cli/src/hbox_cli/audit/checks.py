@@ -239,8 +239,8 @@ def _differs(pod: AuditPod, claim: Claim, node: AuditNode | None) -> str:
         return ""
     written = "nothing that can be read" if said is None else said or "no cards"
     return (
-        f"pod {pod.name}: its annotations say claim {pod.claim[:64] or 'none'} and {written[:200]}, the ledger says {claim.id} and {held or 'no cards'}: "
-        "somebody else than HBox wrote them, and they do not count"
+        f"pod {pod.name}: its annotations say claim {pod.claim[:64] or 'none'} and {written[:200]}, the ledger has {claim.id} and {held or 'no cards'}: "
+        "another writer changed them; HBox ignores them"
     )
 
 

@@ -32,7 +32,7 @@ _READER = click.option(
     "readers",
     multiple=True,
     metavar="NAME=QUEUE,...",
-    help="One more user, who hears what happens to these queues and no more.",
+    help="Add a user that may only subscribe to events of these queues.",
 )
 
 
@@ -159,7 +159,7 @@ def keys_(
         out.write_text(text)
     except OSError as e:
         raise InvalidRequest(f"{e.filename}: {e.strerror}", hint="choose another file with --out") from e
-    say(f"{len(seeds)} users have keys; {out} says what they may say and hear")
+    say(f"{len(seeds)} users have keys; {out} has their publish and subscribe permissions")
 
 
 async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[], str]], until: float) -> dict[str, str]:

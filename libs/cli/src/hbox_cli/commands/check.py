@@ -96,7 +96,7 @@ def command(
         check_pod(ctx, node, catalogue)
         return
     if catalogue is not None:
-        raise click.UsageError("--catalogue goes with pod")
+        raise click.UsageError("--catalogue requires the argument pod")
     if what is not None:
         if node is None:
             raise click.UsageError("which node? `hbox nodes` lists them")
@@ -105,7 +105,7 @@ def command(
         check_node(ctx, node, topo)
         return
     if topo is not None:
-        raise click.UsageError("--topo goes with node")
+        raise click.UsageError("--topo requires the argument node")
     if pre:
         from hbox_common.bus import Access  # noqa: PLC0415  so that `hbox check --help` is quick
 

@@ -77,7 +77,7 @@ def command(
         put(f"cut: {name}: more than --most-mib {most_mib}")
     put(f"{path}: {len(done.files)} files, {size / MIB:.1f} MiB; look into it before you send it")
     if done.missing:
-        say(f"{len(done.missing)} things are not in it, since nobody answered for them")
+        say(f"{len(done.missing)} items are missing because their source did not answer")
 
 
 async def _local(layout: Layout, path: Path, most: int) -> "Collected":

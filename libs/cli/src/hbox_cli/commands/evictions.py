@@ -78,6 +78,6 @@ async def _release(ctx: Context) -> None:
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as e:
             raise Unavailable(
-                f"quota-ledger has not heard of it within {HEARD_S:g} s",
+                f"quota-ledger did not acknowledge it within {HEARD_S:g} s",
                 hint="it is written, and counts as soon as queues are read",
             ) from e

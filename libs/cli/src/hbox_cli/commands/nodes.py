@@ -83,9 +83,7 @@ KINDS = (
 
 
 @click.command("nodes")
-@click.option(
-    "--devices", is_flag=True, help="A line for each card: slots, memory and cores of it that are given away, and to whom."
-)
+@click.option("--devices", is_flag=True, help="List each card: its allocated slots, memory and cores, and their holders.")
 @click.option("--kinds", is_flag=True, help="A line for each kind and model of cards, over all nodes.")
 @click.option("--pools", is_flag=True, help="A line for each pool: its nodes, its cards, and which queues have them.")
 @click.option("--pool", help="Only nodes of this pool.")

@@ -196,7 +196,7 @@ def show(ctx: Context, name: str) -> None:
     if item["priorityClasses"]:
         put(f"takes jobs of PriorityClass {', '.join(item['priorityClasses'])}")
     if item["nonPreemptibleClasses"]:
-        put(f"classes that nobody takes from, within what it deserves: {', '.join(item['nonPreemptibleClasses'])}")
+        put(f"classes exempt from reclaim within the deserved share: {', '.join(item['nonPreemptibleClasses'])}")
     print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
     for line in fair_lines(item, item):
         print(line.strip())

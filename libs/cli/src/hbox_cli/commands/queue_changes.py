@@ -39,21 +39,21 @@ def rules(command: F) -> F:
         click.option(
             "--non-preemptible-classes",
             metavar="CLASS,CLASS",
-            help="PriorityClasses that nobody takes from, within what the queue deserves; * = all, empty = as the queue above it.",
+            help="PriorityClasses exempt from reclaim within the queue's deserved share; * = all, empty = as the parent.",
         ),
         click.option(
             "--pool-amounts",
             metavar="JSON",
-            help='What it has in other pools: {"lab": {"deserved": {"nvidia.com/gpu": 8}}}; empty = nothing is said of them.',
+            help='Its amounts in other pools: {"lab": {"deserved": {"nvidia.com/gpu": 8}}}; empty = no amounts.',
         ),
-        click.option("--lent-to", metavar="QUEUE,QUEUE", help="Queues, with all below them, to whom it lends; empty = all."),
         click.option(
-            "--lent-pools", metavar="POOL,POOL", help="Of its own pools those that others may use while they are idle."
+            "--lent-to", metavar="QUEUE,QUEUE", help="Queues (with their descendants) that may borrow from it; empty = all."
         ),
+        click.option("--lent-pools", metavar="POOL,POOL", help="Its own pools that other queues may use while they are idle."),
         click.option(
             "--min-run-time",
             metavar="DURATION",
-            help="For how long nobody takes from its pods that got their places: 10m; empty = as the queue above it, or 0s.",
+            help="Minimum run time of its pods before they can be evicted: 10m; empty = as the parent, or 0s.",
         ),
         click.option(
             "--cool-down",
@@ -122,7 +122,7 @@ def _judge(ctx: Context, change: Change, *, force: bool, dry_run: bool) -> None:
     if dry_run and ctx.output.machine:
         ctx.output.document("QueueChange", document(change.name, answer, warnings))
     elif dry_run:
-        put(*(told(answer, warnings) or ["nobody would have to give anything back"]))
+        put(*(told(answer, warnings) or ["no queue would have to give anything back"]))
     else:
         for line in told(answer, warnings):
             say(line)

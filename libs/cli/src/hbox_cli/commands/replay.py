@@ -35,7 +35,7 @@ AWAY_S = 30.0
 
 @click.command("replay")
 @click.option("--trace", "pods", type=click.Path(path_type=Path), help="Pod list, CSV or gzipped (Alibaba 2023).")
-@click.option("--nodes", type=click.Path(path_type=Path), help="Node list that goes with --trace.")
+@click.option("--nodes", type=click.Path(path_type=Path), help="Node list of --trace.")
 @click.option("--profile", type=click.Choice(list(PROFILES)), help=f"A built-in day of work [{next(iter(PROFILES))}].")
 @click.option("--seed", type=int, default=42, show_default=True, help="Of the order in which pods come.")
 @click.option("--limit", type=click.IntRange(1), help="Only so many pods.")
@@ -64,7 +64,7 @@ AWAY_S = 30.0
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the report goes as JSON [report.json in the state folder].",
+    help="Output file of the JSON report [report.json in the state folder].",
 )
 @command_options
 def command(

@@ -14,9 +14,7 @@ from .backup import DATABASE, summary
 @click.command("restore")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @DATABASE
-@click.option(
-    "--overwrite", is_flag=True, help="Give up what PostgreSQL holds of a ledger; SQLite's file is kept beside the new one."
-)
+@click.option("--overwrite", is_flag=True, help="Replace the ledger in the database; a SQLite file is first renamed and kept.")
 @command_options
 def command(ctx: Context, file: Path, database: str | None, overwrite: bool) -> None:
     """Put FILE, a backup of the ledger, in the place of its database. The ledger has to be stopped; nothing else has to.

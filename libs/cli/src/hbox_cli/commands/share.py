@@ -65,9 +65,9 @@ def explain(share: Mapping[str, Any]) -> str:
         else:
             lines.append(f"{level['name']}, above it, has {level['used']}: {_share(level)}")
             lines += fair_lines(level, share)
-        lines += [f"  beside it {_sibling(sibling)}" for sibling in level["siblings"]]
+        lines += [f"  sibling {_sibling(sibling)}" for sibling in level["siblings"]]
         if level["mayGive"]:
-            lines.append(f"  {level['mayGive']} of what {level['name']} has may be taken back for those who wait")
+            lines.append(f"  {level['mayGive']} held by {level['name']} can be reclaimed for waiting jobs")
     return "\n".join(lines)
 
 
@@ -76,9 +76,11 @@ def fair_lines(one: Mapping[str, Any], share: Mapping[str, Any]) -> list[str]:
     fair = one.get("fair")
     if fair is None or not share["halfLifeHours"]:
         return []
-    used = f"  of late it used {fair['recentCards']:g} of {share['cards']} cards on average (an hour weighs half after {share['halfLifeHours']:g} h)"
+    used = (
+        f"  recent usage: {fair['recentCards']:g} of {share['cards']} cards on average (half-life {share['halfLifeHours']:g} h)"
+    )
     if not share["usageWeight"]:
-        return [f"{used}; by the policy that counts for nothing"]
+        return [f"{used}; the policy gives it no weight"]
     if not fair["part"]:
         return [f"{used}; it wants no more than it deserves"]
     beyond = (

@@ -9,7 +9,7 @@ SUBCOMMANDS = {
     "cycle": ("simulate_cycle", "What the scheduler would do with a saved cluster."),
     "trace": ("simulate_trace", "A trace of jobs in time, under policies: waiting, use of cards, preemptions."),
     "fgd": ("simulate_fgd", "How many cards a policy allocates, by the protocol of FGD's authors."),
-    "replay": ("simulate_replay", "What the service was told, told again: the same decisions, or what differs."),
+    "replay": ("simulate_replay", "Replay a scheduler's recorded inputs; compare the decisions."),
     "sweep": ("simulate_sweep", "The same for many policies: traces and seeds over all processors, one table."),
 }
 

@@ -40,8 +40,8 @@ HBOX = "hbox"
 @click.option(
     "--as-services/--as-written",
     default=None,
-    help="Read the policy as the running services do: rights in trees as the ledger judges them, gangs whole, guarantees lent, no tenant's word that nobody "
-    "may take from its pods; or as Volcano does. HBox's own policy is always read as the services do [--policy as services, a file's own as written].",
+    help="Apply the policy as the running services do (the ledger's rights in queue trees, whole gangs, lent guarantees, no tenant's own exemption from "
+    "eviction) or as Volcano does. HBox's own policy always applies as in the services [--policy: as services; a file's own policy: as written].",
 )
 @queues_option
 @command_options

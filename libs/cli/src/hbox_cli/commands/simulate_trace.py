@@ -19,7 +19,9 @@ LOAD = 0.9
 
 @click.command("trace")
 @click.argument("trace", metavar="PATH|PROFILE")
-@click.option("--policy", type=click.Choice(ORDERS), default="least-served", show_default=True, help="Whose turn it is.")
+@click.option(
+    "--policy", type=click.Choice(ORDERS), default="least-served", show_default=True, help="Order of queues and jobs."
+)
 @click.option("--compare", type=click.Choice(ORDERS), nargs=2, help="Two policies side by side, in place of --policy.")
 @click.option("--placement", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="Which nodes.")
 @click.option("--nodes", type=click.IntRange(1, 100_000), help=f"Nodes [enough for a load of {LOAD:.0%}].")

@@ -183,7 +183,7 @@ def _said(pods: list[dict[str, Any]]) -> str:
         for condition in status.get("conditions") or ():
             if condition.get("status") == "False" and condition.get("message"):
                 return f"{pod['metadata']['name']}: {condition['message']}"
-    return "none says why: is job-controller up?"
+    return "no pod has a reason: does job-controller run?"
 
 
 async def _clear(client: Any, namespace: str, gang: str, pods: list[str]) -> None:

@@ -45,9 +45,7 @@ POLICIES = ("binpack", "least-waste", "fgd")
     help="Make so many nodes in our own cluster, like 16x8, 4x8:NVIDIA-A100-SXM4-80GB or 2x8:AMD_Instinct_MI300X_OAM; may stand several times [none].",
 )
 @click.option("--as-given", is_flag=True, help="All services act as the kubeconfig's user [each has an account of its own].")
-@click.option(
-    "--standby", is_flag=True, help="A second process of job-controller, scheduler-core, quota-ledger and binder stands by."
-)
+@click.option("--standby", is_flag=True, help="Run a standby of job-controller, scheduler-core, quota-ledger and binder.")
 @click.option(
     "--scheduler-names",
     "scheduler_names_",
@@ -55,7 +53,7 @@ POLICIES = ("binpack", "least-waste", "fgd")
     envvar="HBOX_SCHEDULER_NAMES",
     default=SCHEDULER_NAME,
     show_default=True,
-    help="Pods with these schedulerNames are HBox's; with volcano among them it stands in for Volcano's scheduler, which must be stopped.",
+    help="schedulerNames that HBox serves; with volcano, HBox replaces Volcano's scheduler, which must be stopped.",
 )
 @click.option(
     "--shards",
@@ -101,7 +99,7 @@ POLICIES = ("binpack", "least-waste", "fgd")
     "--time-scale",
     type=click.FloatRange(0.1, 1000),
     default=1.0,
-    help="The clock of our own cluster goes so many times as fast, and with it pods, and all times that services count by it.",
+    help="Speed of the emulated cluster's clock, relative to real time; pods and all services use that clock.",
 )
 @click.option(
     "--ready-timeout", "ready_s", type=click.FloatRange(1), default=60.0, help="Seconds until every service is ready."
@@ -149,9 +147,9 @@ def command(
     if kubeconfig is not None and nodes:
         raise click.UsageError("--nodes makes nodes in a cluster of our own, and --kubeconfig names one of yours")
     if nats_users is not None and nats_url is None:
-        raise click.UsageError("--nats-users is for a broker of yours: --nats-url says which")
+        raise click.UsageError("--nats-users requires --nats-url, your own broker")
     if nats_url is not None and brokers != "1":
-        raise click.UsageError("--brokers are our own, and --nats-url names yours")
+        raise click.UsageError("--brokers and --nats-url exclude each other: the first starts brokers, the second uses yours")
     conf = os.environ.get("HBOX_SCHEDULER_CONF", "")
     if shares == "policy" and not conf:
         raise click.UsageError("--shares policy follows the policy's file, and HBOX_SCHEDULER_CONF names none")

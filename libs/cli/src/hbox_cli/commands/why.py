@@ -34,8 +34,10 @@ ATTEMPTS = 2
 
 @click.command("why")
 @click.argument("job")
-@click.option("--placed", is_flag=True, help="Why its pods are where they are: scores of the decision, and who came second.")
-@click.option("--evicted", is_flag=True, help="For whom its pods had to leave, by which rule, and when they may come back.")
+@click.option("--placed", is_flag=True, help="Show the scores of its placement and the runner-up nodes.")
+@click.option(
+    "--evicted", is_flag=True, help="Show for which job its pods were evicted, by which rule, and when they can return."
+)
 @command_options
 def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
     """Why JOB waits, or where it is. JOB is a job's or a pod's name, namespace/name, or a job's uid.
@@ -146,8 +148,8 @@ def late_text(pod: dict[str, Any]) -> str:
     """Cards are free by evidence alone, and this says whose is missing."""
     finalizers = f", and {', '.join(pod['finalizers'])} will have to let go of it" if pod["finalizers"] else ""
     return (
-        f"{pod['pod']} still has {pod['cards']} card{'s' if pod['cards'] > 1 else ''} of {pod['node']}: it is being deleted and was to have ended "
-        f"{duration(pod['lateSeconds'])} ago, but its kubelet has not said that it has{finalizers}"
+        f"{pod['pod']} still has {pod['cards']} card{'s' if pod['cards'] > 1 else ''} of {pod['node']}: it is being deleted and should have ended "
+        f"{duration(pod['lateSeconds'])} ago, but its kubelet has not reported that it ended{finalizers}"
     )
 
 
@@ -172,7 +174,7 @@ def _show_placed(ctx: Context, job: str) -> None:
     found, answer = run(ask)
     decisions = answer.model_dump(mode="json")["decisions"]
     if not decisions and not found["placed"]:
-        raise NotFound(f"{found['name']} has no places", hint=f"`hbox why {found['name']}` says why it waits")
+        raise NotFound(f"{found['name']} has no places", hint=f"`hbox why {found['name']}` shows why it waits")
     if not decisions:
         began = datetime.fromtimestamp(answer.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         raise NotFound(

@@ -144,9 +144,12 @@ def _service(name: str) -> dict[str, Any]:
             enabled=_BOOLEAN,
             runtimeClassName={
                 **_NAME,
-                "description": "of the agents' pods; empty: the nodes' own runtime brings the library, or folder is said",
+                "description": "RuntimeClass of the agents' pods; empty = the nodes' default runtime mounts the library, or folder is set",
             },
-            visibleDevices={**_STRING, "description": "the variable by which the runtime gives the container cards"},
+            visibleDevices={
+                **_STRING,
+                "description": "environment variable with which the runtime gives cards to the container",
+            },
             folder={
                 **_STRING,
                 "pattern": "^(/.+)?$",
@@ -254,7 +257,7 @@ def schema() -> dict[str, Any]:
             priorityClassName=_or_null(_NAME),
             resources={
                 **_MAP,
-                "description": "of every container, where its service says nothing else: more than the profile's",
+                "description": "of every container without its own resources: overrides the profile's",
             },
             nodeSelector=_STRINGS,
             tolerations=_LIST,
@@ -278,7 +281,7 @@ def schema() -> dict[str, Any]:
                 "description": "without a password: nats.secret",
             },
             secret=_secret("its key holds the services' nats_url"),
-            closed={**_BOOLEAN, "description": "each service has a key and says and hears what is its own"},
+            closed={**_BOOLEAN, "description": "one key per service; each may publish and subscribe to its own subjects only"},
             usersPrefix=_NAME,
             tls=_closed("Secrets with certificates", secret=_NAME, clientSecret=_NAME),
             readers={
@@ -317,7 +320,7 @@ def schema() -> dict[str, Any]:
             enabled=_BOOLEAN,
             labels=_STRINGS,
             interval=_INTERVAL,
-            cards={**_BOOLEAN, "description": "the metrics of each card too, which quota-ledger tells at /metrics/cards"},
+            cards={**_BOOLEAN, "description": "also scrape quota-ledger's metrics per card at /metrics/cards"},
             cardsInterval=_INTERVAL,
         ),
         prometheusRule=_closed(
@@ -374,7 +377,7 @@ def main() -> int:
                 (Path(folder) / file).write_text(text)
         case ["--check", folder]:
             if others := [file for file, text in made().items() if (Path(folder) / file).read_text() != text]:
-                print(f"{folder}: {', '.join(others)} is not what the code says; `make docs` writes it anew", file=sys.stderr)
+                print(f"{folder}: {', '.join(others)}: out of date; `make docs` regenerates it", file=sys.stderr)
                 return 1
         case _:
             print("usage: python -m hbox_cli.platform.chart --check|--write FOLDER", file=sys.stderr)

@@ -27,10 +27,10 @@ _QUEUES: Mapping[str, Mapping[str, Any]] = {
 LEVELS: Mapping[str, int] = {"high": 300, "medium": 200, "low": -100}
 CLASSES: Mapping[str, int] = {**LEVELS, OFFLINE_CLASS: -200}
 _MEANS = {
-    "high": "HBox: inside its queue it preempts low, and nobody preempts it",
-    "medium": "HBox: it has its queue's share, preempts nobody and is preempted by nobody",
-    "low": "HBox: inside its queue high preempts it",
-    OFFLINE_CLASS: "HBox: it runs on what nobody else wants, counts in no share, and leaves first for anybody",
+    "high": "HBox: preempts low inside its queue; not preemptable",
+    "medium": "HBox: uses its queue's share; neither preempts nor is preempted",
+    "low": "HBox: preemptable by high inside its queue",
+    OFFLINE_CLASS: "HBox: runs on otherwise idle resources, counts in no share, evicted first",
 }
 
 
@@ -47,7 +47,7 @@ async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool 
             say(f"applied CRD {name}")
         else:
             lacking = lacks(found, manifest)
-            say(f"found CRD {name}, installed by somebody else: used as it is{_told(lacking)}")
+            say(f"found CRD {name} with another owner: used unchanged{_told(lacking)}")
     for manifest in DEFINITIONS:
         await wait_established(client, manifest["metadata"]["name"])
     for name, spec in _QUEUES.items():
@@ -86,7 +86,7 @@ async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
         say(f"made PriorityClass {name}")
     if taken and (missing := [name for name in LEVELS if found[name] is None]):
         say(
-            f"found PriorityClass {', '.join(taken)}, of somebody else: {', '.join(missing)} not made, so that HBox has no levels here"
+            f"found PriorityClass {', '.join(taken)} with another owner: {', '.join(missing)} not created, and HBox has no priority levels here"
         )
 
 

@@ -107,7 +107,7 @@ DASHBOARDS = (
                 ),
                 Panel(
                     "Plans by the ledger's answer",
-                    "What is not committed says why: limits, rights, fairness",
+                    "Refusals by reason: limits, rights, fairness",
                     _rate("hbox_ledger_plans_total", "result"),
                     "ops",
                 ),
@@ -121,7 +121,7 @@ DASHBOARDS = (
                 ),
                 Panel(
                     "Evictions without a result",
-                    "How long the oldest stands",
+                    "Age of the oldest",
                     {"oldest": "hbox:evictions_unanswered_seconds:max"},
                     "s",
                 ),
@@ -187,7 +187,7 @@ DASHBOARDS = (
                 ),
                 Panel(
                     "Conflicts",
-                    "Plans refused since somebody else had the place when they came, as another shard",
+                    "Plans refused because another shard had taken the place",
                     {"{{instance}}": "rate(hbox_scheduler_conflicts_total[$__rate_interval])"},
                     "ops",
                 ),
@@ -265,7 +265,7 @@ DASHBOARDS = (
                 Panel("Processes", "Of each service", {"{{component}}": "hbox:processes"}),
                 Panel(
                     "Conditions that are not good",
-                    "As /readyz tells them",
+                    "As in /readyz",
                     {"{{instance}} {{condition}}": "hbox_condition == 0"},
                 ),
             ),

@@ -129,7 +129,7 @@ def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:
 
 def unknown_models(change: Change, models: Collection[str]) -> list[str]:
     """Card models that the change names and no node has: no contradiction, and yet hardly meant. `models`: those of the cluster, as resources."""
-    has = ", ".join(sorted(map(model_of, models))) or "none that anybody has told of"
+    has = ", ".join(sorted(map(model_of, models))) or "unknown"
     named = named_models(*change.amounts.values())
     return [f"no node has cards of model {model_of(name)}; the cluster's models: {has}" for name in named if name not in models]
 

@@ -126,7 +126,7 @@ class _Reading:
             meta = meta if isinstance(meta, dict) else {}
             key = document.kind, str(meta.get("namespace", "default")), str(meta.get("name"))
             if key in seen:
-                raise document.wrong("metadata.name", f"the same object stands in document {seen[key].number} already")
+                raise document.wrong("metadata.name", f"the same object is in document {seen[key].number}")
             seen[key] = document
             self._of[document.kind].append(document)
         if not self._of:

@@ -55,7 +55,7 @@ def spread(address: str, works: Sequence[Work]) -> Iterator[tuple[Work, Outcome]
             raise Unavailable(f"--dask {address}: a worker was killed", hint="most likely its memory ran out") from e
         except (CancelledError, OSError) as e:
             raise Unavailable(
-                f"--dask {address}: the cluster was lost", hint="the same command goes on where it stopped"
+                f"--dask {address}: the cluster was lost", hint="the same command continues where it stopped"
             ) from e
 
 

@@ -23,7 +23,7 @@ def old_domains(spec: FabricSpec, hypernodes: Iterable[HyperNode]) -> dict[str, 
     """Domains on which nothing can be promised, and why, as scheduler-core says it of a fabric that nobody confirmed for too long."""
     if spec.age_seconds <= spec.max_age_seconds:
         return {}
-    why = f"the fabric was confirmed by nobody for more than {spec.max_age_seconds:g} s"
+    why = f"the fabric was not confirmed by its source for more than {spec.max_age_seconds:g} s"
     return {one.name: why for one in hypernodes}
 
 

@@ -84,7 +84,7 @@ def read(folder: Path, trace: str) -> Arrivals:
 
 def arrivals_of(trace: Trace) -> Arrivals:
     if not trace.capacity_milli or not trace.demand_milli:
-        raise InvalidRequest(f"{trace.name}: there are no cards, or nobody asks for any", hint="the protocol is about cards")
+        raise InvalidRequest(f"{trace.name}: there are no cards, or no pod requests any", hint="the protocol is about cards")
     kinds: dict[tuple[object, ...], int] = {}
     specs: list[PodGroupTask] = []
     milli: list[int] = []

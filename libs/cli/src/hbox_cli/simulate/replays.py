@@ -108,10 +108,10 @@ def warnings_of(reader: Reader) -> list[str]:
     found = []
     if reader.torn:
         found.append(
-            f"the last {reader.torn} bytes are torn: the service was killed while it wrote; what stands before them is whole"
+            f"the last {reader.torn} bytes are torn: the service was killed while writing; the content before them is complete"
         )
     elif not reader.end:
-        found.append("it has no end: the service was killed, and up to a quarter of a second of what it was told is missing")
+        found.append("it has no end: the service was killed, and up to a quarter of a second of its inputs is missing")
     if reader.head.version != (own := version("hbox-scheduler")):
         found.append(f"it was written by HBox {reader.head.version}, and this is {own}: another version may decide otherwise")
     return found

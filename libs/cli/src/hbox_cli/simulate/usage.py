@@ -39,5 +39,5 @@ def doubts(conf: Conf, usage: Sequence[NodeUsage], *, now: float) -> list[str]:
     if not stale:
         return []
     return [
-        f"plugin usage: NodeMetrics of {stale} nodes are older than {FRESH_S / 60:g} minutes and do not count (--now says when it is)"
+        f"plugin usage: NodeMetrics of {stale} nodes are older than {FRESH_S / 60:g} minutes and are ignored (--now sets the current time)"
     ]

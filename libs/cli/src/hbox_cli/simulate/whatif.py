@@ -131,7 +131,7 @@ def _doubts(found: Comparison) -> list[str]:
     doubts = []
     if found.cut_short:
         doubts.append(
-            f"{found.cut_short} pods were evicted or lost on record, and nobody knows how long they would have run: they run until the record ends"
+            f"{found.cut_short} pods were evicted or lost on record, and their full run times are unknown: they run until the record ends"
         )
     if found.unanswered:
         doubts.append(f"{found.unanswered} questions of plugins have no answer on record")
