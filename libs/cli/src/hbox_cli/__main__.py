@@ -22,29 +22,29 @@ from .stdio import ReaderGone, take_over
 COMMANDS = {
     "up": ("up", "Run the platform: broker, services, and an emulated cluster or yours."),
     "replay": ("replay", "Replay a trace through the platform; report and audit."),
-    "check": ("check", "Is everything reachable, and if not, what to do."),
+    "check": ("check", "Check that everything is reachable, with a remedy for each fault."),
     "diag": ("diag", "Write an archive for fault analysis, without secrets."),
-    "backup": ("backup", "A backup of what only the ledger knows, also while it runs."),
-    "restore": ("restore", "Put a backup of the ledger back."),
+    "backup": ("backup", "Back up the ledger's database, also while it runs."),
+    "restore": ("restore", "Restore a backup of the ledger."),
     "audit": ("audit", "Prove from outside that no card is over-booked and no gang partial."),
-    "jobs": ("jobs", "Jobs with their state and the reason why they wait."),
-    "why": ("why", "Why a job does not start, or why it is where it is."),
-    "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
-    "node": ("node", "One node: its cards, who holds them by the books and by its kubelet."),
-    "sizes": ("sizes", "Standard sizes of devices: what they become on this cluster, and manifests that name them."),
-    "topo": ("topo", "The fabric: units, pods and switches, and what is wrong with its cables."),
-    "queue": ("queue", "Queues: their tree, what they may use and do use; create, set, open, close, drain."),
-    "quota": ("quota", "Quotas of namespaces: what pods hold of cards there, and may."),
-    "share": ("share", "Why a queue has as much as it has."),
-    "usage": ("usage", "Card-hours by queue, user, model or hour; showback."),
+    "jobs": ("jobs", "List jobs with their state and their pending reason."),
+    "why": ("why", "Explain why a job waits, or why it runs where it does."),
+    "nodes": ("nodes", "List nodes with their free cards, health and reasons."),
+    "node": ("node", "Show one node: its cards and their holders in the ledger and in the kubelet."),
+    "sizes": ("sizes", "Show standard device sizes: their values on this cluster, and manifests."),
+    "topo": ("topo", "Show the fabric: units, pods, switches and cabling faults."),
+    "queue": ("queue", "Show queues: tree, limits and use; create, set, open, close, drain."),
+    "quota": ("quota", "Show ResourceQuotas of cards by namespace: used and allowed."),
+    "share": ("share", "Explain a queue's share, level by level."),
+    "usage": ("usage", "Report card-hours by queue, user, model or hour."),
     "evictions": ("evictions", "Show whether evictions are paused by the rate limit; resume them."),
-    "defrag": ("defrag", "How fragmented idle cards are, and which moves of pods would pay."),
-    "events": ("events", "What happens: jobs, health, refusals."),
-    "bus": ("bus", "The broker's users: their keys, and who may say and hear what."),
-    "policy": ("policy", "HBox's own policies as files; whether a file is right."),
-    "definitions": ("definitions", "The definitions that HBox needs in a cluster: print them, apply them."),
-    "trial": ("trial", "Submit a small gang to a cluster, wait until it runs, take it away."),
-    "simulate": ("simulate", "What the scheduler would do with a saved cluster."),
+    "defrag": ("defrag", "Show fragmentation of idle cards and moves of pods with a net gain."),
+    "events": ("events", "Print events: jobs, health, refusals."),
+    "bus": ("bus", "Manage the broker's users: keys and permissions."),
+    "policy": ("policy", "Print HBox's own policies as files; check a policy file."),
+    "definitions": ("definitions", "Print or apply the CRDs and objects that HBox needs in a cluster."),
+    "trial": ("trial", "Submit a small gang to a cluster, wait until it runs, delete it."),
+    "simulate": ("simulate", "Simulate the scheduler on a saved cluster, a trace or a record."),
 }
 
 EPILOG = """\b
@@ -86,9 +86,9 @@ def cli(
     """HBox: scheduling for large accelerator clusters.
 
     \b
-    hbox replay                        a day of a real cluster on an emulated one, with report and audit
-    hbox up                            the platform alone, for kubectl --kubeconfig .hbox/kubeconfig
-    hbox up --kubeconfig PATH          the platform against your cluster
+    hbox replay                        replay a day of a real cluster on an emulated one, with report and audit
+    hbox up                            run the platform, for kubectl --kubeconfig .hbox/kubeconfig
+    hbox up --kubeconfig PATH          run the platform on your cluster
     """
     ctx.obj = merged(Context(), state=state, form=form, no_headers=no_headers, color=color, debug=debug)
 

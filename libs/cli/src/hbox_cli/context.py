@@ -27,10 +27,13 @@ def _options(command: F, *, top: bool) -> F:
     for option in (
         click.option("--debug", is_flag=True, default=None, help="Print tracebacks of errors."),
         click.option(
-            "--color", type=click.Choice([c.value for c in Colour]), help="auto (default), always or never.", hidden=not top
+            "--color",
+            type=click.Choice([c.value for c in Colour]),
+            help="Colour output: auto (default), always or never.",
+            hidden=not top,
         ),
-        click.option("--no-headers", is_flag=True, default=None, help="Tables without their first line.", hidden=not top),
-        click.option("-o", "--output", "form", type=click.Choice([f.value for f in Form]), help="How to print data."),
+        click.option("--no-headers", is_flag=True, default=None, help="Print tables without headers.", hidden=not top),
+        click.option("-o", "--output", "form", type=click.Choice([f.value for f in Form]), help="Output format."),
         click.option(
             "--state",
             type=click.Path(path_type=Path, file_okay=False),

@@ -44,7 +44,7 @@ def of_objects(zones: NodeZones) -> Iterator[NodeFinding]:
         )
         yield NodeFinding(
             "zones", Level.WARNING, f"{zones.source}: {zones.problem}; {known}",
-            f"check that object's writer: kubectl get events -A --field-selector involvedObject.kind={zones.source}; or install node-agent, which has precedence",
+            f"check its writer: kubectl get events -A --field-selector involvedObject.kind={zones.source}; or install node-agent, which has precedence",
         )  # fmt: skip
     else:
         yield NodeFinding("zones", Level.OK, f"{len(zones.zones)} NUMA nodes by {zones.source}: {zones.policy}")

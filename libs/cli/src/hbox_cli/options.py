@@ -9,5 +9,5 @@ queues_option = click.option(
     envvar="HBOX_QUEUES",
     default="open",
     show_default=True,
-    help="Whether any namespace may use a queue that names none, nor any above it, or none may.",
+    help="Access to a queue without a list of namespaces (its own or an ancestor's): every namespace, or none.",
 )

@@ -13,22 +13,24 @@ from ..session import bus_of
 
 
 @click.command("audit")
-@click.option("--patience", type=click.FloatRange(0), default=15.0, show_default=True, help="Seconds for claims to settle.")
-@click.option("--ledger", is_flag=True, help="Prove the ledger's database instead: its chained audit, its balances.")
-@click.option("--database", metavar="URL", help="With --ledger: that of another platform than the state folder's.")
 @click.option(
-    "--head", metavar="NUMBER:HASH", help="With --ledger: the chain has to go through this head, printed by an earlier run."
+    "--patience", type=click.FloatRange(0), default=15.0, show_default=True, help="Seconds to wait until pending claims settle."
+)
+@click.option("--ledger", is_flag=True, help="Verify the ledger's database instead: hash chain of the audit trail, balances.")
+@click.option("--database", metavar="URL", help="With --ledger: the database URL [the state folder's].")
+@click.option(
+    "--head", metavar="NUMBER:HASH", help="With --ledger: chain head printed by an earlier run, which the chain has to contain."
 )
 @command_options
 def command(ctx: Context, patience: float, ledger: bool, database: str | None, head: str | None) -> None:
     """Prove from outside that the platform keeps its promises.
 
-    All pods, nodes and PodGroups are read from the API, all claims from the ledger: no card is given away beyond what it is, no gang is
-    partial, ledger and cluster agree. Exit status 1 where one check fails. What tenants wrote on their pods counts for nothing, and is noted.
+    The audit reads all pods, nodes and PodGroups from the API and all claims from the ledger, and checks: no card is over-booked, no gang is
+    partial, ledger and cluster agree. Exit status 1 if a check fails. It ignores annotations that tenants changed on their pods, and lists them.
 
-    With --ledger the ledger's database is replayed, also while nothing runs: the first record of its audit that was changed, left out or put in is
-    named; claims, balances and cards are what their history adds up to. Keep the head that is printed: a later run with --head shows that nothing
-    before it was written anew.
+    With --ledger the audit replays the ledger's database, also while no service runs: it names the first audit record that was changed, removed or
+    inserted, and checks claims, balances and cards against their history. Keep the printed head: a later run with --head proves that no record
+    before it was rewritten.
     """
     if not ledger and (database or head):
         raise click.UsageError("--database and --head go with --ledger")

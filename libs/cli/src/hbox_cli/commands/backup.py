@@ -21,7 +21,7 @@ DATABASE = click.option(
     "--database",
     metavar="URL",
     envvar="HBOX_DATABASE_URL",
-    help="sqlite:////path/ledger.db or postgresql+psycopg://user:password@host/database [the state folder's].",
+    help="Database URL: sqlite:////path/ledger.db or postgresql+psycopg://user:password@host/database [the state folder's].",
 )
 
 
@@ -30,14 +30,14 @@ DATABASE = click.option(
 @DATABASE
 @command_options
 def command(ctx: Context, file: Path, database: str | None) -> None:
-    """Write all that only the ledger knows to FILE: claims, accounts, usage, audit, what waits in its outbox. Also while it runs, at one moment.
+    """Write a consistent backup of the ledger's database to FILE: claims, accounts, usage, audit, outbox. The ledger may run.
 
     \b
     hbox backup ledger-2026-11-23.db
     hbox backup /backup/ledger.db --database postgresql+psycopg://hbox:PASSWORD@postgres/hbox
 
-    FILE is one SQLite database, whichever kind it comes from, and `hbox restore` puts it into either. It is proven before it counts: where its history does
-    not add up the exit status is 1, it stands as FILE.faulty, and an earlier FILE stays. It holds the key by which claims on pods are known: only its owner
+    FILE is a SQLite database, also for a ledger on PostgreSQL, and `hbox restore` restores it into either. The command verifies it: if its history does
+    not add up, the exit status is 1, the backup is named FILE.faulty, and an earlier FILE is kept. It contains the key that signs claims: only its owner
     can read it.
     """
     from hbox_ledger.adapters.backup import backup, faulty  # noqa: PLC0415  SQLAlchemy, for those who ask for it

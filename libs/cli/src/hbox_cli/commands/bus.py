@@ -38,7 +38,7 @@ _READER = click.option(
 
 @click.group("bus")
 def command() -> None:
-    """The broker's users: their keys, and who may say and hear what."""
+    """Manage the broker's users: keys, publish and subscribe permissions."""
 
 
 @command.command("users")
@@ -46,23 +46,23 @@ def command() -> None:
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
-    help="The folder of the keys; kept where they are there.",
+    help="Folder of the keys; existing keys are kept.",
 )
 @_READER
 @click.option(
-    "--secrets", "namespace", metavar="NAMESPACE", help="Print Secrets, and a ConfigMap for nats-server, for kubectl apply."
+    "--secrets", "namespace", metavar="NAMESPACE", help="Print Secrets and a ConfigMap for nats-server, for kubectl apply."
 )
 @command_options
 def users_(ctx: Context, out: Path, readers: tuple[str, ...], namespace: str | None) -> None:
-    """A key for each service and for the commands of hbox, and nats-server's authorization by which each says and hears what is its own.
+    """Create a key for each service and for hbox itself, and nats-server's authorization file with their permissions.
 
     \b
     hbox bus users --out bus-users                                 bus-users/binder.nk, ..., bus-users/authorization.conf
-    hbox bus users --out bus-users --reader grafana=ml,vision      and one who hears of two queues
+    hbox bus users --out bus-users --reader grafana=ml,vision      also a reader of two queues
     hbox bus users --out bus-users --secrets hbox-system | kubectl apply -f -
 
-    In the broker's nats.conf: include bus-users/authorization.conf. A service finds its key by HBOX_NATS_SEED, `hbox up` all of them by --nats-users.
-    Files of keys are their owner's alone; the authorization has their public halves.
+    Include bus-users/authorization.conf in the broker's nats.conf. HBOX_NATS_SEED names a service's key; `hbox up --nats-users` uses all of them.
+    Only the owner can read the key files; the authorization file contains public keys.
     """
     from hbox_common.bus.keys import keep, read_seed  # noqa: PLC0415  a third of a second that --help does not need
     from hbox_common.bus.users import authorization, read_only, users  # noqa: PLC0415
@@ -87,27 +87,31 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], namespace: str | N
 
 
 @command.command("keys")
-@click.option("--namespace", required=True, help="Of the Secrets, which are there already: the chart makes them empty.")
+@click.option("--namespace", required=True, help="Namespace of the Secrets; the chart creates them empty.")
 @click.option(
     "--prefix",
     default="hbox-bus",
     show_default=True,
-    help="Secrets PREFIX-USER have the platform's seeds, PREFIX-readers those of all readers.",
+    help="Name prefix: Secrets PREFIX-USER hold the services' seeds, PREFIX-readers those of all readers.",
 )
 @_READER
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file that nats.conf includes.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Output file that nats.conf includes."
+)
 @click.option(
     "--servers",
     metavar="HOST:PORT,...",
-    help="Of a cluster: where its servers listen for each other; what lets them in is in Secret PREFIX-routes.",
+    help="For a broker cluster: addresses of its servers; Secret PREFIX-routes holds their credentials.",
 )
 @click.option(
     "--tls",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="With --servers: the folder with the certificates (tls.crt, tls.key, ca.crt) by which they know each other [clear text].",
+    help="With --servers: folder with the servers' certificates (tls.crt, tls.key, ca.crt) [no TLS].",
 )
 @click.option(
-    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Of the cluster [the pod's service account]."
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Kubeconfig of the cluster [the pod's service account].",
 )
 @click.option(
     "--timeout",
@@ -130,9 +134,9 @@ def keys_(
     kubeconfig: Path | None,
     timeout_s: float,
 ) -> None:
-    """Make the keys of the broker's users that are not there yet, in their Secrets, and write nats-server's authorization block for all of them: what a pod of
-    the Helm chart's broker does before it starts. Rights are those of this version of HBox. With --servers also the block by which the servers of a
-    cluster find each other."""
+    """Create missing keys of the broker's users in their Secrets, and write nats-server's authorization block for all users: what a pod of
+    the Helm chart's broker does before it starts. Permissions are those of this version of HBox. With --servers, write the route block of the
+    broker cluster, too."""
     from hbox_common.bus import Routes  # noqa: PLC0415
     from hbox_common.bus.keys import new_seed, public_key  # noqa: PLC0415
     from hbox_common.bus.users import authorization, read_only, users  # noqa: PLC0415
@@ -188,17 +192,24 @@ async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[
 
 
 @command.command("streams")
-@click.option("--nats-url", envvar="HBOX_NATS_URL", required=True, metavar="URL", help="The broker; waited for.")
 @click.option(
-    "--seed", envvar="HBOX_NATS_SEED", type=click.Path(path_type=Path, dir_okay=False), help="The admin's [the broker is open]."
+    "--nats-url", envvar="HBOX_NATS_URL", required=True, metavar="URL", help="Address of the broker; the command waits for it."
 )
-@click.option("--replicas", type=click.IntRange(1, 5), help="Of each stream [1 of a new one, what there is of others].")
+@click.option(
+    "--seed",
+    envvar="HBOX_NATS_SEED",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Seed file of user admin [the broker has no users].",
+)
+@click.option(
+    "--replicas", type=click.IntRange(1, 5), help="Replicas of each stream [1 for new streams, unchanged for others]."
+)
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds to wait for the broker."
 )
 @command_options
 def streams_(_: Context, *, nats_url: str, seed: Path | None, replicas: int | None, timeout_s: float) -> None:
-    """Make the streams that are missing, and put right those that are not as they should be."""
+    """Create missing streams and correct the configuration of existing ones."""
     from hbox_common.bus import Access, Bus  # noqa: PLC0415
     from hbox_common.bus.users import ADMIN  # noqa: PLC0415
 

@@ -38,27 +38,35 @@ class Finding:
 @click.argument("what", required=False, type=click.Choice(["node", "pod"]))
 @click.argument("node", metavar="[NODE|FILE]", required=False)
 @click.option(
-    "--catalogue", type=click.Path(path_type=Path, dir_okay=False), help="With pod: a settled catalogue of standard sizes."
+    "--catalogue",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With pod: catalogue of standard sizes, written by `hbox sizes --settle`.",
 )
 @click.option(
     "--topo",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="With node: what `nvidia-smi topo -m` prints there, to be held against /sys.",
+    help="With node: output of `nvidia-smi topo -m` on the node, to compare with /sys.",
 )
-@click.option("--pre", is_flag=True, help="Before an install: whether a cluster, and a broker of yours, are fit for it.")
+@click.option(
+    "--pre", is_flag=True, help="Check before an install that the cluster (and your own broker) meets the requirements."
+)
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="With --pre: of the cluster [the pod's service account].",
+    help="With --pre: kubeconfig of the cluster [the pod's service account].",
 )
-@click.option("-n", "--namespace", default="hbox-system", show_default=True, help="With --pre: of the release.")
-@click.option("--release", default="hbox", show_default=True, help="With --pre: its name.")
+@click.option("-n", "--namespace", default="hbox-system", show_default=True, help="With --pre: namespace of the release.")
+@click.option("--release", default="hbox", show_default=True, help="With --pre: name of the release.")
 @click.option(
-    "--scheduler-name", "names", multiple=True, metavar="NAME", help="With --pre: a name that HBox is to answer to [hbox]."
+    "--scheduler-name", "names", multiple=True, metavar="NAME", help="With --pre: schedulerName that HBox will serve [hbox]."
 )
-@click.option("--nats-url", metavar="URL", default="", help="With --pre: a broker of yours [the chart's].")
-@click.option("--nats-seed", type=click.Path(path_type=Path, dir_okay=False), help="With --pre: of its user admin.")
-@click.option("--nats-ca", type=click.Path(path_type=Path, dir_okay=False), help="With --pre: who signs its certificate.")
+@click.option("--nats-url", metavar="URL", default="", help="With --pre: address of your own broker [the chart's].")
+@click.option(
+    "--nats-seed", type=click.Path(path_type=Path, dir_okay=False), help="With --pre: seed file of the broker's user admin."
+)
+@click.option(
+    "--nats-ca", type=click.Path(path_type=Path, dir_okay=False), help="With --pre: CA certificate file of the broker."
+)
 @command_options
 def command(
     ctx: Context,
@@ -76,17 +84,17 @@ def command(
     nats_seed: Path | None,
     nats_ca: Path | None,
 ) -> None:
-    """Is everything reachable, and if not, what to do: broker, streams, Kubernetes API, definitions, database, every service.
+    """Check broker, streams, Kubernetes API, CRDs, database and every service, with a remedy for each fault.
 
     \b
     hbox check
-    hbox check node node-0001          how its kubelet is set up, and the machine made
-    hbox check pod job.yaml            what the admission endpoint would write into its pods, and what HBox refuses (- for standard input)
+    hbox check node node-0001          the kubelet's settings and the machine's layout
+    hbox check pod job.yaml            what the admission webhook would write into its pods, and what HBox rejects (- = standard input)
     hbox check --pre --kubeconfig ~/.kube/config
     hbox check --pre --kubeconfig ~/.kube/config --nats-url nats://nats:4222 --nats-seed admin.nk
 
-    Exit status 0 where all is well, else 6. With --pre 0 where nothing is a fault (warnings may be), 1 where something is, 6 where the API server does not
-    answer. With pod 1 where HBox would refuse one.
+    Exit status 0 without faults, else 6. With --pre: 0 without faults (warnings are allowed), 1 with faults, 6 if the API server does not
+    answer. With pod: 1 if HBox would reject a pod.
     """
     if what == "pod":
         if node is None:

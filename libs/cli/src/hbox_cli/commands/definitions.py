@@ -11,13 +11,13 @@ from ..output import say
 
 @click.group("definitions")
 def command() -> None:
-    """The definitions (CRDs) of Queue, PodGroup and HyperNode, and the queues that have to exist: what the Helm chart's job applies."""
+    """Print or apply the CRDs of Queue, PodGroup and HyperNode and the required queues, as the Helm chart's job does."""
 
 
 @command.command("show")
 @command_options
 def show(_: Context) -> None:
-    """The definitions as YAML, to be reviewed, or applied by other means.
+    """Print the definitions as YAML, to review or to apply by other means.
 
     \b
     hbox definitions show | kubectl apply --server-side -f -
@@ -33,11 +33,12 @@ def show(_: Context) -> None:
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Of the cluster [the pod's service account]; the user needs to write CRDs and Queues, and PriorityClasses for --levels.",
+    help="Kubeconfig of the cluster [the pod's service account]; the user needs write access to CRDs and "
+    "Queues, and to PriorityClasses for --levels.",
 )
 @click.option(
     "--levels/--no-levels",
-    help="Make the PriorityClasses high, medium and low, which HBox's levels are, and offline, for work on what is idle, where they are missing [not made].",
+    help="Create missing PriorityClasses: high, medium and low (HBox's levels) and offline (for idle resources) [not created].",
 )
 @click.option(
     "--list-classes",
@@ -46,10 +47,10 @@ def show(_: Context) -> None:
 )
 @command_options
 def apply(_: Context, *, kubeconfig: Path | None, levels: bool, list_classes: bool) -> None:
-    """Apply the definitions by server-side apply, and make the queues `root` and `default` where they are missing.
+    """Apply the definitions by server-side apply, and create the queues `root` and `default` if they are missing.
 
-    A definition that somebody else installed is used as it is, and what it does not keep of what HBox reads is told. So are PriorityClasses: where one of
-    the three levels is somebody else's, no other is made beside it. With --list-classes, a job in a new queue
+    The command leaves a definition with another owner unchanged and lists the fields of HBox that it lacks. The same holds for PriorityClasses: if one of
+    the three levels has another owner, the command creates none of them. With --list-classes, a job in a new queue
     `default` cannot evict others by naming a higher class; `hbox queue set default --priority-classes` changes the list.
     """
     from hbox_common.kube import KubeClient  # noqa: PLC0415

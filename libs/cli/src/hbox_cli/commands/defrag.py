@@ -15,20 +15,18 @@ HOUR_S = 3600.0
 
 
 @click.command("defrag")
-@click.option(
-    "--shard", default="", metavar="NAME", help="Of several schedulers the one that is asked [the first of those by queues]."
-)
+@click.option("--shard", default="", metavar="NAME", help="Scheduler shard to query [the first].")
 @command_options
 def command(ctx: Context, *, shard: str) -> None:
-    """How fragmented idle cards are, and which pods would move so that jobs that wait find room in one piece. Nothing is changed by asking.
+    """Show how fragmented idle cards are, and which pods would move so that waiting jobs fit. The command changes nothing.
 
     \b
     hbox defrag
-    hbox defrag -o wide                each pod that would move, from where to where
+    hbox defrag -o wide                each pod that would move, with source and target node
     hbox defrag -o json
 
-    Pods move where the job gains more card-hours than they lose since their last checkpoint or start, under a policy that says so: HBOX_DEFRAGMENTATION=on
-    (or preview), or the action `consolidate` of a volcano-scheduler.conf. What is shown for each job is as if it were the only one.
+    Pods move if the job gains more card-hours than they lose since their last checkpoint or start, and the policy allows it: HBOX_DEFRAGMENTATION=on
+    (or preview), or the action `consolidate` of a volcano-scheduler.conf. Each job is shown as if it were the only one.
     """
     found = run(lambda: _ask(ctx, shard))
     proposals = [_item(one) for one in found.pop("proposals")]

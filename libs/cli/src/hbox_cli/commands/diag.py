@@ -20,20 +20,24 @@ MIB = 2**20
 
 
 @click.command("diag")
+@click.option("-f", "--file", type=click.Path(path_type=Path, dir_okay=False), help="Output file [hbox-diag-TIME.tar.gz].")
 @click.option(
-    "-f", "--file", type=click.Path(path_type=Path, dir_okay=False), help="Where it is written [hbox-diag-TIME.tar.gz]."
-)
-@click.option(
-    "--most-mib", type=click.IntRange(1, 1024), default=64, show_default=True, help="Of all files together, before packing."
+    "--most-mib",
+    type=click.IntRange(1, 1024),
+    default=64,
+    show_default=True,
+    help="Maximum size of all files together, uncompressed.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Of a cluster with the chart, instead of the state folder.",
+    help="Kubeconfig of a cluster with the chart, instead of the state folder.",
 )
-@click.option("-n", "--namespace", default="hbox-system", show_default=True, help="With --kubeconfig: where the chart is.")
-@click.option("--nats-url", metavar="URL", default="", help="With --kubeconfig: the broker, where it can be reached from here.")
-@click.option("--nats-seed", type=click.Path(path_type=Path, dir_okay=False), help="With --nats-url: of its user admin.")
+@click.option("-n", "--namespace", default="hbox-system", show_default=True, help="With --kubeconfig: namespace of the chart.")
+@click.option(
+    "--nats-url", metavar="URL", default="", help="With --kubeconfig: address of the broker, if it is reachable from here."
+)
+@click.option("--nats-seed", type=click.Path(path_type=Path, dir_okay=False), help="With --nats-url: seed file of user admin.")
 @command_options
 def command(
     ctx: Context,
@@ -45,14 +49,14 @@ def command(
     nats_url: str,
     nats_seed: Path | None,
 ) -> None:
-    """Gather what somebody needs who has to find out what is wrong: versions, settings, ends of logs, metrics and readiness of every service, streams and
-    consumers of the broker, queues, the audit. One archive, for its owner alone, without secrets: seeds, passwords and tokens are `***`.
+    """Collect data for fault analysis: versions, settings, ends of logs, metrics and readiness of every service, streams and
+    consumers of the broker, queues, the audit. The archive is readable by its owner only and contains `***` for seeds, passwords and tokens.
 
     \b
     hbox diag
     hbox diag --kubeconfig ~/.kube/config -n hbox-system
 
-    What does not answer is named, and is no failure: the rest is there.
+    Sources that do not answer are listed; the archive then contains the rest.
     """
     if (nats_url or nats_seed) and kubeconfig is None:
         raise click.UsageError("--nats-url and --nats-seed go with --kubeconfig")

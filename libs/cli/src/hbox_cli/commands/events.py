@@ -21,10 +21,10 @@ TYPES = (JobPhaseChanged, HealthChanged, QueueRefused, BudgetUsed, EvictionRecei
 
 
 @click.command("events")
-@click.option("-f", "--follow", is_flag=True, help="Go on as they happen, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Print new events until Ctrl-C.")
 @command_options
 def command(ctx: Context, follow: bool) -> None:
-    """What happened: phases of jobs, health of nodes, refusals and evictions of the ledger. With -o json one object a line.
+    """Print events: phases of jobs, health of nodes, refusals and evictions of the ledger. -o json prints one object per line.
 
     \b
     hbox events -f

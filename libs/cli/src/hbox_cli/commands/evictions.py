@@ -22,13 +22,13 @@ LOOK_S = 0.2
 
 @click.group("evictions")
 def command() -> None:
-    """Whether pods are told to leave for others. They pause where too many were within five minutes, and go on by themselves."""
+    """Show or resume evictions. They pause when their number within five minutes exceeds the limit, and resume by themselves."""
 
 
 @command.command("show")
 @command_options
 def show(ctx: Context) -> None:
-    """Whether evictions pause, and why."""
+    """Show whether evictions are paused, and why."""
     head = run(lambda: _head(ctx))
     if ctx.output.machine:
         ctx.output.document("Evictions", {"paused": bool(head.paused), "message": head.paused, "released": head.released})
@@ -39,9 +39,9 @@ def show(ctx: Context) -> None:
 @command.command("release")
 @command_options
 def release(ctx: Context) -> None:
-    """Let evictions go on that pause: what was counted counts no more. It may be asked for as often as it is meant.
+    """Resume paused evictions: earlier evictions no longer count. Repeat the command when needed.
 
-    Whoever may write the Queue `default` may do this.
+    Requires write access to the Queue `default`.
     """
     head = run(lambda: _head(ctx))
     if not head.paused:

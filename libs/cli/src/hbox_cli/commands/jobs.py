@@ -33,13 +33,15 @@ STATES = ("PENDING", "WAITING", "INVALID", "GROWING", "BOUND", "RUNNING")
 
 
 @click.command("jobs")
-@click.option("-n", "--namespace", help="Of this namespace alone.")
-@click.option("-q", "--queue", help="Of this queue alone.")
-@click.option("--state-is", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="In this state.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many, the oldest first.")
+@click.option("-n", "--namespace", help="Only this namespace.")
+@click.option("-q", "--queue", help="Only this queue.")
+@click.option(
+    "--state-is", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="Only jobs in this state."
+)
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs, oldest first.")
 @command_options
 def command(ctx: Context, namespace: str | None, queue: str | None, states: tuple[str, ...], limit: int | None) -> None:
-    """Jobs, oldest first: gangs (PodGroups) and bare pods with schedulerName hbox; PodGroups that wait to be enqueued also before they have pods.
+    """List jobs, oldest first: gangs (PodGroups) and single pods with schedulerName hbox, and PodGroups that wait in `enqueue` without pods.
 
     \b
     hbox jobs --state-is waiting

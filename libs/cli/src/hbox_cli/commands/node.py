@@ -92,10 +92,10 @@ NVML = (
 
 @command.command("show")
 @click.argument("name")
-@click.option("--numa", is_flag=True, help="How the machine is made: NUMA nodes, what hangs on them, and the kubelet's rules.")
+@click.option("--numa", is_flag=True, help="Show the machine: NUMA nodes, their devices and the kubelet's policies.")
 @command_options
 def show(ctx: Context, name: str, numa: bool) -> None:
-    """Its cards, who holds how much of them by the ledger's books, how they are linked, and what its kubelet gave to whom.
+    """Show its cards, their holders in the ledger, their links, and the kubelet's allocations.
 
     \b
     hbox node show node-0001

@@ -84,16 +84,16 @@ KINDS = (
 
 @click.command("nodes")
 @click.option("--devices", is_flag=True, help="List each card: its allocated slots, memory and cores, and their holders.")
-@click.option("--kinds", is_flag=True, help="A line for each kind and model of cards, over all nodes.")
-@click.option("--pools", is_flag=True, help="A line for each pool: its nodes, its cards, and which queues have them.")
+@click.option("--kinds", is_flag=True, help="List card models with their totals over all nodes.")
+@click.option("--pools", is_flag=True, help="List pools: their nodes, cards and owning queues.")
 @click.option("--pool", help="Only nodes of this pool.")
-@click.option("--bad", is_flag=True, help="Only what is not ready, cordoned or unhealthy.")
+@click.option("--bad", is_flag=True, help="Only nodes that are not ready, cordoned or unhealthy.")
 @command_options
 def command(ctx: Context, *, bad: bool, devices: bool, kinds: bool, pool: str | None, pools: bool) -> None:
-    """Nodes: free and all cards, health, pods, and why one is out of use.
+    """List nodes: free and total cards, health, pods, and the reason if a node is not schedulable.
 
-    A card is free where nobody is on it. Of cards that nobody knows apart (a device plugin that says only how many there are) --devices shows one line
-    a node and model.
+    A card without a pod is free. For cards without ids (the device plugin reports only their number) --devices shows one line
+    per node and model.
 
     \b
     hbox nodes -o wide

@@ -16,17 +16,17 @@ MODES = ("off", "preview", "on")
 
 @click.group("policy")
 def command() -> None:
-    """Policies: HBox's own as a volcano-scheduler.conf, and whether a file of yours is right."""
+    """Print HBox's own policies as a volcano-scheduler.conf, or check a policy file."""
 
 
 @command.command("show")
 @click.argument("name", default=NAMES[0], type=click.Choice(NAMES))
 @click.option(
-    "--defragmentation", type=click.Choice(MODES), default=MODES[0], show_default=True, help="As HBOX_DEFRAGMENTATION has it."
+    "--defragmentation", type=click.Choice(MODES), default=MODES[0], show_default=True, help="Value of HBOX_DEFRAGMENTATION."
 )
 @command_options
 def show(ctx: Context, name: str, defragmentation: str) -> None:
-    """The policy that scheduler-core follows without a file, as a volcano-scheduler.conf: binpack, or what HBOX_POLICY names.
+    """Print the policy that scheduler-core uses without a file, as a volcano-scheduler.conf: binpack, or the value of HBOX_POLICY.
 
     \b
     hbox policy show > volcano-scheduler.conf
@@ -47,8 +47,8 @@ def show(ctx: Context, name: str, defragmentation: str) -> None:
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
 @command_options
 def check(ctx: Context, path: Path) -> None:
-    """Whether PATH is a volcano-scheduler.conf that HBOX_SCHEDULER_CONF may name: actions, plugins, flags and arguments; and what in it is in the way of
-    placing equal pods in batches, as HBox's own masks and scores allow.
+    """Check that PATH is a valid volcano-scheduler.conf for HBOX_SCHEDULER_CONF: actions, plugins, flags and arguments; and list what prevents
+    placing identical pods in batches.
 
     \b
     hbox policy check volcano-scheduler.conf

@@ -76,7 +76,7 @@ COLUMNS = (
 
 @click.group("queue")
 def command() -> None:
-    """Queues: what they may use, what they use, and changing that."""
+    """Show and change queues: limits and use."""
 
 
 for change in (create, set_, open_, close, drain):
@@ -90,16 +90,16 @@ def reading(ctx: Context) -> Reading:
 @command.command("ls")
 @command_options
 def ls(ctx: Context) -> None:
-    """Queues with their amounts and use, in cards; -o wide adds cores and memory. A `!` behind the state: `hbox queue show` says what is wrong."""
+    """List queues with their amounts and use, in cards; -o wide adds cores and memory. A `!` after the state: `hbox queue show` lists the faults."""
     found = reading(ctx)
     ctx.output.rows("Queue", queue_items(found.tree, found.jobs, now=wall_s()), COLUMNS)
 
 
 @command.command("tree")
-@click.option("--resource", default=VENDORS.default.cards, show_default=True, help="What the bars show.")
+@click.option("--resource", default=VENDORS.default.cards, show_default=True, help="Resource that the bars show.")
 @command_options
 def tree(ctx: Context, resource: str) -> None:
-    """Queues below their parents, each with a bar, and one for each card model that it names."""
+    """Show queues below their parents, with a bar per queue and per card model that it names."""
     found = reading(ctx)
     items = queue_items(found.tree, found.jobs, now=wall_s())
     if ctx.output.machine:
@@ -162,7 +162,7 @@ def _shown(row: Mapping[str, Any], amount: str) -> str | None:
 @click.argument("name")
 @command_options
 def show(ctx: Context, name: str) -> None:
-    """All about the queue NAME, and what is wrong with its rules."""
+    """Show the queue NAME in full, with the faults of its rules."""
     running = Layout(ctx.state).running()
     found, memory = reading(ctx), run(lambda: memory_of(running))
     queue = found.named(name)

@@ -23,18 +23,20 @@ def rules(command: F) -> F:
     """The options that name rules of a queue."""
     amount = "RESOURCE=AMOUNT, of one card model nvidia.com/gpu.MODEL=AMOUNT; may be repeated."
     for option in (
-        click.option("--force", is_flag=True, help="Also where rules contradict each other."),
-        click.option("--dry-run", is_flag=True, help="Say what the change would do, and do nothing."),
-        click.option("--reclaimable/--no-reclaimable", default=None, help="Whether others may take back what it borrows."),
+        click.option("--force", is_flag=True, help="Apply the change even if rules contradict each other."),
+        click.option("--dry-run", is_flag=True, help="Print the effects of the change without applying it."),
+        click.option("--reclaimable/--no-reclaimable", default=None, help="Whether other queues may reclaim what it borrows."),
         click.option("--priority", type=int),
         click.option("--weight", type=click.IntRange(1, 65535)),
         click.option("--capability", multiple=True, metavar="R=A", help=f"Never more than this: {amount}"),
         click.option("--deserved", multiple=True, metavar="R=A", help=f"Taken back from those who borrowed it: {amount}"),
         click.option("--guarantee", multiple=True, metavar="R=A", help=f"Never taken from it: {amount}"),
-        click.option("--budget", metavar="CARD-HOURS", help="What it may use in a calendar month; none = no limit."),
-        click.option("--namespaces", metavar="NAME,NAME", help="Whose pods may use it, and all below it; * = all."),
+        click.option("--budget", metavar="CARD-HOURS", help="Maximum use in a calendar month; none = no limit."),
         click.option(
-            "--priority-classes", metavar="CLASS,CLASS", help="Of one of which its jobs have to be; empty = any, or none."
+            "--namespaces", metavar="NAME,NAME", help="Namespaces whose pods may use it and its descendants; * = all."
+        ),
+        click.option(
+            "--priority-classes", metavar="CLASS,CLASS", help="PriorityClasses that its jobs may have; empty = any, or none."
         ),
         click.option(
             "--non-preemptible-classes",
@@ -58,10 +60,10 @@ def rules(command: F) -> F:
         click.option(
             "--cool-down",
             metavar="DURATION",
-            help="The same of jobs that were evicted within the last hour; empty = as the queue above it, or 60s.",
+            help="Minimum run time of jobs evicted within the last hour; empty = as the parent, or 60s.",
         ),
-        click.option("--pools", metavar="POOL,POOL", help="That it, and all below it, may use; empty = as the queue above it."),
-        click.option("--parent", help="The queue above it; root = none."),
+        click.option("--pools", metavar="POOL,POOL", help="Pools that it and its descendants may use; empty = as the parent."),
+        click.option("--parent", help="Parent queue; root = none."),
     ):
         command = option(command)
     return command
@@ -76,7 +78,7 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
 
     \b
     hbox queue create vision --deserved nvidia.com/gpu=40 --capability nvidia.com/gpu=64
-    hbox queue create speech --capability nvidia.com/gpu.NVIDIA-H100-80GB-HBM3=16      so many cards of one model
+    hbox queue create speech --capability nvidia.com/gpu.NVIDIA-H100-80GB-HBM3=16      a limit for one card model
     hbox queue create train --parent vision --deserved nvidia.com/gpu=30
     """
     change = change_of(name, given)
@@ -94,10 +96,10 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
 @rules
 @command_options
 def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -> None:
-    """Change rules of the queue NAME; what is not named stays, and RESOURCE= takes a resource out.
+    """Change rules of the queue NAME; unnamed rules keep their values, and RESOURCE= removes a resource.
 
     \b
-    hbox queue set train --deserved nvidia.com/gpu=20 --dry-run      who would have to give what back
+    hbox queue set train --deserved nvidia.com/gpu=20 --dry-run      shows which jobs would be evicted
     hbox queue set train --parent speech
     """
     change = change_of(name, given)

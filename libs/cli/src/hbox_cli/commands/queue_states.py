@@ -26,7 +26,7 @@ SHOWN = 10  #: pods of a dry run
 @click.argument("name")
 @command_options
 def open_(ctx: Context, name: str) -> None:
-    """Have the queue NAME take work again."""
+    """Open the queue NAME for new jobs."""
     found = run(lambda: read(Layout(ctx.state).running()))
     found.named(name)
     run(lambda: write_state(ctx, name, "Open"))
@@ -44,7 +44,7 @@ def open_(ctx: Context, name: str) -> None:
 @click.argument("name")
 @command_options
 def close(ctx: Context, name: str) -> None:
-    """Have the queue NAME, and all below it, take nothing new; what runs goes on."""
+    """Close the queue NAME and its descendants for new jobs; running jobs continue."""
     found = run(lambda: read(Layout(ctx.state).running()))
     held = found.holding(found.named(name).name)
     run(lambda: write_state(ctx, name, "Closing"))
@@ -53,19 +53,19 @@ def close(ctx: Context, name: str) -> None:
 
 @click.command("drain")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Say who would be evicted, and do nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Print the pods to evict without evicting them.")
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(0),
     default=120.0,
     show_default=True,
-    help="Seconds to wait until it is empty.",
+    help="Seconds to wait until the queue is empty.",
 )
 @command_options
 def drain(ctx: Context, name: str, *, yes: bool, dry_run: bool, timeout_s: float) -> None:
-    """Close the queue NAME and evict what runs in it and below it. Disruption budgets are heard; controllers make their pods anew, and these wait."""
+    """Close the queue NAME and its descendants and evict their pods. Disruption budgets apply; pods that controllers re-create wait."""
     found = run(lambda: read(Layout(ctx.state).running()))
     held = found.holding(found.named(name).name)
     for claim in held[: SHOWN if dry_run else 0]:

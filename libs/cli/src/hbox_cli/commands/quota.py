@@ -24,18 +24,18 @@ COLUMNS = (
 
 @click.group("quota")
 def command() -> None:
-    """Quotas of namespaces: what pods hold of cards there, and may."""
+    """Show and change ResourceQuotas of cards: used and allowed per namespace."""
 
 
 command.add_command(set_)
 
 
 @command.command("ls")
-@click.option("-n", "--namespace", help="Of this namespace alone.")
+@click.option("-n", "--namespace", help="Only this namespace.")
 @command_options
 def ls(ctx: Context, namespace: str | None) -> None:
-    """ResourceQuotas that limit cards (`limits.nvidia.com/gpu`, `gpumem` in MiB, `gpucores` in percent), with what is in use and how many jobs wait for
-    them. A `!` behind the name: it cannot be kept as written, and nobody has cards until it can.
+    """List ResourceQuotas that limit cards (`limits.nvidia.com/gpu`, `gpumem` in MiB, `gpucores` in percent), with use and the number of jobs that wait for
+    them. A `!` after the name: the quota is invalid, and the namespace gets no cards until it is corrected.
 
     \b
     hbox quota ls

@@ -26,20 +26,22 @@ OPTIONS: Mapping[str, Callable[[Vendor], str]] = {
 @click.command("set")
 @click.argument("namespace")
 @click.argument("name", default="cards")
-@click.option("--gpumem", metavar="MIB", help="Memory of all cards together, in MiB; none = no limit.")
-@click.option("--gpucores", metavar="PERCENT", help="Compute of all cards together, in percent of one; none = no limit.")
-@click.option("--gpu", metavar="CARDS", help="Cards, whole or in part; none = no limit.")
+@click.option("--gpumem", metavar="MIB", help="Maximum memory of all cards together, in MiB; none = no limit.")
+@click.option(
+    "--gpucores", metavar="PERCENT", help="Maximum compute of all cards together, in percent of one card; none = no limit."
+)
+@click.option("--gpu", metavar="CARDS", help="Maximum number of cards, whole or partial; none = no limit.")
 @click.option(
     "--vendor",
     type=click.Choice([vendor.name for vendor in VENDORS]),
     default=VENDORS.default.name,
     show_default=True,
-    help="Whose cards.",
+    help="Vendor of the cards.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what the change means, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the effects of the change without applying it.")
 @command_options
 def set_(ctx: Context, namespace: str, name: str, *, vendor: str, dry_run: bool, **given: str | None) -> None:
-    """Change what the ResourceQuota NAME [cards] of NAMESPACE allows of cards, or make it; what is not named stays.
+    """Change the card limits of the ResourceQuota NAME [cards] in NAMESPACE, or create it; unnamed limits keep their values.
 
     \b
     hbox quota set team-a --gpumem 80000 --dry-run

@@ -37,29 +37,37 @@ AWAY_S = 30.0
 @click.option("--trace", "pods", type=click.Path(path_type=Path), help="Pod list, CSV or gzipped (Alibaba 2023).")
 @click.option("--nodes", type=click.Path(path_type=Path), help="Node list of --trace.")
 @click.option("--profile", type=click.Choice(list(PROFILES)), help=f"A built-in day of work [{next(iter(PROFILES))}].")
-@click.option("--seed", type=int, default=42, show_default=True, help="Of the order in which pods come.")
-@click.option("--limit", type=click.IntRange(1), help="Only so many pods.")
-@click.option("--limit-nodes", type=click.IntRange(1), help="Only so many nodes, of all kinds.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Pods per second [as fast as the API takes them].")
+@click.option("--seed", type=int, default=42, show_default=True, help="Seed of the arrival order.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of pods.")
+@click.option("--limit-nodes", type=click.IntRange(1), help="Maximum number of nodes.")
 @click.option(
-    "--policy", type=click.Choice(POLICIES), default="least-waste", show_default=True, help="Of a platform of our own."
+    "--rate", type=click.FloatRange(0, min_open=True), help="Pods created per second [as fast as the API accepts them]."
 )
 @click.option(
-    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Cluster of a platform of our own [emulated]."
+    "--policy",
+    type=click.Choice(POLICIES),
+    default="least-waste",
+    show_default=True,
+    help="Profile of the platform that the command starts.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Cluster of the platform that the command starts [emulated].",
 )
 @click.option(
     "--departments/--no-departments",
     default=None,
-    help="Two departments fill the cluster, then a third takes cards back that it lent [on an emulated cluster of our own].",
+    help="Two departments fill the cluster, then a third reclaims its lent cards [on for an emulated cluster].",
 )
-@click.option("--namespace", default="replay", show_default=True, help="Where its pods go.")
+@click.option("--namespace", default="replay", show_default=True, help="Namespace of its pods.")
 @click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(1),
     default=120.0,
     show_default=True,
-    help="Seconds without a change until it is given up.",
+    help="Seconds without progress after which the replay fails.",
 )
 @click.option(
     "--report",
@@ -91,8 +99,8 @@ def command(
     hbox replay --limit-nodes 40 --limit 300
     hbox replay --trace openb_pod_list_default.csv.gz --nodes openb_node_list_gpu_node.csv.gz
 
-    Where a platform runs in the state folder it is used, and what was submitted stays there to be looked at; otherwise one is brought up
-    for the replay and stopped after it. Exit status 1 where the audit finds a fault, 124 where pods were left without node and verdict.
+    If a platform runs in the state folder, the replay uses it and leaves its objects in place; otherwise the command starts a platform
+    and stops it at the end. Exit status 1 if the audit finds a fault, 124 if pods have neither a node nor a verdict.
     """
     layout = Layout(ctx.state.absolute())
     # Before the trace: they do not carry its pages.

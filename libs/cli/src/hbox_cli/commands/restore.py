@@ -17,14 +17,14 @@ from .backup import DATABASE, summary
 @click.option("--overwrite", is_flag=True, help="Replace the ledger in the database; a SQLite file is first renamed and kept.")
 @command_options
 def command(ctx: Context, file: Path, database: str | None, overwrite: bool) -> None:
-    """Put FILE, a backup of the ledger, in the place of its database. The ledger has to be stopped; nothing else has to.
+    """Replace the ledger's database with the backup FILE. Stop the ledger first; other services may run.
 
     \b
     hbox restore ledger-2026-11-23.db
     hbox restore /backup/ledger.db --database postgresql+psycopg://hbox:PASSWORD@postgres/hbox --overwrite
 
-    When the ledger starts again it begins an epoch above all that were, takes in what was bound since the backup, and goes on; pods that run are not touched.
-    Lost are the audit and the accounts between the backup and now.
+    The restarted ledger begins a new epoch, adopts pods bound since the backup, and continues; running pods are not affected.
+    The audit trail and the accounts between the backup and now are lost.
     """
     from hbox_ledger.adapters.backup import restore  # noqa: PLC0415  SQLAlchemy, for those who ask for it
 

@@ -21,8 +21,8 @@ from ..queues import elsewhere, memory_of, queue_item, read, share_of
 @click.option("--resource", default=VENDORS.default.cards, show_default=True)
 @command_options
 def command(ctx: Context, queue: str, resource: str) -> None:
-    """Why QUEUE has as much as it has: its share, what it has borrowed, what its siblings use, and who may take what back; of cards also by model, where it, or
-    a queue above it, names models, and in other pools of nodes.
+    """Explain the share of QUEUE: deserved, borrowed, used by its siblings, and reclaimable by others; for cards also by model if the queue or
+    an ancestor names models, and for other node pools.
 
     \b
     hbox share train

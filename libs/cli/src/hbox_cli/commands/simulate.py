@@ -6,11 +6,11 @@ import click
 
 #: name -> (module below hbox_cli.commands, what it does)
 SUBCOMMANDS = {
-    "cycle": ("simulate_cycle", "What the scheduler would do with a saved cluster."),
-    "trace": ("simulate_trace", "A trace of jobs in time, under policies: waiting, use of cards, preemptions."),
-    "fgd": ("simulate_fgd", "How many cards a policy allocates, by the protocol of FGD's authors."),
+    "cycle": ("simulate_cycle", "Run scheduling cycles on a saved cluster."),
+    "trace": ("simulate_trace", "Run a trace of jobs over time: waiting times, card use, preemptions."),
+    "fgd": ("simulate_fgd", "Measure allocated cards by FGD's protocol."),
     "replay": ("simulate_replay", "Replay a scheduler's recorded inputs; compare the decisions."),
-    "sweep": ("simulate_sweep", "The same for many policies: traces and seeds over all processors, one table."),
+    "sweep": ("simulate_sweep", "Measure many policies, traces and seeds on all CPUs."),
 }
 
 
@@ -31,4 +31,4 @@ class Subcommands(click.Group):
 
 @click.group("simulate", cls=Subcommands)
 def command() -> None:
-    """What the scheduler would do, without a cluster and without services."""
+    """Simulate the scheduler without a cluster and without services."""

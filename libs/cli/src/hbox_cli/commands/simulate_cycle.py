@@ -24,11 +24,11 @@ HBOX = "hbox"
 
 @click.command("cycle")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
-@click.option("--explain", is_flag=True, help="Also what filters and scores say of every node, before the first decision.")
+@click.option("--explain", is_flag=True, help="Also print the filters and scores of every node before the first decision.")
 @click.option(
-    "--policy", type=click.Path(path_type=Path, dir_okay=False), help="A volcano-scheduler.conf, in place of the files' own."
+    "--policy", type=click.Path(path_type=Path, dir_okay=False), help="volcano-scheduler.conf that replaces the files' own."
 )
-@click.option("--cycles", type=click.IntRange(1, 10_000), help="Scheduling passes, in place of what the files say.")
+@click.option("--cycles", type=click.IntRange(1, 10_000), help="Number of scheduling cycles [the files' own].")
 @click.option(
     "--scheduler",
     "schedulers",
@@ -36,7 +36,7 @@ HBOX = "hbox"
     metavar="NAME",
     help=f"Pods with this spec.schedulerName are to be placed; may be repeated [{HBOX}].",
 )
-@click.option("--now", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), help="When it is, for ages and time windows [now].")
+@click.option("--now", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), help="Current time, for ages and time windows [now].")
 @click.option(
     "--as-services/--as-written",
     default=None,
@@ -57,7 +57,7 @@ def command(
     as_services: bool | None,
     queues: str,
 ) -> None:
-    """What the scheduler would do with a saved cluster: what binds where, who is evicted for whom, who waits and why.
+    """Run scheduling cycles on a saved cluster: bindings, evictions with their beneficiaries, waiting jobs with reasons.
 
     PATH is a file of Kubernetes objects, or a folder of such files; each file is one cluster.
 

@@ -16,23 +16,23 @@ POLICY = "least-waste"
 
 @click.command("fgd")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Folder of openb_*.csv[.gz] [$HBOX_TRACES].")
-@click.option("--traces", metavar="A,B", help="Names of traces, as default,gpuspec33 [the published ones].")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Orders of pods, from seed 42 on.")
+@click.option("--traces", metavar="A,B", help="Names of traces, such as default,gpuspec33 [the published ones].")
 @click.option(
-    "--policy", type=click.Choice(POLICIES), default=POLICY, show_default=True, help="How nodes and cards are chosen."
+    "--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of pod orders, from seed 42."
 )
-@click.option("--jobs", type=click.IntRange(1, 1024), help="Processes [one a processor].")
+@click.option("--policy", type=click.Choice(POLICIES), default=POLICY, show_default=True, help="Placement policy.")
+@click.option("--jobs", type=click.IntRange(1, 1024), help="Worker processes [one per CPU].")
 @command_options
 def command(ctx: Context, *, data: Path | None, traces: str | None, seeds: int, policy: str, jobs: int | None) -> None:
-    """Allocate cards by the protocol of FGD's authors (ATC'23), with their results beside ours.
+    """Allocate cards by the protocol of FGD's authors (ATC'23), with their results for comparison.
 
     \b
     hbox simulate fgd --seeds 2
     hbox simulate fgd --traces default,gpuspec33 --policy binpack
     hbox simulate fgd -o json > fgd.json
 
-    Pods of a trace come in random order, 130 % of the cards in all; each is placed at once or never. Allocated cards in percent of all, when
-    100 % and when 130 % had been asked for. GAP: how much of what FGD leaves to the bound of an omniscient placement is closed.
+    Pods of a trace arrive in random order, up to 130 % of the cards; each is placed at once or never. The table shows allocated cards in percent, at
+    100 % and 130 % of arrived demand. GAP: closed part of the difference between FGD and an omniscient placement.
     """
     from ..simulate.fgd import FIRST_SEED, Outcome, Work, report, run  # noqa: PLC0415  half a second that --help does not need
     from ..simulate.openb import chosen, folder_of, traces_in  # noqa: PLC0415

@@ -19,12 +19,13 @@ JOBS_SHOWN = 10
 @click.option(
     "--policy",
     metavar="FILE|NAME",
-    help="What this policy would have done: a volcano-scheduler.conf; binpack, least-waste or fgd; or `recorded`, the record's own.",
+    help="Policy to apply to the record: a volcano-scheduler.conf; binpack, least-waste or fgd; or "
+    "`recorded`, the record's own.",
 )
-@click.option("--placed", metavar="JOB", help="Why JOB has the places that the record gave it: scores, and who came second.")
+@click.option("--placed", metavar="JOB", help="Show the scores of JOB's placement in the record and the runner-up nodes.")
 @command_options
 def command(ctx: Context, *, record: Path, policy: str | None, placed: str | None) -> None:
-    """What scheduler-core was told, told again: whether it decides the same, plan by plan and verdict by verdict; or what another policy would have done.
+    """Replay the recorded inputs of scheduler-core: compare plans and verdicts, or apply another policy.
 
     \b
     HBOX_RECORD=records hbox up
@@ -33,10 +34,10 @@ def command(ctx: Context, *, record: Path, policy: str | None, placed: str | Non
     hbox simulate replay RECORD --policy recorded
     hbox simulate replay RECORD --placed ml/train-7
 
-    RECORD is a file that scheduler-core writes where HBOX_RECORD is set. Without --policy, exit status 1 where a decision differs.
+    RECORD is a file that scheduler-core writes if HBOX_RECORD is set. Without --policy, exit status 1 if a decision differs.
 
-    With --policy the same jobs come at the same times to the same nodes, and all that follows from decisions is made anew: a pod runs for as long as it did on
-    record, from when this policy starts it. `--policy recorded` shows what that method alone makes different.
+    With --policy the same jobs arrive at the same times on the same nodes, and the consequences of decisions are simulated: a pod runs for as long as on
+    record, from its start under this policy. `--policy recorded` shows the error of this method.
     """
     if policy is not None and placed is not None:
         raise click.UsageError("--policy and --placed are two questions: ask one at a time", ctx=click.get_current_context())

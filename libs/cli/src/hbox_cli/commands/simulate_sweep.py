@@ -30,11 +30,11 @@ def _policies(ctx: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Folder of openb_*.csv[.gz] [$HBOX_TRACES].")
 @click.option("--policies", callback=_policies, metavar="A,B", help=f"[{','.join(POLICIES)}]")
 @click.option("--traces", callback=_words, metavar="A,B", help="Names of traces [the published ones].")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Orders of pods, from seed 42 on.")
-@click.option("--jobs", type=click.IntRange(1, 1024), help="Processes [one a processor].")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of pod orders, from seed 42.")
+@click.option("--jobs", type=click.IntRange(1, 1024), help="Worker processes [one per CPU].")
 @click.option("--dask", metavar="ADDRESS", help="Run on the workers of this Dask cluster, such as tcp://host:8786.")
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Where finished runs are kept [sweep in the state folder]."
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder of finished runs [sweep in the state folder]."
 )
 @command_options
 def command(
@@ -55,7 +55,7 @@ def command(
     hbox simulate sweep --seeds 10 --out results -o json
     hbox simulate sweep --dask tcp://head:8786
 
-    Stop it when you like: finished runs are kept, and the same command goes on with the others.
+    The command can be stopped at any time: finished runs are kept, and the same command continues with the others.
     """
     if dask is not None and jobs is not None:
         raise click.UsageError(

@@ -22,17 +22,17 @@ LOAD = 0.9
 @click.option(
     "--policy", type=click.Choice(ORDERS), default="least-served", show_default=True, help="Order of queues and jobs."
 )
-@click.option("--compare", type=click.Choice(ORDERS), nargs=2, help="Two policies side by side, in place of --policy.")
-@click.option("--placement", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="Which nodes.")
+@click.option("--compare", type=click.Choice(ORDERS), nargs=2, help="Compare two policies, instead of --policy.")
+@click.option("--placement", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="Placement policy.")
 @click.option("--nodes", type=click.IntRange(1, 100_000), help=f"Nodes [enough for a load of {LOAD:.0%}].")
-@click.option("--cards", type=click.IntRange(1, 64), default=8, show_default=True, help="Cards of each node.")
-@click.option("--leaf", type=click.IntRange(0), default=0, help="So many nodes share a leaf switch [no topology].")
+@click.option("--cards", type=click.IntRange(1, 64), default=8, show_default=True, help="Cards per node.")
+@click.option("--leaf", type=click.IntRange(0), default=0, help="Nodes per leaf switch [no topology].")
 @click.option(
     "--restart", "restart_s", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds lost by each restart."
 )
-@click.option("--limit", type=click.IntRange(1), help="Only the first so many jobs.")
-@click.option("--seed", type=int, default=42, show_default=True, help="Of a profile.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="A picture of the run, as SVG.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of jobs, the first of the trace.")
+@click.option("--seed", type=int, default=42, show_default=True, help="Seed of a profile.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Output file of an SVG picture of the run.")
 @command_options
 def command(
     ctx: Context,

@@ -39,22 +39,22 @@ Inventory: TypeAlias = list[tuple[tuple[Card, ...], NodeAllocation]]
 _CATALOGUE = click.option(
     "--catalogue",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A list of sizes, or a ConfigMap with the key sizes.yaml, in place of HBox's own.",
+    help="File with a list of sizes, or a ConfigMap with the key sizes.yaml, that replaces HBox's own.",
 )
 
 
 @click.group("sizes", invoke_without_command=True)
 @_CATALOGUE
-@click.option("--default", "default", is_flag=True, help="Print HBox's own catalogue, to begin one with.")
+@click.option("--default", "default", is_flag=True, help="Print HBox's own catalogue as a starting point.")
 @click.option(
     "--settle",
     is_flag=True,
-    help="Print the catalogue with what each size becomes on this cluster, for the admission endpoint.",
+    help="Print the catalogue with each size's values on this cluster, for the admission endpoint.",
 )
 @command_options
 @click.pass_context
 def command(click_context: click.Context, ctx: Context, catalogue: Path | None, default: bool, settle: bool) -> None:
-    """Standard sizes, such as 24GB-inference: what each of them becomes on this cluster, and how many fit now.
+    """List standard sizes, such as 24GB-inference: their values on this cluster, and how many fit now.
 
     \b
     hbox sizes
@@ -83,7 +83,7 @@ def command(click_context: click.Context, ctx: Context, catalogue: Path | None, 
 @_CATALOGUE
 @command_options
 def apply(ctx: Context, path: Path, catalogue: Path | None) -> None:
-    """The manifests in PATH (- for standard input) with every size in them resolved for this cluster.
+    """Print the manifests in PATH (- = standard input) with every size resolved for this cluster.
 
     \b
     A container names a size as a resource:

@@ -40,13 +40,13 @@ GAPS = (
 
 @click.group("topo")
 def command() -> None:
-    """The fabric: its tree of units, pods and switches, and what is wrong with its cables."""
+    """Show the fabric: units, pods, switches and cabling faults."""
 
 
 @command.command("sources")
 @command_options
 def sources(ctx: Context) -> None:
-    """The fabrics that the platform knows: where from, how old, and why what their source says now is not believed.
+    """List the known fabrics: source, age, and the reason if current data of the source is rejected.
 
     \b
     hbox topo sources
@@ -59,7 +59,7 @@ def sources(ctx: Context) -> None:
 @click.option("--hosts", is_flag=True, help="Name the hosts of each unit.")
 @command_options
 def tree(ctx: Context, path: Path | None, hosts: bool) -> None:
-    """Roots, pods and units: of the fabrics that the platform knows, or of the one in PATH, the text of ibnetdiscover (also .gz).
+    """Print roots, pods and units of the known fabrics, or of the one in PATH, the output of ibnetdiscover (also .gz).
 
     \b
     hbox topo tree
@@ -83,8 +83,8 @@ def tree(ctx: Context, path: Path | None, hosts: bool) -> None:
 @OPTIONAL
 @command_options
 def gaps(ctx: Context, path: Path | None) -> None:
-    """What is not as it should be: links down, swapped rails, cables to other units, slow and narrow links, missing uplinks, cards without a name. Of the
-    fabrics that the platform knows, or of the one in PATH.
+    """List cabling faults: links down, swapped rails, cables to other units, slow and narrow links, missing uplinks, cards without a name; of the
+    known fabrics, or of the one in PATH.
 
     \b
     hbox topo gaps
@@ -110,7 +110,7 @@ DIFF = (
 @click.argument("after", type=click.Path(path_type=Path, dir_okay=False))
 @command_options
 def difference(ctx: Context, before: Path, after: Path) -> None:
-    """What became different between two files: units, hosts, switches, gaps. `+` is new, `-` is gone, `~` is elsewhere. Names are those of BEFORE.
+    """Compare two files: units, hosts, switches, faults. `+` = added, `-` = removed, `~` = moved. Names are those of BEFORE.
 
     \b
     hbox topo diff monday.txt today.txt
@@ -124,7 +124,7 @@ def difference(ctx: Context, before: Path, after: Path) -> None:
 @click.option("--unit", help="Hosts of this unit, by rail.")
 @command_options
 def matrix(ctx: Context, path: Path, unit: str | None) -> None:
-    """How far units are from each other: 1 = the same unit, 2 = the same pod, 3 = over the cores. With --unit its hosts and what is on each rail.
+    """Print distances between units: 1 = the same unit, 2 = the same pod, 3 = through core switches. With --unit: its hosts and their rails.
 
     \b
     hbox topo matrix fabric.txt
@@ -141,7 +141,7 @@ def matrix(ctx: Context, path: Path, unit: str | None) -> None:
 @FILE
 @command_options
 def hypernodes(ctx: Context, path: Path) -> None:
-    """The fabric in PATH as HyperNode objects, for `hbox simulate cycle`, or for a cluster whose fabric nobody measures.
+    """Print the fabric in PATH as HyperNode objects, for `hbox simulate cycle` or for a cluster without a fabric source.
 
     \b
     hbox topo hypernodes fabric.txt > hypernodes.yaml
@@ -159,7 +159,7 @@ def hypernodes(ctx: Context, path: Path) -> None:
 @OPTIONAL
 @command_options
 def draw(ctx: Context, path: Path | None) -> None:
-    """An SVG of the fabrics that the platform knows with the jobs on their machines, or of the one in PATH. Red edges: a rail is down, slow or miswired.
+    """Draw an SVG of the known fabrics with the jobs on their hosts, or of the fabric in PATH. Red edges: a rail is down, slow or miswired.
 
     \b
     hbox topo draw > fabric.svg

@@ -24,17 +24,25 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 @click.command("trial")
 @click.option(
-    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Of the cluster [the pod's service account]."
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Kubeconfig of the cluster [the pod's service account].",
 )
-@click.option("-n", "--namespace", help="Where the gang is made [the pod's own, else default].")
-@click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="Whose share it uses.")
+@click.option("-n", "--namespace", help="Namespace of the gang [the pod's own, else default].")
+@click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="Queue of the gang.")
 @click.option("--members", type=click.IntRange(1, 64), default=2, show_default=True, help="Pods of the gang.")
-@click.option("--cards", type=click.IntRange(0, 16), default=0, show_default=True, help="Cards that each pod asks for.")
-@click.option("--resource", default=VENDORS.default.cards, show_default=True, help="Whose cards, by the name of the resource.")
-@click.option("--image", envvar="HBOX_TRIAL_IMAGE", default="busybox:1.36", show_default=True, help="It has to have `sleep`.")
-@click.option("--pull-secret", "pull_secrets", multiple=True, metavar="NAME", help="By which the image is pulled.")
+@click.option("--cards", type=click.IntRange(0, 16), default=0, show_default=True, help="Cards per pod.")
+@click.option("--resource", default=VENDORS.default.cards, show_default=True, help="Resource name of the cards.")
+@click.option(
+    "--image",
+    envvar="HBOX_TRIAL_IMAGE",
+    default="busybox:1.36",
+    show_default=True,
+    help="Container image with the command `sleep`.",
+)
+@click.option("--pull-secret", "pull_secrets", multiple=True, metavar="NAME", help="Secret for pulling the image.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=120.0, show_default=True, help="Seconds to wait.")
-@click.option("--keep", is_flag=True, help="Leave gang and pods where they are.")
+@click.option("--keep", is_flag=True, help="Keep the gang and its pods.")
 @click.option(
     "--owner", default="", metavar="DEPLOYMENT", help="Deployment to set as the owner of the pod in which this command runs."
 )
@@ -54,13 +62,13 @@ def command(
     keep: bool,
     owner: str,
 ) -> None:
-    """Submit a gang (a PodGroup and its pods), wait until all its pods run, and take it away again.
+    """Submit a gang (a PodGroup and its pods), wait until all its pods run, and delete it.
 
     \b
     hbox trial --kubeconfig ~/.kube/config
     hbox trial --kubeconfig ~/.kube/config --members 4 --cards 8 --queue vision
 
-    Exit status 124 where the gang does not run in time, with what its pods say.
+    Exit status 124 if the gang does not run in time; the command then prints the reasons of its pods.
     """
     where = namespace or (NAMESPACE_FILE.read_text().strip() if kubeconfig is None and NAMESPACE_FILE.exists() else "default")
     name = f"hbox-trial-{secrets.token_hex(3)}"

@@ -28,23 +28,27 @@ POLICIES = ("binpack", "least-waste", "fgd")
 
 @click.command("up")
 @click.option(
-    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Schedule on this cluster [one of our own]."
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Kubeconfig of the cluster to schedule [start an emulated cluster].",
 )
 @click.option(
     "--api",
     type=click.Choice([str(api) for api in Api]),
     default=str(Api.EMULATED),
     show_default=True,
-    help="Our own cluster: our emulator, or kube-apiserver with etcd, controllers and kwok, from KUBEBUILDER_ASSETS or `make kube-assets`.",
+    help="Cluster that the command starts: HBox's emulator, or kube-apiserver with etcd, controllers and "
+    "kwok, from KUBEBUILDER_ASSETS or `make kube-assets`.",
 )
 @click.option(
     "--nodes",
     "nodes",
     metavar="NODESxCARDS[:MODEL]",
     multiple=True,
-    help="Make so many nodes in our own cluster, like 16x8, 4x8:NVIDIA-A100-SXM4-80GB or 2x8:AMD_Instinct_MI300X_OAM; may stand several times [none].",
+    help="Nodes of the emulated cluster, such as 16x8, 4x8:NVIDIA-A100-SXM4-80GB or "
+    "2x8:AMD_Instinct_MI300X_OAM; may be repeated [none].",
 )
-@click.option("--as-given", is_flag=True, help="All services act as the kubeconfig's user [each has an account of its own].")
+@click.option("--as-given", is_flag=True, help="Run all services as the kubeconfig's user [one service account each].")
 @click.option("--standby", is_flag=True, help="Run a standby of job-controller, scheduler-core, quota-ledger and binder.")
 @click.option(
     "--scheduler-names",
@@ -60,13 +64,14 @@ POLICIES = ("binpack", "least-waste", "fgd")
     metavar="N | NAME=POOL,...;...",
     envvar="HBOX_SHARDS",
     default="",
-    help="Several schedulers: so many, each with the jobs of some queues, or one for each set of pools, like main=*;lab=lab-a,lab-b [one].",
+    help="Scheduler shards: a number (jobs divided by queue), or pools per shard, such as main=*;lab=lab-a,lab-b [one].",
 )
-@click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="How nodes are chosen.")
+@click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="Placement policy.")
 @click.option(
     "--levels/--no-levels",
     default=True,
-    help="Make the PriorityClasses high, medium, low and offline in a cluster of our own; once a cluster has the first three they are HBox's levels [made].",
+    help="Create the PriorityClasses high, medium, low and offline in the emulated cluster; the first three "
+    "are HBox's levels in every cluster that has them [created].",
 )
 @click.option(
     "--list-classes",
@@ -78,22 +83,22 @@ POLICIES = ("binpack", "least-waste", "fgd")
     "--shares",
     type=click.Choice(("deserved", "weight", "policy")),
     envvar="HBOX_SHARES",
-    help="What queues may take back from others: what they deserve by their objects, at least their share by weight too, or by weight while "
-    "the file of HBOX_SCHEDULER_CONF has proportion [policy where the file has it now, else deserved].",
+    help="Share that queues may reclaim: deserved (of their objects), weight (at least their share by "
+    "weight), policy (by weight while the file of HBOX_SCHEDULER_CONF contains proportion) [policy if it does now, else deserved].",
 )
-@click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
-@click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
+@click.option("--database", metavar="URL", help="Database URL of the ledger [SQLite in the state folder].")
+@click.option("--nats-url", metavar="URL", help="Address of a NATS server with JetStream [start one].")
 @click.option(
     "--brokers",
     type=click.Choice(["1", "3", "5"]),
     default="1",
     show_default=True,
-    help="NATS servers of our own, which keep each stream together: of three one may be lost.",
+    help="Number of NATS servers to start, which replicate each stream: 3 tolerate the loss of one.",
 )
 @click.option(
     "--nats-users",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="With --nats-url: the folder with the seeds of its users, as `hbox bus users` makes them [the broker is open].",
+    help="With --nats-url: folder with the seeds of its users, from `hbox bus users` [the broker has no users].",
 )
 @click.option(
     "--time-scale",
@@ -102,7 +107,7 @@ POLICIES = ("binpack", "least-waste", "fgd")
     help="Speed of the emulated cluster's clock, relative to real time; pods and all services use that clock.",
 )
 @click.option(
-    "--ready-timeout", "ready_s", type=click.FloatRange(1), default=60.0, help="Seconds until every service is ready."
+    "--ready-timeout", "ready_s", type=click.FloatRange(1), default=60.0, help="Seconds to wait until every service is ready."
 )
 @command_options
 def command(
@@ -131,16 +136,16 @@ def command(
 
     \b
     hbox up                                      an emulated cluster; then: kubectl --kubeconfig .hbox/kubeconfig get nodes
-    hbox up --nodes 16x8                         with 16 nodes of 8 cards in it, to try things on
-    hbox up --nodes 16x8 --shards 2              with two schedulers, each for the jobs of some queues
+    hbox up --nodes 16x8                         with 16 nodes of 8 cards
+    hbox up --nodes 16x8 --shards 2              with two schedulers, which divide the queues
     hbox up --api assets                         a real control plane on this machine, without kubelets; kept between runs
     hbox up --kubeconfig ~/.kube/config          your cluster; pods with schedulerName: hbox are scheduled
-    hbox up --kubeconfig ~/.kube/config --scheduler-names hbox,volcano     and Volcano's as well, in its scheduler's place
+    hbox up --kubeconfig ~/.kube/config --scheduler-names hbox,volcano     also serves Volcano's pods, instead of its scheduler
 
-    A line that begins with `ready` on standard output says that every service is. All that the platform keeps is in the state folder:
-    pids.json (process ids), platform.json (addresses), logs/, and ledger.db. What it does is told on standard error. A service that dies is
-    started again. Books and messages of a former emulated cluster are dropped at the start, those of a real one are kept: where they are, no emulated
-    cluster starts.
+    When every service is ready, the command prints a line that begins with `ready`. The platform's data is in the state folder:
+    pids.json (process ids), platform.json (addresses), logs/, and ledger.db. Progress goes to standard error. The command restarts a service that
+    ends. At the start it drops the claims and messages of an earlier emulated cluster and keeps those of a real one; with the latter in the state folder
+    no emulated cluster starts.
     """
     if kubeconfig is not None and api != Api.EMULATED:
         raise click.UsageError("--kubeconfig and --api exclude each other")

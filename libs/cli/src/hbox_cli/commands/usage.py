@@ -23,19 +23,29 @@ from ..usage import add_budgets, budget_text, items_of, keys_of, moment, read_pr
     default="queue",
     show_default=True,
     metavar="KEY,...",
-    help="department, queue, user (the pods' namespace), model, hour.",
+    help="Group by department, queue, user (the pods' namespace), model or hour.",
 )
-@click.option("--since", default="month", show_default=True, metavar="TIME", help="36h, 7d, today, month, 2026-11-01, ...")
-@click.option("--until", metavar="TIME", help="Up to here [now].")
 @click.option(
-    "--price", "given", metavar="MODEL=PRICE", multiple=True, help="Of a card-hour; may be repeated; * for all others."
+    "--since",
+    default="month",
+    show_default=True,
+    metavar="TIME",
+    help="Start of the period: 36h, 7d, today, month, 2026-11-01, ...",
 )
-@click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A YAML or JSON file of MODEL: PRICE.")
+@click.option("--until", metavar="TIME", help="End of the period [now].")
+@click.option(
+    "--price",
+    "given",
+    metavar="MODEL=PRICE",
+    multiple=True,
+    help="Price of a card-hour of a model; may be repeated; * = all other models.",
+)
+@click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="YAML or JSON file of MODEL: PRICE.")
 @command_options
 def command(ctx: Context, *, by: str, since: str, until: str | None, given: tuple[str, ...], prices: Path | None) -> None:
     """Card-hours: own, borrowed beyond what the queue deserved, and deserved but idle.
 
-    Whole hours (UTC) that begin in the time asked for; the present one up to now.
+    Whole hours (UTC) that begin in the period; the current hour up to now.
 
     \b
     hbox usage

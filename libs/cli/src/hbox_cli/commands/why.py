@@ -40,7 +40,7 @@ ATTEMPTS = 2
 )
 @command_options
 def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
-    """Why JOB waits, or where it is. JOB is a job's or a pod's name, namespace/name, or a job's uid.
+    """Explain why JOB waits, or show where it runs. JOB is a job's or a pod's name, namespace/name, or a job's uid.
 
     \b
     hbox why train-7
@@ -48,10 +48,10 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
     hbox why --placed train-7
     hbox why --evicted train-7
 
-    --placed is answered from what scheduler-core kept of its last decisions. Older ones, and those of a process before, a record has (HBOX_RECORD):
+    --placed reads scheduler-core's latest decisions. For older ones, or those of an earlier process, use a record (HBOX_RECORD):
     `hbox simulate replay RECORD --placed JOB`.
 
-    --evicted is answered from the receipts that the broker keeps for a week; pods that are gone, and a job without pods, are found by their names.
+    --evicted reads the receipts that the broker keeps for a week, also of deleted pods and jobs, by name.
     """
     if placed and evicted:
         raise InvalidRequest("--placed and --evicted are two questions", hint="ask one after the other")
