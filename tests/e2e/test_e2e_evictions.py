@@ -63,7 +63,7 @@ async def test_evictions_pause_where_they_are_too_many_and_go_on_when_they_are_r
                 assert "1 pods were told to leave for others within 300 s" in found["conditions"]["evictions"]["message"]
                 check = running.hbox("check")
                 assert check.returncode == 0
-                assert "evictions: 1 pods were told to leave" in check.stdout
+                assert "evictions: 1 pods were evicted" in check.stdout
                 assert running.json("evictions", "show")["paused"] is True
                 assert await took(taken), "nobody else has left"
 

@@ -91,7 +91,7 @@ def test_the_books_follow_the_kubelet_and_go_on_so_after_a_restart(platform: Up)
     assert agree()
     audit = platform.json("audit")
     assert audit["faults"] == []
-    assert not [note for note in audit["notes"] if "somebody else than HBox" in note]
+    assert not [note for note in audit["notes"] if "another writer changed them" in note]
 
 
 async def test_what_is_left_by_the_books_is_what_is_left(platform: Up) -> None:

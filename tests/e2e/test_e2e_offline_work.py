@@ -136,7 +136,7 @@ async def story(client: KubeClient, running: Up, folder: Path, policy: str = "")
         one["metadata"]["name"] for one in (await client.json("GET", PODS.path(SPACE)))["items"]
     }
     [receipt] = running.json("why", "--evicted", min(gone))["receipts"]
-    assert "it is offline work, which goes first whoever asks" in receipt["message"]
+    assert "offline jobs are evicted first" in receipt["message"]
     assert receipt["returns"] == "when what it asks for is idle"
     assert receipt["noticeSeconds"] == 2
     assert f"{GPU}@~offline" in running.hbox("-o", "json", "queue", "show", "batch").stdout

@@ -135,7 +135,7 @@ async def test_what_cannot_stand_beside_it_waits_with_the_makers_word(platform: 
 @pytest.mark.parametrize(
     ("name", "limits", "labels", "word"),
     [
-        ("tencent", {"tke.cloud.tencent.com/qgpu-core": "20", "tke.cloud.tencent.com/qgpu-memory": "4"}, {}, "given out by TKE's qgpu-scheduler alone"),
+        ("tencent", {"tke.cloud.tencent.com/qgpu-core": "20", "tke.cloud.tencent.com/qgpu-memory": "4"}, {}, "only be allocated by TKE's qgpu-scheduler"),
         ("several", {"aliyun.com/gpu-mem": "4"}, {"aliyun.com/gpu-count": "2"}, "aliyun.com/gpu-count is not supported"),
     ],
 )  # fmt: skip

@@ -265,7 +265,7 @@ async def test_when_nobody_confirms_the_fabric_gangs_of_one_switch_wait_and_othe
         await asyncio.sleep(MAX_AGE_S + 2)
         await gang(client, "strict", members=2, word="singleSwitch")
         said = await waits(client, "strict", lambda message: "TopologyOld" in message)
-        assert f"fabric compute was confirmed by nobody for more than {MAX_AGE_S} s" in said
+        assert f"fabric compute was not confirmed by its source for more than {MAX_AGE_S} s" in said
         await gang(client, "easy", members=4, word="bestEffort")
         where = await nodes_of(client, "easy", 4)
         assert where in UNITS.values()

@@ -159,7 +159,7 @@ async def test_only_ours_are_changed_and_deleted(client: KubeClient, caplog: pyt
     export = exporting(client, first, *others)
     with caplog.at_level(logging.WARNING):
         await export.reconcile()
-    assert f"HyperNode {first.name} is somebody else's" in caplog.text
+    assert f"HyperNode {first.name} has another owner" in caplog.text
     found = await there(client)
     assert (found["rack-7"]["spec"]["tier"], found[first.name]["spec"]["tier"]) == (7, 9)
     await client.json("DELETE", HYPERNODES.path(name=others[0].name))

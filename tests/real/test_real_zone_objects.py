@@ -71,7 +71,7 @@ async def test_pods_go_by_the_last_good_object_whatever_strangers_write(tmp_path
                 return [one["message"] for one in items if one["reason"] == "NodeZonesProblem"]
 
             [message] = await until(event, "an Event of the object", timeout_s=WITHIN_S)
-            assert "what it said before counts" in message
+            assert "its previous content remains in use" in message
             await client.json("DELETE", PODS.path("default", "small"), params={"gracePeriodSeconds": "0"})
             await put(client, topology("n0", "8", "8"))
             await until(lambda: check_names("n0", "2 NUMA nodes by NodeResourceTopology: restricted"), timeout_s=WITHIN_S)

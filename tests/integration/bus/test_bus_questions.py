@@ -22,7 +22,7 @@ async def answered(bus: Bus) -> None:
         try:
             await bus.ask(JobsAsked(asker="probe"), JobsPage, timeout_s=1.0)
         except Unavailable as e:
-            return "nobody listens" not in e.message
+            return "no process is subscribed" not in e.message
         except InvalidRequest:
             pass
         return True

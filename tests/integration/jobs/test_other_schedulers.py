@@ -147,7 +147,7 @@ async def test_pods_that_somebody_else_binds_are_told(
         await kube.bind("theirs", "n2")
 
         def told() -> list[str]:
-            return [r.getMessage() for r in caplog.records if "somebody else binds" in r.getMessage()]
+            return [r.getMessage() for r in caplog.records if "another scheduler binds" in r.getMessage()]
 
         (said,) = await until(told)
         assert "1 so far, the last default/theirs to n2" in said

@@ -233,7 +233,7 @@ def test_cards_are_hidden_from_containers_that_ask_for_none() -> None:
         ({"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 101}, "container main: nvidia.com/gpumem-percentage is 101 (write the percentage of one card's"),
         ({"nvidia.com/gpu": 1, "nvidia.com/priority": "high"}, "nvidia.com/priority is 'high', not a quantity"),
         ({"huawei.com/Ascend910C": 3}, "a module has 2 dies"),
-        ({"huawei.com/Ascend910B3": 2, "huawei.com/Ascend910B3-memory": 1}, "several cards are whole ones"),
+        ({"huawei.com/Ascend910B3": 2, "huawei.com/Ascend910B3-memory": 1}, "several cards are whole cards"),
         ({"mthreads.com/vgpu": 1, "mthreads.com/sgpu-memory": 3}, "write one of 2, 4, 8, 16, 32, 64, 96"),
         ({"nvidia.com/gpu": "-1"}, "write a whole number, 0 or more"),
         ({"nvidia.com/gpu": "1e40"}, "at most"),

@@ -31,7 +31,7 @@ async def test_an_epoch_that_the_ledger_has_not_come_to_is_nobodys_and_changes_n
     _, epochs = watching(7)
     assert await epochs.check(Epoch(7)) == 7
     for lie in (8, 2**40):
-        with pytest.raises(InvalidRequest, match="the ledger is in 7"):
+        with pytest.raises(InvalidRequest, match="the ledger's epoch is 7"):
             await epochs.check(Epoch(lie))
     assert await epochs.check(Epoch(7)) == 7
 

@@ -83,7 +83,7 @@ async def test_beside_a_level_of_somebody_elses_no_other_is_made(kube: KubeClien
     assert there == {"high": 7, "offline": -200}
     assert said == [
         "made PriorityClass offline",
-        "found PriorityClass high, of somebody else: medium, low not made, so that HBox has no levels here",
+        "found PriorityClass high with another owner: medium, low not created, and HBox has no priority levels here",
     ]
 
 

@@ -51,7 +51,7 @@ def test_where_nobody_knows_cards_apart_no_card_is_anybodys() -> None:
     item = shown(node("n1-0", "n1-1", "n1-2"), claim("p", 0, 2), claim("q", 1))
     assert [(card["uuid"], card["books"], card["freePercent"]) for card in item["cards"]] == [(None, [], None)] * 3
     assert item["counts"] == {"ns/p": 2, "ns/q": 1}
-    assert item["identity"].startswith("nobody says")
+    assert item["identity"].startswith("the cards of each pod are unknown")
 
 
 def test_books_and_kubelet_stand_side_by_side() -> None:
@@ -63,10 +63,10 @@ def test_books_and_kubelet_stand_side_by_side() -> None:
 @pytest.mark.parametrize(("at", "problem"), [(100.0, "no such file"), (101.0 - OLD_S - 1, "")])
 def test_a_kubelet_that_is_silent_is_said_to_be(at: float, problem: str) -> None:
     item = shown(node("g0"), told=said("p", "g0", every=("g0",), at=at, problem=problem))
-    assert "does not answer any more" in item["identity"]
+    assert "no longer answers" in item["identity"]
 
 
 def test_slots_of_hami_are_nobodys_cards() -> None:
     item = shown(node("GPU-a"), claim("p", 0), told=said("p", "GPU-a-3", every=("GPU-a-0", "GPU-a-3")))
-    assert item["identity"].startswith("the device plugin follows")
+    assert item["identity"].startswith("the device plugin uses")
     assert [(card["books"], card["kubelet"]) for card in item["cards"]] == [(["ns/p"], [])]

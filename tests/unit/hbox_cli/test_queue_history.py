@@ -51,11 +51,11 @@ def test_a_department_divides_what_is_its_own() -> None:
     [
         (
             Memory(8, {A: 4.0}, 168.0, 1.0), [waiting(A, 8), waiting(B, 8)],
-            ["of late it used 4 of 8 cards on average (an hour weighs half after 168 h)", "is 50% of those who want more, and counts as 33%",
+            ["recent usage: 4 of 8 cards on average (half-life 168 h)", "is 50% of those who want more, and counts as 33%",
              "it is served after others", "if all go on waiting it has 3 of 8, 4 without history"],
         ),
         (Memory(8, {A: 8.0}, 168.0, 1.0), [waiting(A, 8), waiting(B, 8)], ["counts as 0% by what it used: it is served after others"]),
-        (Memory(8, {A: 4.0}, 168.0, 0.0), [waiting(A, 8)], ["by the policy that counts for nothing"]),
+        (Memory(8, {A: 4.0}, 168.0, 0.0), [waiting(A, 8)], ["the policy gives it no weight"]),
         (Memory(8, {A: 4.0}, 168.0, 1.0), [], ["it wants no more than it deserves"]),
         (Memory(8, {}, 0.0, 1.0), [waiting(A, 8)], []),
     ],
@@ -64,7 +64,7 @@ def test_share_explains_history(memory: Memory, jobs: list[Job], said: list[str]
     queues = tree(Queue(A, deserved={GPU: 0} if jobs else {GPU: 8}), Queue(B), used={A: 8})
     text = explain(share_of(queues, A, jobs, GPU, now=0.0, memory=memory))
     assert [one for one in said if one not in text] == []
-    assert ("of late" in text) == bool(said)
+    assert ("recent usage" in text) == bool(said)
 
 
 def test_queues_in_a_circle_or_below_nothing_are_explained_too() -> None:

@@ -111,10 +111,10 @@ def test_a_share_is_explained_level_by_level(tree: QueueTree) -> None:
     assert explain(share).splitlines() == [
         "train has 9 of nvidia.com/gpu: it deserves 3, 6 are borrowed",
         "  nothing more starts: queue vision, above queue train, may use 12 of nvidia.com/gpu, 12 are in use and 1 more are asked for",
-        "  beside it serve has 3: it deserves 3, 1 are guaranteed",
+        "  sibling serve has 3: it deserves 3, 1 are guaranteed",
         "vision, above it, has 12: it deserves 6, 1 are guaranteed, 6 are borrowed, limit 12",
-        "  beside it default has 0: it deserves none of its own",
-        "  beside it speech has 4: it deserves 5, 1 of its share are not in use, 2 more are waited for; it may take 1 back",
+        "  sibling default has 0: it deserves none of its own",
+        "  sibling speech has 4: it deserves 5, 1 of its share are not in use, 2 more are waited for; it may take 1 back",
         "  1 of what vision has may be taken back for those who wait",
     ]
 

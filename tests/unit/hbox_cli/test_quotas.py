@@ -56,7 +56,7 @@ def test_a_smaller_limit_says_what_has_to_be_given_back_first() -> None:
     change = effect({GPU_MEMORY: 3000})
     assert change.told() == [
         "nvidia.com/gpumem: 8000 -> 3000, 4000 in use",
-        "nothing is taken away; nobody gets more of nvidia.com/gpumem before 1000 are given back",
+        "running pods stay; no pod gets more nvidia.com/gpumem until 1000 are released",
         "1 job waits for it now",
     ]
     document = change.document()

@@ -62,7 +62,7 @@ def test_aliases_that_stand_for_too_much_are_refused(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: &a [*a]", "line 1, column 8: the alias 'a' stands inside of what it names"),
+        ("a: &a [*a]", "line 1, column 8: the alias 'a' is inside the node that it names"),
         ("[" * 100_000, "line 1, column 201: nested too deep"),
         ('{"a":' * 100_000 + "1" + "}" * 100_000, "nested too deep"),
     ],
@@ -76,7 +76,7 @@ def test_what_is_nested_without_end_is_refused(text: str, said: str) -> None:
     ("text", "said"),
     [
         ("a: [\n", "line 2, column 1: "),
-        ("a: 1\na: 2\n", "line 2, column 1: the key 'a' stands there twice"),
+        ("a: 1\na: 2\n", "line 2, column 1: duplicate key 'a'"),
         ("? [a]\n: b\n", "line 1, column 3: a key has to be a word"),
         ("<<: 3\n", "line 1, column 5: only keys and values can be merged"),
         ("a: b\n---\n\tc: d\n", "line 3, column 1: "),

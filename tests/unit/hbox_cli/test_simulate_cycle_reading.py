@@ -85,7 +85,7 @@ def test_a_file_of_such_kinds_alone_is_refused() -> None:
 
 
 def test_an_object_that_stands_twice_is_refused() -> None:
-    assert refused(NODE + QUEUE + NODE) == "document 3 (Node n1): metadata.name: the same object stands in document 1 already"
+    assert refused(NODE + QUEUE + NODE) == "document 3 (Node n1): metadata.name: the same object is in document 1"
 
 
 # Nodes

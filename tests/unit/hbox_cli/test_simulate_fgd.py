@@ -55,7 +55,7 @@ def test_pods_are_removed_where_more_is_asked_for() -> None:
 
 
 def test_a_trace_without_demand_for_cards_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="nobody asks"):
+    with pytest.raises(InvalidRequest, match="no pod requests"):
         arrivals(2, TracePod("a", 1000, 1024))
 
 

@@ -55,7 +55,7 @@ def test_who_was_to_have_ended_and_still_holds_cards_is_named() -> None:
     found = late_pods(pods, now=1000.0)
     assert [one["pod"] for one in found] == ["ml/later", "ml/late"]
     assert late_text(found[0]) == (
-        "ml/later still has 2 cards of n: it is being deleted and was to have ended 16m ago, but its kubelet has not said that it has, "
+        "ml/later still has 2 cards of n: it is being deleted and should have ended 16m ago, but its kubelet has not reported that it ended, "
         "and example.com/keep will have to let go of it"
     )
 

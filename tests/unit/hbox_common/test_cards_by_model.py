@@ -44,7 +44,7 @@ def test_told_again_the_last_word_counts() -> None:
         ("A100", "'A100' is no resource"),
         ("nvidia.com/A 100", "is no resource"),
         ("nvidia/A100", "is no resource"),
-        ("nvidia.com/A100,nvidia.com/A100=x", "stands twice"),
+        ("nvidia.com/A100,nvidia.com/A100=x", "duplicate entry"),
         (f"nvidia.com/A100={'x' * 2000}", "too long"),
         (",".join(f"a.b/c{i}" for i in range(101)), "101 resources"),
     ],

@@ -131,7 +131,7 @@ def test_cards_of_qgpu_are_known_and_never_asked_for() -> None:
     assert [(c.uuid, c.memory_mib) for c in VENDORS.cards_of(report, print)] == [(f"n1-qgpu-{i}", 15 * 1024) for i in range(2)]
     assert VENDORS.registered(report) == ()
     for name in ("qgpu-core", "qgpu-memory", "qgpu-core-greedy"):
-        with pytest.raises(InvalidRequest, match="given out by TKE's qgpu-scheduler alone") as refused:
+        with pytest.raises(InvalidRequest, match="only be allocated by TKE's qgpu-scheduler") as refused:
             QGPU.ask({f"tke.cloud.tencent.com/{name}": 20})
         assert "spec.schedulerName" in refused.value.hint
     assert QGPU.ask({}) is None

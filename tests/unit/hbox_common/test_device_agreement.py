@@ -49,7 +49,7 @@ def test_who_differs_is_told_once_until_it_agrees(agreement: Agreement, clock: C
             agreement.hear(message("job-controller", said), BEGAN + 1)
         assert len(caplog.records) == 2
         assert agreement.differing() == ["job-controller"]
-        assert agreement.trouble().startswith("job-controller: told other settings of devices")
+        assert agreement.trouble().startswith("job-controller: other device settings")
         agreement.hear(message("binder", A), BEGAN + 1)
         assert agreement.differing() == ["job-controller"]
         agreement.hear(message("job-controller", A), BEGAN + 2)

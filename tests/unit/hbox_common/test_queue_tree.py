@@ -116,7 +116,7 @@ def test_all_below_a_queue_are_named_once_also_in_a_circle() -> None:
         ("vision", RefusalReason.QUEUE_NOT_LEAF, "queue vision takes no work of its own; name one below it (serve, train)"),
         ("night", RefusalReason.QUEUE_CLOSED, "queue asr, above queue night, is closed and takes no new work"),
         ("lost", RefusalReason.QUEUE_INVALID, "queue gone, above queue lost, does not exist"),
-        ("c", RefusalReason.QUEUE_INVALID, "queue c stands in or below a circle of parents (a -> b -> a)"),
+        ("c", RefusalReason.QUEUE_INVALID, "queue c is in or below a cycle of parents (a -> b -> a)"),
     ],
 )
 def test_who_takes_nothing_says_why(name: str, reason: RefusalReason, said: str) -> None:
@@ -146,7 +146,7 @@ def test_the_root_uses_what_all_use_and_takes_no_work() -> None:
     uses.use("train", 3)
     uses.use("default", 2)
     assert uses.tree.used(root)[GPU] == before + 5
-    assert uses.said("root") == "queue root stands above all others and takes no work; name another in the job"
+    assert uses.said("root") == "queue root is the root of all queues and accepts no jobs; name another queue in the job"
 
 
 def test_pools_are_those_that_a_queue_names_and_all_above_it_allow() -> None:

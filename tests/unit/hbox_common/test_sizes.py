@@ -89,7 +89,7 @@ def test_the_default_catalogue_reads_back() -> None:
         ("- {name: a, ways: [whole], kinds: [Nobody]}", "kinds are"),
         ("- {name: a, ways: [whole], memory: 5}", "unknown field 'memory'"),
         ("- {name: a, ways: [share], memoryMiB: 99999999999}", "memoryMiB is"),
-        ("- {name: a, ways: [whole]}\n- {name: a, ways: [whole]}", "stands twice"),
+        ("- {name: a, ways: [whole]}\n- {name: a, ways: [whole]}", "duplicate size"),
     ],
 )
 def test_a_wrong_catalogue_is_refused_by_name(text: str, complaint: str) -> None:

@@ -304,8 +304,8 @@ def test_who_waits_for_volcanos_scheduler_to_open_its_gate_is_told_what_to_do(wo
     world.pod(pod("b", group="g", gated=True, queue_gate=True))
     world.settle()
     assert [verdict.message for verdict in world.jobs.verdicts()] == [
-        "SchedulingGated: 2 pods have scheduling gates, and the gang lacks 2 of the 2 that it needs; nobody opens "
-        "scheduling.volcano.sh/queue-allocation-gate while HBox schedules: make the pods without that annotation"
+        "SchedulingGated: 2 pods have scheduling gates, and the gang lacks 2 of the 2 that it needs; no controller removes "
+        "scheduling.volcano.sh/queue-allocation-gate while HBox schedules: create the pods without that annotation"
     ]
     world.pod(pod("b", group="g", gated=True, rv="2"), 100.0)
     world.settle(100.0)

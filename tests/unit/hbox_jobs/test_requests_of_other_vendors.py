@@ -59,7 +59,7 @@ def test_annotations_say_how_an_ascend_is_shared() -> None:
         ({"metax-tech.com/sgpu": "1"}, {"metax-tech.com/sgpu-qos-policy": "gold"}, "sgpu-qos-policy is 'gold'"),
         ({"mthreads.com/vgpu": "1", "mthreads.com/sgpu-memory": "10"}, {}, "2, 4, 8, 16, 32, 64, 96"),
         ({"aws.amazon.com/neuroncore": "3"}, {}, "a multiple of 2"),
-        ({"huawei.com/Ascend910B3": "2", "huawei.com/Ascend910B3-memory": "16384"}, {}, "several cards are whole ones"),
+        ({"huawei.com/Ascend910B3": "2", "huawei.com/Ascend910B3-memory": "16384"}, {}, "several cards are whole cards"),
     ],
 )
 def test_what_no_vendor_can_do_is_refused_with_what_to_write(

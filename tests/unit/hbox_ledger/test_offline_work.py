@@ -82,7 +82,7 @@ def test_it_leaves_for_anybody_by_no_right_of_theirs_and_is_told_why(spot: World
     spot.commits(asks(spot, "want", "b", 0, "s0", priority=-1000))
     [eviction], [receipt] = spot.last.evictions, spot.last.receipts
     assert (eviction.pod, receipt.rule) == ("s0-pod", EvictionRule.RECLAIM)
-    assert "left for ml/want of queue b: it is offline work" in receipt.message
+    assert "evicted for ml/want of queue b: offline jobs are evicted first" in receipt.message
     assert receipt.returns == "when what it asks for is idle"
 
 
@@ -95,10 +95,10 @@ def test_who_takes_more_than_offline_work_has_to_have_the_right(spot: World) -> 
 
 def test_it_takes_nobody(spot: World) -> None:
     runs(spot, asks(spot, "plain", "b", 0, on="b"))
-    assert "offline work, for which nobody leaves" in spot.refusal(
+    assert "an offline job, which may not evict" in spot.refusal(
         asks(spot, "t0", "c", 0, "plain", on="b", offline=True, priority=9)
     )
-    assert "offline work, for which nobody leaves" in spot.refusal(asks(spot, "t1", "c", 0, "s0", offline=True, priority=9))
+    assert "an offline job, which may not evict" in spot.refusal(asks(spot, "t1", "c", 0, "s0", offline=True, priority=9))
 
 
 def test_who_takes_it_stays_within_the_limits_of_its_own_queue(spot: World) -> None:

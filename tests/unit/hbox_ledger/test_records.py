@@ -37,7 +37,7 @@ LIES: dict[str, Any] = {
 def test_a_plan_that_says_otherwise_of_its_job_is_refused_and_says_what(world: World, honest: Plan, what: str) -> None:
     [answer] = world.propose(honest.model_copy(update={"id": "lie", what: LIES[what]}))
     assert (answer.committed, answer.reason) == (False, "JobDiffers")
-    assert f"the plan says {what} {LIES[what]}, the job has" in answer.message
+    assert f"the plan has {what} {LIES[what]}, the job has" in answer.message
     assert not world.state.live
     world.commits(honest)
 

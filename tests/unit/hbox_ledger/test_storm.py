@@ -14,7 +14,7 @@ def test_a_gang_may_reclaim_its_share_of_a_large_cluster_and_a_small_one_may_cha
     assert small.refusal(100, live=100, now=1.0) is None
     refused = small.refusal(1, live=100, now=2.0)
     assert refused is not None
-    assert "200 pods were told to leave" in refused.message
+    assert "200 pods were evicted" in refused.message
 
 
 def test_a_quarter_of_a_large_cluster_is_the_most_and_it_goes_on_as_the_window_moves() -> None:

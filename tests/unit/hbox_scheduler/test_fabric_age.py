@@ -21,10 +21,10 @@ def test_a_hard_gang_waits_while_all_domains_are_old_and_a_soft_one_goes_by_them
     fabric = Fabric(TWO_LEAVES)
     strict = fabric.gang("strict", 2, wish=hard(1))
     easy = fabric.gang("easy", 4, wish=SOFT)
-    report = fabric.run(old=dict.fromkeys(TWO_LEAVES, "fabric ib was confirmed by nobody for more than 600 s"))
+    report = fabric.run(old=dict.fromkeys(TWO_LEAVES, "fabric ib was not confirmed by its source for more than 600 s"))
     assert not placed(report, strict)
     assert report.pending["ns/strict-000"].message == (
-        "TopologyOld: 2 pods have to be in one domain of the fabric, and fabric ib was confirmed by nobody for more than 600 s"
+        "TopologyOld: 2 pods have to be in one domain of the fabric, and fabric ib was not confirmed by its source for more than 600 s"
     )
     assert len(fabric.leaves_used(placed(report, easy))) == 1
 

@@ -180,7 +180,7 @@ def test_at_its_bound_a_record_ends_and_scheduling_goes_on(tmp_path: Path, caplo
         assert len(simulation.run()) == 1
 
     record = recorded(tmp_path, work, most_mib=2)
-    assert caplog.text.count("scheduling goes on") == 1
+    assert caplog.text.count("scheduling continues") == 1
     reader = Reader(record.open("rb"), "the record")
     names = [call.name for call in reader.calls()]
     assert "on_node" in names
@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: p
 
     recorded(tmp_path / "file", work)
     assert placed == [5 - 1]
-    assert caplog.text.count("scheduling goes on") == 1
+    assert caplog.text.count("scheduling continues") == 1
 
 
 def test_a_full_disk_stops_the_record_alone(
@@ -227,7 +227,7 @@ def test_a_full_disk_stops_the_record_alone(
 
     monkeypatch.setattr(os, "write", write)
     record = recorded(tmp_path, some_work)
-    assert caplog.text.count("No space left on device; scheduling goes on") == 1
+    assert caplog.text.count("No space left on device; scheduling continues") == 1
     with pytest.raises(InvalidRequest, match="ends before its head"):
         replayed(record.read_bytes())
 

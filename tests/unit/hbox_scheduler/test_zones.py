@@ -117,7 +117,7 @@ def test_unequal_pods_on_their_way_are_admitted_in_every_order(one_by_one: bool)
     simulation.run()
     assert sorted(started(simulation)) == ["p2", "p4", "p8"]
     assert "1 TopologyAffinityError" in simulation.verdicts[JobId("p6")]
-    assert "has not said yet" in simulation.verdicts[JobId("p6")]
+    assert "has not yet published" in simulation.verdicts[JobId("p6")]
     given = [("p8-0", ({"cpu": 8}, {})), ("p4-0", ({}, {"cpu": 4})), ("p2-0", ({"cpu": 2}, {}))]
     simulation.scheduler.on_zones(
         zones("n0", [(0, 0), (6, 0)], total=(10, 4), pods=[PodZones("default", pod, "", amounts) for pod, amounts in given])

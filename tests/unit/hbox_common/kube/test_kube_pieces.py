@@ -173,7 +173,7 @@ def test_only_a_missing_right_suggests_a_grant(
 def test_what_no_status_comes_with_was_not_said_by_the_api_server(code: int) -> None:
     for body in (b"<html>blocked</html>", b"", b'{"code": 404, "reason": "NotFound"}'):
         error = busy(code, body, what="GET /api/v1/pods")
-        assert "between" in error.hint
+        assert "not from an API server" in error.hint
     assert busy(code, b"<html>", what="POST /api/v1/pods").outcome_unknown
 
 
@@ -183,7 +183,7 @@ def test_a_path_that_is_not_served_is_not_found() -> None:
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes/n1", "/apis/coordination.k8s.io/v1/namespaces/hbox/leases/ledger"])
 def test_what_every_api_server_serves_is_not_found_by_its_own_word_alone(path: str) -> None:
-    assert "between" in busy(404, b"404 page not found\n", what=f"GET {path}").hint
+    assert "not from an API server" in busy(404, b"404 page not found\n", what=f"GET {path}").hint
 
 
 def busy(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> Busy:

@@ -76,7 +76,7 @@ def holders(checkpoint: bytes) -> dict[tuple[str, str], str]:
     InvalidRequest."""
     raw = bytes(_decoded(checkpoint, _Checkpoint).data.entries)
     if len(raw) > ENTRIES_BYTES:
-        raise InvalidRequest(f"its pod entries exceed {ENTRIES_BYTES >> 20} MiB")
+        raise InvalidRequest(f"it has more than {ENTRIES_BYTES >> 20} MiB of pod entries")
     found: dict[tuple[str, str], str] = {}
     for entry in _decoded(raw, list[_Entry]) if raw != b"null" else ():
         if not is_plain(entry.uid, ID_BYTES):

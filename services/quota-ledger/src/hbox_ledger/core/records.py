@@ -131,4 +131,4 @@ class Records:
             for name in ("priority", "queue", "namespace", "min_member", "preemptable", "created_at")
         ]
         message = ", ".join(f"{name} {theirs}, the job has {ours}" for name, theirs, ours in pairs if theirs != ours)
-        return Refusal(RefusalReason.JOB_DIFFERS, f"in the plan, {message}")
+        return Refusal(RefusalReason.JOB_DIFFERS, f"the plan has {message}")
