@@ -132,7 +132,7 @@ async def test_a_definition_that_others_applied_over_ours_is_used_as_it_is(kube:
     said = await bring(kube)
     assert (await kube.json("GET", PODGROUP_CRD))["spec"] == theirs["spec"]
     (about,) = [line for line in said if "podgroups" in line]
-    assert about.startswith("found CRD podgroups.scheduling.volcano.shwith another owner: used unchanged")
+    assert about.startswith("found CRD podgroups.scheduling.volcano.sh with another owner: used unchanged")
 
 
 async def test_our_own_of_an_older_version_is_brought_up_to_date(kube: KubeClient) -> None:
