@@ -190,7 +190,6 @@ async def test_what_plugins_read_of_a_queue_is_stored(tmp_path: Path) -> None:
         QueueName("q"),
         annotations={"volcano.sh/hierarchy": "root/q"},
         node_groups={"requiredAffinity": ("g1", "g2")},
-        unknown_fields=("spec.wieght: unknown field, ignored",),
     )
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:

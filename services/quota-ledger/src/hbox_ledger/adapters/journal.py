@@ -306,6 +306,7 @@ def _amounts(items: tuple[tuple[str, int], ...]) -> str:
 
 
 def _rules(queue: Queue) -> dict[str, Any]:
+    """What the ledger applies before it has read the Queue again. Its unknown fields are not stored: an older ledger would refuse the row (ADR 81)."""
     return {
         "deserved": queue.deserved, "guarantee": queue.guarantee, "reclaimable": queue.reclaimable, "parent": queue.parent,
         "budget_card_hours": queue.budget_card_hours, "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
@@ -319,5 +320,4 @@ def _rules(queue: Queue) -> dict[str, Any]:
         **({"non_preemptible_classes": queue.non_preemptible_classes} if queue.non_preemptible_classes else {}),
         **({"annotations": queue.annotations} if queue.annotations else {}),
         **({"node_groups": queue.node_groups} if queue.node_groups else {}),
-        **({"unknown_fields": queue.unknown_fields} if queue.unknown_fields else {}),
     }  # fmt: skip

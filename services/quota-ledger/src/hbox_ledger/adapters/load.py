@@ -151,7 +151,7 @@ def load(connection: Connection) -> Loaded:
 
 
 #: Fields of a Queue that are tuples: lists in JSON.
-_LISTS = ("pools", "namespaces", "priority_classes", "non_preemptible_classes", "lent_pools", "lent_to", "unknown_fields")
+_LISTS = ("pools", "namespaces", "priority_classes", "non_preemptible_classes", "lent_pools", "lent_to")
 
 
 def _queue(row: Row[Any]) -> Queue:
