@@ -1,6 +1,6 @@
 """Pods and the claims on volumes that they use, through the whole platform."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,13 @@ async def provide(client: KubeClient, name: str, key: str, value: str) -> None:
     await client.json("PATCH", PERSISTENTVOLUMECLAIMS.path(SPACE, name), body=bound, content_type=MERGE_PATCH)
 
 
+def _contains(text: Callable[[], Awaitable[str]], part: str) -> Callable[[], Awaitable[bool]]:
+    async def so() -> bool:
+        return part in await text()
+
+    return so
+
+
 async def test_pod_is_bound_after_its_volume_and_on_another_node_if_the_provisioner_rejects_the_first(platform: Up) -> None:
     async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
         for name in ("v1", "v2"):
@@ -107,6 +114,12 @@ async def test_pod_is_bound_after_its_volume_and_on_another_node_if_the_provisio
 
         first = await waiting.until(has_node, "the claim has a node", timeout_s=60)
         assert await placed(client, SPACE, "pod") == {}, "it is not bound before its volume"
+
+        async def why() -> str:
+            return platform.hbox("why", f"{SPACE}/pod").stdout
+
+        waits = f'persistentvolumeclaim "rejected" waits for its volume on node {first}'
+        await waiting.until(_contains(why, waits), "the reason names the claim and the node")
         await reject(client, "rejected")
 
         async def another() -> bool:

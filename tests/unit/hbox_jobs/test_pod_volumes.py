@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hbox_common.events import JobVerdict
 from hbox_common.model import Match, MatchOperator, NodeTerm
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import PodView
@@ -84,6 +85,9 @@ def test_claim_that_waits_for_its_first_consumer_is_bound_before_its_pod(volumes
     volumes.claim("ml/old", ClaimView(volume="v", bound=True))
     uses = [VolumeUse("data"), VolumeUse("old"), VolumeUse("data")]
     assert volumes.late("ml", uses) == ("data",)
+    assert volumes.making("ml", ["data"]) == ""
+    volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1"))
+    assert volumes.making("ml", ["data"]) == 'persistentvolumeclaim "data" waits for its volume on node n1'
     volumes.claim("ml/data", ClaimView(storage_class="placed", volume="v", bound=True))
     assert volumes.late("ml", uses) == ()
 
@@ -103,6 +107,8 @@ def test_node_that_a_provisioner_rejects_is_not_tried_for_a_while(volumes: Volum
         return wait_s
 
     assert reject(0.0) == 10.0
+    why = 'no volume was made for persistentvolumeclaim "data" on n1, to be tried again later'
+    assert volumes.making("ml", ["data"]) == why
     others = (NodeTerm(fields=(Match("metadata.name", MatchOperator.NOT_IN, ("n1",)),)),)
     assert volumes.needs("ml", "p", "u", uses) == ((others,), "")
     assert (rejections.next_due(), rejections.expire(9.9), rejections.expire(10.0)) == (10.0, [], ["ml/data"])
@@ -201,6 +207,22 @@ def test_a_job_is_announced_anew_when_its_claim_is_bound_and_only_that_job() -> 
     (moved,) = jobs.take(3.0, 1e9).pending
     assert moved.tasks[0].volumes == (ZONE_B,)
     assert moved.revision > again.revision > first.revision
+
+
+def test_reason_of_a_job_names_the_volume_that_is_made() -> None:
+    jobs = Jobs()
+    jobs.volumes.storage_class("placed", Binding.PLACED)
+    jobs.volumes.claim("ml/data", ClaimView(storage_class="placed"))
+    jobs.pod(using("a", "data"), 0.0)
+    (job,) = jobs.take(1.0, 1e9).pending
+    record = jobs.known(job.id)
+    assert record is not None
+    assert (job.problem, job.tasks[0].pods[0].volume_claims, record.reason) == ("", ("data",), "")
+    jobs.volumes_changed(jobs.volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1")), 2.0)
+    (job,) = jobs.take(2.0, 1e9).pending
+    assert (job.problem, record.reason) == ("", 'persistentvolumeclaim "data" waits for its volume on node n1')
+    record.verdict = JobVerdict(job=job.id, message="0/1 nodes")
+    assert record.reason == 'persistentvolumeclaim "data" waits for its volume on node n1; 0/1 nodes'
 
 
 def test_a_pod_that_is_gone_or_has_its_node_is_not_looked_at_when_its_claim_changes() -> None:

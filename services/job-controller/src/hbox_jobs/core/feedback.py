@@ -330,6 +330,8 @@ class Feedback:
     def _failure(self, record: Record) -> EventWrite | None:
         if record.job is None or not record.reason or not self._waits(record):
             return None
+        if record.reason == record.volumes_made:  # it has a place, or an Event of its own
+            return None
         note = record.reason[:MAX_NOTE]
         if (group := record.group) is not None:
             return EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, FAILED_SCHEDULING, note)

@@ -83,6 +83,7 @@ class Record:
     settled_at: float = float("-inf")  #: monotonic; when it was worked out last
     shard: str = ONE_SHARD  #: whose schedulers place it, as of when it was worked out last
     problem_reason: str = ""  #: condition reason of the job's `problem`
+    volumes_made: str = ""  #: which volumes provisioners make for its pods, and for which nodes they made none
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
     arrived: int = 0  #: resourceVersion at which its newest placeable pod became placeable
     read_up_to: int = 0  #: value of `arrived` at the start of the last read of its PodGroup
@@ -162,7 +163,7 @@ class Record:
         outside = self.group is not None and not self.group.status.phase.is_enqueued
         if self.gated and not (self.verdict is not None and outside):
             return self.gated
-        return self.verdict.message if self.verdict is not None else ""
+        return "; ".join(filter(None, (self.volumes_made, self.verdict.message if self.verdict is not None else "")))
 
     def tally(self) -> Tally:
         t = Tally()
@@ -200,7 +201,7 @@ def job_of(
     ceiling: int = INT32_MAX,
 ) -> Job:
     """The current job, with this revision. `classes`: values of the PriorityClasses, by name; `trace`: returns the trace context of a job; `terminating`: its
-    namespace is being deleted; `ceiling`: see `counted`. Sets `record.problem_reason`."""
+    namespace is being deleted; `ceiling`: see `counted`. Sets `record.problem_reason` and `record.volumes_made`."""
     group = record.group
     priority, priority_class, problem = _priority(record, tally, classes)
     reason = PRIORITY_CLASS_NOT_FOUND if problem else INVALID_SPEC
@@ -209,7 +210,7 @@ def job_of(
     if group is not None and group.problem:
         reason, problem = INVALID_SPEC, f"PodGroup {record.key}: {group.problem}"
     never_preempts = record.group is not None and record.group.priority_class in never
-    tasks, waits_for_volume = _tasks(record, volumes, never_preempts=never_preempts)
+    tasks, waits_for_volume, record.volumes_made = _tasks(record, volumes, never_preempts=never_preempts)
     if not (problem := problem or _pod_problem(record) or record.unpublishable) and waits_for_volume:
         reason, problem = VOLUMES_NOT_READY, waits_for_volume
     if terminating and tasks:
@@ -297,13 +298,14 @@ def _pod_problem(record: Record) -> str:
     )
 
 
-def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[tuple[PodGroupTask, ...], str]:
-    """Pods to be placed, equal ones together, in order of creation and name; and why the first that waits for a volume does.
+def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[tuple[PodGroupTask, ...], str, str]:
+    """Pods to be placed, equal ones together, in order of creation and name; why the first that waits for a volume does; and what the provisioner of the first
+    volume that is made for a pod does.
 
     `never_preempts`: none of them preempts.
     """
     alike: dict[tuple[str, Reach, _Part, bool], list[PodView]] = {}
-    problem, ranked, late = "", _ranks(record), dict[PodUid, tuple[str, ...]]()
+    problem, made, ranked, late = "", "", _ranks(record), dict[PodUid, tuple[str, ...]]()
     for pod in _in_order(p for p in record.pods.values() if p.placeable):
         reach: Reach = ()
         if pod.volumes:
@@ -311,9 +313,10 @@ def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[t
             problem = problem or (f"pod {pod.name}: {why}" if why else "")
             if claims := volumes.late(pod.namespace, pod.volumes):
                 late[pod.uid] = claims
+                made = made or volumes.making(pod.namespace, claims)
         alike.setdefault((pod.shape.key, reach, _part(record.group, pod), never_preempts or pod.never_preempts), []).append(pod)
     specs = tuple(_spec(pods, reach, part, ranked, late, never=never) for (_, reach, part, never), pods in alike.items())
-    return _in_group(record, specs), problem
+    return _in_group(record, specs), problem, made
 
 
 def placed_of(record: Record, volumes: Volumes) -> tuple[PodGroupTask, ...]:

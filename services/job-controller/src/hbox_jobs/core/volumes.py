@@ -14,6 +14,9 @@ from hbox_common.model import Match, MatchOperator, NodeTerm
 
 from .rejections import Rejections
 
+#: Nodes that a reason names.
+_NAMED = 3
+
 #: For each entry one of its terms holds; none = every node reaches it.
 Reach: TypeAlias = tuple[tuple[NodeTerm, ...], ...]
 
@@ -119,6 +122,16 @@ class Volumes:
         """Names of the claims that wait for their first consumer: bound to volumes when their pod has a place, before it."""
         names = dict.fromkeys(use.claim for use in uses)
         return tuple(n for n in names if (claim := self._claims.get(f"{namespace}/{n}")) is not None and self._made_late(claim))
+
+    def making(self, namespace: str, late: Sequence[str]) -> str:
+        """What is done for the first of these claims for which a provisioner has, or had, a node; empty if there is none."""
+        for name in late:
+            if node := self._claims[f"{namespace}/{name}"].selected:
+                return f'persistentvolumeclaim "{name}" waits for its volume on node {node}'
+            if rejected := self.rejections.nodes(f"{namespace}/{name}"):
+                nodes = ", ".join(rejected[:_NAMED]) + (f" and {len(rejected) - _NAMED} more" if len(rejected) > _NAMED else "")
+                return f'no volume was made for persistentvolumeclaim "{name}" on {nodes}, to be tried again later'
+        return ""
 
     def _made_late(self, claim: ClaimView) -> bool:
         return not claim.volume and not claim.bound and self._binding(claim.storage_class) is Binding.PLACED
