@@ -337,21 +337,22 @@ async def test_a_pod_follows_its_volume_and_waits_for_one_that_is_not_bound(worl
     )
     await world.waits("missing", 'persistentvolumeclaim "missing" not found')
     await world.waits("hand", 'persistentvolumeclaim "hand" waits for its first consumer')
-    # The pod is placed, and its claim told for where its provisioner has to make a volume.
-    node = (await world.bound("late", 1))["late"]
 
-    async def selected() -> bool:
+    async def selected() -> str:
         notes = (await world.get("PersistentVolumeClaim", "late"))["metadata"].get("annotations", {})
-        return bool(notes.get("volume.kubernetes.io/selected-node") == node)
+        return str(notes.get("volume.kubernetes.io/selected-node", ""))
 
-    await until(selected, "the node that was selected for the claim", timeout_s=60)
+    node = await until(selected, "the node for which the provisioner has to make the volume", timeout_s=60)
+    assert await world.nodes_of("late") == {}, "the pod is bound after its volume"
+    zones = {node["metadata"]["name"]: node["metadata"]["labels"]["zone"] for node in THE_NODES}
+    await world.make(_volume_in(f"{world.space}-late", zones[node], late, f"{world.space}/late"))
+    assert await world.bound("late", 1) == {"late": node}
     await world.waits("slow", "pod has unbound immediate PersistentVolumeClaims")
     await world.waits("scratch", "pod has unbound immediate PersistentVolumeClaims")
     for name, zone in (("there", "a"), ("missing", "b"), ("slow", "a")):
         # The last is what a provisioner would make.
         await world.make(_volume_in(f"{world.space}-{name}", zone, slow if name == "slow" else "", f"{world.space}/{name}"))
     await world.make(_claim("there", ""), _claim("missing", ""))
-    zones = {node["metadata"]["name"]: node["metadata"]["labels"]["zone"] for node in THE_NODES}
     for name, zone in (("there", "a"), ("missing", "b"), ("slow", "a")):
         assert {zones[node] for node in (await world.bound(name, 1)).values()} == {zone}
     assert await world.nodes_of("hand") == {}
