@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from aiohttp import web
 from hbox_cli.platform.assets import ControlPlane
 from hbox_cli.simulate.cluster_file import cluster_of
 from hbox_cli.simulate.documents import Document
-from hbox_common.errors import HBoxError
+from hbox_common.errors import Conflict, HBoxError, NotFound
 from hbox_common.kube import (
+    BIND_COMPLETED,
     MERGE_PATCH,
     NAMESPACES,
     NODES,
@@ -26,6 +27,7 @@ from hbox_common.kube import (
     PERSISTENTVOLUMES,
     PODS,
     PRIORITYCLASSES,
+    SELECTED_NODE,
     STORAGECLASSES,
     KubeClient,
 )
@@ -37,7 +39,7 @@ from hbox_scheduler.core.policy.registry import plugins_of
 
 from ..waiting import until
 from .control_plane import kube_scheduler
-from .worlds import PATIENT, RUNTIME_CLASSES, Json, World
+from .worlds import HOST, PATIENT, RUNTIME_CLASSES, Json, World, reached
 
 PEER, OURS = "default-scheduler", "hbox"
 RUNTIMES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
@@ -185,7 +187,7 @@ class Place:
 
 
 class Watched:
-    """All pods, as one list a moment has them."""
+    """All pods, as one list a moment has them; and the provisioner of their volumes, since the platform binds no pod before its volumes."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -195,7 +197,42 @@ class Watched:
         while True:
             found = await self._client.json("GET", PODS.path())
             self.pods = {one["metadata"]["uid"]: one for one in found["items"]}
+            used = {
+                (one["metadata"]["namespace"], volume["persistentVolumeClaim"]["claimName"])
+                for one in found["items"]
+                if one["spec"].get("schedulerName") == OURS and not one["spec"].get("nodeName")
+                for volume in one["spec"].get("volumes", ())
+                if "persistentVolumeClaim" in volume
+            }
+            for namespace, name in used:
+                with suppress(NotFound, Conflict):
+                    await self._provide(namespace, name)
             await asyncio.sleep(0.1)
+
+    async def _provide(self, namespace: str, name: str) -> None:
+        """Make the volume of a claim with a node, within reach of that node alone: as few nodes as before can have the pods of the claim."""
+        claim = await self._client.json("GET", PERSISTENTVOLUMECLAIMS.path(namespace, name))
+        meta, spec = claim["metadata"], claim["spec"]
+        node = meta.get("annotations", {}).get(SELECTED_NODE)
+        if not node or spec.get("volumeName"):
+            return
+        volume = f"made-{meta['uid']}"
+        body = {
+            "metadata": {"name": volume},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": spec["storageClassName"],
+                "hostPath": {"path": "/tmp/volume"}, "claimRef": {"kind": "PersistentVolumeClaim", "namespace": namespace, "name": name},
+                "nodeAffinity": reached(HOST, [node]),
+            },
+        }  # fmt: skip
+        with suppress(Conflict):
+            await self._client.json("POST", PERSISTENTVOLUMES.path(), body=body, expect=(201,))
+        patch = {
+            "metadata": {"resourceVersion": meta["resourceVersion"], "annotations": {BIND_COMPLETED: "yes"}},
+            "spec": {"volumeName": volume},
+        }
+        path = PERSISTENTVOLUMECLAIMS.path(namespace, name)
+        await self._client.json("PATCH", path, body=patch, content_type=MERGE_PATCH)
 
     def said(self, uid: str) -> Verdict | None:
         """Where the pod was put, or why not."""

@@ -148,9 +148,9 @@ class _Dice:
         near = self.pick(self.nodes)
         reaches: dict[str, Json] = {
             "anywhere": {},
-            "local": _reached(HOST, [near]),
-            "zone": _reached(f"{name}/zone", [f"{name}-a", f"{name}-b"]),
-            "fast": _reached("speed", ["1"], "Gt"),
+            "local": reached(HOST, [near]),
+            "zone": reached(f"{name}/zone", [f"{name}-a", f"{name}-b"]),
+            "fast": reached("speed", ["1"], "Gt"),
             "either": {
                 "required": {
                     "nodeSelectorTerms": [
@@ -405,7 +405,7 @@ class _Dice:
         return made
 
 
-def _reached(key: str, values: Sequence[str], operator: str = "In") -> Json:
+def reached(key: str, values: Sequence[str], operator: str = "In") -> Json:
     return {
         "required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}]}
     }
