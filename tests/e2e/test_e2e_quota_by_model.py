@@ -169,3 +169,37 @@ async def test_partitions_of_mig_count_as_parts_of_cards(platform: Up, client: K
     await asyncio.to_thread(until, lambda: reached in why(platform, "slices"), timeout_s=30, what="the reason")
     await client.json("DELETE", PODS.path(SPACE, "slice-3g.40gb-0"))
     await asyncio.to_thread(until, lambda: used() == (1, 11), timeout_s=60, what="the slices of a pod that left")
+    assert free(platform, "mig") == {"free": 1.71, "total": 4, "freePercent": []}
+
+
+def free(running: Up, name: str) -> dict[str, Any]:
+    [item] = (item for item in running.json("nodes")["items"] if item["name"] == name)
+    return dict(item["cards"])
+
+
+async def test_replicas_of_time_slicing_show_as_parts_of_cards(platform: Up, client: KubeClient) -> None:
+    body = node("sliced")
+    shared = {
+        f"{GPU}.count": "2",
+        f"{GPU}.replicas": "4",
+        f"{GPU}.sharing-strategy": "time-slicing",
+        f"{GPU}.product": "T4-SHARED",
+    }
+    body["metadata"]["labels"] |= shared
+    await client.json("POST", NODES.path(), body=body)
+    queue(platform, "create", "sliced", "--capability", f"{GPU}=8")
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
+    for number in range(3):
+        notes = {"scheduling.volcano.sh/queue-name": "sliced", "nvidia.com/use-gputype": "T4"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"sliced-{number}", "annotations": notes}}
+        pod |= {"spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]}}
+        await client.json("POST", PODS.path(SPACE), body=pod)
+    parts = {"free": 1.25, "total": 2, "freePercent": []}
+    await asyncio.to_thread(until, lambda: free(platform, "sliced") == parts, timeout_s=60, what="parts of cards")
+    shown = platform.json("node", "show", "sliced")["parts"]
+    assert shown == {"used": 0.75, "total": 2, "pods": {f"{SPACE}/sliced-{i}": 0.25 for i in range(3)}}
+    # The labels change while pods run: the same replicas are other parts of other cards.
+    change = {"metadata": {"labels": {f"{GPU}.count": "4", f"{GPU}.replicas": "2"}}}
+    await client.json("PATCH", NODES.path("", "sliced"), body=change, content_type="application/merge-patch+json")
+    parts = {"free": 2.5, "total": 4, "freePercent": []}
+    await asyncio.to_thread(until, lambda: free(platform, "sliced") == parts, timeout_s=60, what="parts by the new labels")

@@ -1,5 +1,7 @@
 """What people see of cards: how much is given away of each, and to whom."""
 
+from dataclasses import replace
+
 import pytest
 
 from hbox_cli.cardview import card_items, free_percent, kind_items, link_items, link_lines, owner_text
@@ -113,3 +115,21 @@ def test_links_are_drawn_as_a_matrix() -> None:
 
 def test_of_a_node_that_is_gone_nothing_is_shown() -> None:
     assert card_items([NodeState(NodeName("n"), "u", Generation(1), True, cards=(vgpu(0),), gone=True)], {}, []) == []
+
+
+def test_a_time_sliced_node_shows_its_cards_and_parts_of_them_in_use() -> None:
+    cards = tuple(Card(i, f"n-{i}", "A100-SHARED", 40_960) for i in range(8))
+    labels = {f"{GPU}.count": "2", f"{GPU}.replicas": "4", f"{GPU}.sharing-strategy": "time-slicing"}
+    state = replace(node("n", *cards, registered=()), allocatable={GPU: 8}, labels=labels)
+    held = [claim(f"p{i}", "n", CardSlice(i, 100, 40_960)) for i in range(3)]
+    (shown,) = node_items([state], {}, held)
+    assert shown["cards"] == {"free": 1.25, "total": 2, "freePercent": []}
+    assert node_item(state, None, held, None, now=0.0)["parts"] == {
+        "used": 0.75, "total": 2, "pods": {"ml/p0": 0.25, "ml/p1": 0.25, "ml/p2": 0.25}
+    }  # fmt: skip
+    whole = replace(state, labels=labels | {f"{GPU}.replicas": "0"})
+    assert node_items([whole], {}, held)[0]["cards"]["total"] == 8
+    fewer = replace(state, allocatable={GPU: 4}, labels=labels | {f"{GPU}.count": "1"})
+    assert node_items([fewer], {}, held + [claim(f"q{i}", "n", CardSlice(i, 100, 40_960)) for i in range(3)])[0]["cards"] == {
+        "free": 0.0, "total": 1, "freePercent": []
+    }  # fmt: skip

@@ -1,9 +1,12 @@
 """Partitions of cards and whole cards count together against a queue's limit on cards."""
 
+from dataclasses import replace
+from fractions import Fraction
+
 import pytest
 
-from hbox_common.model import Queue, QueueName, QueueTree, Resources
-from hbox_common.model.cardparts import CARD, in_parts, parts_of_card
+from hbox_common.model import Generation, NodeName, NodeState, Queue, QueueName, QueueTree, Resources
+from hbox_common.model.cardparts import CARD, PartsOnNode, in_parts, parts_of_card, parts_on
 from hbox_common.model.devices.nvidia import GPU
 
 TEAM = QueueName("team")
@@ -83,3 +86,50 @@ def test_partitions_that_leave_make_room() -> None:
     tree = QueueTree({TEAM: {SLICE: 14}})
     tree[TEAM] = Queue(TEAM, capability={GPU: 2})
     assert tree.headroom(TEAM, {GPU: 1}, {TEAM: {SLICE: 7}}).times == 1
+
+
+def state(allocatable: Resources, **labels: str) -> NodeState:
+    named = {f"nvidia.com/{name.replace('_', '.').replace('..', '-')}": value for name, value in labels.items()}
+    return NodeState(NodeName("n"), "u", Generation(1), True, labels=named, allocatable=allocatable)
+
+
+def on_node(allocatable: Resources, **labels: str) -> PartsOnNode | None:
+    return parts_on(state(allocatable, **labels))
+
+
+def test_a_replica_of_a_time_sliced_card_is_a_part_of_it() -> None:
+    labels = {"gpu_count": "2", "gpu_replicas": "4", "gpu_sharing__strategy": "time-slicing"}
+    for resource in (GPU, f"{GPU}.shared"):
+        found = on_node({resource: 8}, **labels)
+        assert found is not None
+        assert (found.total, found.held({resource: 3, "cpu": 4000})) == (2, Fraction(3, 4))
+    assert on_node({GPU: 2}, gpu_count="2", gpu_replicas="1", gpu_sharing__strategy="none") is None
+    hami = replace(state({GPU: 8}, **labels), registered=("NVIDIA",))
+    assert parts_on(hami) is None, "HAMi's register says how its cards are shared"
+
+
+@pytest.mark.parametrize("replicas", ["0", "-3", "1e9", "1000000000", "four", "", "3", "\N{DEVANAGARI DIGIT FOUR}"])
+def test_replicas_that_cannot_be_right_leave_cards_whole(replicas: str) -> None:
+    assert on_node({GPU: 8}, gpu_replicas=replicas, gpu_product="A100-SXM4-80GB-SHARED") is None
+
+
+def test_a_node_of_mixed_partitions_has_the_cards_of_its_label() -> None:
+    found = on_node({SLICE: 14, THREE: 4}, mig_strategy="mixed", gpu_count="4", gpu_replicas="0")
+    assert found is not None
+    assert (found.total, found.held({SLICE: 2})) == (4, Fraction(2, 7))
+    sliced = on_node({SLICE: 28}, **{"mig_strategy": "mixed", "mig__1g_10gb_replicas": "4"})
+    assert sliced is not None
+    assert (sliced.total, sliced.held({SLICE: 1, THREE: 1})) == (1, Fraction(1, 28) + Fraction(3, 7))
+    without_label = on_node({SLICE: 14, THREE: 4}, gpu_count="garbage")
+    assert without_label is not None
+    assert without_label.total == 4
+
+
+def test_the_single_strategy_counts_partitions_under_the_name_of_cards() -> None:
+    found = on_node({GPU: 14}, mig_strategy="single", gpu_count="14", gpu_product="A100-SXM4-80GB-MIG-1g.10gb")
+    assert found is not None
+    assert (found.total, found.held({GPU: 3})) == (2, Fraction(3, 7))
+    shared = on_node({GPU: 56}, mig_strategy="single", gpu_replicas="4", gpu_product="A100-SXM4-80GB-MIG-1g.10gb-SHARED")
+    assert shared is not None
+    assert (shared.total, shared.held({GPU: 1})) == (2, Fraction(1, 28))
+    assert on_node({GPU: 2}, mig_strategy="single", gpu_count="0", gpu_product="A100-SXM4-80GB-MIG-INVALID") is None

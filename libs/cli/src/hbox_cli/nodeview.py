@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from hbox_common.model import (
@@ -17,6 +18,7 @@ from hbox_common.model import (
     pool_of,
 )
 from hbox_common.model.cardadapters import addresses_of, nearest_by_address
+from hbox_common.model.cardparts import parts_on
 from hbox_common.model.devices import VENDORS, short_card
 from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
@@ -79,6 +81,7 @@ def node_item(
         "state": "NOT-READY" if not node.ready else "CORDONED" if node.unschedulable else "READY",
         "pool": pool_of(node.labels),
         "cards": cards,
+        "parts": parts_item(node, own),
         "gone": gone_items(node, own),
         "counts": dict(sorted(counts.items())),
         "links": link_items(node),
@@ -90,6 +93,18 @@ def node_item(
         if said is None
         else {"ageSeconds": round(max(0.0, now - said.at), 1), "problem": said.problem, "leftOut": said.left_out},
     }
+
+
+def parts_item(node: NodeState, claims: Iterable[Claim]) -> Item | None:
+    """How many cards of the machine are in use where its resources count parts of cards, in all and by pod; None for whole cards."""
+    parts = parts_on(node)
+    if parts is None:
+        return None
+    held = {
+        f"{claim.namespace}/{claim.pod}": round(float(cards), 2) for claim in claims if (cards := parts.held(claim.requests))
+    }
+    used = sum((parts.held(claim.requests) for claim in claims), Fraction(0))
+    return {"used": round(float(used), 2), "total": parts.total, "pods": dict(sorted(held.items()))}
 
 
 def gone_items(node: NodeState, claims: Iterable[Claim]) -> list[Item]:

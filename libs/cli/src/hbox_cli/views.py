@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,7 @@ from hbox_common.model import (
     pool_of,
     quantity,
 )
+from hbox_common.model.cardparts import parts_on
 from hbox_common.model.devices import ALL_CORES, VENDORS
 
 from .cardview import allocation_of, free_percent, named_claims
@@ -132,7 +134,7 @@ def node_items(
                 "state": _node_state(node),
                 "pool": pool_of(node.labels),
                 "model": ",".join(sorted({card.model for card in node.cards})),
-                "cards": {"free": sum(f == ALL_CORES for f in free), "total": len(node.cards), "freePercent": free},
+                "cards": _cards(node, own, free),
                 "healthy": verdict is None or (verdict.healthy and not verdict.bad_cards),
                 "badCards": list(verdict.bad_cards) if verdict else [],
                 "pods": len(own),
@@ -145,6 +147,15 @@ def node_items(
             }
         )
     return items
+
+
+def _cards(node: NodeState, own: Iterable[Claim], free: list[int]) -> Item:
+    """Free and all cards of the node; free ones with fractions, and all of the machine, where its resources count parts of cards."""
+    parts = parts_on(node)
+    if parts is None:
+        return {"free": sum(f == ALL_CORES for f in free), "total": len(node.cards), "freePercent": free}
+    left = parts.held(node.allocatable) - sum((parts.held(claim.requests) for claim in own), Fraction(0))
+    return {"free": round(float(max(left, Fraction(0))), 2), "total": parts.total, "freePercent": []}
 
 
 def _rest_items(rest: NodeRest | None, now: float) -> list[Item]:

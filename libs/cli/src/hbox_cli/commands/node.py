@@ -109,7 +109,13 @@ def show(ctx: Context, name: str, numa: bool) -> None:
     if numa:
         _put_numa(ctx, item)
         return
-    put(f"{item['name']}: {item['state']}, pool {item['pool']}, {len(item['cards'])} cards")
+    parts = item["parts"]
+    put(
+        f"{item['name']}: {item['state']}, pool {item['pool']}, {len(item['cards']) if parts is None else parts['total']} cards"
+    )
+    if parts is not None:
+        by_pod = "".join(f", {pod} {cards:g}" for pod, cards in parts["pods"].items())
+        put(f"parts of cards in use: {parts['used']:g} of {parts['total']}{by_pod}")
     if item["identity"]:
         put(f"cards of pods: {item['identity']}")
     if item["cards"]:

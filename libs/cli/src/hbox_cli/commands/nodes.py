@@ -18,11 +18,17 @@ from ..platform.layout import Layout
 from ..session import bus_of, claims_of, last_values
 from ..views import node_items, pool_items
 
+
+def _free_of(cards: Mapping[str, float]) -> str:
+    """`3/8`; where parts of cards are given away, `1.25/2`."""
+    return f"{cards['free']:.2f}".rstrip("0").rstrip(".") + f"/{cards['total']}"
+
+
 COLUMNS = (
     Column("NODE", lambda n: n["name"]),
     Column("STATE", lambda n: n["state"]),
     Column("MODEL", lambda n: n["model"]),
-    Column("FREE/CARDS", lambda n: f"{n['cards']['free']}/{n['cards']['total']}"),
+    Column("FREE/CARDS", lambda n: _free_of(n["cards"])),
     Column("HEALTH", lambda n: "ok" if n["healthy"] else f"bad cards {n['badCards']}" if n["badCards"] else "bad"),
     Column("PODS", lambda n: n["pods"]),
     Column("POOL", lambda n: n["pool"]),
@@ -37,7 +43,7 @@ POOLS = (
     Column("POOL", lambda p: p["name"]),
     Column("NODES", lambda p: p["nodes"]),
     Column("READY", lambda p: p["ready"]),
-    Column("FREE/CARDS", lambda p: f"{p['cards']['free']}/{p['cards']['total']}"),
+    Column("FREE/CARDS", lambda p: _free_of(p["cards"])),
     Column("CARDS BY QUEUE", lambda p: ", ".join(f"{queue} {cards}" for queue, cards in p["queues"].items()) or None),
 )
 

@@ -2,13 +2,20 @@
 
 A partition is a part of a card by its compute slices, which its name states: 1/7 for `1g.10gb`, 3/7 for `3g.40gb`. Amounts are in parts of a card, of which a
 card has `CARD`, so that sums are exact. A name that states no size, and a replica of unknown size (`nvidia.com/gpu.shared`), counts like a whole card.
+
+Limits of queues count by names alone, before a pod has a node. What is shown of a node, and accounts of usage, also follow the node's labels (`parts_on`).
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from math import ceil
 
-from .devices import VENDORS
+from .devices import MAX_CARDS, VENDORS
+from .devices.nvidia import GPU
+from .node import NodeState
 from .pools import by_pool, in_pool
 from .resources import Resources
 
@@ -21,6 +28,14 @@ _PROFILE = re.compile(r"(?:([1-7])c\.)?([1-7])g\.([0-9]{1,4})gb(?:\.[a-z.]{1,20}
 #: Compute slices and memory (GB) of partitions of cards with four slices (NVIDIA MIG user guide: A30, RTX PRO 6000). A `1g.24gb` of another card has a quarter
 #: of its memory.
 _OF_FOUR = frozenset({(1, 6), (2, 12), (4, 24), (1, 24), (2, 48), (4, 96)})
+
+#: NVIDIA's plugin may give replicas of cards this name.
+SHARED = f"{GPU}.shared"
+#: Labels of GPU feature discovery, beside `<resource>.replicas`. With `mig.strategy=single` count and product are those of the partitions
+#: (`A100-SXM4-40GB-MIG-1g.5gb`).
+COUNT, SHARING = f"{GPU}.count", f"{GPU}.sharing-strategy"
+PRODUCT, STRATEGY = f"{GPU}.product", "nvidia.com/mig.strategy"
+_MIG_PRODUCT = re.compile(r"-MIG-([0-9a-z.]+)(?:-SHARED)?$")
 
 
 def parts_of_card(resource: str) -> tuple[str, int]:
@@ -45,9 +60,10 @@ def _size(profile: str) -> int:
     return min(CARD, min(compute or slices, slices) * CARD // of)
 
 
-def has_partitions(amounts: Collection[str]) -> bool:
-    """Whether one of these resources counts partitions of cards."""
-    return any(parts_of_card(name)[0] not in ("", name) for name in amounts)
+def has_partitions(amounts: Iterable[str]) -> bool:
+    """Whether one of these resources counts partitions or replicas of cards."""
+    names = VENDORS.partition_names
+    return any(name.startswith(names) for name in amounts)
 
 
 def in_parts(amounts: Mapping[str, int], without: Collection[str] = ()) -> Resources:
@@ -63,3 +79,47 @@ def in_parts(amounts: Mapping[str, int], without: Collection[str] = ()) -> Resou
 def cards_text(parts: int) -> str:
     """Parts of a card as a number of cards: `2`, `0.14`."""
     return f"{parts / CARD:.2f}".rstrip("0").rstrip(".")
+
+
+@dataclass(frozen=True, slots=True)
+class PartsOnNode:
+    """A node whose resources count parts of its cards: replicas (time slicing, MPS) or fixed partitions (MIG)."""
+
+    parts: Mapping[str, Fraction]  #: of a card, for one unit of each resource that counts cards or parts of cards
+    total: int  #: cards of the machine
+
+    def held(self, requests: Mapping[str, int]) -> Fraction:
+        """The cards that a pod on the node holds with these requests."""
+        held = Fraction(0)
+        for name, units in requests.items():
+            part = self.parts.get(name)
+            held += units * (Fraction(parts_of_card(name)[1], CARD) if part is None else part)
+        return held
+
+
+def parts_on(node: NodeState) -> PartsOnNode | None:
+    """The node as one with parts of cards; None for a node whose cards are whole, or HAMi's. Labels that cannot be right count as absent."""
+    if node.registered:
+        return None
+    labels = node.labels
+    single = _MIG_PRODUCT.search(labels.get(PRODUCT, "")) if labels.get(STRATEGY) == "single" else None
+    parts = {name: _part_on(node, name, single[1] if single else "") for name in node.allocatable if parts_of_card(name)[0]}
+    if all(part == 1 for part in parts.values()):
+        return None
+    offered = ceil(PartsOnNode(parts, 0).held(node.allocatable))
+    # With the single strategy the label counts partitions.
+    return PartsOnNode(parts, offered if single else max(offered, _number(labels.get(COUNT, ""))))
+
+
+def _part_on(node: NodeState, name: str, single: str) -> Fraction:
+    """The part of a card that one unit of a resource is on this node. `single`: the profile of its partitions where they have the name of cards."""
+    part = Fraction(_size(single) if single and name in (GPU, SHARED) else parts_of_card(name)[1], CARD)
+    replicas = _number(node.labels.get(f"{name.removesuffix('.shared')}.replicas", ""))
+    if node.labels.get(SHARING) == "none" or replicas < 2 or node.allocatable[name] % replicas:
+        return part
+    return part / replicas
+
+
+def _number(label: str) -> int:
+    """The value of a label that counts cards or replicas of a card; 0 if it is no such number."""
+    return int(label) if label.isascii() and label.isdecimal() and len(label) < 5 and int(label) <= MAX_CARDS else 0

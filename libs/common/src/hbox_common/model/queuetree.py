@@ -412,8 +412,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     def headroom(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Headroom:
         """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
-        least = headroom(self.limits(name, freed), each)
-        in_cards = self._headroom_in_parts(name, each, freed)
+        limits = list(self.limits(name, freed))
+        least, in_cards = headroom(limits, each), self._headroom_in_parts(limits, each, freed)
         if in_cards is not None and (least is None or in_cards[0].times < least.times):
             blocking, more = in_cards
             return _headroom(name, blocking, *map(cards_text, (blocking.limit, blocking.used, more)))
@@ -422,13 +422,13 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return _headroom(name, least, *map(str, (least.limit, least.used, each[least.key])))
 
     def _headroom_in_parts(
-        self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources]
+        self, limits: Iterable[Limit[QueueName, str]], each: Mapping[str, int], freed: Mapping[QueueName, Resources]
     ) -> tuple[Blocking[QueueName, str], int] | None:
         """The limit on cards that leaves the least, and what is asked of it, in parts of a card; None if no partitions are in use or asked for. A queue whose
         capability names a partition limits that partition by its own name alone."""
         least: tuple[Blocking[QueueName, str], int] | None = None
         asks = has_partitions(each)
-        for limit in self.limits(name, freed) if in_parts(each) else ():
+        for limit in limits:
             own, used = limit.most, self.used(limit.queue)
             if not asks and not has_partitions(used):
                 continue

@@ -4,7 +4,8 @@ Theory of operation. Nothing is timed: an account is an integral over the interv
 which was accrued to the present one. So a crash loses nothing, and it does not matter how often anybody looks. Times are cut to whole seconds, use is
 in thousandths of a card, amounts in thousandths of a card-second: sums are exact.
 
-- A claim uses cards from the moment it is made (they are nobody else's) until it is void. Of a slice counts the larger of its compute and its memory.
+- A claim uses cards from the moment it is made (they are nobody else's) until it is void. Of a slice counts the larger of its compute and its memory; of a
+  replica or a fixed partition its part of the card (`cardparts`), by the labels that the node has at that time.
 - Borrowed is what a queue uses beyond its deserved cards at that time; of a queue that deserves none, all. Users and models share it in proportion.
 - Idle is what a queue deserves and does not use; it has no user and no model. Queues above others have none: their share is their children's.
 - The user is the namespace of the pod: the one name of its owner that a claim has and that Kubernetes itself guards.
@@ -17,7 +18,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hbox_common.model import Claim, NodeName, NodeState, Queue, QueueName, Resources, cards_in
-from hbox_common.model.devices import ALL_CORES, VENDORS
+from hbox_common.model.cardparts import PRODUCT, parts_on
+from hbox_common.model.devices import ALL_CORES, MAX_CARDS, VENDORS
 
 from .claimrecord import ClaimRecord
 
@@ -84,6 +86,10 @@ def cards_of(claim: Claim, node: NodeState | None) -> Resources:
             share = max(share, s.memory_mib * CARD // size)
         model = card.model if card is not None and card.model else UNKNOWN
         found[model] = found.get(model, 0) + min(CARD, share)
+    parts = parts_on(node) if node is not None else None
+    if node is not None and parts is not None:
+        model = next((card.model for card in node.cards), node.labels.get(PRODUCT, "")) or UNKNOWN
+        return {model: min(held, MAX_CARDS * CARD)} if (held := int(parts.held(claim.requests) * CARD)) else {}
     if not claim.slices and (asked := VENDORS.asked(claim.requests)):
         found[UNKNOWN] = asked * CARD
     return found
