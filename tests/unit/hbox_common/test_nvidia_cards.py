@@ -238,4 +238,4 @@ def test_the_ledger_gives_nothing_of_a_cordoned_card_away() -> None:
     cordoned = cards(2, traits=CardTraits(cordoned=True))
     node = NodeState(NodeName("n1"), "", Generation(1), ready=True, cards=(cordoned[0], *cards(2)[1:]))
     refusals = [validate_claim(node, None, NodeAllocation(), {}, (CardSlice(i, 10, 1000),)) for i in range(2)]
-    assert [refusal and refusal.message for refusal in refusals] == ["n1 card 0 is cordoned", None]
+    assert [refusal and refusal.message for refusal in refusals] == ["n1 card GPU-0 is cordoned", None]

@@ -76,7 +76,7 @@ def decided(effects: list[Effect]) -> list[tuple[str, NodeAction]]:
         ({"conditions": {"XidError": "True"}}, (False, (), "XidError"), True),
         ({"conditions": {"XidError": "Unknown", "MemoryPressure": "False"}}, None, False),
         ({"conditions": {"SomethingElse": "True"}}, None, False),
-        ({"cards": cards(1)}, (True, (1,), "card 1 unhealthy"), False),
+        ({"cards": cards(1)}, (True, (1,), "card u1 unhealthy"), False),
         ({"cards": cards(0, 1)}, (False, (0, 1), "all cards unhealthy"), True),
         ({"ready": False, "conditions": {"XidError": "True"}}, (False, (), "not ready; XidError"), True),
         ({"cards": ()}, None, False),
@@ -107,7 +107,7 @@ def test_each_card_recovers_by_itself() -> None:
     ward = Ward(cordon=False)
     ward.see(cards=cards(0))
     assert said(ward.see(cards=cards(1))) == [(False, (0, 1), "all cards unhealthy")]
-    assert said(ward.later(31)) == [(True, (1,), "card 1 unhealthy")]
+    assert said(ward.later(31)) == [(True, (1,), "card u1 unhealthy")]
 
 
 def test_a_card_that_vanishes_stays_bad_until_it_is_back_and_well() -> None:

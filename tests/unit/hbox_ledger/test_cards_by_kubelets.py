@@ -114,7 +114,7 @@ def test_nobody_moves_to_a_card_that_another_keeps(world: World) -> None:
     found = follow(world, said(p="2"))
     assert (cards(world, "p"), cards(world, "q")) == ([0], [2])
     assert found.waits
-    assert found.conflicts == ["the kubelet gave card 2 to ml/p, and the ledger to ml/q"]
+    assert found.conflicts == ["the kubelet gave card GPU-2 to ml/p, and the ledger to ml/q"]
     assert follow(world, said(p="2", q="1")).conflicts == []
     assert (cards(world, "p"), cards(world, "q")) == ([2], [1])
 
@@ -131,7 +131,7 @@ def test_two_pods_on_one_card_and_another_number_of_cards_are_conflicts(world: W
     bound(world, "p", 0)
     bound(world, "q", 1)
     found = follow(world, said(p="3", q="3"))
-    assert found.conflicts == ["the kubelet gave card 3 to ml/q and to ml/p"]
+    assert found.conflicts == ["the kubelet gave card GPU-3 to ml/q and to ml/p"]
     assert cards(world, "p") == [3]
     found = follow(world, said(q="02"))
     assert found.conflicts == ["the kubelet gave ml/q 2 cards, and its claim has 1 cards or parts of cards"]

@@ -76,7 +76,7 @@ def test_a_place_is_nominated_until_its_pod_has_a_claim(world: World) -> None:
     world.commits(asks(world, "want", "new", 0))
     gone(world, "p0")
     assert kept(world) == {"new": "a"}
-    assert "card 0" in world.propose(asks(world, "other", "next", 1))[0].message, "who evicts does not count on it"
+    assert "card a-0" in world.propose(asks(world, "other", "next", 1))[0].message, "who evicts does not count on it"
     world.commits(world.plan("placed", ("new", "a", [world.card(0)]), queue="a", job="want"))
     assert kept(world) == {}
 

@@ -161,17 +161,17 @@ def validate_claim(
             return Refusal(RefusalReason.CARD_UNKNOWN, f"{node.name} has no card {name}, or the claim names it twice")
         seen.add(card.id)
         if not card.healthy or (verdict is not None and verdict.marks_unhealthy(card)):
-            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.index} is unhealthy")
+            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.uuid} is unhealthy")
         if card.says.cordoned:
-            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.index} is cordoned")
+            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.uuid} is cordoned")
         held = allocation.of(card)
         if held is None or held.pods == 0:
             if s.cores > ALL_CORES or s.memory_mib > card.memory_mib:
-                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.index} is smaller than {s.memory_mib} MiB")
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.uuid} is smaller than {s.memory_mib} MiB")
             if s.slots > max(card.shares, 1):
-                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.index} has {card.shares} shares")
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.uuid} has {card.shares} shares")
             if (s.part or card.traits is not None) and not _admits(card, CardAllocation(), s):
-                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.index} cannot be divided into {s.part}")
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.uuid} cannot be divided into {s.part}")
             continue
         if (
             s.whole
@@ -181,5 +181,5 @@ def validate_claim(
             or held.pods + s.slots > card.shares
             or ((s.part or held.parts or card.traits is not None) and not _admits(card, held, s))
         ):
-            return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.index} has too little left")
+            return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {card.uuid} has too little left")
     return None

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hbox_common.model import CardId, NodeState
+from hbox_common.model.devices import short_card
 
 #: Conditions that kubelets and cloud controllers write; bad when True.
 NODE_CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
@@ -38,7 +39,7 @@ class Fault:
             case FaultKind.NOT_READY:
                 return "not ready"
             case FaultKind.CARD:
-                return f"card {self.index} unhealthy"
+                return f"card {short_card(self.card)} unhealthy"
             case FaultKind.CONDITION | FaultKind.EARLIER:
                 return self.name
 

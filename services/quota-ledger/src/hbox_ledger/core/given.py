@@ -138,7 +138,7 @@ def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[Card
         if twice:
             other = state.live[target[twice[0]]].claim
             found.conflicts.append(
-                f"the kubelet gave card {_at(node, twice[0])} to {_name(state.live[id_].claim)} and to {_name(other)}"
+                f"the kubelet gave card {short_card(twice[0])} to {_name(state.live[id_].claim)} and to {_name(other)}"
             )
             del wanted[id_]
         else:
@@ -147,7 +147,7 @@ def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[Card
         for id_, card in blocked.items():
             other = state.live[min(holders[card] - wanted.keys())].claim
             found.conflicts.append(
-                f"the kubelet gave card {_at(node, card)} to {_name(state.live[id_].claim)}, and the ledger to {_name(other)}"
+                f"the kubelet gave card {short_card(card)} to {_name(state.live[id_].claim)}, and the ledger to {_name(other)}"
             )
             found.waits = True
             del wanted[id_]
@@ -166,12 +166,6 @@ def _on(node: NodeState, held: CardSlice, id_: CardId) -> CardSlice:
     card = node.card(id_)
     index, memory_mib = (-1, held.memory_mib) if card is None else (card.index, card.memory_mib)
     return replace(held, index=index, card=id_, memory_mib=memory_mib)
-
-
-def _at(node: NodeState, id_: CardId) -> str:
-    """The card's index for display; its UUID if the node does not have it."""
-    card = node.card(id_)
-    return short_card(id_) if card is None else str(card.index)
 
 
 def _name(claim: Claim) -> str:

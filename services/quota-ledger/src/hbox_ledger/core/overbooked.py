@@ -24,5 +24,5 @@ def overbooked(state: LedgerState, name: NodeName) -> str:
         if card is None:
             over.append(f"card {short_card(id_)}, which it does not have")
         elif on.cores > ALL_CORES or on.memory_mib > card.memory_mib:
-            over.append(f"{on.cores} % and {on.memory_mib} of {card.memory_mib} MiB of card {card.index}")
+            over.append(f"{on.cores} % and {on.memory_mib} of {card.memory_mib} MiB of card {card.uuid}")
     return ", ".join(over)
