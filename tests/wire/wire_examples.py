@@ -72,6 +72,7 @@ from hbox_common.events import (
     PodGroupsCounted,
     PodRead,
     PodsAsked,
+    PodScore,
     PodsObserved,
     PodsRead,
     PodStanding,
@@ -363,7 +364,7 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     JobsAdmitted(scheduler=SchedulerId("s1"), jobs=(_JOB,)),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
-    JobsWaiting(verdicts=(_verdict,)),
+    JobsWaiting(verdicts=(_verdict,), scores=(PodScore(pod_uid=_POD, node=_NODE, note="score 12, runner-up n2 with 7"),)),
     PodsObserved(pods=(_fact,)),
     PlansProposed(
         scheduler=SchedulerId("s1"), epoch=_EPOCH, seen=_INDEX,

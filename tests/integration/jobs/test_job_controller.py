@@ -19,6 +19,7 @@ from hbox_common.events import (
     JobVerdict,
     Outcome,
     OutcomesObserved,
+    PodScore,
     PodsObserved,
 )
 from hbox_common.kube import EVENTS, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, PRIORITYCLASSES
@@ -149,6 +150,12 @@ async def test_a_claim_whose_pod_got_its_node_while_nobody_looked_is_told_of_it(
         await until(lambda: selected(kube, "data", "n1"))
 
 
+async def told_again(kube: Kube) -> Any:
+    """The conditions of pod gang-0 that carry the second verdict."""
+    pod = await kube.client.json("GET", PODS.path("default", "gang-0"))
+    return [c for c in pod["status"].get("conditions", []) if c.get("message") == "again"]
+
+
 async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus, settings: Any) -> None:
     async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn) as heard:
         await kube.podgroup("gang", 1)
@@ -176,10 +183,20 @@ async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus,
         (noted,) = await until(event)
         assert noted["involvedObject"]["kind"] == "PodGroup"
         # The condition moved the pod's resourceVersion, which the next binding has to name.
-        version = (await kube.client.json("GET", PODS.path("default", "gang-0")))["metadata"]["resourceVersion"]
+        meta = (await kube.client.json("GET", PODS.path("default", "gang-0")))["metadata"]
+        version = meta["resourceVersion"]
         await until(lambda: latest(heard)["gang"].tasks[0].pods[0].resource_version == version)
 
+        score = PodScore(pod_uid=PodUid(meta["uid"]), node=NodeName("n1"), note="score 12, runner-up n2 with 7")
+        await bus.publish(JobsWaiting(verdicts=(JobVerdict(job=job.id, message="again"),), scores=(score,)), "0")
+        await until(lambda: told_again(kube))
         await kube.bind("gang-0", "n1")
+
+        async def scheduled() -> Any:
+            found = (await kube.client.json("GET", EVENTS.path("default")))["items"]
+            return [e["message"] for e in found if e["reason"] == "Scheduled" and e["involvedObject"]["kind"] == "Pod"]
+
+        assert await until(scheduled) == ["Successfully assigned default/gang-0 to n1: score 12, runner-up n2 with 7"]
 
         async def started() -> Any:
             status = (await kube.client.json("GET", PODGROUPS.path("default", "gang")))["status"]

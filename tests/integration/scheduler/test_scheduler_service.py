@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -76,6 +77,7 @@ class Peers:
         self.claims: dict[str, Claim] = {}
         self.proposed: list[Plan] = []
         self.waiting: dict[str, str] = {}
+        self.scores: dict[str, str] = {}
         self.answering = True
         self.refuse: set[str] = set()
         self.epoch, self.index, self.frozen = Epoch(1), Index(0), False
@@ -107,6 +109,7 @@ class Peers:
         for delivery in deliveries:
             assert isinstance(delivery.event, JobsWaiting)
             self.waiting.update((v.job, v.message) for v in delivery.event.verdicts)
+            self.scores.update((one.pod_uid, f"{one.node}: {one.note}") for one in delivery.event.scores)
 
     async def _on_plans(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -184,6 +187,8 @@ async def test_jobs_known_before_the_start_and_jobs_that_come_later_are_planned(
     peers.jobs = [job("before", cards=8)]
     async with running(peers, service):
         await until(lambda: "before-0" in peers.claims, "the job that was there is planned")
+        await until(lambda: "before-0" in peers.scores, "the score of its node is published")
+        assert re.fullmatch(r"n1: score \S+, runner-up n2 with \S+", peers.scores["before-0"])
         await peers.submit(job("later", pods=2, cards=4))
         await until(lambda: len(peers.claims) == 3, "the job that came is planned")
         assert {claim.node for claim in peers.claims.values() if claim.job == "later"} == {"n2"}

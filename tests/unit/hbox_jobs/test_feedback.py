@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.events import JobVerdict
+from hbox_common.events import JobVerdict, PodScore
 from hbox_common.model import NodeName, PodUid
 from hbox_jobs.core.feedback import SELECT_AGAIN_S, UNKNOWN_FIELD, Feedback, Kind, SelectionWrite
 from hbox_jobs.core.jobs import Jobs
@@ -72,6 +72,14 @@ def test_a_pod_that_got_its_node_meanwhile_is_told_nothing_but_its_success(waiti
     waiting_pod.settle()
     assert waiting_pod.conditions(9.0) == []
     assert waiting_pod.events(9.0) == [(Kind.POD, "a", "Scheduled", "Successfully assigned ml/a to n1")]
+
+
+@pytest.mark.parametrize(("node", "score"), [("n1", ": score 12, runner-up n2 with 7"), ("n3", "")])
+def test_event_of_a_bound_pod_names_the_score_of_its_node(waiting_pod: World, node: str, score: str) -> None:
+    waiting_pod.feedback.scored([PodScore(pod_uid=PodUid("uid-a"), node=NodeName("n1"), note="score 12, runner-up n2 with 7")])
+    waiting_pod.pod(pod("a", node=node))
+    waiting_pod.settle()
+    assert waiting_pod.events(9.0) == [(Kind.POD, "a", "Scheduled", f"Successfully assigned ml/a to {node}{score}")]
 
 
 def test_a_pod_that_says_it_already_is_not_written_again_also_after_a_restart(waiting_pod: World) -> None:

@@ -65,6 +65,34 @@ def test_the_scores_are_those_of_the_moment_and_not_of_today() -> None:
     assert on.why.startswith(f"it is {on.chosen.total - on.runner_up.total:g} behind: binpack -")
 
 
+def test_notes_name_the_score_and_the_runner_up() -> None:
+    simulation = small()
+    simulation.put_nodes([node("n0", cards=8), node("n1", cards=8)])
+    simulation.submit([job("a", cards=1)])
+    plans = simulation.run()
+    [on] = only(simulation, "a").nodes
+    assert on.chosen is not None
+    assert on.runner_up is not None
+    note = f"score {on.chosen.total:g}, runner-up n1 with {on.runner_up.total:g}"
+    assert simulation.scheduler.decisions.notes(plans) == [("a-0", "n0", note)]
+
+
+def test_note_of_the_only_node_names_no_runner_up() -> None:
+    simulation = small()
+    simulation.put_nodes([node("n0", cards=8)])
+    simulation.submit([job("a", cards=1)])
+    [(_, _, note)] = simulation.scheduler.decisions.notes(simulation.run())
+    assert note.endswith(", no other node had room")
+
+
+def test_notes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_NOTED", 3)
+    simulation = small()
+    simulation.put_nodes([node("n0", cards=8)])
+    simulation.submit([job("a", pods=5, cards=1)])
+    assert len(simulation.scheduler.decisions.notes(simulation.run())) == 3
+
+
 def test_a_gang_over_several_nodes_names_after_each_the_next_and_after_the_last_the_best_of_all_others() -> None:
     simulation = small()
     simulation.put_nodes([node(f"n{number}", cards=4) for number in range(4)])

@@ -300,7 +300,8 @@ class JobController:
         now = monotonic_s()
         for delivery in deliveries:
             match delivery.event:
-                case JobsWaiting(verdicts=verdicts):
+                case JobsWaiting(verdicts=verdicts, scores=scores):
+                    self.feedback.scored(scores)
                     for verdict in verdicts:
                         record = self.jobs.verdict(verdict, now, delivery.key)
                         if record is not None:

@@ -16,7 +16,16 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
-from .jobs import JobDemandPending, JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, JobTermsPending, PodsObserved
+from .jobs import (
+    JobDemandPending,
+    JobsAdmitted,
+    JobsPending,
+    JobsWaiting,
+    JobsWithdrawn,
+    JobTermsPending,
+    PodScore,
+    PodsObserved,
+)
 from .jobs import Verdict as JobVerdict
 from .plans import (
     ClaimsChanged,
@@ -163,6 +172,7 @@ __all__ = [
     "PodAsked",
     "PodGroupsCounted",
     "PodRead",
+    "PodScore",
     "PodStanding",
     "PodsAsked",
     "PodsObserved",

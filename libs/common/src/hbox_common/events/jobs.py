@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import GroupState, Job, JobDemand, JobId, JobTerms, Neighbour, PodFact, SchedulerId
+from hbox_common.model import GroupState, Job, JobDemand, JobId, JobTerms, Neighbour, NodeName, PodFact, PodUid, SchedulerId
 
 from .base import About, Event, Stream, register
 
@@ -78,14 +78,28 @@ class Verdict(Event):
     sole: dict[str, int] = {}
 
 
+class PodScore(Event):
+    """Why a pod was given its node, for the pod's Event."""
+
+    pod_uid: PodUid
+    node: NodeName
+    note: str  #: score of the node, and the runner-up with its score
+
+
 @register
 class JobsWaiting(Event):
-    """The scheduler's verdicts on jobs that it could not place, sent when they change."""
+    """The scheduler's verdicts on jobs that it could not place, sent when they change; and scores of pods that it placed, sent once."""
 
     about: ClassVar = About(
-        "hbox.v1.job.waiting.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20, items=("verdicts",)
+        "hbox.v1.job.waiting.{shard}",
+        Stream.JOBS,
+        ("scheduler-core",),
+        ("job-controller",),
+        2**20,
+        items=("verdicts", "scores"),
     )
     verdicts: tuple[Verdict, ...]
+    scores: tuple[PodScore, ...] = ()
 
 
 @register

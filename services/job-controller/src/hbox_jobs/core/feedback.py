@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hbox_common.events import EvictionReceipt
+from hbox_common.events import EvictionReceipt, PodScore
 from hbox_common.model import PodUid
 
 from .job import Record
@@ -111,6 +111,7 @@ class Feedback:
         #: by job key, the PodGroup's uid and the unknown fields that its last Event names
         self._unknown: dict[str, tuple[str, ...]] = {}
         self._decided: dict[PodUid, float] = {}  #: pods with a binding under way, and until when that is believed
+        self._scores: dict[PodUid, PodScore] = {}  #: of pods that were given nodes and are not bound yet
         self._written: dict[PodUid, str] = {}  #: the resourceVersion that a condition was last written on
 
     # --- what changed
@@ -130,6 +131,8 @@ class Feedback:
                 self._selections.put(new.uid, new.uid, now, new.namespace)
         if old is not None and not old.node and new.node:
             note = f"Successfully assigned {new.namespace}/{new.name} to {new.node}"
+            if (score := self._scores.pop(new.uid, None)) is not None and score.node == new.node:
+                note = f"{note}: {score.note}"[:MAX_NOTE]
             self._successes.put(
                 new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now, new.namespace
             )
@@ -164,6 +167,12 @@ class Feedback:
         self._decided.update(
             (uid, now + DECIDED_S) for uid in pods if (pod := self._jobs.view(uid)) is not None and not pod.node
         )
+
+    def scored(self, scores: Iterable[PodScore]) -> None:
+        """The scheduler gave these pods their nodes by these scores: their Events name them once the pods are bound."""
+        if len(self._scores) >= MAX_REMEMBERED:
+            self._scores.clear()
+        self._scores.update((one.pod_uid, one) for one in scores)
 
     def not_bound(self, uid: PodUid, now: float) -> None:
         """A binding came to nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import GivenUp, JobsAdmitted, JobsWaiting, JobVerdict, Plan, PlansProposed
+from hbox_common.events import GivenUp, JobsAdmitted, JobsWaiting, JobVerdict, Plan, PlansProposed, PodScore
 from hbox_common.model import Epoch, Index, JobId
 from hbox_common.model.shards import ONE_SHARD
 from hbox_common.telemetry import within
@@ -40,6 +40,7 @@ class Sender:
                 group.create_task(self._admitted(out.admitted))
             if out.verdicts:
                 group.create_task(self._verdicts(out.verdicts))
+        await self._scores(out.plans)
         metrics.PUBLISH.observe(monotonic_s() - started)
 
     async def _plans(self, out: Proposals, epoch: Epoch, seen: Index) -> None:
@@ -91,6 +92,17 @@ class Sender:
                 log.warning("admissions of %d PodGroups are sent again later: %s", len(batch), e)
                 continue
             metrics.ADMITTED.inc(len(batch))
+
+    async def _scores(self, plans: Sequence[Plan]) -> None:
+        """Publish the scores of pods that got places, for their Events. Lost ones are not repeated."""
+        notes = self._scheduler.decisions.notes(plans)
+        if not notes:
+            return
+        scores = tuple(PodScore(pod_uid=pod, node=node, note=note) for pod, node, note in notes)
+        try:
+            await self._bus.publish_parts(JobsWaiting(verdicts=(), scores=scores), self._shard, timeout_s=PUBLISH_TIMEOUT_S)
+        except Unavailable as e:
+            log.warning("scores of %d pods not sent: %s", len(scores), e)
 
     async def _verdicts(self, verdicts: Sequence[JobVerdict]) -> None:
         for start in range(0, len(verdicts), VERDICTS_A_MESSAGE):

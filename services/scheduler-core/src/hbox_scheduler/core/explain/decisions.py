@@ -30,6 +30,9 @@ MOST_NODES = 32
 
 RATE, BURST = 100.0, 50.0
 
+#: Pods of one cycle whose Events name their scores, the first ones: to find them takes 10 microseconds a pod.
+MOST_NOTED = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -169,6 +172,24 @@ class Decisions:
 
     # Questions.
 
+    def notes(self, plans: Sequence[Plan]) -> list[tuple[PodUid, NodeName, str]]:
+        """Of pods to which these plans of the last cycle give places: node, and its score beside the runner-up's in a few words; only pods with kept scores,
+        of the first MOST_NOTED."""
+        if not self._cycles:
+            return []
+        cycle, found, left = self._cycles[-1], [], MOST_NOTED
+        if not cycle.of_equals and not cycle.of_pods:
+            return []
+        for plan in plans:
+            for placement in () if plan.victims else plan.placements[:left]:
+                left -= 1
+                kept = _choice(cycle, placement.node, placement.pod_uid, plan.requests[placement.requests])
+                if kept is not None:
+                    found.append((placement.pod_uid, placement.node, _note(*kept)))
+            if left <= 0:
+                break
+        return found
+
     def of(self, job: JobId) -> list[Decision]:
         """The decisions kept that gave the job places, oldest first. A plan with victims is told with the one that follows it."""
         found: list[Decision] = []
@@ -245,6 +266,14 @@ def _choice(cycle: _Cycle, node: NodeName, pod: PodUid, asked: Resources) -> tup
 def _scored(choice: Choice, place: int) -> Scored:
     terms = {plugin: float(scores[place]) for plugin, scores in choice.terms.items()}
     return Scored(choice.nodes[place], float(choice.totals[place]), terms)
+
+
+def _note(choice: Choice, place: int) -> str:
+    """The total of one place, and of the next one."""
+    said = f"score {choice.totals[place]:g}"
+    if place + 1 == len(choice.nodes):
+        return f"{said}, no other node had room"
+    return f"{said}, runner-up {choice.nodes[place + 1]} with {choice.totals[place + 1]:g}"
 
 
 def _why(chosen: Scored, other: Scored | None) -> str:
