@@ -139,6 +139,28 @@ def test_agents_see_nvidias_cards_only_where_that_is_said() -> None:
     assert (said["nvml"], said["nvml_library"]) == (True, "/host/nvml")
 
 
+def settings_of_collector(*values: str) -> dict[str, Any]:
+    [settings] = [
+        one
+        for one in read(template(*values).stdout)
+        if one["kind"] == "ConfigMap" and one["metadata"]["name"] == "hbox-settings"
+    ]
+    found: dict[str, Any] = yaml.safe_load(settings["data"]["hbox.yaml"]).get("topology-collector", {})
+    return found
+
+
+def test_new_nodes_wait_for_node_agent_where_the_chart_installs_it() -> None:
+    assert "agent_wait_s" not in settings_of_collector()
+    agent = "services.node-agent.enabled=true"
+    assert settings_of_collector(agent)["agent_wait_s"] == 90
+    selected = settings_of_collector(
+        agent,
+        "services.node-agent.nodeSelector.nvidia\\.com/gpu\\.present=yes",
+        "services.topology-collector.settings.agent_wait_s=20",
+    )
+    assert (selected["agent_wait_s"], selected["agent_nodes"]) == (20, "nvidia.com/gpu.present=yes")
+
+
 def test_only_the_collector_reaches_ufm_and_has_its_credentials() -> None:
     having = {}
     for deployment in of("fabric", "Deployment"):

@@ -46,7 +46,7 @@ PROBES = {"single-h100": (33, 1), "restricted-snc": (1, 4), "restricted-nps4": (
 
 
 async def _fill(running: Up) -> None:
-    """The boxes. A pod that comes before the zones of its node are known is refused there: probes are made anew until they wait."""
+    """The boxes, and probes that come with them."""
     async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
         for name, numa in (BOXES | OWN).items():
             body = node(name)
@@ -55,14 +55,7 @@ async def _fill(running: Up) -> None:
                 body["metadata"].setdefault("labels", {})["hbox.io/memory-per-card"] = "0"
             await client.json("POST", NODES.path(), body=body)
         for name, (cpu, cards) in PROBES.items():
-            for _ in range(30):
-                await client.json("POST", PODS.path("default"), body=asked(f"probe-{name}", cpu=cpu, cards=cards, on=name))
-                await asyncio.sleep(2.0)
-                there = await client.json("GET", PODS.path("default", f"probe-{name}"))
-                if not there["spec"].get("nodeName"):
-                    break
-                await client.json("DELETE", PODS.path("default", f"probe-{name}"))
-                await asyncio.sleep(1.0)
+            await client.json("POST", PODS.path("default"), body=asked(f"probe-{name}", cpu=cpu, cards=cards, on=name))
 
 
 def asked(name: str, *, cpu: float, cards: int = 0, on: str = "", memory: str = "64Mi") -> dict[str, Any]:
@@ -100,7 +93,7 @@ def test_why_a_pod_waits_is_said_by_zone(platform: Up) -> None:
         said = until(
             lambda name=name: (text := why(platform, f"probe-{name}")) and "TopologyAffinityError" in text and text,  # type: ignore[misc]
             timeout_s=30,
-            what=f"the zones of {name}: {why(platform, f'probe-{name}')}",
+            what=f"the zones of {name}",
         )
         if name == "single-h100":
             assert "zone 0: 30 cpus free of 33 asked, 4 nvidia.com/gpu free of 1 asked; zone 1: 32 cpus free of 33" in said
@@ -175,6 +168,31 @@ async def test_idle_cards_keep_cores_in_their_own_zone(platform: Up) -> None:
         await waiting.until(third, "zone 0 has nothing left: the kubelet gives of what zone 1 lends", timeout_s=30)
         assert await there("idle-wide") == 0
     assert refused(await pods_of(platform)) == []
+
+
+async def test_pods_that_arrive_with_a_strict_node_wait_for_its_first_report(platform: Up) -> None:
+    """Pods that the node has room for by sums, and its kubelet would refuse, in the same moment as the node: none fails. One that fits starts."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        late = node("late")
+        late["metadata"]["annotations"] = {NUMA: json.dumps({"policy": "single-numa-node", "box": "h100"})}
+        wide = [asked(f"late-wide-{i}", cpu=1, cards=5, on="late") for i in range(3)]
+        await client.json("POST", NODES.path(), body=late)
+        for body in (*wide, asked("late-fits", cpu=2, cards=1, on="late")):
+            await client.json("POST", PODS.path("default"), body=body)
+
+        async def started() -> bool:
+            return "late-fits" in await placed(client, "default")
+
+        await waiting.until(started, "a pod that fits into a NUMA node", timeout_s=40)
+        assert refused(await pods_of(platform)) == []
+        said = await asyncio.to_thread(
+            until,
+            lambda: (text := why(platform, "late-wide-0")) and "TopologyAffinityError" in text and text,
+            timeout_s=30,
+            what="why a wide pod waits",
+        )
+        assert "zone 0: " in said
+        assert refused(await pods_of(platform)) == []
 
 
 @pytest.mark.parametrize("box", ["memory", "grouped"])

@@ -243,6 +243,7 @@ _node = NodeState(
         ),
     ),
     device_facts={"metax-tech.com/gpu.topology.losses": "{}"}, cordoned_by="hbox", cordon_reason="broken", gone=True, registered=("NVIDIA",),
+    report_due=1_800_000_000.0, report_missing=True,
 )  # fmt: skip
 _verdict = JobVerdict(
     job=_JOB,

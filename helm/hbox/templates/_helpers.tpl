@@ -149,6 +149,11 @@ imagePullSecrets:
 {{- if and (eq $name "job-controller") (not (hasKey $own "system_namespaces")) }}{{ $_ := set $own "system_namespaces" (append $.Values.admission.guardedNamespaces $.Release.Namespace | uniq | join ",") }}{{ end -}}
 {{- if eq $name "topology-collector" }}{{ if $.Values.pools }}{{ $_ := set $own "pools_file" "/etc/hbox/files/pools.yaml" }}{{ end }}{{ end -}}
 {{- if eq $name "topology-collector" }}{{ if $.Values.fabric.sources }}{{ $_ := set $own "fabrics_file" "/etc/hbox/files/fabrics.yaml" }}{{ end }}{{ end -}}
+{{- if eq $name "topology-collector" }}{{ with index $.Values.services "node-agent" }}{{ if .enabled -}}
+{{- if not (hasKey $own "agent_wait_s") }}{{ $_ := set $own "agent_wait_s" 90 }}{{ end -}}
+{{- $terms := list }}{{ range $key, $value := .nodeSelector }}{{ $terms = append $terms (printf "%s=%s" $key $value) }}{{ end -}}
+{{- if $terms }}{{ $_ := set $own "agent_nodes" (join "," $terms) }}{{ end -}}
+{{- end }}{{ end }}{{ end -}}
 {{- if $own }}{{ $_ := set $all $name $own }}{{ end -}}
 {{- end -}}
 {{- toYaml $all -}}

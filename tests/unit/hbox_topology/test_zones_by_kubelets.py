@@ -164,3 +164,29 @@ def test_a_checkpoint_of_a_memory_manager_that_is_configured_no_more_counts_for_
     assert "memory" not in found.aligned
     assert not any("memory" in zone.total for zone in found.zones)
     assert [pod.pod for pod in found.pods] == ["a"]
+
+
+def test_node_is_reported_once_its_policy_and_numa_nodes_are_read() -> None:
+    table = ZoneTable()
+    for numa in (replace(NUMA, rules=None), replace(NUMA, zones=())):
+        table.numa(numa)
+        table.devices(DEVICES)
+        assert not table.reported(N)
+    table.numa(NUMA)
+    assert table.reported(N)
+    table.forget(N, at=9.0)
+    assert not table.reported(N)
+
+
+def test_node_with_too_many_numa_nodes_is_reported() -> None:
+    table = ZoneTable()
+    table.devices(DEVICES)
+    table.numa(replace(NUMA, zones=tuple(NumaZone(i, "", 1) for i in range(34))))
+    assert table.reported(N)
+
+
+def test_node_whose_kubelet_aligns_nothing_is_reported() -> None:
+    table = ZoneTable()
+    table.devices(DEVICES)
+    table.numa(replace(NUMA, zones=(), rules=KubeletRules()))
+    assert table.reported(N)

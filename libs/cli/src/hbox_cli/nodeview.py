@@ -26,6 +26,7 @@ from hbox_common.model.nodenuma import bridges_between
 
 from .cardview import allocation_of, card_items, free_percent, kind_of, link_items, named_claims
 from .nodecheck import unread
+from .reportview import report_item
 
 Item = dict[str, Any]
 
@@ -80,6 +81,7 @@ def node_item(
         "name": node.name,
         "state": "NOT-READY" if not node.ready else "CORDONED" if node.unschedulable else "READY",
         "pool": pool_of(node.labels),
+        "kubeletReport": report_item(node, now),
         "cards": cards,
         "parts": parts_item(node, own),
         "gone": gone_items(node, own),

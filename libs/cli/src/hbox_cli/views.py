@@ -28,6 +28,7 @@ from hbox_common.model.cardparts import parts_on
 from hbox_common.model.devices import ALL_CORES, VENDORS
 
 from .cardview import allocation_of, free_percent, named_claims
+from .reportview import report_item, report_text
 
 Item = dict[str, Any]
 
@@ -143,7 +144,11 @@ def node_items(
                 "allocatable": node.allocatable,
                 "refuses": (refuses := _rest_items(rests.get(node.name), now)),
                 "devicePlugin": next((one for one in refuses if one["kind"] == RequestKind.CARDS), None),
-                "reason": (verdict.reason if verdict else "") or node.cordon_reason or rest_text(rests.get(node.name), now),
+                "kubeletReport": report_item(node, now),
+                "reason": (verdict.reason if verdict else "")
+                or node.cordon_reason
+                or rest_text(rests.get(node.name), now)
+                or report_text(node, now),
             }
         )
     return items

@@ -39,6 +39,8 @@ STARTING_S = 0.05
 #: An agent may speak before its node is seen. One that outlives its node goes on, and so does who speaks for nodes that never were.
 ABSENT_S = 60.0
 LOOK_FOR_ABSENT_S = 15.0
+#: Seconds between two searches for nodes whose first report is overdue.
+LOOK_FOR_OVERDUE_S = 1.0
 #: Names of such nodes that are remembered.
 MOST_ABSENT = 4_096
 CONDITIONS = ("kube", "bus", "synced")
@@ -61,11 +63,11 @@ class TopologyCollector:
     def __init__(self, settings: TopologySettings, health: Health, client: KubeClient, bus: Bus) -> None:
         """Raises InvalidRequest where the file of pools or of fabrics is wrong."""
         self._health, self._bus = health, bus
-        self.inventory = Inventory()
+        self._zones = ZoneTable()
+        self.inventory = Inventory(settings.first_report, self._zones.reported)
         self._pools = None if settings.pools_file is None else pools_file(settings.pools_file)
         if self._pools is not None:
             self.inventory.pools = self._pools.value
-        self._zones = ZoneTable()
         self._nodes = Informer(client, NODES, kube.Node, keep=without_images)
         self._images = ImageTable()
         self._image_publisher = ImagePublisher(bus, self._images)
@@ -79,6 +81,7 @@ class TopologyCollector:
         self._fabric = FabricSources(wanted, client, bus, lambda: self._labels)
         self._zone_objects = ZoneObjects(client, self._on_zone_object, self._has_node)
         self._usages = Usages(client, bus, self.inventory.states)
+        self._described: set[str] = set()  #: nodes whose wait an object of the cluster ends
         self._absent: dict[NodeName, float] = {}  #: nodes that are not there, of which agents speak: since when
         self._closed: dict[NodeName, None] = {}  #: those, and nodes that went, of which whatever is said is taken back at once
 
@@ -114,6 +117,7 @@ class TopologyCollector:
             group.create_task(self._zone_objects.run())
             group.create_task(self._settle_zones())
             group.create_task(self._look_for_absent())
+            group.create_task(self._end_waits())
             group.create_task(self._image_publisher.run())
             if self._pools is not None:
                 group.create_task(self._pools.watch(self._pools_changed))
@@ -156,6 +160,7 @@ class TopologyCollector:
                 self._say_zones(self._zones.numa(delivery.event.numa))
                 self._hear_clique(delivery.event.numa)
                 self._hear_adapters(delivery.event.numa, nodes)
+                self._end_wait(nodes.get(delivery.event.numa.node))
                 continue
             assert isinstance(delivery.event, NodeDevicesChanged)
             said = delivery.event.devices
@@ -167,6 +172,29 @@ class TopologyCollector:
             self.inventory.devices[said.node] = said
             if said.node in nodes and (before is None or before.allocatable != said.allocatable):
                 self._observe(nodes[said.node])
+            self._end_wait(nodes.get(said.node))
+
+    def _end_wait(self, node: kube.Node | None) -> None:
+        """The first report may have arrived."""
+        if node is not None and self.inventory.waits(node.metadata.name) and self._zones.reported(NodeName(node.metadata.name)):
+            self._observe(node)
+
+    async def _end_waits(self) -> None:
+        """Of nodes that an object of the cluster describes, and of those whose first report is overdue."""
+        while True:
+            overdue, described = set(self.inventory.overdue(wall_s())), self._described
+            self._described = set()
+            if ended := overdue | described:
+                for node in [*self._nodes.store.values()]:
+                    if node.metadata.name in ended:
+                        self._observe(node)
+            if overdue:
+                log.warning(
+                    "%d nodes, such as %s: node-agent has not reported their kubelets' policies; they are used without",
+                    len(overdue),
+                    min(overdue),
+                )
+            await asyncio.sleep(LOOK_FOR_OVERDUE_S)
 
     def _hear_adapters(self, numa: NodeNuma, nodes: Mapping[str, kube.Node]) -> None:
         """How near adapters are to cards follows from devices alone: all else that is said of a machine changes nothing here."""
@@ -207,6 +235,8 @@ class TopologyCollector:
 
     def _on_zone_object(self, node: NodeName, found: ObjectZones | None) -> None:
         self._say_zones(self._zones.objects(node, found, at=wall_s()))
+        if self.inventory.waits(node) and self._zones.reported(node):
+            self._described.add(node)
 
     def _has_node(self, node: NodeName) -> bool:
         return self.inventory.get(node) is not None
@@ -323,6 +353,9 @@ class TopologyCollector:
         metrics.CARDS.labels("true").set(sum(cards))
         metrics.CARDS.labels("false").set(len(cards) - sum(cards))
         metrics.WARNINGS.set(self.inventory.warnings())
+        waiting, missing = self.inventory.count_waiting()
+        metrics.UNREPORTED.labels("waiting").set(waiting)
+        metrics.UNREPORTED.labels("missing").set(missing)
 
 
 def _set(condition: Condition, trouble: str) -> None:

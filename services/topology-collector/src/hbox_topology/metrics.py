@@ -5,6 +5,9 @@ from hbox_common.telemetry import counter, gauge, histogram
 NODES = gauge("topology_nodes", "Nodes in the inventory")
 CARDS = gauge("topology_cards", "Cards in the inventory", ["healthy"])
 WARNINGS = gauge("topology_node_warnings", "Nodes whose object has a part that could not be read")
+UNREPORTED = gauge(
+    "topology_nodes_without_report", "Nodes without a first report of node-agent: waiting for it, or used without it", ["state"]
+)
 HYPERNODES = gauge("topology_hypernodes", "Domains in the last published fabric")
 HYPERNODE_PROBLEMS = gauge("topology_hypernode_problems", "Invalid and skipped parts of HyperNodes")
 ZONE_PROBLEMS = gauge("topology_zone_object_problems", "Invalid NodeResourceTopology and Numatopology objects")

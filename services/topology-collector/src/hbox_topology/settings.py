@@ -7,6 +7,8 @@ from pydantic import Field
 
 from hbox_common.runtime import Settings
 
+from .core.firstreport import FirstReport, selector_of
+
 
 class TopologySettings(Settings):
     service: ClassVar[str] = "topology-collector"
@@ -24,6 +26,21 @@ class TopologySettings(Settings):
     fabric_hosts: str = Field(
         "", description="Hosts that fabrics_file may name, separated by commas; empty = every host in the file."
     )
+
+    agent_wait_s: float = Field(
+        0.0,
+        ge=0.0,
+        le=3600.0,
+        description="maximum seconds until node-agent's first report, in which a new node takes no pods that its kubelet may refuse; 0: there is no node-agent",
+    )
+    agent_nodes: str = Field(
+        "",
+        description="nodes on which node-agent runs: labels or annotations, `key=value` or `key`, joined by commas; none: all nodes",
+    )
+
+    @property
+    def first_report(self) -> FirstReport:
+        return FirstReport(self.agent_wait_s, selector_of(filter(None, (term.strip() for term in self.agent_nodes.split(",")))))
 
     @property
     def allowed_fabric_hosts(self) -> tuple[str, ...]:

@@ -203,19 +203,25 @@ async def _broker(running: Running) -> str:
 
 
 async def _nodes(running: Running) -> str:
-    """Raises Unavailable while a node rests for all pods of a kind."""
+    """Raises Unavailable while a node rests for all pods of a kind, or is used without a first report of node-agent."""
     from hbox_common.clock import wall_s  # noqa: PLC0415
-    from hbox_common.events import NodeRests  # noqa: PLC0415
+    from hbox_common.events import NodeRests, NodeStateChanged  # noqa: PLC0415
 
+    from ..reportview import report_text  # noqa: PLC0415
     from ..session import bus_of, last_values  # noqa: PLC0415
     from ..views import rest_text  # noqa: PLC0415
 
     async with bus_of(running) as bus:
-        rests = [event.rest for event in await last_values(bus, [NodeRests]) if isinstance(event, NodeRests)]
+        values = await last_values(bus, [NodeRests, NodeStateChanged])
+    rests = [event.rest for event in values if isinstance(event, NodeRests)]
     refusing = [one for one in rests if any(not kind.only for kind in one.lasting(wall_s()))]
     if refusing:
         more = f"; and {len(refusing) - 1} more nodes" if len(refusing) > 1 else ""
         raise Unavailable(f"{refusing[0].node}: {rest_text(refusing[0], wall_s())}{more}")
+    nodes = [event.node for event in values if isinstance(event, NodeStateChanged)]
+    if missing := sorted((node for node in nodes if node.report_missing), key=lambda node: node.name):
+        more = f"; and {len(missing) - 1} more nodes" if len(missing) > 1 else ""
+        raise Unavailable(f"{missing[0].name}: {report_text(missing[0], wall_s())}{more}")
     return "no node rests after a refusal of its kubelet"
 
 

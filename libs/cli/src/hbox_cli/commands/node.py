@@ -116,6 +116,8 @@ def show(ctx: Context, name: str, numa: bool) -> None:
     if parts is not None:
         by_pod = "".join(f", {pod} {cards:g}" for pod, cards in parts["pods"].items())
         put(f"parts of cards in use: {parts['used']:g} of {parts['total']}{by_pod}")
+    if item["kubeletReport"]:
+        put(f"kubelet's policy: {item['kubeletReport']['text']}")
     if item["identity"]:
         put(f"cards of pods: {item['identity']}")
     if item["cards"]:

@@ -10,7 +10,7 @@ import click
 from hbox_common.bus import Bus
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
-from hbox_common.events import EvictionReceipt, NodeRests
+from hbox_common.events import EvictionReceipt, NodeRests, NodeStateChanged
 from hbox_common.model import KindRest, LeavingPod, NodeRest
 
 from .. import receipts
@@ -19,11 +19,14 @@ from ..context import Context, command_options
 from ..output import duration, put, say
 from ..placements import show
 from ..platform.layout import Layout
-from ..session import bus_of, job_pages
+from ..reportview import report_text
+from ..session import bus_of, job_pages, last_values
 from ..views import rest_text
 from .jobs import items_of
 
 NODES_SHOWN = 8
+#: The scheduler's label for nodes that wait for node-agent's first report.
+KUBELET_POLICY = "KubeletPolicyNotKnown"
 #: A pod that is being deleted is slow to end once it should have ended so long ago; its kubelet may be a little late.
 LATE_S = 30.0
 LATE_SHOWN = 3
@@ -73,6 +76,11 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
         put(f"  and {more} more pods that were to have ended")
     for node, said in found["failingNodes"].items():
         put(f"  {node}: {said}")
+    unreported = found["unreportedNodes"]
+    for node in list(unreported)[:NODES_SHOWN]:
+        put(f"  {node}: {unreported[node]}")
+    if (more := len(unreported) - NODES_SHOWN) > 0:
+        put(f"  and {more} more nodes that wait for node-agent's first report")
     for task in found["cardReasons"]:
         pods = task["pods"]
         put(f"  cards for {pods[0]}{f' and {len(pods) - 1} more' if len(pods) > 1 else ''}: {task['said']}")
@@ -104,7 +112,13 @@ async def _read(ctx: Context, job: str) -> dict[str, Any]:
             "cardReasons": await _cards(bus, found) if waits else [],
             "latePods": late_pods((pod for page in pages for pod in page.leaving), now=wall_s()) if waits else [],
             "failingNodes": {one.node: said for one in rests if found["waiting"] and (said := rest_text(one, wall_s()))},
+            "unreportedNodes": await _unreported(bus) if KUBELET_POLICY in found["reason"] else {},
         }
+
+
+async def _unreported(bus: Bus) -> dict[str, str]:
+    nodes = [one.node for one in await last_values(bus, [NodeStateChanged]) if isinstance(one, NodeStateChanged)]
+    return {node.name: report_text(node, wall_s()) for node in sorted(nodes, key=lambda node: node.name) if node.report_due}
 
 
 def _refusals(rests: Iterable[NodeRest]) -> Iterator[KindRest]:

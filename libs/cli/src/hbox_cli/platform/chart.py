@@ -62,6 +62,7 @@ DECIDED = frozenset(
         "scheduler_conf",
         "pools_file",
         "fabrics_file",
+        "agent_nodes",  # node-agent's nodeSelector
         "device_config",
         "listen_host",
         "listen_port",

@@ -36,6 +36,8 @@ from .forks import Forks
 from .layout import Layout, Running
 
 CLUSTER, SANDBOX = "kube-api", "hbox_sandbox"
+#: Emulated nodes whose kubelets may refuse pods (`hbox_sandbox.kubelet.topology`), and how long they wait for node-agent's first report, as in the chart.
+AGENT_NODES, AGENT_WAIT_S = "sandbox.hbox.io/numa", 90
 
 #: A service's own drain takes 10 s at most (hbox_common.runtime).
 GRACE_S = 12.0
@@ -400,6 +402,9 @@ class Platform:
             if self.running.time_scale_since:
                 env["HBOX_TIME_SCALE"] = str(self.running.time_scale)
                 env["HBOX_TIME_SCALE_SINCE"] = str(self.running.time_scale_since)
+            if service == "topology-collector" and any(one in ON_NODES for one in self.plan.processes.values()):
+                env.setdefault("HBOX_AGENT_WAIT_S", str(AGENT_WAIT_S))
+                env.setdefault("HBOX_AGENT_NODES", AGENT_NODES)
             if service in ON_NODES:
                 env["HBOX_KUBELETS"] = str(self.layout.kubelets)
             if len(self._brokers) > 1:

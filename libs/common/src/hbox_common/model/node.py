@@ -45,6 +45,12 @@ class NodeState:
     registered: tuple[str, ...] = ()
     #: cards that the node had and does not report now, with their indices, which no other card gets in the meantime
     lost: tuple[Card, ...] = ()
+    #: until this time (seconds since the epoch) the node takes no pod that its kubelet may refuse, since node-agent has not reported its kubelet's policy;
+    #: 0.0: the node does not wait for a report
+    report_due: float = 0.0
+    report_missing: bool = (
+        False  #: `report_due` has passed without a report: HBox uses the node as one whose kubelet refuses no pod
+    )
 
     def card(self, card: CardId, at: int = -1) -> Card | None:
         """The card with this id; None if the node does not have it now. `at`: the position to try first."""

@@ -5,8 +5,8 @@ than a scheduler's, and the same again. On a node that HAMi's plugin registered 
 they are those of NVIDIA's plugin, one a card: the ids that the annotation `sandbox.hbox.io/device-ids` lists for a resource, or generated ones. If the node
 object changes, the kubelet has the devices of the new one. A container keeps its devices, also those that the plugin does not report any more.
 
-Each node costs a socket and a folder, so that only the first `most` nodes have them. What pods hold is worked out when somebody asks, or a moment after a pod
-came or went.
+Each node costs a socket and a folder, so that only the first `most` nodes have them, and as many more whose kubelets align pods. What pods hold is worked out
+when somebody asks, or a moment after a pod came or went.
 """
 
 from __future__ import annotations
@@ -205,12 +205,10 @@ class KubeletRoots:
     def _note(self, storage: str, event: Event) -> None:
         version = event.version
         if storage == NODES.storage:
-            if event.type is EventType.ADDED and len(self._nodes) < self._most:
-                self._nodes[version.name] = NodeKubelet(
-                    version.name,
-                    version.load(),
-                    self._topologies.of.get(version.name) if self._topologies is not None else None,
-                )
+            topology = self._topologies.of.get(version.name) if self._topologies is not None else None
+            most = self._most if topology is None else 2 * self._most
+            if event.type is EventType.ADDED and len(self._nodes) < most:
+                self._nodes[version.name] = NodeKubelet(version.name, version.load(), topology)
                 self._new.append(version.name)
             elif event.type is EventType.DELETED and self._nodes.pop(version.name, None) is not None:
                 self._gone.append(version.name)

@@ -55,6 +55,7 @@ from .cluster.tasks import Tasks
 from .devices.models import Demand
 from .explain.cards import CardReasons
 from .explain.decisions import Decisions
+from .explain.labels import Label
 from .framework.conf import Conf
 from .framework.external import Ask, nobody
 from .framework.views import Views
@@ -174,6 +175,7 @@ class Scheduler:
         )
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
+        self._unreported: dict[JobId, None] = {}  #: jobs whose verdict names nodes that wait for a first report
         self._demand = Demand()
         self._placed_before: dict[PodUid, tuple[Job, PodGroupTask]] = {}  #: until claims are known
         self._queues_changed: set[QueueName] = set()
@@ -618,6 +620,7 @@ class Scheduler:
                 self._placer.invalidate()
             self._placer.activate_waiting(self.index, now)
             self._queue.activate_unschedulable(freed, changed, quotas_freed)
+            self._activate_reported()
             out.admitted, out.repeated = self.admission.run(now)
             spent = _Spent()
             for entry in self._elsewhere.take_due():
@@ -657,6 +660,14 @@ class Scheduler:
         if (self.held or self.frozen) and out.wake_at is not None:
             out.wake_at = max(out.wake_at, now + HELD_S)
         return out
+
+    def _activate_reported(self) -> None:
+        """Once no node waits for a first report, jobs whose verdict names such nodes get another one."""
+        if self._unreported and not self.columns.unreported_rows:
+            for job in self._unreported:
+                if (entry := self._queue.entries.get(job)) is not None and entry.state is JobState.UNSCHEDULABLE:
+                    self._queue.activate(entry)
+            self._unreported.clear()
 
     def _plan(self, out: Proposals, now: float, spent: "_Spent", *, ahead_of: Order | None = None) -> bool:
         """Run sessions until no active job is left (True) or the limits of a cycle are reached (False). `spent`: what earlier calls of the cycle used of
@@ -703,6 +714,8 @@ class Scheduler:
                     self._unschedulable.leave(entry, JobState.UNSCHEDULABLE)
                 else:
                     self._unschedulable.add(entry)
+                if self.columns.unreported_rows and Label.KUBELET_POLICY in verdict.reasons:
+                    self._unreported[entry.job.id] = None
                 self._reservations.add(entry)
                 self._preemptor.add(entry, self._placer.represented(entry.job.id))
             if not self._groups.blocked_reason(entry.job.id):  # else admission says why

@@ -57,7 +57,7 @@ class Publisher:
             states = [self._waiting.pop(name) for name in list(self._waiting)[:AT_ONCE]]
             async with asyncio.TaskGroup() as group:
                 for state in states:
-                    group.create_task(self._say(state))
+                    group.create_task(self._say_node(state, self._zones.pop(state.name, None)))
                 for zones in [self._zones.pop(name) for name in list(self._zones)[:AT_ONCE]]:
                     group.create_task(self._say_zones(zones))
             for node, devices in list(self._closing.items()):
@@ -80,12 +80,17 @@ class Publisher:
             except Unavailable as e:
                 log.warning("the NUMA nodes of %s are not published yet, retrying: %s", zones.node, e)
                 await asyncio.sleep(RETRY_S)
-                if zones.node in self._zones:
-                    return  # newer ones go first
+                zones = self._zones.pop(zones.node, zones)
                 continue
             except InvalidRequest as e:
                 log.error("the NUMA nodes of %s cannot be published: %s", zones.node, e)
             return
+
+    async def _say_node(self, state: NodeState, zones: NodeZones | None) -> None:
+        """Zones first: a state without `report_due` permits pods that only the node's zones exclude."""
+        if zones is not None:
+            await self._say_zones(zones)
+        await self._say(state)
 
     async def _say(self, state: NodeState) -> None:
         while True:

@@ -5,13 +5,14 @@ that it rises even where the last value was lost with its stream. Kubelets touch
 is published to nobody.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hbox_common.model import Generation, NodeDevices, NodeNuma, NodeState
+from hbox_common.model import Generation, NodeDevices, NodeName, NodeNuma, NodeState
 from hbox_common.model.cardadapters import with_adapters
 
 from .facts import NodeFacts
+from .firstreport import FirstReport
 from .kubelets import with_devices
 from .lasting import with_lasting_indices
 from .migparents import with_parents
@@ -33,7 +34,10 @@ class Observed:
 class Inventory:
     """The last state said of every node, by name. One writer; time comes in as seconds since the epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_report: FirstReport | None = None, reported: Callable[[NodeName], bool] = lambda _: False) -> None:
+        """`reported`: whether it is known what the node's kubelet refuses."""
+        self._first_report, self._reported = first_report or FirstReport(), reported
+        self._waiting: dict[str, None] = {}  #: nodes whose published state has `report_due` or `report_missing`
         self._published: dict[str, NodeState] = {}
         self._gone: dict[str, None] = {}  #: of these, nodes that are gone, in the order in which they went
         self._warned: dict[str, tuple[str, ...]] = {}
@@ -57,6 +61,19 @@ class Inventory:
         """How many nodes have something in their object that could not be read."""
         return len(self._warned)
 
+    def waits(self, name: str) -> bool:
+        """Whether the node's first report changes its state."""
+        return name in self._waiting
+
+    def overdue(self, now: float) -> list[str]:
+        """Nodes whose first report is due at `now` and has not arrived."""
+        return [name for name in self._waiting if 0.0 < self._published[name].report_due <= now]
+
+    def count_waiting(self) -> tuple[int, int]:
+        """Numbers of nodes that wait for their first report, and of nodes that are used without one."""
+        missing = sum(self._published[name].report_missing for name in self._waiting)
+        return len(self._waiting) - missing, missing
+
     def heard(self, state: NodeState) -> None:
         """A state read back from the stream: what an earlier process said. The newest generation of a node counts."""
         known = self._published.get(state.name)
@@ -78,6 +95,8 @@ class Inventory:
         state = with_lasting_indices(state, same)
         state = with_parents(state, self.numa.get(facts.name), same)
         state = with_adapters(state, self.numa.get(facts.name))
+        if self._first_report.expected_of({**facts.annotations, **facts.labels}) and not self._reported(state.name):
+            state = self._first_report.awaited(state, same, now=now)
         if state == known:
             return Observed(None, warnings)
         return Observed(self._say(state, known, now), warnings)
@@ -105,6 +124,10 @@ class Inventory:
 
     def _keep(self, state: NodeState) -> None:
         self._published[state.name] = state
+        if state.report_due or state.report_missing:
+            self._waiting[state.name] = None
+        else:
+            self._waiting.pop(state.name, None)
         self._gone.pop(state.name, None)
         if state.gone:
             self._gone[state.name] = None

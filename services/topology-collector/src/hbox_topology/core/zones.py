@@ -28,6 +28,7 @@ class ZoneTable:
         self._devices: dict[NodeName, NodeDevices] = {}
         self._objects: dict[NodeName, NodeZones] = {}
         self._published: dict[NodeName, NodeZones] = {}
+        self._reported: set[NodeName] = set()
 
     def numa(self, numa: NodeNuma) -> NodeZones | None:
         """How a node is made. Returns what is to be published now, None where that is nothing."""
@@ -68,18 +69,25 @@ class ZoneTable:
         if not published.gone:
             self._published.setdefault(published.node, published)
 
+    def reported(self, node: NodeName) -> bool:
+        """Whether it is known what the node's kubelet refuses."""
+        return node in self._reported
+
     def all(self) -> Iterator[NodeZones]:
         """What was published last of every node."""
         return iter(self._published.values())
 
     def forget(self, node: NodeName, *, at: float) -> NodeZones | None:
         """The node is gone: the last word on it."""
+        self._reported.discard(node)
         for table in (self._numa, self._devices, self._objects):
             table.pop(node, None)
         return self._changed(node, at)
 
     def _changed(self, node: NodeName, at: float) -> NodeZones | None:
         published, now = self._published.get(node), self._now(node)
+        if now is not None and (not now.problem or self._is_read(node)):
+            self._reported.add(node)
         if now is None:
             if published is None or node in self._numa or node in self._devices:  # the other half comes, after a restart
                 return None
@@ -91,6 +99,12 @@ class ZoneTable:
             return None
         self._published[node] = now
         return now
+
+    def _is_read(self, node: NodeName) -> bool:
+        """Whether node-agent has read the kubelet's policy and NUMA nodes. A report may lack other things for good, as of a node with
+        too many NUMA nodes."""
+        numa = self._numa.get(node)
+        return numa is not None and numa.rules is not None and bool(numa.zones) and node in self._devices
 
     def _now(self, node: NodeName) -> NodeZones | None:
         numa, devices = self._numa.get(node), self._devices.get(node)

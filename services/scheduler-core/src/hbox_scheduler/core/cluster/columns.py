@@ -110,6 +110,9 @@ class Columns:
         self.schedulable: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.resting: Ints = np.zeros(_ROWS, dtype=np.int64)  #: code of the node's rests (`refused`); 0 = none
+        #: what the node's kubelet refuses is not known yet (`NodeState.report_due`); and which rows these are
+        self.unreported: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.unreported_rows: set[int] = set()
         self.rests: dict[NodeName, tuple[KindRest, ...]] = {}  #: of nodes that rest
         self.refused = RestCodes()
         self.reserved: Ints = np.zeros(_ROWS, dtype=np.int64)  #: a bit for each reservation that the row is set aside for
@@ -287,6 +290,7 @@ class Columns:
         self.alive[row] = True
         self.resting[row] = self.refused.code(self.rests.get(node.name, ()))
         self.ready[row] = node.ready
+        self._set_unreported(row, node.report_due > 0.0)
         self.schedulable[row] = not node.unschedulable
         self.allocatable[:, row] = 0
         for name, units in node.allocatable.items():
@@ -425,6 +429,7 @@ class Columns:
         if row is None:
             return
         self.resting[row] = 0
+        self._set_unreported(row, False)
         self.zones.drop(row)
         self.alive[row] = False
         self.reserved[row] = 0
@@ -435,6 +440,13 @@ class Columns:
         self._free_rows.append(row)
         self.changes.add(row)
         self.described.add(row)
+
+    def _set_unreported(self, row: int, value: bool) -> None:
+        self.unreported[row] = value
+        if value:
+            self.unreported_rows.add(row)
+        else:
+            self.unreported_rows.discard(row)
 
     def reserve(self, reserved: Ints) -> None:
         """Set rows aside, and no others. reserved: `[N]`, a bit for each reservation; rows that lose one are open to more than before."""
@@ -748,7 +760,7 @@ class Columns:
         return row
 
     def _grow_rows(self, rows: int) -> None:
-        for field in ("alive", "ready", "schedulable", "healthy", "resting", "reserved", *_CARD_CODES):
+        for field in ("alive", "ready", "schedulable", "healthy", "resting", "unreported", "reserved", *_CARD_CODES):
             setattr(self, field, grown(getattr(self, field), 0, rows))
         for field in ("allocatable", "used", "leaving"):
             setattr(self, field, grown(getattr(self, field), 1, rows))

@@ -16,6 +16,8 @@ class Label(StrEnum):
     NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"
     UNTOLERATED_TAINT = "UntoleratedTaint"
     VOLUME_NODE_MISMATCH = "VolumeNodeAffinityMismatch"  #: a volume of the pod cannot be reached from the node
+    #: node-agent has not reported yet what the node's kubelet refuses, and the kubelet may refuse this pod
+    KUBELET_POLICY = "KubeletPolicyNotKnown"
     NODE_PORTS_TAKEN = "NodePortsTaken"  #: another pod holds a host port that is asked for
     POD_AFFINITY = "PodAffinityMismatch"
     POD_ANTI_AFFINITY = "PodAntiAffinityMismatch"

@@ -1,4 +1,4 @@
-"""Excludes nodes that take no new pods, and nodes that rest after their kubelets refused pods of the same kind."""
+"""Excludes nodes that take no new pods, nodes that rest after their kubelets refused pods of the same kind, and nodes whose kubelet's policy is unknown."""
 
 from collections.abc import Iterator
 
@@ -20,6 +20,14 @@ class NodeCondition:
         if columns.rests:
             yield Label.NODE_RESTS, columns.refused.matching(task, columns.resting[rows], _is_of_cards)
             yield Label.NODE_REFUSES, columns.refused.matching(task, columns.resting[rows], _is_other)
+
+
+class KubeletPolicy:
+    """Excludes nodes that wait for node-agent's first report (`NodeState.report_due`), for pods that a kubelet may refuse."""
+
+    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        if task.aligned is not None:
+            yield Label.KUBELET_POLICY, columns.unreported[rows]
 
 
 def _is_of_cards(rest: KindRest) -> bool:

@@ -14,7 +14,7 @@ from ..framework.hooks import PodMask, ShapeMask
 from . import podaffinity, topologyspread
 from .arguments import Arguments
 from .nodeaffinity import NodeAffinity
-from .nodestate import NodeCondition
+from .nodestate import KubeletPolicy, NodeCondition
 from .taints import Taints
 from .volumes import VolumeReach
 
@@ -63,6 +63,7 @@ class Predicates(ShapeMask, PodMask):
             self._rules.append(Taints())
         if self._volumes:
             self._rules.append(VolumeReach())
+        self._rules.append(KubeletPolicy())
 
     def open(self, session: "Session") -> None:
         self._session = session
