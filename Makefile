@@ -77,7 +77,7 @@ test-real: install kube-assets ## the conformance suite and the platform on a re
 test-deploy: install ## the image, the chart and compose.yaml on a node of our own (root on Debian; built in 20 minutes, once), or on HBOX_DEPLOY_KUBECONFIG
 	@$(if $(HBOX_DEPLOY_KUBECONFIG),,PYTHON=$(PYTHON) $(BIN)/python -m tests.deploy.machine --) $(BIN)/python -m pytest -m deploy tests/deploy
 
-check: install ## format, lint, types, import contracts, generated documents, tables of planted faults
+check: install ## format, lint, types, import contracts, generated documents, tables of planted faults, idiom words, commit subjects
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy libs services tests
@@ -87,6 +87,9 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/python -m hbox_cli.platform.rights --check helm/hbox docs/guides/rbac.md
 	@$(BIN)/python -m hbox_cli.platform.dashboards --check helm/hbox/files/monitoring/dashboards
 	@$(BIN)/python -m tests.mutants --check
+	@$(BIN)/python -m tests.words
+	@$(BIN)/python -m tests.adr
+	@$(BIN)/python -m tests.commits
 
 mutants: install ## planted faults, and whether the tests nearest to them notice; J=2 side by side, SERVICE=binder, NAME=words of names
 	@$(BIN)/python -m tests.mutants $(if $(J),-j $(J)) $(addprefix --service ,$(SERVICE)) $(NAME)
@@ -106,6 +109,7 @@ docs: install ## the generated documents
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --write helm/hbox docs/guides/rbac.md
 	@$(BIN)/python -m hbox_cli.platform.dashboards --write helm/hbox/files/monitoring/dashboards
+	@$(BIN)/python -m tests.adr --write
 
 OWN := common sandbox cli topology scheduler ledger health binder jobs agent admission
 LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))
