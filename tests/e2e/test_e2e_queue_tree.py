@@ -294,6 +294,19 @@ async def test_unknown_fields_that_a_definition_of_others_keeps_are_named(depart
     shown = departments.hbox("queue", "show", "misspelt").stdout
     assert (f"wrong: {weight}" in shown, f"wrong: {guarantee}" in shown) == (True, True), shown
 
+    deep = b'{"a":' * 3000 + b"1" + b"}" * 3000
+    body = b'{"apiVersion":"scheduling.volcano.sh/v1beta1","kind":"PodGroup","metadata":{"name":"deep"},"spec":{"minMember":1,"deep":%s}}'
+    await client.expected("POST", PODGROUPS.path(SPACE), body=body % deep)
+    await client.json(
+        "POST", PODGROUPS.path(SPACE), body={**kind, "kind": "PodGroup", "metadata": {"name": "after"}, "spec": {"a": 1}}
+    )
+
+    async def still_noted() -> bool:
+        events = (await client.json("GET", EVENTS.path()))["items"]
+        return any(one["involvedObject"]["name"] == "after" for one in events)
+
+    await until_async(still_noted, "job-controller reads PodGroups after one with 3,000 levels", timeout_s=30)
+
     corrected = {"spec": {"wieght": None, "weight": 3, "guarantee": None}}
     await client.json("PATCH", QUEUES.path(name="misspelt"), body=corrected, content_type=MERGE_PATCH)
 

@@ -16,6 +16,7 @@ from hbox_common.clock import run_faster, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kube import KubeClient
 from hbox_common.loops import new_event_loop
+from hbox_common.runtime import read_deep_json
 from hbox_common.runtime.devices import tell_of_devices
 
 from .api import ApiServer
@@ -143,6 +144,7 @@ def main() -> int:
     arguments = _arguments()
     # Objects are kept as bytes, so there is little for the collector to find, and full passes over the rest would be felt as stalls.
     gc.set_threshold(50_000, 20, 50)
+    read_deep_json()
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(arguments))

@@ -56,6 +56,7 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     tracing.setup(service, config.instance)
     BUILD.labels(service, version("hbox-common")).set(1)
     collect_seldom()
+    read_deep_json()
     gc.freeze()  # what was imported stays, and need not be walked again
     try:
         with profiled(service, config.profile), asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -63,6 +64,16 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     finally:
         tracing.shutdown()
     sys.exit(status)
+
+
+#: kube-apiserver refuses JSON of more than 10,000 levels (encoding/json of Go).
+JSON_LEVELS = 10_000
+
+
+def read_deep_json() -> None:
+    """Let msgspec decode every object that an API server accepts: it counts levels of JSON against Python's recursion limit, and a tenant's PodGroup with
+    1,000 of them would end each service that lists PodGroups."""
+    sys.setrecursionlimit(JSON_LEVELS + 2_000)
 
 
 def collect_seldom() -> None:
