@@ -91,6 +91,7 @@ class Vendors:
         }
         self.partition_names = tuple(self.partitioned)
         self.partition_prefixes = tuple(vendor.partitions for vendor in vendors if vendor.partitions)
+        self.partition_starts = tuple(self.partitioned)
         self.no_models = frozenset(self.model_prefixes).union(self.parts, *(vendor.no_models for vendor in vendors))
         self.figures: Mapping[str, Figures] = {name: found for vendor in vendors for name, found in vendor.figures.items()}
         #: what differs here from what is built in: alike where processes were told the same, empty where they were told nothing
