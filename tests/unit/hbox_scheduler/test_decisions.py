@@ -62,7 +62,7 @@ def test_the_scores_are_those_of_the_moment_and_not_of_today() -> None:
     assert on.chosen.total > on.runner_up.total
     for scored in (on.chosen, on.runner_up):
         assert sum(scored.terms.values()) == pytest.approx(scored.total)
-    assert on.why.startswith(f"it is {on.chosen.total - on.runner_up.total:g} behind: binpack -")
+    assert on.why.startswith(f"it is {on.chosen.total - on.runner_up.total:g} behind: least-waste -")
 
 
 def test_notes_name_the_score_and_the_runner_up() -> None:

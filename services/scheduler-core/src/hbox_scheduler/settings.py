@@ -11,15 +11,16 @@ from hbox_common.model.shards import Shards
 from hbox_common.runtime import Settings
 
 from .core.policy import PolicyName
+from .core.policy.default import DEFAULT
 
 
 class SchedulerSettings(Settings):
     service: ClassVar[str] = "scheduler-core"
 
     policy: PolicyName = Field(
-        PolicyName.BINPACK,
-        description="HBox's own placement policy: binpack (fill used nodes), least-waste (minimise unusable cards, learned from "
-        "the requests) or fgd (minimise expected fragmentation, for comparison).",
+        DEFAULT,
+        description="HBox's own placement policy: least-waste (minimise unusable cards, learned from the requests), binpack "
+        "(fill used nodes) or fgd (minimise expected fragmentation, for comparison).",
     )
     scheduler_conf: Path | None = Field(
         None,

@@ -10,7 +10,7 @@ from hbox_common.yamltext import read_file
 from ..context import Context, command_options
 from ..output import Form, put
 
-NAMES = ("binpack", "least-waste", "fgd")
+NAMES = ("least-waste", "binpack", "fgd")
 MODES = ("off", "preview", "on")
 
 
@@ -26,11 +26,11 @@ def command() -> None:
 )
 @command_options
 def show(ctx: Context, name: str, defragmentation: str) -> None:
-    """Print the policy that scheduler-core uses without a file, as a volcano-scheduler.conf: binpack, or the value of HBOX_POLICY.
+    """Print the policy that scheduler-core uses without a file, as a volcano-scheduler.conf: least-waste, or the value of HBOX_POLICY.
 
     \b
     hbox policy show > volcano-scheduler.conf
-    hbox policy show least-waste
+    hbox policy show binpack
     hbox policy show --defragmentation preview
     """
     from hbox_common.model.consolidation import Mode  # noqa: PLC0415  half a second that --help does not need

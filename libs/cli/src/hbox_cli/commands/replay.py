@@ -46,9 +46,9 @@ AWAY_S = 30.0
 @click.option(
     "--policy",
     type=click.Choice(POLICIES),
-    default="least-waste",
+    default=POLICIES[0],
     show_default=True,
-    help="Profile of the platform that the command starts.",
+    help="Placement policy of the platform that the command starts.",
 )
 @click.option(
     "--kubeconfig",

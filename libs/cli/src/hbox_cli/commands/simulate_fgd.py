@@ -10,9 +10,6 @@ from ..context import Context, command_options
 from ..output import Column
 from .up import POLICIES
 
-#: HBox's own choice; see docs/guides/simulate.md.
-POLICY = "least-waste"
-
 
 @click.command("fgd")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Folder of openb_*.csv[.gz] [$HBOX_TRACES].")
@@ -20,7 +17,7 @@ POLICY = "least-waste"
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of pod orders, from seed 42."
 )
-@click.option("--policy", type=click.Choice(POLICIES), default=POLICY, show_default=True, help="Placement policy.")
+@click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="Placement policy.")
 @click.option("--jobs", type=click.IntRange(1, 1024), help="Worker processes [one per CPU].")
 @command_options
 def command(ctx: Context, *, data: Path | None, traces: str | None, seeds: int, policy: str, jobs: int | None) -> None:

@@ -23,7 +23,7 @@ from ..options import queues_option
 from ..output import say
 from ..platform import ONE_THREAD, Api, Plan, Platform, forked
 
-POLICIES = ("binpack", "least-waste", "fgd")
+POLICIES = ("least-waste", "binpack", "fgd")
 
 
 @click.command("up")

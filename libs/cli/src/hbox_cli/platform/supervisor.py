@@ -79,7 +79,7 @@ class Plan:
     nats_url: str | None = None
     nats_users: Path | None = None  #: seeds of the users of a broker of somebody else's; None: it is open
     database_url: str | None = None
-    policy: str = "binpack"
+    policy: str = "least-waste"
     time_scale: float = 1.0
     ready_s: float = 60.0  #: to wait for the services
     api: Api = Api.EMULATED

@@ -93,7 +93,7 @@ class Batches:
         states, at, counts = session.views.states, np.array([row], dtype=np.int64), np.array([count], dtype=np.int64)
         if task.cards is None:
             return pick(columns, at, counts, task), [()] * count
-        key = task, states.of((row,))[0] if session.orders_cards else states.cards_of(row), count
+        key = task, states.of((row,))[0] if session.orders_cards_of(task) else states.cards_of(row), count
         if (known := states.cards.get(key)) is None:
             batch = pick(columns, at, counts, task, session.card_keys(member.task, columns, at))
             slices = slices_of(columns, batch, task.cards.count)

@@ -280,7 +280,7 @@ class BestNode(Plugin):
 
 
 class EqualNodeOrder(Plugin):
-    """Tells apart nodes that are equal to all scores, where placing a pod leaves its node the best one (`ShapeScore.fills`); else the first row is taken."""
+    """Orders nodes with equal scores. Without such a plugin the first row is taken."""
 
     @abstractmethod
     def tells_apart(self, columns: Columns, rows: Ints) -> Bools | None:
@@ -297,6 +297,10 @@ class CardOrder(Plugin):
     @abstractmethod
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
         """`[n, D]`: which of a row's cards a pod of this shape takes, the lowest first. The first opinion counts."""
+
+    def orders_cards_of(self, task: Task) -> bool:  # noqa: ARG002  # for plugins that order the cards of some pods only
+        """Whether `card_keys` may return keys for a pod of this shape."""
+        return True
 
 
 # Victims: of `candidates` those that may be evicted for `preemptor`; None = no opinion. First tier with a result that is not empty decides.

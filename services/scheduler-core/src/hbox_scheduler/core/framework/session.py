@@ -661,8 +661,8 @@ class Session:
 
     @cached_property
     def equal_nodes(self) -> Sequence[EqualNodeOrder]:
-        """Who tells apart nodes that are equal to all scores."""
-        return self._all(EqualNodeOrder) if all(plugin.fills for plugin in self._all(ShapeScore)) else ()
+        """The plugins that order nodes with equal scores."""
+        return self._all(EqualNodeOrder)
 
     def best_node(self, member: Member, scores: Floats) -> int | None:
         for plugin in self._all(BestNode):
@@ -670,10 +670,9 @@ class Session:
                 return int(row)
         return None
 
-    @cached_property
-    def orders_cards(self) -> bool:
+    def orders_cards_of(self, task: Task) -> bool:
         """Whether a plugin may say which of a node's cards a pod takes."""
-        return bool(self._all(CardOrder))
+        return any(plugin.orders_cards_of(task) for plugin in self._all(CardOrder))
 
     def card_keys(self, task: Task, cluster: Columns, rows: Ints) -> Floats | None:
         """`[n, D]`, the lowest first; None = nobody has an opinion."""

@@ -32,9 +32,8 @@ class Shapes(Protocol):
         """Who tells apart nodes that are equal to all scores."""
         ...
 
-    @property
-    def orders_cards(self) -> bool:
-        """Whether it says which of a node's cards a pod takes."""
+    def orders_cards_of(self, task: Task) -> bool:
+        """Whether it says which of a node's cards such a pod takes."""
         ...
 
     @property
@@ -272,30 +271,34 @@ class View:
             and cards.devices is None
             and not self._columns.any_judged
         )
-        return plain and not self.task.ports and not self._policy.orders_cards
+        return plain and not self.task.ports and not self._policy.orders_cards_of(self.task)
 
     def _spread(self, pods: int) -> list[int]:
         """Where a pod makes its node worse for the next one: the best nodes are scored as they would be with one, two and more such pods, and the pods go
         where the best score is then; until it is the turn of a node that was not looked at, or of one with more pods than were looked at."""
         open_rows = np.flatnonzero(self.capacity)
-        order = open_rows[np.argsort(-self.rank[open_rows], kind="stable")]
+        plain = open_rows[np.argsort(-self.rank[open_rows], kind="stable")]
+        order = up_to_equals(self._policy.equal_nodes, self._columns, self.rank, plain)
         found: list[int] = order[:pods].tolist()
         if (self.capacity[found] == 1).all():  # full with one pod each
             return found
         wide, found = min(len(order), pods, _WIDE), []
         chosen, room = order[:wide], self.capacity[order[:wide]].tolist()
+        rows = chosen.tolist()
+        # Among equal scores the first row comes first; nodes that a plugin tells apart share the turns of their rows in the plugin's order.
         turns = [
-            (-rank, row, i, 0) for i, (rank, row) in enumerate(zip(self.rank[chosen].tolist(), chosen.tolist(), strict=True))
+            (-rank, row, i, 0)
+            for i, (rank, row) in enumerate(zip(self.rank[chosen].tolist(), plain[:wide].tolist(), strict=True))
         ]
-        if wide < len(order):
-            turns.append((-float(self.rank[order[wide]]), int(order[wide]), -1, 0))
+        if wide < len(plain):
+            turns.append((-float(self.rank[plain[wide]]), int(plain[wide]), -1, 0))
         heapify(turns)
         deeper, levels = self._deeper(chosen), [[0.0]]
         while turns and len(found) < pods:
             _, row, i, level = heappop(turns)
             if i < 0:
                 break
-            found.append(row)
+            found.append(rows[i])
             level += 1
             if level < room[i]:
                 if level == _DEEP:

@@ -14,6 +14,7 @@ All shapes stay in the mix: dropping the rare, large ones costs five points of a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -274,6 +275,7 @@ class Fgd:
 REFERENCE_CARD_MIB = 40_960
 
 
+@lru_cache(maxsize=4096)
 def shape_of(task: Task) -> Shape:
     """A task as a shape of the mix."""
     cpu = task.requests.get(CPU, 0)
@@ -332,7 +334,8 @@ class FgdPlugin(ShapeScore, CardOrder):
 
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
         """Of the cards of a node for one share; whole cards are equal."""
+        return self._chooser.card_keys(columns, rows, task) if self.orders_cards_of(task) else None
+
+    def orders_cards_of(self, task: Task) -> bool:
         cards = task.cards
-        if not self._weight or cards is None or cards.whole or cards.count != 1:
-            return None
-        return self._chooser.card_keys(columns, rows, task)
+        return bool(self._weight) and cards is not None and not cards.whole and cards.count == 1

@@ -12,7 +12,8 @@ A node is the worse, in cards,
   spread over them), per card of it, in units of the cards asked for per card of the cluster. Who may run anywhere leaves scarce cards alone.
 
 A pod goes where that rises the least or falls the most. Nothing is known beforehand and nothing is configured: the mix is the
-requests so far, sampled again each time that their number has doubled. Rooms are priced again when the share `REPRICED` of the cards was allocated or freed.
+requests so far, sampled again each time that their number has doubled. Rooms are priced again when the share `REPRICED` of the cards was allocated or freed;
+scores are computed again if a price changed.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from ..cluster.arrays import Floats, Ints
 from ..devices import ALL
 from .fgd import Fgd, FgdPlugin, Mix, Shape, codes_named
 from .packing import card_worth
-from .rooms import PRIOR_CARDS, Rooms
+from .rooms import PRIOR_CARDS, Rooms, prices_of
 
 #: Of F, of stranded cards and of scarcity, against cards lost for good. On the traces of reference performance §1 three times as much costs a tenth
 #: of a point on average, and a third as much nothing.
@@ -60,8 +61,9 @@ class LeastWaste(Fgd):
             self._priced_at = self._idle
         cards = ALL * self._free.shape[1] * len(self._free)
         if abs(self._idle - self._priced_at) > max(REPRICED * cards, ALL):
-            self._priced += 1
             self._priced_at = self._idle
+            if self._prices(columns, self.mix.popularity) != self._rooms.prices:
+                self._priced += 1
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         super()._tabulate(columns, mix)
@@ -82,11 +84,14 @@ class LeastWaste(Fgd):
 
     def _tabulate_nodes(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         self._tabled_rooms = self._priced
-        asked = _asked(mix)
+        self._rooms = Rooms(self._prices(columns, mix), models=columns.model_names, most=columns.card_index.shape[1])
+
+    def _prices(self, columns: Columns, mix: Mapping[Shape, float]) -> dict[Shape, float]:
+        """Prices of rooms on the nodes as they are."""
         alive = np.flatnonzero(columns.alive[: columns.size])
         cpu, free = self._free_of(columns, alive)
-        self._rooms = Rooms.priced(
-            asked, cpu, free, columns.card_model[alive, 0], models=columns.model_names,
+        return prices_of(
+            _asked(mix), cpu, free, columns.card_model[alive, 0], models=columns.model_names,
             prior=0 if self.mix.configured else PRIOR_CARDS, largest=int((columns.card_index[alive] >= 0).sum(axis=1).max(initial=0)),
         )  # fmt: skip
 

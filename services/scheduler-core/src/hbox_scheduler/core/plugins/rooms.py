@@ -4,13 +4,14 @@ A room for a shape of k cards and c milli of cpu is k whole idle cards of one no
 the few large shapes have little weight in it, and it does not know them before the first such pod. Therefore pods with one card or none spread over all nodes,
 until few nodes have a room left. Here a pod that destroys a room pays a price by demand and supply. If the mix of requests stays the same, the idle cards will
 receive requests for D rooms of k cards, and there are S rooms for the shape. The price of a room is `WEIGHT` * k * min(1, D / S) ^ `SCARCITY` cards, times the
-shape's share of the cards requested by shapes of k cards.
+shape's share of the cards requested by shapes of k cards. D / S is rounded up to a multiple of 1 / `STEPS`: a price that changes makes all scores of nodes
+stale, so that prices change rarely, and no price is 0: on an idle cluster small pods share nodes.
 
 The worth of a node's rooms depends on its whole idle cards and, as a step function, on its free cpu; it is tabulated by card model.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Self
 
 import numpy as np
 
@@ -25,6 +26,9 @@ WEIGHT = 0.1
 #: Exponent of demand over supply. With 1, the price of rooms that are not scarce yet outweighs the cards that fractional pods waste.
 SCARCITY = 3
 
+#: Number of steps of demand over supply.
+STEPS = 8
+
 #: While the mix is learned: cards counted as requested by pods of `PRIOR_SIZE` cards, in addition to real requests, since such pods may still come.
 PRIOR_CARDS, PRIOR_SIZE = 32.0, 8
 
@@ -37,6 +41,7 @@ class Rooms:
     node."""
 
     def __init__(self, prices: Mapping[Shape, float], *, models: Sequence[str], most: int) -> None:
+        self.prices = prices
         steps = {j * shape.cpu_milli for shape in prices for j in range(1, most // shape.cards + 1)}
         self._steps: Ints = np.array(sorted(steps), dtype=np.int64)
         self._worth: Floats = np.zeros((max(len(models), 1), len(steps) + 1, most + 1))
@@ -47,50 +52,42 @@ class Rooms:
             self._worth[allowed] += price * rooms
         self._priced = bool(prices)
 
-    @classmethod
-    def priced(
-        cls,
-        asked: Mapping[Shape, float],
-        cpu: Ints,
-        free: Ints,
-        model: Ints,
-        *,
-        models: Sequence[str],
-        prior: float,
-        largest: int,
-    ) -> Self:
-        """Prices for these nodes. `cpu`: `[n]` free milli of cpu; `free`: `[n, D]` percent free of each card; `model`: `[n]` code of the cards' model.
-
-        `asked`: requested cards by shape; `prior`: cards counted as requested in addition, by pods of the smaller of `PRIOR_SIZE` and `largest` cards;
-        `largest`: maximum number of cards of a node."""
-        most = free.shape[1]
-        several = {shape: cards for shape, cards in asked.items() if 2 <= shape.cards <= most and shape.percent == ALL}
-        several = dict(sorted(several.items(), key=lambda one: -one[1])[:MOST_SHAPES])
-        total = sum(asked.values())
-        if prior and (size := min(PRIOR_SIZE, largest)) >= 2:
-            unseen = Shape(0, size)
-            several[unseen] = several.get(unseen, 0.0) + prior
-            total += prior
-        of_size: dict[int, float] = {}
-        for shape, cards in several.items():
-            of_size[shape.cards] = of_size.get(shape.cards, 0.0) + cards
-        whole, idle = (free == ALL).sum(axis=1), free.sum() / ALL
-        prices = {}
-        for shape, cards in several.items():
-            rooms = _rooms(shape, cpu, whole)
-            if shape.models:
-                rooms = rooms[np.isin(model, codes_named(shape, models))]
-            if supply := int(rooms.sum()):
-                asked_for = of_size[shape.cards]
-                scarcity = min(1.0, asked_for / total * idle / shape.cards / supply)
-                prices[shape] = WEIGHT * shape.cards * cards / asked_for * scarcity**SCARCITY
-        return cls(prices, models=models, most=most)
-
     def worth(self, cpu: Ints, free: Ints, model: Ints) -> Floats | float:
-        """`[n]`: the worth of all rooms of each node, in cards. Arguments as in `priced`."""
+        """`[n]`: the worth of all rooms of each node, in cards. Arguments as in `prices_of`."""
         if not self._priced:
             return 0.0
         return np.asarray(self._worth[model, np.searchsorted(self._steps, cpu, side="right"), (free == ALL).sum(axis=1)])
+
+
+def prices_of(
+    asked: Mapping[Shape, float], cpu: Ints, free: Ints, model: Ints, *, models: Sequence[str], prior: float, largest: int
+) -> dict[Shape, float]:
+    """Cards for each room on these nodes, by shape. `cpu`: `[n]` free milli of cpu; `free`: `[n, D]` percent free of each card; `model`: `[n]` code of the
+    cards' model.
+
+    `asked`: requested cards by shape; `prior`: cards counted as requested in addition, by pods of the smaller of `PRIOR_SIZE` and `largest` cards;
+    `largest`: maximum number of cards of a node."""
+    several = {shape: cards for shape, cards in asked.items() if 2 <= shape.cards <= free.shape[1] and shape.percent == ALL}
+    several = dict(sorted(several.items(), key=lambda one: -one[1])[:MOST_SHAPES])
+    total = sum(asked.values())
+    if prior and (size := min(PRIOR_SIZE, largest)) >= 2:
+        unseen = Shape(0, size)
+        several[unseen] = several.get(unseen, 0.0) + prior
+        total += prior
+    of_size: dict[int, float] = {}
+    for shape, cards in several.items():
+        of_size[shape.cards] = of_size.get(shape.cards, 0.0) + cards
+    whole, idle = (free == ALL).sum(axis=1), free.sum() / ALL
+    prices = {}
+    for shape, cards in several.items():
+        rooms = _rooms(shape, cpu, whole)
+        if shape.models:
+            rooms = rooms[np.isin(model, codes_named(shape, models))]
+        if supply := int(rooms.sum()):
+            asked_for = of_size[shape.cards]
+            scarcity = min(1.0, asked_for / total * idle / shape.cards / supply)
+            prices[shape] = WEIGHT * shape.cards * cards / asked_for * (math.ceil(STEPS * scarcity) / STEPS) ** SCARCITY
+    return prices
 
 
 def _rooms(shape: Shape, cpu: Ints, whole: Ints) -> Ints:

@@ -46,14 +46,14 @@ class Policy:
     def fills(self) -> bool:
         return all(plugin.fills for plugin in self.scores)
 
-    @cached_property
-    def equal_nodes(self) -> Sequence[EqualNodeOrder]:
-        """Who tells apart nodes that are equal to all scores."""
-        return self.equals if self.fills else ()
-
     @property
-    def orders_cards(self) -> bool:
-        return bool(self.cards)
+    def equal_nodes(self) -> Sequence[EqualNodeOrder]:
+        """The plugins that order nodes with equal scores."""
+        return self.equals
+
+    def orders_cards_of(self, task: Task) -> bool:
+        """Whether a plugin orders a node's cards for such a pod."""
+        return any(plugin.orders_cards_of(task) for plugin in self.cards)
 
     @property
     def version(self) -> int:
