@@ -42,7 +42,7 @@ async def test_a_place_is_explained_from_the_decision_and_after_a_restart_by_the
             assert {on["node"], on["runner_up"]["node"]} == {"n0", "n1"}
             assert on["chosen"]["total"] > on["runner_up"]["total"]
             assert sum(on["chosen"]["terms"].values()) == pytest.approx(on["chosen"]["total"])
-            assert "behind: binpack -" in on["why"]
+            assert "behind: least-waste -" in on["why"]
             shown = running.hbox("why", "--placed", "gang")
             assert f"plan {decision['plan']}" in shown.stdout
             assert f"runner-up  {on['runner_up']['node']}, " in shown.stdout

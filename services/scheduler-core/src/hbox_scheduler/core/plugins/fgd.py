@@ -271,6 +271,9 @@ class Fgd:
         self._fragments = Fragments(mix, models=columns.model_names)
 
 
+#: Decimals of scores. The last bits of a sum depend on the number of rows computed together, and equal nodes must have equal scores.
+_DECIMALS = 9
+
 #: Memory of the card by which requests in MiB count as a percentage in the mix: half of today's cards have less, half more.
 REFERENCE_CARD_MIB = 40_960
 
@@ -330,7 +333,7 @@ class FgdPlugin(ShapeScore, CardOrder):
 
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         score = self._chooser.score(columns, rows, task) if self._weight else None
-        return None if score is None else self._weight * score
+        return None if score is None else np.round(self._weight * score, _DECIMALS)
 
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
         """Of the cards of a node for one share; whole cards are equal."""
