@@ -141,8 +141,9 @@ async def test_cards_that_vanish_return_and_swap_are_never_booked_twice(platform
     assert beside == {id_: name for id_, name in before.items() if id_ != f"gpu:{maker}-{lost}"}
     gone = (await asyncio.to_thread(platform.json, "node", "show", maker))["gone"]
     assert [(g["name"], g["books"]) for g in gone] == [(f"{maker}-{lost}", [f"{SPACE}/{maker}-p0"])], gone
-    faults = await audit(platform)
-    assert faults == [f"node {maker} has no card {maker}-{lost}, which 1 pods hold"]
+    assert await audit(platform) == []
+    noted = (await asyncio.to_thread(platform.json, "audit"))["notes"]
+    assert [n for n in noted if f"lost card {maker}-{lost}, which {SPACE}/{maker}-p0 holds" in n], noted
 
     await registered(platform, client, maker, "".join(reversed([lost, *idle, kept])))
     await asyncio.to_thread(killed, platform)

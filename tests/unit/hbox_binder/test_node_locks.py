@@ -8,6 +8,7 @@ from hbox_binder.core import (
     Answer,
     Answered,
     Binder,
+    CardsChanged,
     Decided,
     Effect,
     Finding,
@@ -62,7 +63,7 @@ class Desk:
         self.core = Binder(Limits(), takes_turns=self.cards.takes_turns)
         self.now, self.set_back_s = 0.0, 0.0
 
-    def step(self, event: Decided | Answered | Unlocked | LockStands | Ticked) -> list[Effect]:
+    def step(self, event: Decided | Answered | Unlocked | LockStands | CardsChanged | Ticked) -> list[Effect]:
         effects = self.core.step(event, now=self.now, wall=self.now - self.set_back_s)
         self.core.validate()
         return effects
@@ -234,10 +235,42 @@ def test_cards_that_are_not_known_yet_are_waited_for() -> None:
     assert cards.knows(bind)
     card = state(N1, "NVIDIA").cards[0]
     named = replace(bind, slices=(replace(bind.slices[0], card=card.id),))
-    assert (cards.knows(named), cards.lost(named)) == (True, "")
+    assert (cards.knows(named), cards.lacking(named)) == (True, "")
     other = replace(card, uuid="GPU-other")  # has the index of the lost card
     cards.see(replace(state(N1, "NVIDIA", cards=(other,)), lost=(card,)))
-    assert (cards.knows(named), cards.lost(named)) == (False, "GPU-0")
+    assert (cards.knows(named), cards.lacking(named)) == (False, "node n1 has lost card GPU-0")
+
+
+def test_binds_to_cards_of_a_deleted_node_are_refused_until_the_new_node_has_these_cards() -> None:
+    cards = NodeCards()
+    old = replace(state(N1, "NVIDIA"), uid="old")
+    cards.see(old)
+    card = old.cards[0]
+    bind = replace(a_bind("a"), slices=(replace(a_bind("a").slices[0], card=card.id),))
+    assert cards.see(replace(old, cards=(), registered=(), gone=True))
+    assert (cards.knows(bind), cards.lacking(bind)) == (False, "node n1 was deleted")
+    new = replace(old, uid="new", cards=())
+    for same in (True, False):
+        assert cards.see(new) is same, "other cards, and then the same ones"
+        assert (cards.knows(bind), cards.lacking(bind)) == (False, "node n1 has lost card GPU-0")
+    assert cards.see(replace(new, cards=(card,)))
+    assert cards.knows(bind)
+
+
+def test_bind_that_waits_for_another_attempt_starts_when_the_cards_of_its_node_change() -> None:
+    desk = Desk("NVIDIA")
+    a, b = a_bind("a"), a_bind("b")
+    desk.decide(a, b)
+    for wait_s in (0.1, 0.2, 0.4, 0.8, 1.6):
+        desk.answer(a, Finding.UNCLEAR)
+        desk.now += wait_s
+        assert started(desk.step(Ticked())) == ["bind a"]
+    desk.answer(a, Finding.UNCLEAR)
+    assert started(desk.step(CardsChanged(N2))) == []
+    assert started(desk.step(CardsChanged(N1))) == ["bind a"]
+    desk.answer(a, Finding.REFUSED)
+    desk.answer(a, Finding.UNBOUND)
+    assert started(desk.step(Unlocked(N1))) == ["bind b"]
 
 
 def test_the_layout_says_which_container_has_the_cards() -> None:

@@ -6,9 +6,26 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.audit import Audit, AuditGang, AuditNode, AuditPod, audit, read_gang, read_node, read_pod
-from hbox_common.model import CardId, CardSlice, Claim, ClaimId, ClaimState, JobId, NodeName, PlanId, PodUid, QueueName
+from hbox_cli.audit import Audit, AuditGang, AuditNode, AuditPod, audit, published_of, read_gang, read_node, read_pod
+from hbox_common.model import (
+    CardId,
+    CardSlice,
+    Claim,
+    ClaimId,
+    ClaimState,
+    ContainerHolds,
+    DeviceIds,
+    Generation,
+    JobId,
+    NodeDevices,
+    NodeName,
+    NodeState,
+    PlanId,
+    PodUid,
+    QueueName,
+)
 from hbox_common.model.claim import KUBELET_GAVE
+from hbox_common.model.devices import Card
 
 CARDS = [{"id": f"u{i}", "index": i, "count": 2, "devmem": 10_000, "type": "NVIDIA-T4"} for i in range(2)]
 
@@ -310,3 +327,44 @@ def test_audit_finds_a_renumbered_card_by_uuid() -> None:
 
     assert faults("u1") == []
     assert faults("u0") == ["pod x/p runs on u0 by its device plugin's annotation, but its claim is on u1"]
+
+
+def test_lost_card_with_one_holder_is_noted_and_with_two_is_a_fault() -> None:
+    gone = Card(index=7, uuid="u7", model="T4", memory_mib=10_000)
+    published = {"n": published_of(NodeState(NodeName("n"), "n", Generation(1), ready=True, lost=(gone,)), None)}
+    pods = [pod("a", "gpu:u7:100:10000", gpu="1"), pod("b", "gpu:u7:100:10000", gpu="1")]
+
+    def audited(*of: AuditPod) -> Audit:
+        return audit([node()], of, [], [claim(p) for p in of], published)
+
+    assert audited(pods[0]).faults == []
+    assert audited(pods[0]).notes == ["node n lost card u7, which x/a holds: the card is given to no other pod"]
+    assert "node n card u7 is held whole, and by 2 pods" in audited(*pods).faults
+    assert faults(pods[:1]) == ["node n has no card u7, which x/a holds"], "no card of that UUID was ever on the node"
+
+
+def test_annotation_that_names_a_uuid_which_the_node_lacks_is_noted() -> None:
+    handed = {"hami.io/vgpu-devices-allocated": "u9,NVIDIA,10000,100:;"}
+    forged = pod("p", "gpu:u0:100:10000", gpu="1", notes=handed)
+    assert faults([forged]) == []
+    assert notes([forged], [claim(forged)]) == [
+        "pod x/p: its device plugin's annotation names u9, which node n does not have; its claim is on u0"
+    ]
+
+
+@pytest.mark.parametrize("problem", ["", "node-agent has stopped"])
+def test_claim_on_another_card_than_the_kubelet_gave_is_a_fault(problem: str) -> None:
+    cards = tuple(Card(index=i, uuid=f"GPU-{i}", model="A100", memory_mib=0, kind="nvidia.com/gpu") for i in range(2))
+    there = {"allocatable": {"nvidia.com/gpu": "2", "pods": "9"}}
+    plain = read_node({"metadata": {"name": "n"}, "status": there})
+    own = pod("a", "gpu:GPU-0:100:0", gpu="1")
+
+    def found(given: str) -> list[str]:
+        holds = (ContainerHolds("x", "a", "main", (DeviceIds("nvidia.com/gpu", (given,)),), uid="u-a"),)
+        devices = NodeDevices(NodeName("n"), 0.0, holds=holds, problem=problem)
+        state = NodeState(NodeName("n"), "n", Generation(1), ready=True, cards=cards)
+        return audit([plain], [own], [], [claim(own)], {"n": published_of(state, devices)}).faults
+
+    assert found("GPU-0") == []
+    assert found("GPU-1::3") == ([] if problem else ["the kubelet of node n gave pod x/a GPU-1, but its claim is on GPU-0"])
+    assert found("slot-5") == [], "no card of the inventory"

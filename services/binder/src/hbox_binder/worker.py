@@ -26,6 +26,7 @@ from .core import (
     Binder,
     Breaker,
     Call,
+    CardsChanged,
     Decided,
     Effect,
     Event,
@@ -125,8 +126,12 @@ class Worker:
         for delivery in deliveries:
             if isinstance(delivery.event, NodeRests):
                 self._locks.rest(delivery.event.rest)
-            elif isinstance(delivery.event, NodeStateChanged) and self._cards.see(delivery.event.node):
-                self._locks.want()
+            elif isinstance(delivery.event, NodeStateChanged):
+                node = delivery.event.node
+                if node.registered:
+                    self._locks.want()
+                if self._cards.see(node):
+                    self._step(CardsChanged(node.name))
 
     def tell_rights(self) -> None:
         """What kind of call lacks a right is told until one is made, whatever others do; to be called now and then."""

@@ -5,6 +5,7 @@ It shares the nouns with the services and none of their code: the sums are done 
 
 from .checks import Audit, audit
 from .cluster import AuditCard, AuditGang, AuditNode, AuditPod, read_gang, read_node, read_pod
+from .published import Published, published_of
 
 __all__ = [
     "Audit",
@@ -12,7 +13,9 @@ __all__ = [
     "AuditGang",
     "AuditNode",
     "AuditPod",
+    "Published",
     "audit",
+    "published_of",
     "read_gang",
     "read_node",
     "read_pod",

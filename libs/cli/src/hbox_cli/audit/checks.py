@@ -4,6 +4,9 @@ On the cluster alone: no card given away beyond what it is, whole cards shared w
 cards that it asked for, no gang started in part. Between cluster and ledger: each bound pod has exactly one posted claim, on the same node and
 cards, each posted claim has its pod, and no claim is left half-done.
 
+Where node-agent runs: each pod's claim is on the cards that its kubelet gave. A card that left its node while one pod holds it is a finding about hardware,
+which is noted: no second pod got it.
+
 A pod's annotations are its tenant's to write. They count where the ledger has a claim of this pod on this node; of every pod whose annotations say
 something else there is a note, which is no fault: what it holds is what the ledger gave it, or else what it requests. So there is of a gang that others took
 members from.
@@ -12,12 +15,14 @@ members from.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from hbox_common.model import CardId, CardSlice, Claim, ClaimState, Resources, any_names_model, format_slices
+from hbox_common.model import CardId, CardSlice, Claim, ClaimState, PodUid, Resources, any_names_model, format_slices
 from hbox_common.model.claim import KUBELET_GAVE
-from hbox_common.model.devices import ALL_CORES, VENDORS, short_card, short_cards
+from hbox_common.model.devices import ALL_CORES, VENDORS, number_in, short_card, short_cards
 
 from .cluster import AuditGang, AuditNode, AuditPod
+from .published import Published
 
 
 @dataclass(slots=True)
@@ -40,8 +45,14 @@ class Audit:
         self.notes += other.notes
 
 
-def audit(nodes: Iterable[AuditNode], pods: Iterable[AuditPod], gangs: Iterable[AuditGang], claims: Sequence[Claim]) -> Audit:
-    """All checks. `claims`: the ledger's live ones."""
+def audit(
+    nodes: Iterable[AuditNode],
+    pods: Iterable[AuditPod],
+    gangs: Iterable[AuditGang],
+    claims: Sequence[Claim],
+    published: Mapping[str, Published] = MappingProxyType({}),
+) -> Audit:
+    """All checks. `claims`: the ledger's live ones; `published`: by node, what topology-collector and node-agent publish of its cards."""
     result = Audit()
     by_name = {node.name: node for node in nodes}
     everyone = list(pods)
@@ -49,9 +60,11 @@ def audit(nodes: Iterable[AuditNode], pods: Iterable[AuditPod], gangs: Iterable[
     placed = _placed(holding, claims)
     _nodes(result, by_name, holding)
     _ports(result, holding, placed)
-    _cards(result, by_name, holding, placed | _given_by_kubelets(holding, claims))
+    followed = placed | _given_by_kubelets(holding, claims)
+    _cards(result, by_name, holding, followed, published)
     _wishes(result, by_name, holding, placed)
-    _given(result, by_name, holding, placed)
+    _given(result, by_name, holding, placed, published)
+    _kubelets(result, holding, followed, published)
     _gangs(result, gangs, everyone)
     _ledger(result, by_name, holding, claims)
     return result
@@ -96,12 +109,19 @@ def _ports(result: Audit, holding: Sequence[AuditPod], placed: Mapping[str, Clai
             held.append((pod.name, address))
 
 
-def _cards(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod], placed: Mapping[str, Claim]) -> None:
+def _cards(
+    result: Audit,
+    nodes: Mapping[str, AuditNode],
+    holding: Sequence[AuditPod],
+    placed: Mapping[str, Claim],
+    published: Mapping[str, Published],
+) -> None:
     cores: Counter[tuple[str, CardId]] = Counter()
     memory: Counter[tuple[str, CardId]] = Counter()
     users: Counter[tuple[str, CardId]] = Counter()
     whole: Counter[tuple[str, CardId]] = Counter()
     strangers: Counter[str] = Counter()
+    holders: dict[tuple[str, CardId], set[str]] = defaultdict(set)
     for pod in holding:
         if pod.uid not in placed:
             strangers[pod.node] += pod.cards
@@ -112,10 +132,15 @@ def _cards(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Audi
             memory[card] += piece.memory_mib
             users[card] += piece.slots
             whole[card] += piece.whole
+            holders[card].add(pod.name)
     for (name, id_), pods in users.items():
         card, index = (name, id_), short_card(id_)
         known = nodes[name].card(id_) if name in nodes else None
-        result.check(known is not None, f"node {name} has no card {index}, which {pods} pods hold")
+        lost = known is None and name in published and id_ in published[name].lost
+        names = ", ".join(sorted(holders[card]))
+        result.check(known is not None or lost, f"node {name} has no card {index}, which {names} holds")
+        if lost:
+            result.notes.append(f"node {name} lost card {index}, which {names} holds: the card is given to no other pod")
         result.check(cores[card] <= ALL_CORES, f"node {name} card {index}: {cores[card]} % of its compute given away")
         result.check(not whole[card] or pods == 1, f"node {name} card {index} is held whole, and by {pods} pods")
         if known is not None:
@@ -166,16 +191,48 @@ def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
                 result.check(fits, f"pod {pod.name} runs on a {card.model}, and asked for {' or '.join(pod.models)}")
 
 
-def _given(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod], placed: Mapping[str, Claim]) -> None:
-    """The UUIDs in the device plugin's annotation are those of the claim. An annotation with a UUID that the node lacks is ignored: it may be forged."""
+def _given(
+    result: Audit,
+    nodes: Mapping[str, AuditNode],
+    holding: Sequence[AuditPod],
+    placed: Mapping[str, Claim],
+    published: Mapping[str, Published],
+) -> None:
+    """The UUIDs in the device plugin's annotation are those of the claim. A plugin gives out no card that its node lacks, so an annotation that names such a
+    UUID was written by someone else: that is noted."""
     for pod in holding:
         node = nodes.get(pod.node)
-        if node is None or pod.uid not in placed or not pod.given or not pod.given <= node.cards.keys():
+        if node is None or pod.uid not in placed or not pod.given or not any(card.named for card in node.cards.values()):
             continue
         held = {node.canonical(piece.card) for piece in placed[pod.uid].slices}
+        lost = published[pod.node].lost if pod.node in published else frozenset()
+        claimed = short_cards(sorted(held))
+        if strange := pod.given - node.cards.keys() - lost - held:
+            result.notes.append(
+                f"pod {pod.name}: its device plugin's annotation names {short_cards(sorted(strange))[:200]}, which node {pod.node} does not have; "
+                f"its claim is on {claimed}"
+            )
+            continue
         result.check(
             pod.given == held,
-            f"pod {pod.name} runs on {short_cards(sorted(pod.given))} by its device plugin's annotation, but its claim is on {short_cards(sorted(held))}",
+            f"pod {pod.name} runs on {short_cards(sorted(pod.given))} by its device plugin's annotation, but its claim is on {claimed}",
+        )
+
+
+def _kubelets(
+    result: Audit, holding: Sequence[AuditPod], claims: Mapping[str, Claim], published: Mapping[str, Published]
+) -> None:
+    """Each claim is on the cards that the kubelet gave its pod, by UUID."""
+    for pod in holding:
+        given = published[pod.node].given.get(PodUid(pod.uid)) if pod.node in published else None
+        if given is None or pod.uid not in claims:
+            continue
+        held = {piece.card for piece in claims[pod.uid].slices}
+        if any(number_in(card) is not None for card in held):
+            continue  # an older program wrote the claim
+        result.check(
+            given == held,
+            f"the kubelet of node {pod.node} gave pod {pod.name} {short_cards(sorted(given))}, but its claim is on {short_cards(sorted(held))}",
         )
 
 

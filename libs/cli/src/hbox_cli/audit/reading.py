@@ -14,6 +14,7 @@ from hbox_common.model import SCHEDULER_NAME, Claim, ClaimState
 
 from .checks import Audit, audit
 from .cluster import AuditGang, AuditNode, AuditPod, read_gang, read_node, read_pod
+from .published import read_published
 
 #: Objects of one list page.
 PAGE = 1000
@@ -72,10 +73,11 @@ async def audit_platform(
     loop = asyncio.get_running_loop()
     until = loop.time() + patience_s
     while True:
-        before, _ = await read_claims(bus)
+        before, claims_before = await read_claims(bus)
         cluster = await read_cluster(client, schedulers)
+        published = await read_published(bus, {claim.node for claim in claims_before if claim.slices})
         after, claims = await read_claims(bus)
-        result = audit(cluster.nodes, cluster.pods, cluster.gangs, claims)
+        result = audit(cluster.nodes, cluster.pods, cluster.gangs, claims, published)
         at_rest = before == after and all(claim.state is ClaimState.POSTED for claim in claims)
         if (at_rest and not result.faults) or loop.time() > until:
             return result, cluster

@@ -136,8 +136,8 @@ async def _bind(
         containers = tuple(container.name for container in (*pod.spec.init_containers, *pod.spec.containers))
     # No await between here and the allocation: the node's state may change during one.
     if not cards.knows(decision):
-        if lost := cards.lost(decision):
-            return Answer(Finding.REFUSED, f"node {decision.node} has lost card {lost}")
+        if why := cards.lacking(decision):
+            return Answer(Finding.REFUSED, why)
         return Answer(Finding.NOT_YET, f"of node {decision.node} not all cards of the pod are known yet")
     try:
         allocation = cards.allocation(decision, now, containers)

@@ -30,21 +30,38 @@ class _Cards:
     cards: tuple[Card, ...]
     registered: tuple[str, ...]
     lost: tuple[Card, ...] = ()
+    uid: str = ""
+    gone: bool = False
+    former: tuple[Card, ...] = ()  #: cards of the node object that this one replaced
+
+
+#: Deleted nodes that are remembered, the newest.
+MAX_GONE = 4_096
 
 
 class NodeCards:
-    """The cards of all nodes, as topology-collector said them last."""
+    """The cards of all nodes by the last states that topology-collector published. A deleted node is remembered: binds that the ledger decided before its
+    deletion are refused, also if a node object of that name with other cards exists by then."""
 
     def __init__(self) -> None:
         self._nodes: dict[NodeName, _Cards] = {}
+        self._gone: dict[NodeName, None] = {}  #: deleted nodes, in the order of their deletion
 
     def see(self, state: NodeState) -> bool:
-        """What a node is like now; whether device plugins of HAMi's hand over some of its cards."""
+        """Take the state of a node. Returns whether this changes what is known of its cards."""
+        old = self._nodes.get(state.name)
+        former: tuple[Card, ...] = ()
+        if old is not None:
+            former = old.former if old.uid == state.uid and not state.gone else old.cards or old.former
+        new = _Cards(state.cards, state.registered, state.lost, state.uid, state.gone, former)
+        self._nodes[state.name] = new
+        self._gone.pop(state.name, None)
         if state.gone:
-            self._nodes.pop(state.name, None)
-            return False
-        self._nodes[state.name] = _Cards(state.cards, state.registered, state.lost)
-        return bool(state.registered)
+            self._gone[state.name] = None
+            if len(self._gone) > MAX_GONE:
+                oldest = next(iter(self._gone))
+                del self._gone[oldest], self._nodes[oldest]
+        return new != old
 
     def knows(self, bind: Bind) -> bool:
         """Whether the node has all cards of the bind. Where it has not, what came to the ledger has not come here yet."""
@@ -53,11 +70,17 @@ class NodeCards:
         node = self._nodes.get(bind.node)
         return node is not None and all(find_card(node.cards, s.card, s.index) is not None for s in bind.slices)
 
-    def lost(self, bind: Bind) -> str:
-        """The card of the bind that its node has lost, for display; "" if there is none. Such a bind is refused, so that the scheduler places the pod again."""
+    def lacking(self, bind: Bind) -> str:
+        """Why the cards of the bind, which its node does not have now, will not appear there: the node was deleted or has lost a card; "" if they may appear.
+        Such a bind is refused, so that the scheduler places the pod again."""
         node = self._nodes.get(bind.node)
-        lost = node.lost if node is not None else ()
-        return next((short_card(s.card) for s in bind.slices if find_card(lost, s.card) is not None), "")
+        if node is None:
+            return ""
+        if node.gone:
+            return f"node {bind.node} was deleted"
+        missing = [s.card for s in bind.slices if find_card(node.cards, s.card, s.index) is None]
+        lost = next((card for card in missing if find_card((*node.lost, *node.former), card) is not None), None)
+        return f"node {bind.node} has lost card {short_card(lost)}" if lost is not None else ""
 
     def takes_turns(self, bind: Bind) -> bool:
         """Whether a lock of its node is to be taken."""

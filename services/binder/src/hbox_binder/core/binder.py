@@ -97,7 +97,14 @@ class LockStands:
     holder: tuple[str, str]
 
 
-Event: TypeAlias = Decided | Answered | Ruled | Unlocked | LockStands | Ticked
+@dataclass(frozen=True, slots=True)
+class CardsChanged:
+    """The node has other cards, or was deleted: its binds that wait to be tried again are tried now."""
+
+    node: NodeName
+
+
+Event: TypeAlias = Decided | Answered | Ruled | Unlocked | LockStands | CardsChanged | Ticked
 
 
 # --- what is to be done
@@ -200,6 +207,7 @@ class Binder:
         self._lines[Verb.VOLUME] = self._lines[Verb.BIND]
         self._retries: deque[_Task] = deque()  #: evictions that are asked for again
         self._turns: dict[NodeName, Turn[_Task]] = {}  #: of nodes where somebody has, or waits for, one
+        self._put_off: dict[NodeName, dict[_Task, None]] = {}  #: by node: binds in the state PUT_OFF, in order
         self._unlocks: list[Bind] = []  #: of this step
         self.running = 0  #: calls under way
         self._binding = 0  #: of these, bindings
@@ -234,6 +242,10 @@ class Binder:
                 if (turn := self._turns.get(node)) is not None and turn.held:
                     turn.holder = holder
                     self._to_holder(turn)
+            case CardsChanged(node=node):
+                for task in list(self._put_off.get(node, ())):
+                    task.attempts = 0
+                    self._ready(task)
             case Ticked():
                 pass
         self._run_timers(now, wall, effects)
@@ -444,6 +456,8 @@ class Binder:
             if answer.finding is Finding.WAITING and not task.call.waits_since:
                 task.call, task.attempts = replace(task.call, waits_since=wall), 0
             task.state = _State.PUT_OFF
+            if isinstance(task.decision, Bind) and task.call.verb is Verb.BIND:
+                self._put_off.setdefault(task.decision.node, {})[task] = None
             self._timer(now + self._delay_s(task, answer), task, report=False)
             task.attempts += 1
             news, task.blocked = stays and not task.blocked, stays
@@ -462,8 +476,15 @@ class Binder:
 
     # --- the life of a task
 
+    def _not_put_off(self, task: _Task) -> None:
+        if isinstance(bind := task.decision, Bind) and task in (put_off := self._put_off.get(bind.node, {})):
+            del put_off[task]
+            if not put_off:
+                del self._put_off[bind.node]
+
     def _ready(self, task: _Task, *, first: bool = False) -> None:
         """`first`: before all others, since a whole node waits for it."""
+        self._not_put_off(task)
         if not self._has_turn(task):
             task.state = _State.IN_LINE
             return
@@ -539,6 +560,7 @@ class Binder:
     def _end(self, task: _Task, *, bound: bool = False) -> Iterator[Decision]:
         """Take the task out; its decision and those that follow it are the caller's to answer."""
         task.state = _State.OVER
+        self._not_put_off(task)
         del self._tasks[task.decision.id]
         lane = self._lanes[task.decision.pod_uid]
         lane.tasks.remove(task)
@@ -640,6 +662,9 @@ class Binder:
             assert not (turn.free and any(task.state is _State.IN_LINE for task in turn.line)), "no task waits for a free node"
             assert turn.owner is None or self._tasks[turn.owner.decision.id] is turn.owner
             assert all(task.decision.node == node for task in turn.line)  # type: ignore[union-attr]
+        for node, put_off in self._put_off.items():
+            assert put_off, "an empty entry is removed"
+            assert all(task.state is _State.PUT_OFF and task.decision.node == node for task in put_off)  # type: ignore[union-attr]
         running = [task for task in self._tasks.values() if task.state is _State.RUNNING]
         assert len(running) == self.running <= self.limits.slots
         assert self._binding == sum(task.call.verb in BINDS for task in running)
