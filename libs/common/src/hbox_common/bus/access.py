@@ -1,4 +1,4 @@
-"""By what a client proves to the broker who it is, and the broker to the client."""
+"""Client credentials for the broker, and the authorities that verify its certificate."""
 
 import ssl
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from hbox_common.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Paths of files, which are read when a connection is made; None: nothing of that kind. `seed`: of the user's nkey. `ca`: who signs the broker's
-    certificate, the machine's own authorities without it. `certificate` and `key`: the client's own, both or none."""
+    """Paths of files that are read at each connection; None: not used. `seed`: the user's nkey. `ca`: the authority of the broker's certificate; None: the
+    machine's own authorities. `certificate` and `key`: the client's certificate, both or none."""
 
     seed: Path | None = None
     ca: Path | None = None
@@ -31,7 +31,7 @@ class Access:
         return found
 
     def context(self) -> ssl.SSLContext | None:
-        """By what the files hold now; None where no certificate is named. Raises InvalidRequest for files that cannot be used."""
+        """Built from the present content of the files; None if no certificate is configured. Raises InvalidRequest for files that cannot be used."""
         if not (self.ca or self.certificate or self.key):
             return None
         if (self.certificate is None) != (self.key is None):

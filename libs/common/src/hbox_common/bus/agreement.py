@@ -1,11 +1,11 @@
-"""Whether services whose messages come here were told the same of devices as this process (`device_config`, `card_resources`).
+"""Compare the device settings (`device_config`, `card_resources`) of this process with those of the services whose messages it receives.
 
-One reads `vendor.example/gpu` as cards, another as an amount that it knows nothing of; one counts a unit of memory as 1 MiB, another as 8. So a process that
-was told anything says the fingerprint of it with each message (`DEVICE_CONFIG`), and every reader holds that against its own. Who differs is told where it is
-looked for: in the log, once; in the metric `device_config_differs`; by /readyz. Nothing is refused: the ledger judges every plan by its own numbers, and half
-an upgrade must not stop a cluster.
+With different settings, one service reads `vendor.example/gpu` as cards and another as an unknown resource, or one counts a unit of memory as 1 MiB and another
+as 8. So a process with device settings adds their fingerprint to each message (`DEVICE_CONFIG`), and every reader compares it with its own. A difference is
+reported once in the log, in the metric `device_config_differs` and by /readyz. No message is rejected: the ledger judges every plan by its own numbers, and a
+half-finished upgrade must not stop a cluster.
 
-What was stored before this process began is of another time, and what nobody has said again for FORGET_S is no longer held against anybody.
+Messages stored before this process started are ignored. A difference expires after FORGET_S unless another message repeats it.
 """
 
 import logging
@@ -21,12 +21,12 @@ from . import metrics
 
 log = logging.getLogger(__name__)
 
-#: Services that read what is said of cards.
+#: Services that read device settings.
 READERS = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder")
 
 FORGET_S = 600.0
 
-#: Of a fingerprint that another wrote, in the log.
+#: Characters of a received fingerprint in the log.
 _CHARS = 32
 
 
@@ -35,12 +35,12 @@ class Agreement:
 
     def __init__(self, clock: Callable[[], float] = wall_s) -> None:
         self._clock, self._began = clock, clock()
-        self._differs: dict[str, tuple[str, float]] = {}  #: by service: its fingerprint, and when it said it last
+        self._differs: dict[str, tuple[str, float]] = {}  #: by service: its last fingerprint, and when it was received
         for service in READERS:
             metrics.DEVICE_CONFIG_DIFFERS.labels(service).set_function(partial(self._differing, service))
 
     def hear(self, headers: Mapping[str, str], stored_at: float) -> None:
-        """Of each message that is read. `stored_at`: in seconds since the epoch."""
+        """Compare the headers of a received message. `stored_at`: in seconds since the epoch."""
         said = headers.get(DEVICE_CONFIG, "")
         if said == VENDORS.fingerprint and not self._differs:  # nearly always
             return
@@ -64,7 +64,7 @@ class Agreement:
         return float(service in self.differing())
 
     def differing(self) -> list[str]:
-        """The services that differ, by what they said last."""
+        """The services whose last fingerprint differs."""
         since = self._clock() - FORGET_S
         return [service for service, (_, at) in self._differs.items() if at >= since]
 

@@ -1,7 +1,6 @@
-"""Lead-edge batching: the first item goes at once, those that come within a window after it go together.
+"""Lead-edge batching: the first item is sent at once; items that arrive within a window after it are sent together.
 
-A lone event is not delayed; a burst costs a message every 10 ms (25 ms while it lasts) instead of one an item (measured: reference
-performance §4.3).
+A lone event is not delayed; a burst costs one message every 10 ms (every 25 ms while it lasts) instead of one per item (measured: reference performance §4.3).
 """
 
 import asyncio
@@ -32,9 +31,10 @@ class Publish(Protocol):
 
 
 class LeadEdgeBatcher(Generic[T]):
-    """Publishes items as `make(items)`; `run()` is the task that does it.
+    """Publishes items as `make(items)`; `run()` is the task that publishes.
 
-    Batches whose message is too large are halved; an item too large alone is logged and refused. Items that wait are bounded by whoever hands them in.
+    If the message of a batch is too large, the batch is halved; if a single item is too large, it is logged and rejected. The caller bounds the number of
+    pending items.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""When the certificates end by which the broker and a service know each other, as metrics.
+"""Expiry metrics of the certificates of the broker, its clients and their authorities.
 
-Our own and the authorities' are read from their files again and again: a Secret that was renewed is seen as soon as it is mounted. The broker's are looked
-at by a handshake of their own, with each broker that is known, since a broker that was told to take a new one keeps its connections, and shows it to nobody.
+The client's and the authorities' certificates are read from their files periodically, so a renewed Secret is seen as soon as it is mounted. Each known broker's
+certificate is read by a separate handshake: a broker that reloads its certificate keeps its connections, which still show the old one.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from .access import Access
 from .connection import Connection
 
 LOOK_S = 60.0
-#: Of looks at files: so many for one at the brokers, which say in their logs that somebody came and said nothing.
+#: File reads per handshake with the brokers; each handshake leaves a line about an incomplete connection in the broker's log.
 BROKERS_EVERY = 60
 HANDSHAKE_S = 5.0
 #: Of a broker's INFO; real ones have less than 1 KiB, and some more where a cluster has many.
@@ -27,7 +27,7 @@ LONGEST_INFO = 1 << 16
 
 
 async def watch(connection: Connection, access: Access) -> NoReturn:
-    """Until cancelled. What cannot be read or reached keeps what was known of it: whoever connects says why."""
+    """Runs until cancelled. If a file or broker cannot be read, its last values stay; the connection reports the error."""
     known: set[str] = set()
     looks = 0
     while True:
@@ -44,11 +44,11 @@ async def watch(connection: Connection, access: Access) -> NoReturn:
 
 
 async def _brokers(connection: Connection, access: Access, known: set[str]) -> set[str]:
-    """Those that were looked at; others are forgotten."""
+    """Returns the brokers that were examined; the metrics of all others are removed."""
     servers = list(connection.servers)
     if not servers:
         return known
-    name = servers[0][0]  # the one that we were told: brokers tell of each other by their addresses alone
+    name = servers[0][0]  # the configured name: brokers advertise each other by address only
     for host, port in servers:
         with suppress(OSError, ValueError, InvalidRequest, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(HANDSHAKE_S):
@@ -62,7 +62,7 @@ async def _brokers(connection: Connection, access: Access, known: set[str]) -> s
 
 
 async def _shown(host: str, port: int, access: Access, names: Iterable[str]) -> list[Validity]:
-    """The certificate that this broker shows, by the first of these names that it is for; nothing where it speaks without TLS."""
+    """The certificate that this broker shows for the first of these names that it is valid for; empty if the broker does not use TLS."""
     for name in names:
         reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_INFO)
         try:

@@ -68,7 +68,7 @@ class Bus:
 
     @property
     def connections(self) -> int:
-        """How many were made so far. A broker that was away may have lost the last that it said it had stored."""
+        """Number of connections made so far. A broker that restarted may have lost its last acknowledged messages."""
         return self._connection.epoch
 
     async def publish(
@@ -84,10 +84,10 @@ class Bus:
     async def publish_parts(
         self, event: Event, *keys: str, message_id: str | None = None, timeout_s: float = 30.0
     ) -> list[Event]:
-        """As `publish`, in as many messages as it takes where one would be too large. An item that no message can carry goes to HBOX_DLQ, with the reason.
+        """As `publish`, split into several messages if one would be too large. An item that does not fit into any message goes to HBOX_DLQ, with the reason.
 
-        Returns the messages that were not sent, each with its one item. Raises Unavailable: the caller goes on with the same `message_id`, and what was stored
-        before is not stored twice.
+        Returns the messages that were not sent, each with its single item. Raises Unavailable: if the caller retries with the same `message_id`, messages that
+        are stored already are not stored twice.
         """
         message_id = message_id or new_id()
         refused: list[tuple[Event, InvalidRequest]] = []
@@ -128,17 +128,16 @@ class Bus:
         last_of_each: bool = False,
         on_missed: Callable[[], Awaitable[None]] | None = None,
     ) -> NoReturn:
-        """Hand over every message of `types` (of one stream) at least once, in batches of what is there, and acknowledge after `handle` returned.
+        """Deliver every message of `types` (of one stream) to `handle` at least once, in batches of the messages available, and acknowledge after `handle`
+        returned.
 
-        durable: the consumer's name; processes with the same share its messages. window_s: pause between the starts of two batches.
-        handle raising Unavailable: the batch is handed over again later, with growing delay. Raising anything else but Bug: each message is handled
-        again alone; the one that fails alone comes again with growing delay and goes to HBOX_DLQ at its `max_deliver`-th delivery.
-        Messages that cannot be decoded go there at once. ack_wait_s: after so long the messages of a dead process come to another; a living one
-        may take as long as it likes. writers_only: what names another service than the type's writers as its source is set aside. from_last_s: a consumer
-        that is not there is made to begin with what was stored so many seconds ago; last_of_each: with the last message of each subject; else with all that
-        there is. on_missed: awaited when the stream dropped
-        messages before they came here; for a durable that only this process reads. Runs until cancelled.
-        Raises Bug, ValueError.
+        durable: the consumer's name; processes with the same name share its messages. window_s: pause between the starts of two batches. If `handle` raises
+        Unavailable, the batch is retried with growing delay. If it raises anything else but Bug, each message is handled again alone; a message that fails
+        alone is redelivered with growing delay and goes to HBOX_DLQ at its `max_deliver`-th delivery. Messages that cannot be decoded go there at once.
+        ack_wait_s: after this time the messages of a dead process are redelivered to another one; a live process may take longer. writers_only: messages whose
+        source is not one of the type's writers go to HBOX_DLQ. from_last_s: a consumer that does not exist yet starts with the messages stored in the last so
+        many seconds; last_of_each: with the last message of each subject; otherwise with the first message of the stream. on_missed: awaited when the stream
+        dropped messages before they were delivered; only for a durable that a single process reads. Runs until cancelled. Raises Bug, ValueError.
         """
         consumer = Consumer(
             durable, tuple(types), batch, window_s, ack_wait_s, max_deliver, writers_only, from_last_s, last_of_each
@@ -158,14 +157,14 @@ class Bus:
         writers_only: bool = False,
         keys: Mapping[type[Event], tuple[str | None, ...]] | None = None,
     ) -> NoReturn:
-        """Hand over the messages of `types` (of one stream) in order, without acknowledgements.
+        """Deliver the messages of `types` (of one stream) to `handle` in order, without acknowledgements.
 
-        on_ready: called once, when what existed at the start has been handed over (NEW: when the place in the stream is fixed).
-        on_gap: awaited when the stream was made anew, or lost its end; a follower of last values then replays all.
-        on_missed: awaited when the stream dropped messages before they came here, within two seconds; `on_gap`, where it is not given.
-        handle raising Unavailable: the batch is handed over again. Raising anything else but Bug: each message alone, and the one that fails goes
-        to HBOX_DLQ. writers_only: as in `consume`. keys: of some of `types`, those whose messages are wanted (None: any); of the others all are. Runs until
-        cancelled. Raises Bug, ValueError.
+        on_ready: called once, after all messages that existed at the start were delivered (NEW: when the start position is fixed).
+        on_gap: awaited when the stream was recreated or lost its end; a follower of last values then replays all of them.
+        on_missed: awaited within two seconds after the stream dropped messages before they were delivered; default: `on_gap`. If `handle` raises Unavailable,
+        the batch is retried. If it raises anything else but Bug, each message is handled alone, and a message that fails goes to HBOX_DLQ. writers_only: as in
+        `consume`. keys: by type, the keys whose messages are delivered (None: all); types not listed are delivered completely. Runs until cancelled. Raises
+        Bug, ValueError.
         """
         letters = DeadLetters(self._publisher, consumer=self._connection.name, stream=stream_of(types))
         await Follower(
@@ -185,7 +184,7 @@ class Bus:
     async def serve(self, request: type[R], answer: Callable[[R], AsyncIterator[Event]]) -> NoReturn:
         """Answer every `request` with the pages that `answer` yields. Runs until cancelled.
 
-        What `answer` raises is told to the asker: InvalidRequest and Unavailable as they are, anything else as a failure.
+        If `answer` raises InvalidRequest or Unavailable, the client receives that error; any other exception is reported as an internal failure.
         """
         subject = request.subject()
         listed = self._directory.enter(
@@ -196,16 +195,16 @@ class Bus:
         await rpc.Server(self._connection, request, answer, listed).run()
 
     async def offer(self, endpoints: Sequence[Endpoint] = (), *, version: str, about: str) -> NoReturn:
-        """Answer these endpoints to anybody, in JSON, as a micro service of NATS, and list what is answered with `serve` beside them. Runs until cancelled."""
+        """Answer these endpoints in JSON as a NATS micro service, and list the requests answered with `serve` among them. Runs until cancelled."""
         await MicroServer(self._connection, self._directory, endpoints, version=version, about=about).run()
 
     async def ask(self, request: Event, page: type[P], *, timeout_s: float = 10.0) -> list[P]:
-        """All pages of the answer. Raises Unavailable (at once when nobody listens), InvalidRequest when the answerer says so."""
+        """All pages of the answer. Raises Unavailable (at once if there is no responder), InvalidRequest if the responder rejects the request."""
         return await rpc.ask(self._connection, request, page, timeout_s=timeout_s)
 
     async def call(self, service: str, name: str, request: BaseModel, response: type[M], *, timeout_s: float = 10.0) -> M:
-        """The answer of an endpoint that a service `offer`s, in JSON. Raises InvalidRequest when the service says so, Unavailable (at once when nobody
-        listens)."""
+        """The answer of an endpoint that a service `offer`s, in JSON. Raises InvalidRequest if the service rejects the request, Unavailable (at once if there
+        is no responder)."""
         return await call(self._connection, service, name, request, response, timeout_s=timeout_s)
 
     async def last(
@@ -228,12 +227,12 @@ class Bus:
         return await messages_since(self._connection, type_, type_.subject(*keys), since, timeout_s=timeout_s)
 
     async def watch_certificates(self, access: Access) -> NoReturn:
-        """Tell by metrics when the certificates end by which the broker and we know each other. Runs until cancelled."""
+        """Export expiry metrics of the broker's, this client's and their authorities' certificates. Runs until cancelled."""
         await certificates.watch(self._connection, access)
 
     async def ensure_streams(self, *, replicas: int | None = None) -> None:
-        """Make missing streams, once JetStream answers. Idempotent. `replicas`: of each stream; None: as `connect` was told of a new one, what there is of
-        others. Raises InvalidRequest."""
+        """Create missing streams, once JetStream answers. Idempotent. `replicas`: of each stream; None: the value given to `connect` for a new stream,
+        unchanged for existing ones. Raises InvalidRequest."""
         await _prepare(self._connection, replicas or self._replicas, change=replicas is not None)
 
     async def _heal(self) -> None:

@@ -1,13 +1,12 @@
-"""One connection to the broker, for good: it is kept up for ever, and everybody who waits on it learns of each loss at once.
+"""One connection to the broker, re-established for ever; pending requests fail as soon as it is lost.
 
-nats-py's own request() leaves its caller waiting for the whole timeout when the broker dies under it, publish_async never learns of rejections,
-and buffers fill up while the connection is down (reference ecosystem §2, reliability M4-M8). So: requests have an inbox and futures of
-their own, which fail the moment the connection is lost; nothing is buffered (`pending_size=-1`); and `epoch` rises with every connection
-made, by which readers know that what they had asked for is forgotten.
+The request() of nats-py waits for the whole timeout if the broker dies meanwhile, its publish_async does not report rejections, and its buffers fill up while
+the connection is down (reference ecosystem §2, reliability M4-M8). So requests use an inbox and futures of this module, which fail as soon as the connection is
+lost; nothing is buffered (`pending_size=-1`); and `epoch` increases with every connection, so that readers know that the broker forgot their requests.
 
-A client that nats-py closes for good (protocol error) cannot be used again: the block of `open` is then cancelled and ends with Unavailable, so that the
-process ends and is started anew. Nor is one whom the broker refuses, but for who had been let in before: keys are renewed in a file and in the broker's
-configuration, not at the same moment (kubelet takes a minute or two to bring a changed Secret), so that one tries on for REFUSED_S.
+A client that nats-py closes for good (protocol error) cannot be used again: the block of `open` is cancelled and ends with Unavailable, so that the process
+exits and is restarted. The same happens if the broker rejects the credentials, with one exception: a client that was connected before retries for REFUSED_S,
+because a renewed key reaches its file and the broker's configuration at different times (kubelet needs a minute or two to update a mounted Secret).
 """
 
 import asyncio
@@ -45,11 +44,11 @@ API_S = 5.0  #: how long a JetStream API call may take
 #: How long a question is waited for first that may be asked again: brokers of a cluster that choose a leader for a stream answer nothing about it.
 ASK_S = 1.5
 DRAIN_S = 5.0
-#: Who had been let in and is refused now tries on for so long, with what its files hold then.
+#: Seconds for which a client that was connected before retries rejected credentials, with the present content of its files.
 REFUSED_S = 180.0
 #: Between two tries of it: each is a line in the broker's log.
 REFUSED_AGAIN_S = 2.0
-#: A broker that answers none of so many pings is gone without a word (its host lost its power, somebody on the way forgot us): after 6 to 9 s.
+#: A broker that does not answer this many pings is unreachable (power failure, lost connection state on the path): detected after 6 to 9 s.
 PING_S, PINGS = 3, 2
 DEFAULT_PORT = 4222
 NO_RESPONDERS = "503"
@@ -88,10 +87,11 @@ class _Client(Client):
             raise ConnectionResetError(str(e)) from e
 
     def _setup_nkeys_seed_connect(self) -> None:
-        """As whom it signs stands in `_connect_command`."""
+        """`_connect_command` signs with the seed."""
 
     def _connect_command(self) -> bytes:
-        """Signs with what the file holds now, at each connection; with what it held before, where it holds no seed, as while it is changed."""
+        """Sign with the present content of the seed file at each connection; if the file holds no valid seed, for example while it is replaced, with the
+        previous one."""
         if self._nkeys_seed is not None:
             from .keys import public_key, read_seed, signature  # noqa: PLC0415  only where the broker is closed
 
@@ -107,7 +107,7 @@ class _Client(Client):
         return super()._connect_command()
 
     async def _process_err(self, err_msg: str) -> None:
-        """Whose key the broker takes no longer connects anew, with what the file holds by then: the library would end for good."""
+        """If the broker rejects the key, reconnect with the present content of the file; the library would close the client for good."""
         if "authorization violation" in err_msg.lower() and self.is_connected:
             await self._process_op_err(nats.errors.AuthorizationError())
             return
@@ -115,7 +115,7 @@ class _Client(Client):
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """By what the files hold now, where certificates are named; by what they held before, where they cannot be used, as while they are changed."""
+        """Built from the present content of the certificate files, if any; if they are unusable, for example while they are replaced, the previous context."""
         try:
             context = self._access.context()
         except InvalidRequest as e:
@@ -136,7 +136,7 @@ class _Client(Client):
     async def _send_publish(
         self, subject: str, reply: str, payload: bytes, payload_size: int, headers: dict[str, Any] | None
     ) -> None:
-        """Writes headers in one go where no value brings a line of its own; the library's own way checks and appends them piece by piece."""
+        """Write all headers at once if no value contains a line break; the library checks and appends them one by one."""
         text = "NATS/1.0\r\n" + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) if headers else ""
         if not headers or text.count("\r") != len(headers) + 1 or text.count("\n") != len(headers) + 1:
             await super()._send_publish(subject, reply, payload, payload_size, headers)
@@ -223,7 +223,7 @@ class Connection:
         if prepare is not None:
             await prepare(self)
 
-    # --- what nats-py says
+    # --- callbacks of nats-py
 
     async def _on_error(self, error: Exception) -> None:
         if self._client.is_connecting or self._client.is_reconnecting:
@@ -258,7 +258,7 @@ class Connection:
         )
 
     def _refused(self, verb: str, subject: str) -> None:
-        """The broker keeps quiet towards whoever waits for an answer."""
+        """Fail the pending requests on this subject: the broker sends them no answer."""
         log.error("the broker does not let %s have its %s on %s", self.name, verb, subject)
         for asked, future in self._waiting.values():
             if verb == "publish" and asked.lower() == subject.lower() and not future.done():
@@ -327,12 +327,12 @@ class Connection:
 
     @property
     def server_version(self) -> str:
-        """Of the broker that we are connected to, as it says."""
+        """Version reported by the connected broker."""
         return str(self._client._server_info.get("version", "?"))
 
     @property
     def servers(self) -> list[tuple[str, int]]:
-        """Host and port of each broker that is known: those that were named, then those that brokers told of."""
+        """Host and port of each known broker: the configured ones, then those that brokers advertised."""
         return [(server.hostname or "", server.port or DEFAULT_PORT) for server in self._client.servers]
 
     @property
@@ -383,7 +383,7 @@ class Connection:
         return subscription
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription; of one that is gone already nothing is said."""
+        """End a subscription; no effect if it has ended already."""
         self._client.hand_over.pop(subscription._id, None)
         try:
             await subscription.unsubscribe()
@@ -400,7 +400,7 @@ class Connection:
     ) -> Msg:
         """The one answer to a message.
 
-        Raises Unavailable: nobody listens, no connection, or (with `outcome_unknown`) no answer in time, or the connection was lost meanwhile; NotPermitted.
+        Raises Unavailable: no responder, no connection, or (with `outcome_unknown`) a timeout or a connection lost meanwhile; NotPermitted.
         """
         self._requests += 1
         token = str(self._requests)
@@ -465,12 +465,12 @@ def _servers_of(url: str) -> list[str]:
 
 
 def describe(error: Exception) -> str:
-    """What an error says, or its name: some of the library's say nothing."""
+    """The error's message, or its class name: some of the library's errors have no message."""
     return str(error) or type(error).__name__
 
 
 def answer_of(body: bytes) -> dict[str, Any]:
-    """JetStream's JSON answer. Raises StreamApiError for a refusal, Unavailable where it says that it cannot now."""
+    """JetStream's JSON answer. Raises StreamApiError if JetStream rejects the request, Unavailable if it is temporarily unable to serve it."""
     try:
         answer: dict[str, Any] = json.loads(body)
     except ValueError as e:

@@ -1,12 +1,12 @@
-"""Whether a stream dropped messages before their reader had them, while both live.
+"""Detects messages that a stream dropped before a live reader received them.
 
-A stream that is full, or whose messages are too old, drops the oldest, read or not. Its reader goes on with what is left, and nothing in what it is
-delivered tells of that: numbers have holes wherever a filter passes others' messages over. What tells is the stream's first number. `complete`: all of ours
-up to there were delivered. While the stream begins at `complete` + 1 or before, nothing behind it was dropped, so that the place which the consumer had come
-to before that look is the next `complete`; one with nothing pending had come to wherever the stream ended at the look before. A stream that begins
-later has dropped something unread, or would have to have been filled anew within two looks: then whoever reads is told.
+A full stream, or one whose messages are too old, drops the oldest messages, read or not. Its reader continues with the remaining ones and cannot see the loss
+from the sequence numbers it receives: a filter leaves holes in them as well. The stream's first sequence number shows the loss. All our messages up to
+`complete` were delivered. While the stream begins at or before `complete` + 1, no unread message was dropped, and the position that the consumer had reached
+before this check becomes the next `complete`; the position of a consumer without pending messages is the stream's end at the previous check. If the stream
+begins later, it dropped unread messages (or was filled completely within two checks), and the reader is notified.
 
-That is evidence whoever writes, whatever is filtered, de-duplicated or sent out of order, and needs nothing of writers. Streams of last values drop nothing.
+The check depends neither on writers nor on filters, de-duplication or message order. Streams of last values drop nothing.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from .errors import StreamApiError
 
 log = logging.getLogger(__name__)
 
-#: Between two looks. Within two of them nobody fills a stream of ours.
+#: Seconds between two checks; no stream can be filled completely within two of them.
 LOOK_S = 1.0
 
 
@@ -42,11 +42,11 @@ class Continuity:
         self.complete = self._last = complete
 
     def pause(self) -> None:
-        """Nobody reads now."""
+        """No consumer reads at present."""
         self._consumer = ""
 
     async def run(self) -> NoReturn:
-        """Until cancelled. Raises what `tell` raises but Unavailable."""
+        """Runs until cancelled. Raises the exceptions of `tell` except Unavailable."""
         while True:
             await asyncio.sleep(LOOK_S)
             if not self._consumer or not self._connection.connected.is_set():
@@ -58,10 +58,10 @@ class Continuity:
                     log.warning("%s: messages were dropped before they were read: %s", self._stream.value, missed)
                     await self._tell()
             except (Unavailable, StreamApiError) as e:
-                log.debug("%s: %s", self._stream.value, e)  # whoever reads finds out, and begins anew
+                log.debug("%s: %s", self._stream.value, e)  # the reader detects the same error and starts again
 
     async def _look(self, consumer: str) -> str:
-        """What was missed; empty where nothing was."""
+        """Describes the loss; empty if nothing was missed."""
         reached = self.complete
         if self._last > self.complete:  # else there was nothing to come to
             info = await self._connection.api(f"CONSUMER.INFO.{self._stream.value}.{consumer}")

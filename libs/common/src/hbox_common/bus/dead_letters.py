@@ -1,4 +1,4 @@
-"""Setting aside what a consumer cannot use, so that it blocks nobody and somebody can look at it."""
+"""Dead letters: messages that a consumer cannot process are stored in HBOX_DLQ for inspection, so that they do not block the ones behind them."""
 
 import logging
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ PUBLISH_S = 5.0
 async def set_aside_unsent(
     publisher: Publisher, event: Event, keys: Sequence[str], why: InvalidRequest, *, message_id: str
 ) -> None:
-    """Store why an item was never sent: a message with it would be one that nobody takes. Raises Unavailable."""
+    """Store the reason why an item was not sent: no reader could accept a message with it. Raises Unavailable."""
     assert event.about.stream is not None
     letter = DeadLetter(
         consumer=publisher.name,
@@ -67,7 +67,7 @@ class DeadLetters:
             body=raw.body[:BODY_BYTES],
         )
         domain = raw.subject.split(".")[2]
-        # The time tells a message from its namesake in a stream that was made anew.
+        # After a stream was recreated, the time distinguishes messages with equal sequence numbers.
         message_id = f"dead-{self._stream.value}-{raw.sequence}-{raw.stored_ns}-{self._consumer}"
         await self._publisher.publish(letter, domain, message_id=message_id, timeout_s=PUBLISH_S)
         metrics.DEAD.labels(self._consumer).inc()

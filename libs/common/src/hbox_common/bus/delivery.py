@@ -1,4 +1,4 @@
-"""What readers are handed."""
+"""Messages as they are delivered to handlers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +23,11 @@ class Delivery:
     deliveries: int  #: 1 = the first time
     traceparent: str
     stored_at: float  #: seconds since the epoch, by the broker's clock
-    source: str = ""  #: who said it: /hbox/<service>/<instance>
+    source: str = ""  #: its publisher: /hbox/<service>/<instance>
 
     @property
     def key(self) -> str:
-        """The last token of its subject, as it stands there."""
+        """The last token of its subject, undecoded."""
         return self.subject.rpartition(".")[2]
 
 
@@ -80,8 +80,8 @@ class Raw:
 def deliver(
     raw: Raw, types: Sequence[type[Event]], set_aside: Callable[[str], None] | None = None, *, writers_only: bool = False
 ) -> Delivery:
-    """The message decoded; `set_aside` as `decode` has it. Raises InvalidRequest that says why it cannot be, or why it is on the wrong subject; with
-    `writers_only` also where it names another service than those that write it."""
+    """Decode a message; `set_aside` as in `decode`. Raises InvalidRequest if it cannot be decoded or its type does not belong on the subject; with
+    `writers_only` also if its source is not a writer of the type."""
     event = decode(raw.body, raw.headers, types, set_aside=set_aside)
     if not isinstance(event, tuple(types)):
         raise InvalidRequest(f"{event.ce_type()} does not belong on {raw.subject}")

@@ -1,4 +1,4 @@
-"""What can go wrong inside the bus; callers of it see the house's errors only."""
+"""Errors inside the bus; its callers see only HBox's common errors."""
 
 from hbox_common.errors import HBoxError, InvalidRequest
 
@@ -20,7 +20,7 @@ class Broken(HBoxError):
 
 
 class Outdated(HBoxError):
-    """A reader of last values was away for longer than those are kept that say that something is gone: what it knows is not to be trusted any more."""
+    """A reader of last values was away for longer than deletion messages are kept: its state may contain deleted objects and must be rebuilt."""
 
 
 #: err_code values that we act upon.

@@ -1,10 +1,10 @@
 """Following: reading without acknowledgements, for state (the last value of each subject) and for live feeds.
 
-The reader is an ephemeral consumer in the broker's memory, made anew after every new connection from the message after the last one seen, within
-milliseconds; the library's ordered consumers need 13 to 17 s for that (reference ecosystem §2.5, reliability M5). Before each start the
-stream is looked at: made anew (another creation time) or shorter than what was seen mean that messages were missed. A follower of last values replays
-them all then; the others are told by `on_gap` before anything newer is handed over. That messages were dropped before we had them is looked for before each
-start, and every second while we read (`continuity`): then `on_missed` is told.
+The reader is an ephemeral consumer in the broker's memory. After every new connection it is recreated within milliseconds, from the message after the last one
+received; the library's ordered consumers need 13 to 17 s for that (reference ecosystem §2.5, reliability M5). Before each start the stream is examined: if it
+was recreated (another creation time) or ends before the last message received, messages were missed. A follower of last values then replays all of them; for
+other followers `on_gap` is called before any newer message is delivered. Before each start, and every second while reading (`continuity`), the follower also
+checks whether the stream dropped undelivered messages, and then calls `on_missed`.
 """
 
 import asyncio
@@ -151,13 +151,14 @@ class Follower:
             self._ready()
 
     async def _place(self, created: str, *, first: int, last: int) -> None:
-        """Find out what was missed since the last time, and where to go on."""
+        """Find out whether messages were missed since the last connection, and where to continue."""
         if not self._created:
             self._seen = last if self._start is Start.NEW else 0
             self._created = created
             return
         if created == self._created and last >= self._seen:
-            # What of it was delivered and lost with the connection nobody can say: a reader that was idle for long is told in vain.
+            # Messages delivered but lost with the connection cannot be distinguished: a reader that was idle for long may be notified although it missed
+            # nothing.
             if first > self._seen + 1 and not LIMITS[self._stream].last_value:
                 log.warning("following %s: it begins at %d, %d was the last seen", self._stream.value, first, self._seen)
                 await self._missed()

@@ -1,4 +1,4 @@
-"""A look at a broker from outside, for `hbox check --pre` and `hbox diag`: which version it is, what JetStream may keep, how streams and consumers stand."""
+"""Inspection of a broker for `hbox check --pre` and `hbox diag`: its version, its JetStream limits, and the state of streams and consumers."""
 
 import asyncio
 import secrets
@@ -21,8 +21,8 @@ OLDEST = (2, 11)
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """`account`: as JetStream's INFO has it; None where the user may not ask. `streams`, `consumers`: as their INFO has them, those that are there; a text
-    in an answer's place where there is none. `refused`: why it has no room for our streams, by `file` and `memory`, where that was tried."""
+    """`account`: JetStream's account information; None if the user may not read it. `streams`, `consumers`: the information of each existing one, or an error
+    text if there was no answer. `refused`: by `file` and `memory`, why the broker has no room for the streams, if that was tried."""
 
     version: str
     max_payload: int
@@ -84,7 +84,7 @@ async def _consumer(connection: Connection, stream: Stream, name: str) -> Mappin
 
 
 async def _room(connection: Connection, storage: str, streams: Mapping[str, Mapping[str, Any]]) -> str:
-    """Why there is no room for what our streams may come to hold beyond those that are there; empty where there is."""
+    """Why there is no room for the maximum size of the missing streams; empty if there is room."""
     there = [info["config"] for info in streams.values() if info["config"].get("storage") == storage]
     wanted = needed_bytes(memory=storage == "memory") - sum(max(0, int(config.get("max_bytes", 0))) for config in there)
     if wanted <= 0:

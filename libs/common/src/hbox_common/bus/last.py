@@ -1,6 +1,6 @@
-"""Chosen messages of a stream, without a reader: one question, answered from the stream's own index (ADR-31 of nats-architecture-and-design).
+"""Selected messages of a stream without a consumer: one request, answered from the stream's own index (ADR-31 of nats-architecture-and-design).
 
-A reader of last values would go through all subjects of a stream; of a history of days those are a million, and few are of interest.
+A reader of last values would read all subjects of a stream; a history of several days has a million of them, of which few are needed.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from .delivery import Delivery
 
 log = logging.getLogger(__name__)
 
-#: The broker answers with no more messages than so many, and refuses what would be more.
+#: Largest number of messages in one answer; the broker rejects requests for more.
 MOST = 1024
 
 _NONE, _END = "404", "204"

@@ -1,15 +1,15 @@
-"""What a service answers to anybody, found and described by NATS' own tools: the protocol of NATS micro services (ADR-32 of NATS), in JSON.
+"""Endpoints for external clients, discoverable with NATS' own tools: the protocol of NATS micro services (ADR-32 of NATS), in JSON.
 
-`nats micro ls | info | stats` ask on `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`, each also with `.<name>` and `.<name>.<id>` behind it. Endpoints are plain
-subjects: a JSON object comes in, a JSON object goes out, or nothing with the headers `Nats-Service-Error-Code` (400, 413, 500, 503) and
-`Nats-Service-Error`. Questions between services, in msgpack pages (`rpc`), are listed and counted beside them.
+`nats micro ls | info | stats` send requests to `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`, each also with `.<name>` and `.<name>.<id>` appended. Endpoints are
+plain subjects: the request is a JSON object, the answer is a JSON object or empty with the headers `Nats-Service-Error-Code` (400, 413, 500, 503) and
+`Nats-Service-Error`. Requests between services, in msgpack pages (`rpc`), are listed and counted as well.
 
-A reader of single queues asks on a subject of its own, `<endpoint>.of.<queue>.<reader>`: the broker lets it publish there and nowhere else
-(`users.read_only`), so that the subject says who asks for what, and nothing in the message has to be believed. The answer is about that queue alone, and goes
-to that reader's inbox or nowhere: another reply would have us say something to somebody in our own name.
+A reader of single queues publishes on a subject of its own, `<endpoint>.of.<queue>.<reader>`: the broker permits it no other subject (`users.read_only`), so
+the subject authenticates reader and queue, and the body need not be trusted. The answer covers that queue only and is sent to that reader's inbox only: with
+any other reply subject a reader could make the service publish in its own name.
 
-nats-py's own `nats.micro` puts every endpoint into a queue group, in which a leader that hangs swallows half of the questions of its successor
-(see `rpc`), and answers one request after the other; the words of any exception go to whoever asked. So it is the protocol's other side in the tests alone.
+nats-py's own `nats.micro` puts every endpoint into a queue group, in which a leader that hangs receives half of the requests of its successor (see `rpc`); it
+answers requests one after the other, and sends the text of any exception to the client. So only the tests use it, as a client.
 """
 
 import asyncio
@@ -40,20 +40,20 @@ OF = "of"  #: before a reader's queue and its name, in the subject that it asks 
 
 M = TypeVar("M", bound=BaseModel)
 
-#: Requests answered at once, and those that wait for their turn; beyond, the asker is told to come again.
+#: Requests answered concurrently, and requests in the queue; further ones are rejected with a request to retry.
 AT_ONCE, WAITING = 4, 64
 ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One question: `request` and `response` are what goes in and comes out, as JSON."""
+    """One endpoint: `request` and `response` are the JSON models of its input and output."""
 
     name: str
     about: str
     request: type[BaseModel]
     response: type[BaseModel]
-    #: what it raises is told: InvalidRequest and Unavailable as they are, anything else as a failure
+    #: if it raises InvalidRequest or Unavailable, the client receives that error; any other exception is reported as an internal failure
     answer: Callable[[Any], Awaitable[BaseModel]]
     of_queue: Callable[[Any, str], Awaitable[BaseModel]] | None = None
     #: The same for a reader of one queue, by `token_of` its name: what is about others is not in the answer. None: readers are not answered.
@@ -65,7 +65,7 @@ class Endpoint:
 
 @cache
 def _schemas(request: type[BaseModel], response: type[BaseModel]) -> dict[str, str]:
-    """When somebody asks for the first time: at its start a service has better to do for 5 ms each."""
+    """Computed at the first request: at startup a service has no 5 ms to spare for each."""
     return {
         "request": json.dumps(request.model_json_schema()),
         "response": json.dumps(response.model_json_schema(mode="serialization")),
@@ -106,7 +106,7 @@ class Directory:
     listed: list[Listed] = field(default_factory=list)
 
     def enter(self, name: str, subject: str, metadata: Callable[[], dict[str, str]]) -> Listed:
-        """List an endpoint; one that is served again goes on where it was."""
+        """List an endpoint; if it is served again, its statistics continue."""
         for one in self.listed:
             if one.subject == subject:
                 one.metadata = metadata  # the former one would keep all that its answerer holds
@@ -125,7 +125,7 @@ class _Asked:
 
 
 class MicroServer:
-    """Answers the endpoints of one service, and who asks what there is."""
+    """Answers the endpoints of one service, and discovery requests."""
 
     def __init__(
         self, connection: Connection, directory: Directory, endpoints: Sequence[Endpoint], *, version: str, about: str
@@ -249,7 +249,7 @@ def reader_subject(service: str, endpoint: str, queue: str, reader: str) -> str:
 
 
 def _reader_of(subject: str, endpoint: str) -> tuple[str, str]:
-    """The queue's token and the reader, of whom such a subject is; empty where it is the endpoint's own."""
+    """Queue token and reader in such a subject; empty for the endpoint's own subject."""
     if subject == endpoint:
         return "", ""
     _, queue, reader = subject.removeprefix(f"{endpoint}.").split(".")
@@ -259,7 +259,7 @@ def _reader_of(subject: str, endpoint: str) -> tuple[str, str]:
 async def call(
     connection: Connection, service: str, name: str, request: BaseModel, response: type[M], *, timeout_s: float
 ) -> M:
-    """The answer of an endpoint. Raises InvalidRequest where the service says that the request is wrong, Unavailable for all else that it cannot answer."""
+    """The answer of an endpoint. Raises InvalidRequest if the service rejects the request as invalid, Unavailable for every other failure."""
     body = request.model_dump_json(exclude_defaults=True).encode()
     until = monotonic_s() + timeout_s
     try:
@@ -282,7 +282,7 @@ async def call(
 
 
 def _read(endpoint: Endpoint, body: bytes) -> BaseModel:
-    """Nothing stands for an empty object."""
+    """An empty body is read as an empty object."""
     try:
         return endpoint.request.model_validate_json(body or b"{}")
     except ValidationError as e:

@@ -1,7 +1,7 @@
-"""A message in as many as it takes: divided by bytes, not by counts, since one item may be a hundred times as long as another.
+"""Splits a message into as many as needed: by bytes, not by counts, since one item may be a hundred times as long as another.
 
-What fits is encoded once. What does not is halved until it does; an item that no message can carry alone is left out, and told of: it must not keep the others
-back. It should have been refused where it entered the platform.
+A message that fits is encoded once; a larger one is halved until its parts fit. If a single item does not fit into any message, it is reported and left out, so
+that it does not block the others. Such an item should have been rejected where it entered the platform.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,12 +12,12 @@ from hbox_common.events import Event, encode, halves
 #: Kept free of what the broker takes, for headers.
 HEADERS = 4096
 
-#: Is told of the message with the one item that cannot be sent, and why.
+#: Called with the message of the one item that cannot be sent, and the reason.
 Refused = Callable[[Event, InvalidRequest], None]
 
 
 def parts(event: Event, most: int, refused: Refused) -> Iterator[tuple[Event, bytes]]:
-    """Messages that say together what `event` says, in its order, each with its body of at most `most` bytes."""
+    """Messages that together contain the items of `event`, in order, each with its body of at most `most` bytes."""
     try:
         body = encode(event)
         if len(body) > most:

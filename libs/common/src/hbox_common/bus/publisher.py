@@ -57,10 +57,10 @@ class Publisher:
         timeout_s: float = 30.0,
         closes: bool = False,
     ) -> None:
-        """Return when JetStream has stored a body that `encode` made. `closes`: as `Event.closes` says.
+        """Return when JetStream has stored a body that `encode` made. `closes`: see `Event.closes`.
 
-        Raises InvalidRequest when it can never be stored, ValueError for keys that do not fit, Unavailable after `timeout_s`: whether it was stored
-        is unknown then, and the caller may go on with the same `message_id`.
+        Raises InvalidRequest if it can never be stored, ValueError for keys that do not fit, Unavailable after `timeout_s`: the outcome is unknown then, and
+        the caller may retry with the same `message_id`.
         """
         if type_.about.stream is None:
             raise ValueError(f"{type_.__name__} is asked for, not published")

@@ -1,12 +1,12 @@
-"""Messages of a pull consumer, by requests of our own to an inbox of our own.
+"""Messages of a pull consumer, requested and received on an inbox of this module.
 
-PullSubscription.fetch stalls for seconds after an empty fetch, and one in flight is never asked again after a reconnect (nats.py #986; reference
-reliability M4, ecosystem §2.4). Here pulls overlap: a new one is sent while up to a batch of the former is still to come, so that the broker
-always has somewhere to deliver to, at once. At most two batches, and two times MAX_BYTES, are under way or waiting to be taken. Who asks for single messages
-asks for none before it takes one: what came would wait behind the one in hand, while other readers of the consumer have nothing to do.
+PullSubscription.fetch stalls for seconds after an empty fetch, and does not repeat a pending fetch after a reconnect (nats.py #986; reference reliability M4,
+ecosystem §2.4). Here pulls overlap: a new one is sent while up to a batch of the previous one is pending, so that the broker can always deliver at once. At
+most two batches, and two times MAX_BYTES, are requested or buffered. A reader of single messages requests the next one only when it takes it: a prefetched
+message would wait behind the one in progress while other readers of the consumer are idle.
 
-A pull subscription lives as long as the connection that it was made on. After that, or when its consumer is gone, or when the broker is
-silent for longer than its heartbeats allow, `take` raises Broken: the owner looks at the stream and makes a new one.
+A pull subscription lasts as long as its connection. If the connection is lost, the consumer is deleted, or the broker misses its heartbeats, `take` raises
+Broken: the owner examines the stream and creates a new one.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Pull:
         try:
             self._subscription = await self._connection.listen(self._inbox, self._on_message)
             await self._ask()
-            # What is asked of a consumer that is gone stays without an answer; one that is there now had been there for the question.
+            # A pull of a deleted consumer gets no answer; this request fails at once if the consumer does not exist.
             await self._connection.api(f"CONSUMER.INFO.{self._consumer}")
         except BaseException:
             await self._end()

@@ -1,19 +1,19 @@
-"""Consuming durably: each message is handled until that succeeds, and acknowledged then.
+"""Durable consumption: each message is retried until it is handled, and then acknowledged.
 
-Theory of operation. Messages that are ours and not settled are `held`: waiting, being handled, or put off. Every third of ack_wait the
-broker is told of all of them that they are worked on (but of those that came within the last sixth: most are settled before the next time, and the broker
-writes each such word to the disk), so that ack_wait may be short: it only runs out when this process is gone or hangs. What is
-delivered again all the same (an acknowledgement was lost, or the broker forgot it when it was killed) is recognised as held or as one of the last
-REMEMBERED settled, and not handled twice by this process. Another process may: handlers are idempotent, by an inbox where that takes one.
+Theory of operation. Messages of this process that are not settled are `held`: waiting, being handled, or postponed. Every third of ack_wait the broker receives
+an in-progress acknowledgement for all of them (except those received within the last sixth: most are settled before the next time, and the broker writes each
+acknowledgement to the disk). So ack_wait may be short: it expires only if this process is dead or hangs. If a message is redelivered nevertheless (its
+acknowledgement was lost, or the broker was killed), it is recognised as held or as one of the last REMEMBERED settled ones, and this process does not handle it
+twice. Another process may: handlers are idempotent, by an inbox where needed.
 
-handle() raising Unavailable puts its batch off here, with growing delay, not by a negative acknowledgement: so the count of deliveries counts
-failures and deaths only, and an outage of an hour makes no message look like poison. Anything else raised: each message is handled again alone,
-the one that fails alone is given back with growing delay, and set aside at the `max_deliver`-th delivery. A message that kills the process
-leaves no trace but its count: from the third delivery on it is handled alone, and above twice `max_deliver` it is set aside unseen. Bug
-is not caught: the process is wrong then, not the message.
+If handle() raises Unavailable, its batch is postponed here with growing delay, without a negative acknowledgement: so the delivery count counts only failures
+and crashes, and after an outage of an hour no message looks like poison. If it raises anything else, each message is handled again alone; one that fails alone
+is returned with growing delay and moved to HBOX_DLQ at the `max_deliver`-th delivery. A message that kills the process leaves no trace but its count: from the
+third delivery on it is handled alone, and above twice `max_deliver` it is moved to HBOX_DLQ unhandled. Bug is not caught: then the process is wrong, not the
+message.
 
-After each new connection the stream is looked at. If it is not the one from before (its creation time differs), all that is held belongs to a
-stream that is gone and is forgotten: an old acknowledgement would hit a new message with the same sequence.
+After each new connection the stream is examined. If it was recreated (its creation time differs), all held messages belong to the deleted stream and are
+forgotten: an old acknowledgement would hit a new message with the same sequence.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ ACK, IN_PROGRESS, TERM = b"+ACK", b"+WPI", b"+TERM"
 #: Settled messages that are recognised when they come again.
 REMEMBERED = 8192
 
-#: What of a consumer's configuration says where it began.
+#: Configuration keys of a consumer's start position.
 _START = ("deliver_policy", "opt_start_seq", "opt_start_time")
 
 #: Deliveries up to which a message may share a batch.
@@ -61,23 +61,23 @@ IN_COMPANY = 2
 
 
 def nak(delay_s: float) -> bytes:
-    """The word for: not done, deliver it again after `delay_s`."""
+    """Negative acknowledgement: redeliver after `delay_s`."""
     return b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s else b"-NAK"
 
 
 def nak_delay_s(deliveries: int) -> float:
-    """Seconds until a message that failed alone comes again: 0.1, 0.4, 1.6, 6.4, 10."""
+    """Seconds until a message that failed alone is redelivered: 0.1, 0.4, 1.6, 6.4, 10."""
     return backoff_s(deliveries - 1, base_s=0.1, cap_s=10.0, factor=4.0)
 
 
 def unavailable_delay_s(attempt: int) -> float:
-    """Seconds until a batch is handled again whose handler reached nobody: 0.1, 0.2, ... 5."""
+    """Seconds until a batch is retried whose handler raised Unavailable: 0.1, 0.2, ... 5."""
     return backoff_s(attempt, base_s=0.1, cap_s=5.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """What a durable consumer is to be."""
+    """Configuration of a durable consumer."""
 
     durable: str
     types: tuple[type[Event], ...]
@@ -145,13 +145,13 @@ class Puller:
         self._patience = Patience()
         self._created = ""
         self._held: dict[tuple[int, int], Raw] = {}
-        self._settled: dict[tuple[int, int], bytes] = {}  #: the last words said, in the order of saying
+        self._settled: dict[tuple[int, int], bytes] = {}  #: the last acknowledgement of each, in order of sending
         self._put_off: list[_PutOff] = []
         self._order = itertools.count()
         self._pull: Pull | None = None
 
     async def run(self) -> NoReturn:
-        """Until cancelled; what is held is then given back to whoever comes next. Raises Bug."""
+        """Runs until cancelled; then held messages are returned for redelivery. Raises Bug."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep())
@@ -322,10 +322,10 @@ class Puller:
         else:
             await self._settle(raw, TERM)
 
-    # --- what the broker is told
+    # --- acknowledgements
 
     async def _settle(self, raw: Raw, word: bytes) -> None:
-        """The last word on a message. When it is lost on the way the message comes again, and it is said again."""
+        """Send the final acknowledgement of a message. If it is lost, the message is redelivered and acknowledged again."""
         if self._held.get(raw.key) is not raw:
             return  # of a stream that is gone
         del self._held[raw.key]

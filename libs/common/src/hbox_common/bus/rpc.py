@@ -1,8 +1,8 @@
-"""Questions answered with pages, over core NATS.
+"""Requests answered with pages, over core NATS.
 
-A page is a message as any other, with the header `hbox-page: n`; the end is an empty message with `hbox-pages: count`, or `hbox-error: kind` and
-the words in `hbox-message`. Nobody there is known at once, by the broker's 503. Only leaders answer. All who listen hear a question, and the first
-answer counts: a leader that hangs still listens, and in a queue group with its successor it would swallow half of the questions.
+A page is an ordinary message with the header `hbox-page: n`; the end is an empty message with `hbox-pages: count`, or `hbox-error: kind` and the text in
+`hbox-message`. If there is no responder, the broker reports it at once (503). Only leaders answer. All responders receive a request, and the first answer
+counts: a leader that hangs is still subscribed, and in a queue group with its successor it would receive half of the requests.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class Server:
             await self._refuse(message.reply, e)
 
     def _bodies(self, page: Event) -> Iterator[tuple[Event, bytes]]:
-        """One page, or several where it is too large. What no page can carry is left out: who asked would have nothing at all otherwise."""
+        """One page, or several if it is too large. An item too large for any page is left out, so that the client receives the others."""
         refused: list[InvalidRequest] = []
         yield from parts(page, self._connection.max_payload - HEADERS, lambda _, why: refused.append(why))
         for why in refused:

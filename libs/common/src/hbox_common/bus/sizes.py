@@ -1,5 +1,5 @@
-"""How full streams are, and which brokers keep them up to date, as metrics: by what readers of a history see every second anyway, and seldom of streams of
-last values, which refuse what is new when they are full."""
+"""Metrics of stream fill levels and replicas: taken from the checks that readers of a history do every second, and requested seldom for streams of last values,
+which reject new values when they are full."""
 
 import asyncio
 from collections.abc import Mapping
@@ -26,8 +26,7 @@ def note(stream: Stream, info: Mapping[str, Any]) -> None:
 
 
 def _note_replicas(stream: Stream, cluster: Mapping[str, Any]) -> None:
-    """`cluster`: its leader, and of each other broker that has to keep the stream whether it is there (`offline`) and has all of it (`current`). One that
-    is alone tells of no others."""
+    """`cluster`: the stream's leader, and for each other replica whether it is `offline` and whether it is `current`. A single broker has no others."""
     behind = {one["name"]: bool(one.get("offline")) or not one.get("current") for one in cluster.get("replicas") or ()}
     if behind and (leader := cluster.get("leader")):
         behind[leader] = False
@@ -45,5 +44,5 @@ async def watch(connection: Connection, stream: Stream) -> NoReturn:
             try:
                 note(stream, await connection.api(f"STREAM.INFO.{stream.value}"))
             except (Unavailable, StreamApiError):
-                pass  # whoever reads finds out, and says so
+                pass  # the readers detect the same error and report it
         await asyncio.sleep(LOOK_S)

@@ -1,10 +1,10 @@
-"""The streams and their limits; made where they are missing, corrected where we depend on it.
+"""The streams and their limits. Missing streams are created; settings that correctness depends on are corrected.
 
-What an operator may tune on a broker of theirs (replicas, placement, age, bytes) is left as it is once a stream exists. What correctness rests on
-(subjects, one value a subject, room for our largest messages) is put right. HBOX_STATE refuses new values when it is full, loudly: a newcomer
-would believe that a value dropped never was. The histories drop their oldest: they hold days, so the oldest was read long ago, and one that refused
-would stop the whole platform until its messages age. Nothing exists only there: what is lost all the same shows as a gap, or as a claim past its
-deadline, and is had again from Kubernetes and the ledger (reference reliability §2).
+Settings that an operator may tune on an external broker (replicas, placement, age, bytes) are left unchanged once a stream exists. Settings that correctness
+depends on (subjects, one value per subject, room for our largest messages) are corrected. HBOX_STATE rejects new values when it is full, with an error: if it
+dropped a value, a new reader would believe that the object does not exist. The histories drop their oldest messages: they hold days, so the oldest were read
+long ago, and a history that rejected messages would stop the whole platform until its messages expire. No data exists only in a history: a loss shows as a gap,
+or as a claim past its deadline, and the data is recovered from Kubernetes and the ledger (reference reliability §2).
 """
 
 import logging
@@ -25,21 +25,21 @@ DAY_S = 24 * HOUR_S
 MIB = 2**20
 GIB = 2**30
 
-#: Room for headers beside a body of the largest allowed size.
+#: Room for headers in addition to a body of the largest allowed size.
 HEADER_BYTES = 64 * 1024
 
 #: How long the broker remembers message ids: longer than a publisher tries, short enough to be cheap (the docs warn of large ones).
 DUPLICATE_WINDOW_S = 120
 
 
-#: For so long the last value of something that is gone is kept: whoever reads on has heard of it, and whoever begins later need not.
+#: Retention of the last value of a deleted object: connected readers received it, and later readers do not need it.
 CLOSED_S = DAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one stream keeps. `last_value`: one message a subject, and new ones are refused when it is full; otherwise the oldest go.
-    `memory`: a broker that restarts has lost it; for what is wrong a minute later and had again from its source (ADR 9)."""
+    """Limits of one stream. `last_value`: one message per subject, and new messages are rejected when the stream is full; otherwise the oldest are dropped.
+    `memory`: a broker that restarts loses its messages; for data that is obsolete after a minute and can be recovered from its source (ADR 9)."""
 
     stream: Stream
     why: str
@@ -91,17 +91,17 @@ def config_of(stream: Stream, replicas: int = 1) -> dict[str, Any]:
         "max_msg_size": max(t.about.max_bytes for t in types) + HEADER_BYTES,
         "discard": "new" if limits.last_value else "old",
         "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
-        "deny_delete": True,  # nobody takes single messages out of a history
+        "deny_delete": True,  # no client deletes single messages of a history
         "allow_direct": True,
         "allow_msg_ttl": limits.last_value,
     }
 
 
 async def ensure_streams(connection: Connection, replicas: int = 1, *, change: bool = False) -> None:
-    """Make the streams that are missing and put right those that differ in what we depend on. Idempotent, safe from many processes at once.
+    """Create missing streams, and correct settings that correctness depends on. Idempotent, safe from many processes at once.
 
-    `replicas`: of a stream that is made; with `change` of those that are there too. On a closed broker only its admin may change a stream: services go on
-    with what is there. Raises Unavailable when JetStream does not answer or too few of its servers are there, InvalidRequest when it refuses a stream.
+    `replicas`: of a new stream; with `change` also of existing ones. On a broker with users only the admin may change a stream: services continue with the
+    existing one. Raises Unavailable if JetStream does not answer or has too few servers, InvalidRequest if it rejects a stream.
     """
     for stream in Stream:
         try:
@@ -126,7 +126,7 @@ async def _ensure(connection: Connection, stream: Stream, replicas: int, *, chan
         try:
             await connection.api(f"STREAM.CREATE.{stream.value}", wanted)
         except StreamApiError as again:
-            if again.err_code != STREAM_NAME_IN_USE:  # else somebody was faster
+            if again.err_code != STREAM_NAME_IN_USE:  # else another process created it first
                 raise
         else:
             log.info("stream %s was made", stream.value)

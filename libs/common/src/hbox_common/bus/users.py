@@ -1,12 +1,12 @@
-"""Who may say and hear what on a closed broker: one user a service, with the subjects that the message registry gives it, and no other.
+"""Permissions on a broker with users: one user per service, limited to the subjects that the message registry assigns to it.
 
-A service publishes what it is a writer of, asks what it is an asker of, and answers into the inboxes of those who may ask it. It reads streams that hold
-something for it: by the durable consumers that are its own, and by consumers that it makes and forgets (their names are random, and nobody may list names).
-JetStream's rights are by stream, so a reader of one subject of a stream may read its others. A stream that is missing may be made by any service, with
-whatever configuration: streams in memory are gone when the broker starts anew. Nobody but `ADMIN` changes or deletes streams, takes messages out, or
-looks at the consumers of others.
+A service publishes the types that it writes, sends the requests that it may ask, and answers into the inboxes of the clients of its endpoints. It reads streams
+that contain types for it: through its own durable consumers, and through ephemeral consumers (with random names, which no other user may list). JetStream's
+permissions are per stream, so a reader of one subject of a stream may read its others. Any service may create a missing stream, with any
+configuration: streams in memory do not survive a restart of the broker. Only `ADMIN` may change or delete streams, delete messages, or inspect the consumers of
+others.
 
-What a service names as the source of a message is checked by readers (`Delivery`, `writers_only`); that it cannot name what it is not, by the broker.
+Readers check the source that a message names (`Delivery`, `writers_only`); the broker ensures that a service cannot publish another service's types.
 """
 
 import json
@@ -21,20 +21,19 @@ from .streams import LIMITS
 #: The services' names, as the registry has them among writers and readers.
 SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor", "node-agent")
 
-#: The commands of `hbox`, for whoever operates the platform: hears and asks everything, and says nothing but
-#: what it could not read.
+#: User of the `hbox` command: reads every stream and sends every request, and publishes only dead letters.
 OPERATOR = "hbox-cli"
 
-#: Who offers endpoints to readers of single queues.
+#: Services with endpoints for readers of single queues.
 ANSWERS_READERS = ("quota-ledger", "job-controller")
 
-#: Makes and mends streams.
+#: Creates and corrects streams.
 ADMIN = "admin"
 
-#: What the registry calls them.
+#: Names in the registry that differ from the user's name.
 _IN_REGISTRY = {OPERATOR: "cli"}
 
-#: Durable consumers: whose, and of which stream.
+#: Durable consumers: owner and stream.
 DURABLES: Mapping[str, tuple[str, Stream]] = {
     "quota-ledger-plans": ("quota-ledger", Stream.PLANS),
     "quota-ledger-outcomes": ("quota-ledger", Stream.OUTCOMES),
@@ -47,26 +46,26 @@ DURABLES: Mapping[str, tuple[str, Stream]] = {
 _CONSUMER = "$JS.API.CONSUMER"
 _CONSUMING = ("CREATE", "INFO", "DELETE", "MSG.NEXT")
 
-#: Of NATS' micro services: who is there.
+#: Discovery verbs of NATS micro services.
 _VERBS = ("PING", "INFO", "STATS")
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Subjects, as nats-server takes them; what is denied is so although it is allowed."""
+    """Subjects, in nats-server's syntax; a denied subject overrides an allowed one."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     publish_denied: tuple[str, ...] = ()
 
     def block(self) -> str:
-        """As nats-server's configuration has it. There an empty list of what is allowed allows everything."""
+        """As in nats-server's configuration, where an empty list of allowed subjects allows everything."""
         publish = {"allow": self.publish, "deny": self.publish_denied} if self.publish else {"deny": [">"]}
         return json.dumps({"publish": publish, "subscribe": {"allow": self.subscribe} if self.subscribe else {"deny": [">"]}})
 
 
 def users(readers: Iterable[str] = ()) -> dict[str, Permissions]:
-    """All users of a platform, by name. `readers`: others, who may be answered by `ANSWERS_READERS`."""
+    """All users of a platform, by name. `readers`: external users that `ANSWERS_READERS` may answer."""
     every = {user: _of(user) for user in (*SERVICES, OPERATOR)}
     inboxes = tuple(f"{inbox_of(reader)}.>" for reader in sorted(readers))
     for user in ANSWERS_READERS:
@@ -75,8 +74,8 @@ def users(readers: Iterable[str] = ()) -> dict[str, Permissions]:
 
 
 def read_only(name: str, queues: Iterable[str]) -> Permissions:
-    """Of somebody else's program: hears what happens to these queues, as it happens, and asks micro services about them, on subjects that name the queue and
-    the reader, which nobody else may publish on. Streams keep all queues together, so it reads none."""
+    """Permissions of an external program: it receives the live events of these queues and sends requests about them to micro services, on subjects that contain
+    the queue and the reader, on which no other user may publish. Streams contain all queues, so it reads none."""
     tokens = [token_of(queue) for queue in sorted(set(queues))]
     told = [
         ".".join(
@@ -91,7 +90,7 @@ def read_only(name: str, queues: Iterable[str]) -> Permissions:
 
 
 def authorization(keys: Mapping[str, str], others: Mapping[str, Permissions] | None = None) -> str:
-    """nats-server's `authorization` block: who is not in it gets in no more. `keys`: public nkeys by user; `others`: users beside the platform's own."""
+    """nats-server's `authorization` block; other users cannot connect. `keys`: public nkeys by user; `others`: users in addition to the platform's own."""
     every = users(others or ()) | dict(others or {})
     lines = "\n".join(f"    {{ nkey: {keys[user]}, permissions: {every[user].block()} }} # {user}" for user in sorted(keys))
     return f"authorization {{\n  users: [\n{lines}\n  ]\n}}\n"
@@ -121,14 +120,14 @@ def _of(user: str) -> Permissions:
 
 
 def _jetstream(user: str, read: set[Stream], written: set[Stream]) -> tuple[list[str], list[str]]:
-    """What a user may ask of JetStream's API, and what of that is denied all the same."""
+    """Requests to JetStream's API that a user may send, and those that are denied nevertheless."""
     allowed = [f"$JS.API.STREAM.INFO.{stream}" for stream in Stream]
     if user != OPERATOR:
         allowed += [f"$JS.API.STREAM.CREATE.{stream}" for stream in Stream]
     allowed += [f"$JS.API.DIRECT.GET.{stream}" for stream in read | written]
     consumed = read | {
         stream for stream in written if LIMITS[stream].last_value
-    }  # who starts anew goes on from what it said last
+    }  # after a restart, a writer continues from its last value
     allowed += [f"{_CONSUMER}.{verb}.{stream}.*" for stream in consumed for verb in _CONSUMING]
     denied: list[str] = []
     for durable, (owner, stream) in DURABLES.items():
@@ -141,7 +140,7 @@ def _jetstream(user: str, read: set[Stream], written: set[Stream]) -> tuple[list
 
 
 def _is_question(type_: type[Event]) -> bool:
-    """Questions are subscribed to; pages of their answers go to the asker's inbox, whatever their subject."""
+    """Requests are subscribed to; pages of their answers go to the inbox of the client, whatever their subject."""
     return type_.about.stream is None and "asker" in type_.model_fields
 
 
