@@ -48,8 +48,8 @@ async def find_access(kubeconfig: str | None) -> Access:
             )
         base = str(settings.host).rstrip("/")
         secure, known = base.startswith("https:"), bool(settings.api_key or settings.refresh_api_key_hook)
-        # The API client reads certificates at once: a broken file shows here and not at the first request. Without any named it reads all of the
-        # machine's authorities, 24 ms, which nobody needs who is to be asked in plain HTTP.
+        # The API client reads certificates at once, so a broken file is reported here and not at the first request. Without configured authorities it reads
+        # all of the machine's (24 ms), which plain HTTP does not need.
         library = client.ApiClient(settings) if secure or known else None
         # The library reads a service account's token again by the wall clock, which may be set back, and fails while the file is away.
         token_file = (
@@ -87,7 +87,7 @@ def _files(*names: str | None) -> tuple[Path, ...]:
 
 
 def _existing(kubeconfig: str) -> str:
-    """The library takes a missing file for an empty one; its message about that helps nobody."""
+    """The library treats a missing file as an empty one and reports a misleading error."""
     path = Path(kubeconfig).expanduser()
     try:
         empty = path.stat().st_size == 0

@@ -34,10 +34,10 @@ class BindOutcome(StrEnum):
 class BindResult:
     outcome: BindOutcome
     message: str = ""
-    resource_version: str = ""  #: the pod's, where a read told it; the answer to a binding does not
+    resource_version: str = ""  #: the pod's, if it was read; the answer to a binding has none
     node: str = ""  #: where the pod is, where that is known
     retry_after_s: float | None = None  #: the server's wish, with UNKNOWN
-    not_allowed: bool = False  #: with UNKNOWN: we lack the right, which says nothing of the pod
+    not_allowed: bool = False  #: with UNKNOWN: HBox lacks the permission; the pod's state was not read
 
 
 _NO_LABELS: Mapping[str, str] = {}
@@ -61,10 +61,9 @@ async def bind(
 ) -> BindResult:
     """Binds the pod to `node`; calling it again with the same arguments is safe.
 
-    `labels`: an API server without PodTopologyLabelsAdmission (alpha up to 1.34) leaves them out (`label` writes them).
-    `annotations` should hold `hbox.io/claim`, by which an unclear outcome is recognised as ours. `may_retry`: asked once, with the
-    pod as it is now, when it is found unbound; on True the binding is sent again, fenced by the pod's new resourceVersion.
-    Raises nothing but Bug: every failure is an outcome.
+    `labels`: an API server without PodTopologyLabelsAdmission (alpha up to 1.34) drops them (`label` writes them). `annotations` should contain
+    `hbox.io/claim`, which identifies the binding as ours if its outcome is unknown. `may_retry`: called once, with the present pod, if the pod is found
+    unbound; if it returns True, the binding is sent again, fenced by the pod's new resourceVersion. Raises nothing but Bug: every failure is an outcome.
     """
     wanted = _Wanted(namespace, name, uid, node, annotations, labels)
     sent = await _post(client, wanted, resource_version)
@@ -104,7 +103,7 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """A binding whose effect only the pod can tell. `in_flight`: the server may still be about to do it."""
+    """A binding whose outcome is unknown until the pod is read. `in_flight`: the server may still be processing it."""
 
     message: str
     in_flight: bool
@@ -149,7 +148,7 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
 
 
 async def _look(client: KubeClient, wanted: _Wanted) -> BindResult | Pod:
-    """What a consistent read says; the pod itself when it is there, ours, and unbound."""
+    """Result of a consistent read; the pod itself if it exists, is ours, and is unbound."""
     try:
         pod = await read_pod(client, namespace=wanted.namespace, name=wanted.name)
     except NotFound as e:
@@ -185,10 +184,12 @@ def _bears(pod: Pod, annotations: Mapping[str, str]) -> bool:
 async def label(
     client: KubeClient, *, namespace: str, name: str, uid: str, labels: Mapping[str, str], resource_version: str = ""
 ) -> str:
-    """Write these labels on the pod: where the API server leaves a Binding's own out. `resource_version`: on that version alone. Returns the version that the
-    pod has with them; empty: they were not written, as far as is known.
-    With its status, by which the API server takes labels too: that needs no right to write on pods. Where it does not work out nothing waits for it. Raises
-    nothing but Bug."""
+    """Write these labels on the pod, for API servers that drop the labels of a Binding. `resource_version`: only on that version. Returns the pod's new
+    resourceVersion; empty if the labels were not written or the outcome is unknown.
+
+    The labels are written with the pod's status: the API server accepts them there, and no permission to patch pods is needed. No caller depends on success.
+    Raises nothing but Bug.
+    """
     fenced = {"resourceVersion": resource_version} if resource_version else {}
     body = {"metadata": {"uid": uid, "labels": dict(labels), **fenced}}
     with suppress(Unavailable):
@@ -230,11 +231,10 @@ class FenceResult:
 
 
 async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, condition: str, value: str) -> FenceResult:
-    """Moves the pod's resourceVersion, so that every Binding made before gets 409, and says where the pod stands.
+    """Increases the pod's resourceVersion, so that every earlier Binding gets 409, and returns the pod's state.
 
-    `condition`, usually `hbox.io/claim-gen`, is a type of condition; `value`, its message, must be one that the pod never had: writing what
-    is there already moves nothing.
-    Raises nothing but Bug.
+    `condition`, usually `hbox.io/claim-gen`, is a condition type; `value`, its message, must be new for the pod: writing the present value does not change the
+    resourceVersion. Raises nothing but Bug.
     """
     # Without a time: the same fence, set again, has to be the same.
     patch = {"metadata": {"uid": uid}, "status": {"conditions": [{"type": condition, "status": "True", "message": value}]}}
@@ -249,7 +249,7 @@ async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, cond
         if answer.status == 404 and status.reason == "NotFound":
             return FenceResult(FenceOutcome.GONE, message)
         if answer.status in (409, 422):
-            # A uid that differs is answered with either; only the pod can tell it from other reasons.
+            # The API server answers both for a different uid; only a read of the pod distinguishes it from other causes.
             pod = await read_pod(client, namespace=namespace, name=name)
             if pod.metadata.uid != uid:
                 return FenceResult(FenceOutcome.GONE, f"the pod of this name is another one (uid {pod.metadata.uid})")

@@ -18,7 +18,7 @@ _TRIES = 4  #: kubelets write node status all the time, which moves the resource
 
 class CordonOutcome(StrEnum):
     DONE = "done"  #: the node is as asked for
-    NOT_OURS = "not-ours"  #: somebody else cordoned it: left as it is
+    NOT_OURS = "not-ours"  #: another client cordoned it: left unchanged
     GONE = "gone"
     REJECTED = "rejected"
     UNKNOWN = "unknown"  #: call again
@@ -45,10 +45,10 @@ class _Node(Node, frozen=True, gc=False):
 
     @property
     def cordoned_by(self) -> str:
-        """Who set `spec.unschedulable`, by the mark beside it; empty if another client has set it since.
+        """The service that set `spec.unschedulable`, from HBox's mark; empty if another client has set the field since.
 
-        Both are written at once, so that the same client manages both fields. After `kubectl uncordon` and `kubectl cordon` kubectl manages the one, and the
-        mark of the cordon before may still be there: no service was there to remove it.
+        Both fields are written at once, so the same client manages both. After `kubectl uncordon` and `kubectl cordon` kubectl manages `spec.unschedulable`,
+        while the mark of the earlier cordon may remain if no service was running to remove it.
         """
         by = self.metadata.annotations.get(CORDONED_BY, "")
         closing = [one for one in self.metadata.managed_fields if one.has("spec", "unschedulable")]

@@ -1,8 +1,8 @@
-"""Connections whose other side is gone without a word: a host that lost its power, a load balancer that forgot us.
+"""Detection of connections whose peer vanished without closing them: a host without power, a load balancer that lost its state.
 
-TCP by itself waits for such a peer for a quarter of an hour where something was sent, and for ever where nothing was. With keepalive an idle connection
-is probed; with TCP_USER_TIMEOUT one on which something was sent ends when it stays unacknowledged for that long. A peer that lives and says nothing is
-not told by this: see `freshness`.
+TCP alone waits for such a peer for a quarter of an hour if data was sent, and for ever if not. With keepalive an idle connection is probed; with
+TCP_USER_TIMEOUT a connection ends if sent data stays unacknowledged for that long. A peer that is alive but sends nothing is not detected here: see
+`freshness`.
 """
 
 import socket

@@ -1,9 +1,9 @@
-"""The pure half of leader election on a Lease: who may take it, and when.
+"""The pure half of leader election on a Lease: which process may acquire it, and when.
 
-Theory of operation. The lease object is only ever changed under its resourceVersion, so of two takers one loses. Whether a holder is
-dead is judged by our own monotonic clock alone: its lease has run out when we have seen no change of it for as long as it promised.
-Wall clocks of different machines are never compared (unlike the official client's election). The token, `leaseTransitions`, rises with
-every grant, also when the same identity takes it again, so that whoever holds an old one can be refused by the resource that it writes.
+Theory of operation. Every write of the lease object is conditional on its resourceVersion, so of two candidates one fails. A candidate judges the holder by its
+own monotonic clock only: the lease has expired if no change was observed for the lease duration. Wall clocks of different machines are never compared (unlike
+the official client's election). The token, `leaseTransitions`, increases with every acquisition, also by the same identity, so that a resource can reject
+writes with an older token.
 """
 
 from dataclasses import dataclass
@@ -61,5 +61,5 @@ def decide(seen: Seen | None, *, now: float, retry_s: float) -> Create | Take | 
 
 
 def is_ours(seen: Seen | None, *, identity: str, token: int) -> bool:
-    """Whether the lease still stands for this very grant, whatever became of our last write."""
+    """Whether the lease still carries this identity and token, whatever the outcome of our last write."""
     return seen is not None and seen.holder == identity and seen.transitions == token

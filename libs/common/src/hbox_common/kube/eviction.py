@@ -30,7 +30,7 @@ class EvictOutcome(StrEnum):
 
 #: The cause with which a budget refuses; a 429 without it is a server that has no time.
 _BUDGET = "DisruptionBudget"
-#: What is said, with status 500 and nothing else to tell it by, of a pod that two budgets select.
+#: Message of the API server (status 500) for a pod that two budgets select; nothing else identifies the case.
 _TWO_BUDGETS = "more than one PodDisruptionBudget"
 
 #: Of what a pod asks for; it is bounded again by the administrators' word.
@@ -69,11 +69,12 @@ class Notice:
 async def notice_of(
     client: KubeClient, *, namespace: str, name: str, uid: str, at_most_s: int = -1, notice_s: int = -1
 ) -> Notice | None:
-    """How long the pod has from when it is told to end; None where it is gone, is another one, or has been told, or cannot be read and is not bounded.
+    """Time from the eviction to the kill of a pod. None if the pod is deleted, replaced or terminating, or cannot be read while no limit is set.
 
-    At most `at_most_s` for a pod that says nothing about its end; -1 = its own. One that has a preStop hook, or a grace period other than Kubernetes' default,
-    needs it, and one that writes a checkpoint on notice needs the time that it says; all of them get `notice_s` at most, since somebody waits (-1 = as long as
-    they like). Raises InvalidRequest, Unavailable where a pod that is bounded cannot be read: evicted without its bound it would have its own for good.
+    `at_most_s`: limit for a pod with Kubernetes' default grace period and without preStop hook; -1 = its own grace period. A pod with a preStop hook or another
+    grace period keeps it, and a pod that writes a checkpoint on notice gets the time that it declares; `notice_s` limits all of them, since another pod waits
+    (-1 = no limit). Raises InvalidRequest or Unavailable if the pod cannot be read while a limit is set: without it the eviction would use the pod's own
+    period.
     """
     try:
         pod = (await client.expected("GET", PODS.path(namespace, name))).decode(_Pod)

@@ -1,13 +1,13 @@
-"""How far a copy of one kind can be trusted: up to which resourceVersion it is complete, and when that was proven last.
+"""Freshness of a copy of one kind: up to which resourceVersion it is complete, and when that was last proven.
 
-Theory of operation. An open watch that brings nothing looks the same whether nothing happens or the other side is gone, and one that brings
-something may come from an API server whose watch cache lags. So each watch is asked to last some seconds only, for the API server sends a bookmark two
-seconds before the end of every watch; and when it is opened, a consistent list of one item tells the resourceVersion at which the
-store stands (`sampled`). Once the watch shows a resourceVersion that is not lower (`reached`), by an event or a bookmark, all that happened before the
-sample was asked for has been delivered: the copy is proven as of then. A consistent list proves the copy as of its begin (`listed`). A store that stands
-before the copy has gone back, as one restored from a backup has: no watch proves anything then, until the copy is listed anew.
+Theory of operation. An open watch without events looks the same whether nothing happens or the peer vanished, and one with events may come from an API server
+whose watch cache lags. So each watch is requested for some seconds only, since the API server sends a bookmark two seconds before the end of every watch; and
+when a watch is opened, a consistent list of one item returns the store's resourceVersion (`sampled`). Once the watch delivers a resourceVersion that is not
+lower (`reached`), in an event or a bookmark, all changes before the sample have been delivered: the copy is proven as of the sample. A consistent list proves
+the copy as of its start (`listed`). If the store's resourceVersion is lower than the copy's, the store was reset, for example restored from a
+backup: then no watch proves anything until the copy is listed again.
 
-ResourceVersions of one server are whole numbers that rise over all kinds (KEP-5504); one that is none is compared for equality.
+ResourceVersions of one server are integers that increase across all kinds (KEP-5504); one that is not an integer is compared for equality.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Proof:
     def __init__(self) -> None:
         self.proven_at = float("-inf")
         self._sample: tuple[str, float] | None = None
-        self.went_back = False  #: the store stands before where this watch was opened
+        self.went_back = False  #: the store's resourceVersion is lower than the one at which this watch was opened
 
     @property
     def waiting(self) -> bool:
@@ -76,5 +76,5 @@ def not_before(one: str, other: str) -> bool:
 
 
 def older(one: str, other: str) -> bool:
-    """Whether `one` is surely older than `other`: of what is no number nobody knows."""
+    """Whether `one` is certainly older than `other`; False if either is not a number."""
     return one.isdecimal() and other.isdecimal() and int(one) < int(other)

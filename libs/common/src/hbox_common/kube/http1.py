@@ -1,8 +1,8 @@
-"""HTTP/1.1 with a known server, and no more of it than that: kept-alive connections, one request at a time on each.
+"""A minimal HTTP/1.1 client for a known server: kept-alive connections, one request at a time on each.
 
-A binding through aiohttp costs twice the processor time (measured; reference performance §4.3), most of it in what an API server never uses:
-redirects, cookies, form data, proxies, compression. What is checked here is what a broken or wrong server could do to us: heads and bodies
-without end, lengths that are no numbers, answers to nothing, connections that end in the middle.
+A binding through aiohttp needs twice the processor time (measured; reference performance §4.3), most of it for features that an API server never uses:
+redirects, cookies, form data, proxies, compression. The checks here guard against a broken or hostile server: endless heads and bodies, lengths that are not
+numbers, unsolicited answers, connections that end in the middle of an answer.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _MAX_CHUNK_LINE_BYTES = 1024
 #: A connection that was idle for longer is not used again: the server, or something on the way, may be about to end it.
 IDLE_S = 45.0
 
-#: For connections to end that were told to.
+#: Seconds to wait for closing connections.
 CLOSE_S = 1.0
 
 _UNTIL_THE_END = -1
@@ -107,7 +107,7 @@ class Pool:
         try:
             answer = await connection.exchange(message, bodiless=method == "HEAD", most_bytes=most_bytes)
         except BaseException:
-            connection.abort()  # what it still brings belongs to nobody
+            connection.abort()  # further bytes belong to no request
             raise
         if self._retired:
             connection.abort()
@@ -132,7 +132,7 @@ class Pool:
                 lambda: connection, self._host, self._port, ssl=self._tls, server_hostname=self._server_name
             )
         except BaseException:
-            # uvloop ends the transport of a caller that was cancelled, and tells the protocol nothing.
+            # If its caller is cancelled, uvloop closes the transport without notifying the protocol.
             connection.abort()
             self._all.discard(connection)
             raise
@@ -175,7 +175,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]  # uvloop's are no subclasses
-        if self._closing:  # whoever wanted it is gone
+        if self._closing:  # the caller is gone
             transport.abort()  # type: ignore[attr-defined]
             return
         if (opened := transport.get_extra_info("socket")) is not None:
@@ -183,7 +183,7 @@ class _Connection(asyncio.Protocol):
         self._register.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None:  # an answer to nothing, as a time-out told to an idle client
+        if self._parser is None:  # an unsolicited answer, such as a time-out sent to an idle client
             self.abort()
             return
         try:
@@ -357,7 +357,7 @@ class _Parser:
             return self._trailers(end)
 
     def _trailers(self, end: int) -> Answer | None:
-        """What follows the last chunk, whose line ends at `end`: fields that are not looked at, and an empty line."""
+        """Read the trailer section behind the last chunk, whose line ends at `end`: ignored fields and an empty line."""
         if self._buffer[end + 2 : end + 4] == b"\r\n":
             del self._buffer[: end + 4]
             return self._answer()

@@ -55,10 +55,10 @@ class Informer(Generic[T]):
             tasks.create_task(pods.run(handle))
             await pods.synced.wait()
 
-    `window_s`: the least time between two calls of the handler while watching. The first change of a quiet time is handed on at once,
-    what follows within the window comes together. `watch_s`: how long one watch is asked to last; `list_timeout_s`: for one page.
-    `keep`: what the copy keeps of an object, for a consumer that keeps the rest in a form of its own; deltas have their `old` as it was kept.
-    `enrich`: adds to a decoded object what only its bytes state.
+    `window_s`: minimum time between two calls of the handler while watching. The first change after a quiet time is delivered at once; changes within the
+    window are delivered together. `watch_s`: requested duration of one watch; `list_timeout_s`: timeout of one page. `keep`: reduces an object to what the copy
+    stores, if the consumer stores the rest in its own form; `old` in deltas is the reduced object. `enrich`: adds to a decoded object information that only its
+    bytes contain.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class Informer(Generic[T]):
         return Freshness(self._reflector.resource_version, age_s, self.last_error or self._no_sample)
 
     async def run(self, handle: Handler[T]) -> None:
-        """Lists, watches and hands deltas on until cancelled; only what `handle` raises ends it earlier.
+        """Lists, watches and delivers deltas until cancelled; only an exception of `handle` ends it earlier.
 
-        `handle` gets one call a page (at most `page_size` deltas) while listing, then one for each lot that the socket held.
-        Called again after it was cancelled, it goes on where it stood; changes that `handle` was cut short in are not repeated.
+        `handle` is called once per page (at most `page_size` deltas) while listing, then once for each block of data read from the socket. If called again
+        after a cancellation, it resumes at the last position; changes whose `handle` was interrupted are not repeated.
         """
         effects = self._reflector.start()
         while True:
@@ -198,7 +198,7 @@ class Informer(Generic[T]):
             return Page(answer.body)
 
     async def _watch(self, effect: Watch, handle: Handler[T]) -> list[Effect[T]]:
-        """Hands on what the watch brings; returns what to do after it."""
+        """Delivers the changes of one watch; returns the effects to execute after it."""
         sampling = asyncio.create_task(
             self._sample(effect.resource_version)
         )  # in a TaskGroup, what the handler raises would come out in a group
@@ -224,7 +224,7 @@ class Informer(Generic[T]):
         raise Bug("a watch ended without an end")
 
     async def _sample(self, watched_from: str) -> None:
-        """Where the store stands, by a consistent list of one item; the watch that is being opened has to get there."""
+        """Read the store's resourceVersion by a consistent list of one item; the watch being opened has to reach it."""
         self._proof.forget()
         asked_at = monotonic_s()
         try:

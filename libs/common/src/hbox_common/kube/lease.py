@@ -22,7 +22,7 @@ from .transport import KubeClient
 
 _log = logging.getLogger(__name__)
 
-#: Between two looks of who stands by: nobody acts between a release and the next look.
+#: Seconds between two reads by a standby; between a release and the next read no process is leader.
 LOOK_S = 0.5
 
 
@@ -47,10 +47,10 @@ class Lease:
         async with Lease(client, "hbox-system", "quota-ledger", identity).hold() as term:
             ...  # until term.lost
 
-    Whoever deletes the lease object resets its tokens: resources then refuse the new ones until these have caught up.
+    Deleting the lease object resets its tokens: resources then reject writes until the new tokens exceed the old ones.
 
-    `identity` must be unique to the process (pod name and a random part). A holder gives up after two thirds of `duration_s` without
-    a renewal, others take over after all of it.
+    `identity` must be unique to the process (pod name and a random part). A holder gives up after two thirds of `duration_s` without a renewal; others acquire
+    the lease after `duration_s`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Lease:
         rng: Random | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`tell`: what keeps the lease from us, while we lack a right that may be given back; empty once it does no longer."""
+        """`tell`: called with the reason why the lease cannot be acquired while a permission is missing, and with an empty string once it is not."""
         if duration_s < 1.0:
             raise InvalidRequest(f"lease {namespace}/{name}: {duration_s:g} s is too short", hint="at least 1 s, 15 s is usual")
         self._client = client
@@ -124,7 +124,7 @@ class Lease:
                 began = self._clock()
                 await self._write(choice)
             except Conflict:
-                # Somebody was faster, or our own write went through unheard: look again, not all at the same moment.
+                # Another process was faster, or our own write succeeded without an answer: read again, not all processes at the same moment.
                 await asyncio.sleep(self._rng.uniform(0.0, self._retry_s / 4))
             except NotAllowed as e:  # a process that ended of it would be started again and again until the right is given back
                 if not lacking:
@@ -156,8 +156,8 @@ class Lease:
         _log.error("lease %s/%s: lost, token %d", self._namespace, self._name, term.token)
 
     async def _renew_once(self, term: Term) -> bool:
-        """One renewal, within the deadline, and in so short a time that some is left for another: what is sent on a connection that somebody forgot
-        is never answered. Sets `lost` when the lease is no longer ours."""
+        """Renew once, within at most half of the renew deadline, so that a second attempt is possible: a request on a connection whose peer vanished is never
+        answered. Sets `lost` if another holder has the lease."""
         try:
             async with asyncio.timeout(min(term.deadline - self._clock(), self._renew_deadline_s / 2)):
                 assert self._seen is not None
@@ -239,9 +239,9 @@ class Lease:
 
 
 async def release_for(client: KubeClient, namespace: str, name: str, holder: str) -> bool:
-    """Take the lease from a holder that is known to have ended, by whoever kept its process: others need not wait for it to run out.
+    """Release the lease of a holder whose process is known to have ended; called by its supervisor, so that others need not wait for the lease to expire.
 
-    False where somebody else holds it. Raises HBoxError when it cannot be read or written.
+    False if another process holds it. Raises HBoxError if it cannot be read or written.
     """
     path = LEASES.path(namespace, name)
     lease = await client.json("GET", path)
@@ -250,6 +250,6 @@ async def release_for(client: KubeClient, namespace: str, name: str, holder: str
     lease["spec"]["holderIdentity"] = ""
     try:
         await client.json("PUT", path, body=lease)
-    except Conflict:  # somebody writes to it, be it the end's own last renewal: it runs out
+    except Conflict:  # a concurrent write, possibly the holder's last renewal: the lease expires
         return False
     return True

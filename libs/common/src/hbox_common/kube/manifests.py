@@ -38,10 +38,10 @@ async def resource_of(client: KubeClient, *, api_version: str, kind: str) -> Res
 
 
 async def apply(client: KubeClient, manifest: Mapping[str, Any], *, field_manager: str, force: bool = True) -> Any:
-    """Server-side apply; the object as it is afterwards. Without a namespace, a namespaced object goes to `default`.
+    """Server-side apply; returns the resulting object. Without a namespace, a namespaced object goes to `default`.
 
-    Raises InvalidRequest for a manifest without kind or name, or that the server refuses; Conflict when another manager owns a field
-    and `force` is off; NotFound for an unknown kind; Unavailable.
+    Raises InvalidRequest for a manifest without kind or name, or if the server rejects it; Conflict if another manager owns a field and `force` is off;
+    NotFound for an unknown kind; Unavailable.
     """
     metadata = manifest.get("metadata") or {}
     api_version, kind, name = manifest.get("apiVersion"), manifest.get("kind"), metadata.get("name")

@@ -12,7 +12,7 @@ from .transport import MERGE_PATCH, KubeClient
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """A node's locks as they were read: (annotation, value) of those that are taken."""
+    """The locks read from a node: (annotation, value) of each lock that is held."""
 
     resource_version: str
     locks: tuple[tuple[str, str], ...] = ()

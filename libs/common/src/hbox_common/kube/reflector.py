@@ -1,26 +1,26 @@
 """The pure half of an informer: keeps a copy of one kind by list and watch, and never does I/O itself.
 
-Theory of operation. `start` and `step(event)` return what the shell has to do, in order: deltas to hand on (`Emit`), then exactly
-one of `List`, `Watch` or `Sleep`, or nothing while a watch goes on. The shell does it and reports back with an event.
+Theory of operation. `start` and `step(event)` return the effects for the shell to execute, in order: deltas to deliver (`Emit`), then exactly
+one of `List`, `Watch` or `Sleep`, or nothing while a watch continues. The shell executes them and reports the result as an event.
 
     List --Page--> List(continue) ... --Page--> Watch --Lines--> (more lines) --StreamEnd--> Watch from the last resourceVersion
-    any --Failed--> Sleep --Tick--> what failed, again            any --Expired--> List, consistent this time
+    any --Failed--> Sleep --Tick--> retry of the failed effect    any --Expired--> List, consistent this time
 
 Rules:
- 1. Every list is consistent (resourceVersion=""): one from an API server's cache may be older than what is known, and what it lacks is taken for deleted.
- 2. A watch that ends is no reason to list: the API server ends watches of clients that lag (reference performance §4.2).
- 3. What a complete list no longer has was deleted meanwhile: synthetic DELETED, by uid.
- 4. One object that cannot be read is counted and skipped; its resourceVersion still counts, and it is not taken for deleted.
- 5. A line that is not JSON means a broken stream: go back to the last resourceVersion, for events may be lost in it.
- 6. Waits grow until a watch makes progress; a successful list alone does not prove that the next watch will work. After a 410 that takes a watch which is
-    not told another one until its end: an event or two before it are no progress, or a server that forgets at once would be listed without a pause.
- 7. History goes one way: a watch may be opened at an API server that lags behind the one before, and whatever it tells from before our resourceVersion is
-    passed over, bookmarks too. Told again, the end of a name's former object would end its present one.
- 8. What answers a list with 200 and has no resourceVersion is none, and a list goes on for so many pages at most: nothing is taken for deleted by either.
- 9. A watch that ended without showing that it was alive (`freshness`) is opened again from the last resourceVersion, for a shorter time; after two
-    of them in a row the copy is listed anew: then every list is a proof, where no watch is.
-10. A continue token that expires in the middle of a list has the next one asked for whole, without pages, as client-go does: where history is kept for
-    less than a list takes, none by pages would ever be complete.
+ 1. Every list is consistent (resourceVersion=""): one from an API server's cache may be older than the copy, and objects missing in it would be deleted.
+ 2. The end of a watch does not cause a list: the API server ends watches of clients that lag (reference performance §4.2).
+ 3. Objects missing in a complete list were deleted meanwhile: synthetic DELETED, by uid.
+ 4. One object that cannot be decoded is counted and skipped; its resourceVersion still counts, and it is not treated as deleted.
+ 5. A line that is not JSON means a broken stream: return to the last resourceVersion, because events may be lost in it.
+ 6. Waits grow until a watch makes progress; a successful list alone does not prove that the next watch will work. After a 410, only a watch that ends without
+    another 410 is progress; an event or two before one are not, or a server that forgets at once would be listed without a pause.
+ 7. History has one direction: a watch may be opened at an API server that lags behind the previous one; its events and bookmarks from before our
+    resourceVersion are skipped. Otherwise a repeated DELETED of a former object would delete the present object of the same name.
+ 8. A list answered with 200 but without resourceVersion is not a list, and the number of pages is limited: no object is deleted because of either.
+ 9. A watch that ended without proof of freshness (`freshness`) is reopened from the last resourceVersion, for a shorter time; after two of them in a row the
+    copy is listed again: then every list is a proof, while no watch is.
+10. If a continue token expires in the middle of a list, the next list is requested without pages, as in client-go: if history is kept for less time than a
+    list takes, no paged list would ever be complete.
 """
 
 from collections.abc import Callable, Sequence
@@ -92,7 +92,7 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The list or the watch did not come about. `refused`: the server says no, rather than nothing or "later"."""
+    """The list or the watch failed. `refused`: the server rejected it; otherwise it did not answer or asked to retry later."""
 
     reason: str
     refused: bool = False
@@ -189,7 +189,7 @@ class _Error(msgspec.Struct, tag_field="type", tag="ERROR"):
 
 
 class _Unreadable(msgspec.Struct):
-    """What can still be said of a line whose object does not fit its type."""
+    """The readable metadata of a line whose object does not fit its type."""
 
     object: KubeObject
 
@@ -201,7 +201,7 @@ _RAW_LINE = msgspec.json.Decoder(_RawLine)
 
 
 class Reflector(Generic[T]):
-    """The state: the copy, where in history it stands, and what is being waited for."""
+    """The state: the copy, its resourceVersion, and the effect whose result is pending."""
 
     def __init__(
         self,
@@ -211,9 +211,9 @@ class Reflector(Generic[T]):
         keep: Callable[[T], T] | None = None,
         enrich: Callable[[T, bytes], T] | None = None,
     ) -> None:
-        """`keep`: what is kept of an object, where its consumer keeps the rest in a form of its own; its metadata has to name it as before.
+        """`keep`: reduces an object to what the copy stores, if its consumer stores the rest in its own form; the metadata must still identify it.
 
-        `enrich`: adds to a decoded object what only its bytes state.
+        `enrich`: adds to a decoded object information that only its bytes contain.
         """
         self._keep, self._enrich = keep, enrich
         self.store: dict[str, T] = {}  #: by uid
@@ -242,7 +242,7 @@ class Reflector(Generic[T]):
         self._doing: List | Watch = List()  # what to do again after a sleep
 
     def start(self) -> list[Effect[T]]:
-        """What to do first, or to go on with after an interruption."""
+        """The first effects, also when resuming after an interruption."""
         if isinstance(self._doing, Watch):
             return [self._begin(self._watch())]
         return [self._doing]
@@ -258,7 +258,7 @@ class Reflector(Generic[T]):
                 return self._on_stream_end(event)
             case Expired():
                 self.last_error = "the server has forgotten our resourceVersion (410)"
-                if not self._expired:  # it answers, be it after an outage: how long that was says nothing about how it is now
+                if not self._expired:  # the server answered, perhaps after an outage, whose length does not matter any more
                     self._expired = True
                     self._backoff.reset()
                 self._whole |= isinstance(self._doing, List) and bool(self._doing.continue_token)
@@ -306,7 +306,7 @@ class Reflector(Generic[T]):
         self._seen.clear()
         self._refusals = 0
         self._synced, self._whole = True, False
-        # The first page's version: watching from there repeats nothing but what later pages may already have had.
+        # The first page's version: watching from there repeats only changes that later pages may contain already.
         self.resource_version = self._list_version
         return [Emit(deltas, synced=True), self._begin(self._watch())]
 
@@ -429,8 +429,8 @@ class Reflector(Generic[T]):
             self.store[meta.uid] = self._kept(new)
             deltas.append(Delta(DeltaKind.MODIFIED, old, new))
             return
-        # A namesake that took the place of an object while we were not looking: consumers that think in names need the end of
-        # the old one first, although a list tells it only by what it lacks.
+        # A new object replaced one of the same name between two lists: consumers that use names as keys need the DELETED of the old one first, although a list
+        # shows it only by its absence.
         namesake = self._names.get((meta.namespace, meta.name))
         if namesake is not None:
             self._remove(namesake, deltas)

@@ -1,9 +1,9 @@
-"""The way in as it is now: credentials, authorities and addresses are renewed in their files while a service runs.
+"""Reload of credentials, authorities and API server addresses whose files are renewed while a service runs.
 
-Kubelet renews the authorities of a service account, cert-manager client certificates, people kubeconfigs. So the files are looked at again, once a
-second at most and only where somebody asks, and read where they are other ones. An API server that knows us no longer (401), or that we do not trust
-any more, has them read again whatever they look like: a plugin is asked anew, and a change that fell between reading and looking is found. What cannot
-be used, as a file half written or a key that is not its certificate's, leaves what was read before in use. Tokens are not part of this: `token_file`.
+Kubelet renews the authorities of a service account, cert-manager renews client certificates, people edit kubeconfigs. So the files are checked on use, at most
+once a second, and read if they changed. If an API server rejects our credentials (401), or its certificate is not trusted, the files are read again
+unconditionally: an exec plugin is called again, and a change between reading and checking is found. If the new content cannot be used, such as a file half
+written or a key that does not match its certificate, the previous content stays in use. Tokens are handled by `token_file`.
 """
 
 import logging
@@ -40,7 +40,7 @@ class Renewal:
             self._refused = True
 
     async def access(self) -> Access:
-        """As the files say; another object than before where they say something else."""
+        """Access according to the files; a new object if their content changed."""
         now = self._clock()
         if self._reading or (now < self._look_at and not self._refused):
             return self._access
@@ -60,7 +60,7 @@ class Renewal:
             self._reading = False
         if version != self._seen or self._problem:
             log.info("credentials and authorities for the Kubernetes API were read anew")
-        # Of other files nobody has seen whether they changed meanwhile: they are read once more.
+        # Files that were not checked before may have changed meanwhile: they are read once more.
         self._seen = version if access.files == self._access.files else None
         self._access, self._problem = access, ""
         return access

@@ -19,7 +19,7 @@ class Resource:
 
     @property
     def list_of_kinds(self) -> str:
-        """Where the API server says what it serves of this group and version, subresources among it: anybody may read that."""
+        """Discovery document of this group and version, including subresources: every user may read it."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What the API server says when it does not do what was asked, as errors of the house."""
+"""Maps error answers of the API server to HBox's errors."""
 
 import re
 
@@ -27,7 +27,7 @@ class NotServed(NotFound):
 
 
 class NotAllowed(InvalidRequest):
-    """403 by the authorizer: whoever asks lacks the right. It says nothing of any object, and rights that were taken may be given back."""
+    """403 by the authorizer: the client lacks the permission. The object's state is unknown, and the permission may be granted again."""
 
 
 class NamespaceTerminating(InvalidRequest):
@@ -62,7 +62,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def from_api_server(self) -> bool:
-        """Whether the API server said it, and not somebody on the way: a load balancer, a firewall, a page to log in at."""
+        """Whether the answer comes from the API server, not from an intermediary: a load balancer, a firewall, a login page."""
         return self.kind == "Status"
 
     @property
@@ -101,10 +101,10 @@ def retry_after_s(header: str | None, status: Status) -> float | None:
     return None
 
 
-#: What Go's own multiplexer says of a path that nobody serves: that of a kind whose definition is not installed.
+#: Answer of Go's own multiplexer for a path that is not served, such as a kind whose definition is not installed.
 _NOT_SERVED = b"404 page not found"
 
-#: What every API server serves. Whoever says there that nobody does is a proxy on the way, written in Go, which is given other ways just now.
+#: Paths that every API server serves. A 404 for one of them comes from a Go proxy whose routes are being changed.
 _ALWAYS_SERVED = ("/api/v1/", "/apis/coordination.k8s.io/v1/")
 
 _HINTS = {
@@ -119,9 +119,9 @@ _STRANGER = "the response is not from an API server: check the load balancer, pr
 
 
 def error_of(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> HBoxError:
-    """The error for an HTTP status outside of what was expected; `what` names the request, as "GET /api/v1/pods".
+    """The error for an unexpected HTTP status; `what` names the request, as "GET /api/v1/pods".
 
-    What no `Status` comes with was not said by the API server, and says nothing of any object: Unavailable, but for a path that it need not serve.
+    An answer without a `Status` was not written by the API server, so no object's state follows from it: Unavailable, except for an optional path.
     """
     status = read_status(body)
     text = status.message or status.reason or "no reason given"

@@ -1,9 +1,9 @@
-"""Statuses of a custom resource, written where its definition keeps them.
+"""Writes the status of a custom resource where its definition stores it.
 
-A definition with the status subresource takes a status at `/status` alone, and drops it from every other write without a word. One without (as Volcano's
-own of PodGroups) has no `/status` at all, and the status is a field like any other. Which of the two a cluster has is read from the API server's discovery,
-and read again on evidence: when `/status` is not found though its object exists, and when a write to the object did not leave the status that it brought.
-Nobody has to watch definitions, or to have the right to.
+A definition with the status subresource accepts a status only at `/status`, and silently drops it from every other write. One without it (as Volcano's own
+definition of PodGroups) has no `/status`, and the status is an ordinary field. HBox reads which of the two applies from the API server's discovery, and reads
+it again on evidence: if `/status` is not found although its object exists, and if a write to the object did not change its status. So no permission to watch
+definitions is needed.
 """
 
 import logging
@@ -42,13 +42,13 @@ class StatusPatcher:
     def __init__(self, client: KubeClient, resource: Resource) -> None:
         self._client, self._resource = client, resource
         self._subresource: bool | None = None  #: None = not asked yet
-        self._dropped: frozenset[str] = frozenset()  #: fields that the definition does not keep, as last said
+        self._dropped: frozenset[str] = frozenset()  #: fields that the definition did not store at the last write
 
     async def patch(self, *, namespace: str | None, name: str, status: Mapping[str, Any], uid: str) -> Any:
-        """Writes these fields of the status of the object of this identity, all that it has; the object as it is afterwards.
+        """Writes these fields of the status of the object with this uid; returns the resulting object.
 
-        Raises NotFound where there is no such object, as the API server says when asked for the object itself; Conflict; InvalidRequest; and Unavailable,
-        also where the definition is being changed meanwhile.
+        Raises NotFound if there is no such object, according to a read of the object itself; Conflict; InvalidRequest; and Unavailable, also while the
+        definition is being changed.
         """
         for _ in range(2):
             there = await self._has_subresource() if self._subresource is None else self._subresource
@@ -85,7 +85,7 @@ class StatusPatcher:
         try:
             found = (await self._client.expected("GET", resource.list_of_kinds)).decode(_Served)
         except NotFound:
-            return False  # the definition is gone, and its objects with it: the write itself says so
+            return False  # the definition and its objects were deleted: the write itself reports it
         self._subresource = any(entry.name == f"{resource.plural}/status" for entry in found.resources)
         return self._subresource
 

@@ -22,10 +22,10 @@ class _Node(KubeObject, frozen=True, gc=False):
 
 
 async def keep_taint(client: KubeClient, *, node: str, key: str, value: str | None, effect: str) -> bool:
-    """Have the node bear the taint with this key and effect and this value; None: none. Whether anything had to be written; nothing is on a node that is gone.
+    """Set the taint with this key and effect to this value; None removes it. Returns whether a write was needed; False if the node is deleted.
 
-    Bound to the node as it was read, so that what others write of its taints meanwhile is never lost. Raises Unavailable where it is to be tried again,
-    InvalidRequest where the API server will never take it.
+    The write is conditional on the resourceVersion read, so that concurrent changes of taints are never lost. Raises Unavailable if the caller should retry,
+    InvalidRequest if the API server will never accept it.
     """
     path = NODES.path(name=node)
     for _ in range(_TRIES):
@@ -49,7 +49,7 @@ async def keep_taint(client: KubeClient, *, node: str, key: str, value: str | No
 
 
 def with_taint(taints: list[dict[str, Any]], *, key: str, value: str | None, effect: str) -> list[dict[str, Any]]:
-    """The taints with the one of this key and effect as it is to be: in its place where it stands, else behind the others."""
+    """The taints with the one of this key and effect replaced in its position, or appended."""
     ours = [one for one in taints if one.get("key") == key and one.get("effect") == effect]
     if value is not None and [one.get("value", "") for one in ours] == [value]:
         return taints

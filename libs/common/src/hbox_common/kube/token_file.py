@@ -1,7 +1,7 @@
-"""Tokens that somebody else renews in a file: a kubeconfig's `tokenFile`.
+"""Tokens that another process renews in a file: a kubeconfig's `tokenFile`.
 
-The official client reads the file once, when it loads the kubeconfig, and goes on with a token that runs out. Here the file is looked at before
-each request (a stat, two microseconds) and read again when it is another one, so that a renewed token is used at once.
+The official client reads the file once, when it loads the kubeconfig, and keeps using a token that expires. Here the file is checked before each request (a
+stat, two microseconds) and read if it changed, so that a renewed token is used at once.
 """
 
 from pathlib import Path
@@ -42,7 +42,7 @@ class TokenFile:
 
 
 def token_file_of(kubeconfig: str) -> TokenFile | None:
-    """The `tokenFile` of the current context's user, which goes before a `token`, as with kubectl; None where there is none.
+    """The `tokenFile` of the current context's user, which takes precedence over a `token`, as with kubectl; None if there is none.
 
     Relative paths are relative to the kubeconfig. Expects a kubeconfig that could be loaded. Raises InvalidRequest as `TokenFile`.
     """

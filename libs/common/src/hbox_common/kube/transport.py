@@ -1,8 +1,7 @@
-"""Bytes to the API server and back: one pool of connections, a timeout on everything, errors of the house.
+"""Transport to the API server: one pool of connections, a timeout on every request, errors mapped to HBox's.
 
-Requests go through `http1`, watches (and everything, where there is a proxy on the way) through aiohttp: the official client's call path costs
-more than twice aiohttp's a bind (3,370/s against 8,050/s, reference ecosystem §1), and aiohttp's twice that of `http1`. Who and where we
-are comes from `access`, and again from `renewal` when it changes.
+Requests use `http1`; watches (and all requests through a proxy) use aiohttp: the official client's call path costs more than twice aiohttp's per bind (3,370/s
+against 8,050/s, reference ecosystem §1), and aiohttp's twice that of `http1`. Credentials and address come from `access`, and from `renewal` when they change.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Fields of a Queue's or PodGroup's spec that its kind does not have, and that HBox ignores.
 
-A definition that others installed may keep them. One that does not, Volcano's or HBox's own, drops them from objects of clients that do not validate; then the
-manifest that `kubectl apply` stores in an annotation still has them.
+A foreign definition may store them. Volcano's and HBox's own definitions drop them from objects of clients that do not validate; then they remain in the
+manifest that `kubectl apply` stores in an annotation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -62,7 +62,7 @@ class SpecFields:
         return (*said[:MOST], *(["more unknown fields"] if len(said) > MOST else []))
 
     def _near(self, name: str, at: Mapping[str, Any], path: str) -> str:
-        """A field beside it with a similar name, a field of this name elsewhere in the spec, or a key of the one map beside it; empty if there is none."""
+        """A sibling field with a similar name, a field of this name elsewhere in the spec, or a key of the only sibling map; empty if there is none."""
         if beside := _similar(name, tuple(at["properties"])):
             return f"{path}.{beside}"
         if name in self._places:

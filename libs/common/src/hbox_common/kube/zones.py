@@ -1,9 +1,10 @@
-"""NUMA nodes as objects of a cluster tell them: NodeResourceTopology (topology.node.k8s.io/v1alpha2, NFD's topology-updater and others) and Volcano's
-Numatopology (nodeinfo.volcano.sh/v1alpha1, its resource-exporter). Both tell sums, once a minute or when something changes; who has what they do not say.
+"""NUMA nodes published as objects: NodeResourceTopology (topology.node.k8s.io/v1alpha2, NFD's topology-updater and others) and Volcano's Numatopology
+(nodeinfo.volcano.sh/v1alpha1, its resource-exporter). Both publish sums, once a minute or after a change, and do not show which pod has which part.
 
-NodeResourceTopology does not say which CPU manager there is: CPUs that it tells are taken for CPUs that are given out one by one. Memory is not read.
+NodeResourceTopology does not contain the CPU manager's policy: its CPUs are treated as allocated one by one. Memory is not read.
 
-Who may write such objects may write anything: they come as text, so that one that cannot be read is known by its name, and are bounded before they are read.
+A client with write permission for such objects may write anything: they are read as text, so that an unreadable one is reported by name, and their size is
+checked first.
 """
 
 import re
@@ -104,7 +105,7 @@ T = TypeVar("T")
 
 
 def topology_of(text: TopologyText) -> NodeResourceTopology:
-    """Zones beyond those that a topology manager takes have no more than their names. Raises InvalidRequest for what is too large or is none."""
+    """Zones that a topology manager does not use have only names. Raises InvalidRequest if the text is too large or not a topology."""
     _bounded(text.topology_policies, text.attributes, text.zones)
     zones = _read("zones", text.zones, list[msgspec.Raw], [])
     if len(zones) > MOST_ZONES:
@@ -155,7 +156,7 @@ _OLD_POLICY = {
 
 
 def zones_of_topology(told: NodeResourceTopology, *, at: float) -> NodeZones:
-    """Raises InvalidRequest for amounts that are none, or zones that cannot be told apart."""
+    """Raises InvalidRequest for invalid amounts, or zones that cannot be distinguished."""
     policy, scope = _rules(told)
     name = NodeName(told.metadata.name)
     zones = [zone for zone in told.zones if zone.type in _ZONE_TYPES]
@@ -245,12 +246,12 @@ def _amounts(id_: int, resources: tuple[ZoneResource, ...]) -> ZoneAmounts:
 
 
 def _units(quantity: str | float) -> int:
-    """Whole ones: a part of a CPU is given to nobody alone."""
+    """Whole units: a fraction of a CPU is never allocated exclusively."""
     return max(0, min(MAX_UNITS, int(parse_quantity(quantity))))
 
 
 def _distances(zone: TopologyZone, zones: list[TopologyZone]) -> tuple[int, ...]:
-    """() where they are not told in full."""
+    """Distances to all zones; () if incomplete."""
     told: Mapping[str, str | int] = {cost.name: cost.value for cost in zone.costs}
     found = [told.get(other.name) for other in zones]
     fits = all(isinstance(cost, int) and 0 < cost <= 65_535 for cost in found)
