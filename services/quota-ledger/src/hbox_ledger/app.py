@@ -1,4 +1,4 @@
-"""The quota-ledger as a process: the ledger between its database, the bus and Kubernetes."""
+"""The quota-ledger process: connects the ledger to its database, the bus and Kubernetes."""
 
 import asyncio
 import gc
@@ -63,43 +63,43 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 METER_S = 60.0
-#: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
+#: Seconds between two turns over outcomes or pod facts: no component waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
-#: After a comparison that something made necessary another one follows so soon: what was under way then may have been missed as well.
+#: Seconds until the comparison that follows a requested one: the first may have missed changes that were in progress.
 FOLLOWS_S = 10.0
-#: Pods that could not be read are asked for again so soon.
+#: Seconds until pods that could not be read are requested again.
 READ_AGAIN_S = 2.0
-#: How often job-controller is asked whether it sees the pods.
+#: Seconds between two requests whether job-controller sees the pods.
 LOOK_S = 1.0
-#: For it, and for the binder, to answer.
+#: Timeouts in seconds of job-controller's and of the binder's answers.
 ANSWER_S, READ_S = 5.0, 60.0
-#: A bound pod is told of within a second. One that was not has come and gone while nobody watched.
+#: A bound pod is published within a second. If it was not, it was created and deleted while job-controller did not watch.
 UNSEEN_TICKS = 3
 ASK_AGAIN_S = 0.5
-#: A consumer of outcomes that has to be made anew begins so long ago: what was decided before, and is open still, is sent again within two minutes, and its
-#: outcome said again.
+#: Seconds before now at which a recreated consumer of outcomes begins: an older decision that is still open is sent again within two minutes, and its
+#: outcome is published again.
 RESENT_S = 600.0
-#: Within which all pods have to be told: 100,000 took 14 s on a crowded machine. That nobody answers is noticed long before.
+#: Timeout in seconds for a list of all pods: 100,000 pods took 14 s on a crowded machine. A missing job-controller is noticed long before.
 LIST_S = 60.0
-#: Between two lists of all jobs that are asked for because a plan names a job that nobody has told of.
+#: Seconds between two requests for all jobs because a plan names an unknown job.
 ASK_TERMS_S = 10.0
-PLACEMENTS = 512  #: judged in one turn: about 0.1 s
-#: Whether queues have shares by weight, by the setting; where it is `policy` the file says it.
+PLACEMENTS = 512  #: maximum in one turn: about 0.1 s
+#: Whether queues have shares by weight, per setting; with `policy`, the policy file decides.
 BY_WEIGHT = {"weight": True, "deserved": None}
 
 
 async def run(settings: LedgerSettings, health: Health) -> None:
-    """Serve until cancelled. Ends with Conflict when another ledger has taken over the database."""
+    """Serve until cancelled. Raises Conflict if another ledger has taken over the database."""
     policy = (
         policy_file(settings.scheduler_conf) if settings.shares == "policy" and settings.scheduler_conf is not None else None
     )
     async with AsyncExitStack() as stack:
-        if not settings.leader_election:  # what is wrong with its address is told even while there is no broker
+        if not settings.leader_election:  # reports a wrong database address even if there is no broker
             store = await stack.enter_async_context(_store(settings))
         kube = await stack.enter_async_context(KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger"))
         bus = await stack.enter_async_context(connected(settings))
         await turn()
-        if settings.leader_election:  # whoever opens it ends the sessions of others
+        if settings.leader_election:  # opening the database ends the sessions of other ledgers
             store = await stack.enter_async_context(_store(settings))
         await _serve(settings, health, policy, store, kube, bus)
 
@@ -109,11 +109,11 @@ def _store(settings: LedgerSettings) -> AbstractAsyncContextManager[Store]:
         lambda: current_secret(settings, "database_url"),
         metadata=tables.metadata,
         versions=tables.VERSIONS,
-        exclusive=not settings.leader_election,  # a leader that hangs would keep its standby out; transactions are fenced by epoch and index
+        exclusive=not settings.leader_election,  # a hanging leader would otherwise block its standby; epoch and index fence transactions
     )
 
 
-async def _serve(  # noqa: PLR0917  all that `run` has opened
+async def _serve(  # noqa: PLR0917  everything that `run` has opened
     settings: LedgerSettings, health: Health, policy: WatchedFile[bool] | None, store: Store, kube: KubeClient, bus: Bus
 ) -> None:
     conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books", "pods", "evictions")))
@@ -213,22 +213,22 @@ class Conditions:
     bus: Condition
     queues: Condition
     state: Condition
-    pods: Condition  #: they are seen: plans are not held
-    evictions: Condition  #: always good: says that they pause, where they do
+    pods: Condition  #: job-controller sees the pods: plans are not held
+    evictions: Condition  #: always true; its reason reports that evictions are paused
 
 
 class Shell:
-    """Carries messages to the ledger, and its clock."""
+    """Passes messages and the clock's ticks to the ledger."""
 
     def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, rules: Rules, statuses: StatusWriter) -> None:
         self.state_read, self.jobs_followed = asyncio.Event(), asyncio.Event()
         self.late = Late(lambda plan, by: ledger.state.records.refusal(plan, shard_of(by)) is None, self._propose)
         self._settings, self._ledger, self._bus, self._rules, self._statuses = settings, ledger, bus, rules, statuses
-        self._compare = asyncio.Event()  #: pods may have ended unheard
-        self._doubt = asyncio.Event()  #: claims are there whose pods a list lacks
-        self._watchers: set[str] = set()  #: job-controllers that have spoken; one more at each of their starts
-        self._pods_read = 0  #: sequence
-        self._ask_terms = True  #: of all jobs, with the next comparison
+        self._compare = asyncio.Event()  #: pods may have ended without a message
+        self._doubt = asyncio.Event()  #: the last list lacks pods of some claims
+        self._watchers: set[str] = set()  #: job-controllers that have published; one more at each of their starts
+        self._pods_read = 0  #: stream sequence
+        self._ask_terms = True  #: request all jobs with the next comparison
         self._asked_terms_at = -ASK_TERMS_S
         self._unknown = 0
 
@@ -246,7 +246,7 @@ class Shell:
                 self._statuses.counted(delivery.subject, delivery.event.queues)
 
     def on_policy(self, by_weight: bool) -> None:
-        """The policy's file has, or has no more, the plugin by whose shares queues take."""
+        """The policy file gained or lost the plugin that divides shares by weight."""
         self._ledger.state.records.by_weight = by_weight
         log.info(
             "what queues may take back from now on: %s", "their shares by weight too" if by_weight else "what they deserve"
@@ -257,7 +257,7 @@ class Shell:
         for delivery in deliveries:
             match delivery.event:
                 case JobTermsPending(anew=True):
-                    await self.jobs_missed()  # what it does not name may be gone
+                    await self.jobs_missed()  # jobs that it does not name may be gone
                 case JobTermsPending(jobs=jobs):
                     records.hear(jobs, delivery.key)
                 case JobsWithdrawn(jobs=ids, revisions=revisions):
@@ -266,12 +266,12 @@ class Shell:
         self.late.jobs_changed()
 
     async def jobs_missed(self) -> None:
-        """News of jobs or pods was lost: all are asked for."""
+        """Messages about jobs or pods were lost: request all of them."""
         self._ask_terms = True
         self._compare.set()
 
     async def pods_missed(self) -> None:
-        """Facts of pods were lost: all pods are asked for."""
+        """Pod facts were lost: request all pods."""
         self._compare.set()
 
     async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
@@ -293,8 +293,9 @@ class Shell:
 
     async def on_pods(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            # Nobody told of pods that ended between the death of one job-controller and the first list of the next, nor of those whose ends
-            # were in a stream that was lost. Their claims would hold cards until the next regular comparison.
+            # No message reports pods that ended between the crash of one job-controller and the first list of the next, nor pods whose end was in a lost
+            # stream. Their
+            # claims would hold cards until the next regular comparison.
             again = delivery.deliveries == 1 and delivery.sequence < self._pods_read
             if again or delivery.source not in self._watchers:
                 self._watchers.add(delivery.source)
@@ -307,7 +308,7 @@ class Shell:
             self._doubt.set()
 
     async def reconcile(self, condition: Condition) -> NoReturn:
-        """Compare with all pods: to open the books, and then again and again."""
+        """Compare with all pods: first to open the books, then periodically."""
         await self.state_read.wait()
         await self.jobs_followed.wait()
         await self._rules.read.wait()
@@ -349,7 +350,7 @@ class Shell:
                 opens = self._ledger.state.frozen
                 await self._ledger.reconcile(pods, as_of=as_of)
                 if opens:
-                    gc.freeze()  # the books stay; of 100,000 claims each walk over them would hold everybody up for a second
+                    gc.freeze()  # the books stay; with 100,000 claims each garbage collection over them would block the process for a second
             except (HBoxError, OverflowError, ValueError) as e:
                 if not isinstance(e, Unavailable):
                     log.error("the books cannot be compared: %s", e)
@@ -368,10 +369,10 @@ class Shell:
                     await self._compare.wait()
                 triggered = True
             except TimeoutError:
-                pass  # time for the regular one
+                pass  # time for the regular comparison
 
     async def read_suspects(self) -> NoReturn:
-        """Have the pods read that lists lack: only what the API server says of them frees their claims."""
+        """Have the binder read the pods that lists lack: their claims are voided only if the API server confirms that the pods are gone."""
         while True:
             await self._doubt.wait()
             self._doubt.clear()
@@ -388,7 +389,7 @@ class Shell:
                 self._doubt.set()
 
     async def look(self, condition: Condition) -> NoReturn:
-        """Hold plans while nobody sees what runs: a pod that was bound by others meanwhile may be where they want to go."""
+        """Hold plans while job-controller does not see the pods: another scheduler may have bound a pod to the same cards meanwhile."""
         seen_at, why = monotonic_s(), "no message from job-controller yet"
         while True:
             asked_at = monotonic_s()
@@ -411,12 +412,13 @@ class Shell:
 
     async def tick(self, conditions: Conditions) -> NoReturn:
         connections = self._bus.connections
-        indexes = deque([self._ledger.index], UNSEEN_TICKS)  #: at the ticks before
+        indexes = deque([self._ledger.index], UNSEEN_TICKS)  #: at the previous ticks
         memory = LongLived()
         while True:
             if self._bus.connected:
                 conditions.bus.ok()
-                if self._bus.connections != connections:  # what a full disk or a power cut took from the broker was told nobody
+                # No message reports what the broker lost to a full disk or a power cut.
+                if self._bus.connections != connections:
                     connections = self._bus.connections
                     self._compare.set()
             else:
@@ -444,7 +446,7 @@ class Shell:
         condition.ok(paused)
 
     async def meter(self) -> NoReturn:
-        """Accrue usage: so that a look at it, or a queue that changes, has little to add up."""
+        """Accrue usage regularly, so that a query or a queue change has little to add."""
         while True:
             await asyncio.sleep(METER_S)
             try:
@@ -468,7 +470,7 @@ class Shell:
 
 
 def _turns(proposals: Sequence[PlansProposed]) -> Iterator[list[PlansProposed]]:
-    """A backlog in parts that leave room for others between them: more than PLACEMENTS only where a single message is."""
+    """Split a backlog into parts of at most PLACEMENTS placements (more only if a single message has more), so that other turns run in between."""
     part: list[PlansProposed] = []
     size = 0
     for proposed in proposals:

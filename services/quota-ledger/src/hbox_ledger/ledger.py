@@ -1,12 +1,12 @@
-"""The ledger itself: one turn at a time, each a decision of the core and a transaction that makes it true.
+"""The ledger: one turn at a time. A turn decides in the core and commits the decision in one transaction.
 
-Theory of operation. A turn takes the lock, lets the core decide on the books in memory, writes the step in one transaction together with the
-messages that tell of it, and only then hands these to the relay. Nobody else reads or writes the books' claims meanwhile. If anything fails
-on the way, the books may be ahead of the database: they are marked, and the next turn reads them anew before it does anything. A commit whose
-outcome is unknown needs no other treatment: what was committed is found there, and a repeated message finds its answer or has no effect.
+Theory of operation. A turn takes the lock, lets the core decide on the books in memory, writes the step and the messages about it in one transaction, and
+only then hands the messages to the relay. No other code reads or writes the books' claims meanwhile. If a step on the way fails, the books may be ahead of
+the database: they are marked stale, and the next turn reloads them first. A commit whose outcome is unknown needs no other treatment: the reload finds what
+was committed, and a repeated message finds its answer or has no effect.
 
-A transaction moves the ledger's row from the index that the turn began with, within its epoch. If that row is elsewhere, another ledger has
-taken over; this one stops.
+A transaction moves the ledger's row from the index at which the turn began, within its epoch. If the row has another epoch or index, another ledger has
+taken over, and this one stops.
 """
 
 import asyncio
@@ -76,57 +76,57 @@ NOTHING = StreamHistory()
 #: Maximum number of pods named in one log line.
 DRIFT_NAMED = 3
 
-#: Characters of what is written down of an over-booked node.
+#: Maximum characters of a note about an over-booked node.
 LONGEST_NOTE = 1000
 
-#: Of a comparison, at a time: pods that are put in order, and claims that are held against the list. Milliseconds.
+#: Slices of a comparison: pods to sort, and claims to compare with the list. Each takes milliseconds.
 ORDERED_SLICE, MISSED_SLICE = 1000, 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A message of the bus and the id by which its repetitions are known."""
+    """A message of the bus and the id that identifies its repetitions."""
 
     id: str
     event: OutcomesObserved | PodsObserved
-    again: bool = False  #: delivered before, so that it may have been handled
+    again: bool = False  #: delivered before, so possibly handled already
 
 
-#: What a database, or its driver, says to values that it does not hold.
+#: Errors that a database or its driver raises for values that it cannot store.
 _REFUSED = (Conflict, OverflowError, ValueError)
 
-#: Changes of claims in a turn that is written at once, without the store's thread: a plan of one pod, or of a few.
+#: Maximum changed claims of a turn that commits at once, without the store's thread: a plan of one pod or a few.
 BRIEF = 8
 
-#: A clock that goes back by more is told of.
+#: A warning is logged if the clock was set back by more.
 BEHIND_S = 120.0
 
 
 class Ledger:
-    """The only owner of the books. All of its coroutines raise Unavailable while the database is."""
+    """The only owner of the books. All of its coroutines raise Unavailable while the database is unavailable."""
 
     def __init__(self, store: Store, relay: Relay, loaded: load.Loaded, *, clock: Clock) -> None:
         self.state = loaded.state
-        self.gone = loaded.gone  #: queues that were deleted
+        self.gone = loaded.gone  #: deleted queues
         self.touched = ChangedQueues()
-        self.models: Counter[str] = Counter()  #: nodes by the models that they have cards of, without zeros
+        self.models: Counter[str] = Counter()  #: number of nodes by card model, without zeros
         self.quotas_changed = asyncio.Event()
         self.taken_over = asyncio.Event()
-        self.over = "another quota-ledger writes to this database"  #: why, once it is
+        self.over = "another quota-ledger writes to this database"  #: reason, once `taken_over` is set
         self._store, self._relay, self._clock = store, relay, clock
         self._journal = loaded.journal
         self._lock = asyncio.Lock()
         self._answered, self._handled = RecentIds(), RecentIds()
-        self._overbooked: dict[NodeName, str] = {}  #: with what is said of it
+        self._overbooked: dict[NodeName, str] = {}  #: with the message that describes it
         self._kubelets = Kubelets(clock)
         self._stale = False
-        self._committed = self.state.index  #: what the database has said to be on disk
-        self._gone_since: dict[QueueName, float] = {}  #: when this process told of those of `gone`
+        self._committed = self.state.index  #: last index that the database confirmed
+        self._gone_since: dict[QueueName, float] = {}  #: when this process published the deletion of each queue in `gone`
         self._number = 0
         self._unknown = 0
-        self._comparison: Comparison | None = None  #: under way
+        self._comparison: Comparison | None = None  #: in progress
         self._drift = Drift()
-        self.released: str | None = None  #: with which word evictions were released last; None: nobody was heard of yet
+        self.released: str | None = None  #: last value of the release setting; None: not read yet
         metrics.EPOCH.set(self.state.epoch)
         metrics.FROZEN.set(1)
         for decision in (Decision.BIND, Decision.REVOKE, Decision.EVICT):
@@ -146,8 +146,9 @@ class Ledger:
         by_weight: bool | None = None,
         clock_rate: float = 1.0,
     ) -> "Ledger":
-        """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`.
-        by_weight: whether queues are entitled to shares by weight too; None: never, so that nobody needs to know what they ask for."""
+        """Begin a new epoch from the database and from newer messages of the streams; frozen until `reconcile`.
+        by_weight: whether queues also have shares by weight. None: never, so that demand is not counted.
+        """
         now = clock()
 
         def start(connection: Connection) -> tuple[load.Loaded, list[Letter], int]:
@@ -159,7 +160,7 @@ class Ledger:
             if loaded.unreadable:
                 aside |= mending.mend(connection, loaded.unreadable, now=now)
                 loaded = load.load(connection)
-                aside |= mending.mend(connection, loaded.unreadable, now=now)  # those that the audit did not help
+                aside |= mending.mend(connection, loaded.unreadable, now=now)  # rows that the audit could not restore
                 mending.recount(connection, loaded.state.live)
             metrics.SET_ASIDE.set(len(aside))
             loaded.state.history = load.history(connection, decay)
@@ -202,10 +203,10 @@ class Ledger:
         log.info("epoch %d begins with %d live claims", loaded.state.epoch, len(loaded.state.live))
         return ledger
 
-    # --- what comes in
+    # --- inputs
 
     def node(self, state: NodeState) -> None:
-        """A node's inventory, as it is from now on."""
+        """Replace a node's inventory."""
         before = self.state.nodes.get(state.name)
         self.state.know(state.name, state)
         self._kubelets.node_changed(state.name)
@@ -214,7 +215,7 @@ class Ledger:
             self._models_moved(new - old, old - new)
 
     def _models_moved(self, come: Iterable[str], gone: Iterable[str]) -> None:
-        """A node has cards of other models now. Queues that name one that came to the cluster, or left it, are told of anew."""
+        """Update the card models of the cluster. If a model appears or disappears, publish the queues again: some of them may name it."""
         known = set(self.models)
         self.models.update(come)
         for model in gone:
@@ -225,19 +226,19 @@ class Ledger:
             self.touch_all()
 
     def fabric(self, fabric: str, version: int, domains: Iterable[HyperNode]) -> None:
-        """The domains of a fabric; gangs that have not begun are held against them at the next tick."""
+        """Replace the domains of a fabric; the next tick checks gangs that have not begun against them."""
         self.state.fabrics.put(fabric, version, domains)
 
     def devices(self, said: NodeDevices) -> None:
-        """What a kubelet gave to whom; the books follow at the next tick."""
+        """Record which devices a kubelet allocated; the next tick updates the books."""
         self._kubelets.hear(said)
 
     def verdict(self, verdict: Verdict) -> None:
-        """What may be used of a node, from now on."""
+        """Replace a node's verdict: which of its cards may be used."""
         self.state.know(verdict.node, verdict=verdict)
 
     def limit(self, quotas: Iterable[CardQuota], classes: Iterable[ClassQuota] = ()) -> None:
-        """What ResourceQuotas say of cards, and of PriorityClasses, all of them, from now on."""
+        """Replace all ResourceQuotas of cards and by PriorityClass."""
         changed = self.state.limit_classes(classes)
         if self.state.limit(quotas) or changed:
             self.quotas_changed.set()
@@ -260,19 +261,19 @@ class Ledger:
 
         async with self._lock:
             await self._fresh()
-            # What was answered in this epoch was answered here.
+            # This process answered all plans of this epoch.
             await self._insist(answer, look=ids in self._answered or any(p.epoch != self.state.epoch for p in proposals))
 
     async def outcomes(self, messages: Sequence[Numbered]) -> None:
-        """Take in what became of decisions."""
+        """Apply outcomes of decisions."""
         await self._once("outcomes", messages)
 
     async def observed(self, messages: Sequence[Numbered]) -> None:
-        """Take in what Kubernetes says of pods."""
+        """Apply pod facts that job-controller published."""
         await self._once("pods", messages)
 
     async def tick(self) -> None:
-        """Do what is due by now."""
+        """Run what is due."""
         async with self._lock:
             await self._fresh()
             self.state.storm.pass_(self._clock())
@@ -293,12 +294,12 @@ class Ledger:
             log.warning("the ledger differed from the cluster on %d pods that no message reported: %s", len(names), shown)
 
     def _oldest_open_s(self, decision: Decision) -> float:
-        """Asked when metrics are read."""
+        """Read when metrics are scraped."""
         since = [r.changed_at for r in list(self.state.open.values()) if r.decision is decision and not r.blocked]
         return max(0.0, self._clock() - min(since)) if since else 0.0
 
     def _overbookings(self) -> list[Record]:
-        """Nodes that are over-booked since the last look, or are no more: logged, counted, and written down."""
+        """Nodes that became over-booked since the last call, or no longer are: log, count and audit them."""
         looked, self.state.look_at = self.state.look_at | self._overbooked.keys(), set()
         notes = []
         for name in sorted(looked):
@@ -308,7 +309,7 @@ class Ledger:
             if over == before:
                 continue
             log.warning("node %s %s", name, f"is over-booked: it holds {over}" if over else "is not over-booked any more")
-            change = "overbooked" if over else "fits"  # an arrow is for changes of claims alone
+            change = "overbooked" if over else "fits"  # arrows are for changes of claims only
             notes.append(Record(self.state.epoch, self._clock(), "quota-ledger", f"node {name}", change, over[:LONGEST_NOTE]))
         metrics.OVERBOOKED.set(len(self._overbooked))
         return notes
@@ -318,27 +319,27 @@ class Ledger:
             metrics.CARDS_FOLLOWED.inc(given.move(self.state, step, one))
         lifecycle.find_cards(self.state, step)
         lifecycle.tick(self.state, step)
-        if self._relay.reaches:  # else it waits in the outbox, where it would stand once more every two minutes
+        if self._relay.reaches:  # otherwise the message waits in the outbox, and would be added again every two minutes
             lifecycle.send_again(self.state, step)
 
     @property
     def unknown_jobs(self) -> int:
-        """How many plans were refused so far since their job is not known."""
+        """Number of plans refused so far because their job is unknown."""
         return self._unknown
 
     @property
     def index(self) -> Index:
-        """Of the last change that is on disk."""
+        """Index of the last committed change."""
         return self._committed
 
     def has_unconfirmed(self, as_of: Index) -> bool:
-        """Whether claims were posted by the binder's word when the books stood at `as_of`, and nobody has told of their pods."""
+        """Whether the books at `as_of` contained claims that only the binder reported as posted, and no pod fact has confirmed since."""
         oldest = next(iter(self.state.unseen.values()), None)
         return oldest is not None and oldest <= as_of
 
     async def release_evictions(self, word: str) -> None:
-        """Somebody who may write queues lets evictions go on that pause, where this word of theirs is a new one. The first that a ledger reads is from
-        before it began, and there was nothing to release."""
+        """Resume evictions that the rate limit paused, if `word` is new. The first value that a ledger reads dates from before its start, so it releases
+        nothing."""
         async with self._lock:
             await self._fresh()
             if word == self.released:
@@ -352,16 +353,16 @@ class Ledger:
             self.released = word
 
     def hold(self, why: str) -> None:
-        """Accept no plan for this reason, from now on; empty: accept them. What was decided goes on."""
+        """Refuse all plans for this reason; empty: accept plans. Committed decisions continue."""
         if bool(why) is not bool(self.state.held):
             metrics.HELD.set(bool(why))
             log.warning("plans are held: %s", why) if why else log.warning("plans are accepted again")
         self.state.held = why
 
     async def reconcile(self, facts: Sequence[PodFact], *, as_of: Index) -> None:
-        """Compare with a complete list of pods with a node, asked for when the books stood at `as_of`; the first opens the books.
+        """Compare the books with a complete list of bound pods, requested when the books were at `as_of`; the first comparison opens the books.
 
-        Posted claims without a pod are `suspects` then. The lock is held for a slice at a time (`Pace`), so that nobody waits for the whole.
+        Posted claims without a pod become `suspects`. The comparison holds the lock for one slice at a time (`Pace`), so that other turns run in between.
         """
         self._comparison = comparison = Comparison(as_of)
         try:
@@ -391,7 +392,7 @@ class Ledger:
                         await self._fresh()
                         await self._turn(partial(self._take, comparison, self._fitting(some.taken, e)))
             first += len(some.taken)
-            await asyncio.sleep(0)  # a turn that changes nothing waits for nothing: whoever waits for the lock has to be let in
+            await asyncio.sleep(0)  # a turn without changes never suspends: let tasks that wait for the lock run
         async with self._lock:
             await self._fresh()
             live = list(self.state.live)
@@ -419,11 +420,11 @@ class Ledger:
             note = Record(self.state.epoch, self._clock(), "reconciler", "ledger", "frozen->open", f"compared with {pods} pods")
             await self._turn(decide, notes=[note], opens=True)
         if self.state.by_model:
-            self.touch_all()  # which models the cluster has is known from now on
+            self.touch_all()  # the card models of the cluster are known now
         log.info("open: %d live claims, %d differed from the cluster", len(self.state.live), differed)
 
     async def _send_open(self) -> None:
-        """Send every open decision again, as at the start of an epoch: the binder drops those of older ones."""
+        """Send every open decision again at the start of an epoch: the binder drops decisions of older epochs."""
         pace = Pace()
         ids, first = list(self.state.open), 0
         while first < len(ids):
@@ -436,14 +437,14 @@ class Ledger:
             await asyncio.sleep(0)
 
     def suspects(self) -> list[PodAsked]:
-        """Pods of posted claims that the last list lacks, and those on nodes that were told to be gone."""
+        """Pods of posted claims that the last list lacks, and pods that a list shows although they were reported gone."""
         claims = (self.state.live[id].claim for id in self.state.suspects)
         asked = [PodAsked(uid=claim.pod_uid, namespace=claim.namespace, name=claim.pod) for claim in claims]
         contradicted = self.state.contradicted.values()
         return asked + [PodAsked(uid=fact.uid, namespace=fact.namespace, name=fact.name) for fact in contradicted]
 
     async def read(self, pods: Sequence[PodRead]) -> None:
-        """Take in what consistent reads of pods say."""
+        """Apply consistent reads of pods."""
 
         after: Counter[ClaimState] = Counter()
 
@@ -468,7 +469,7 @@ class Ledger:
         metrics.SUSPECTS.set(len(self.suspects()))
 
     async def set_queues(self, *queues: Queue) -> None:
-        """Rules of queues, as they are from now on, each queue's once. In one turn: each turn accrues what all queues used by the rules of before."""
+        """Replace the rules of these queues, in one turn: each turn first accrues the usage of all queues under the old rules."""
         async with self._lock:
             await self._fresh()
             changed = [queue for queue in queues if self.state.queues.get(queue.name) != queue]
@@ -485,7 +486,7 @@ class Ledger:
             self._touch_relatives(names)
 
     async def drop_queue(self, name: QueueName) -> None:
-        """A queue was deleted. What it holds stays until its pods end; nothing new is given to it."""
+        """Drop a deleted queue. Its claims stay until their pods end; it gets no new ones."""
         async with self._lock:
             await self._fresh()
             queue = self.state.queues.get(name)
@@ -499,8 +500,9 @@ class Ledger:
     async def meter(self) -> None:
         """Bring the usage accounts up to the present second.
 
-        All claims are gone through without the lock, beside the writer: what is decided meanwhile begins or ends claims no earlier than that second. Where
-        the accounts were brought up to date meanwhile, by a queue whose rules changed, that counts.
+        The query over all claims runs without the lock, in parallel with the writer: decisions made meanwhile begin or end claims no earlier than that second.
+        If a
+        queue change brought the accounts up to date meanwhile, the query's result is discarded.
         """
         async with self._lock:
             await self._fresh()
@@ -519,7 +521,7 @@ class Ledger:
                 self.state.history.forget(hours[1], await self._store.read(lambda c: load.used_in(c, *hours)))
 
     async def forget(self, *, before: float) -> int:
-        """Drop what no repetition can come for any more. Returns how many rows."""
+        """Delete records that can no longer be repeated. Returns the number of rows."""
         await self.meter()
         async with self._lock:
             await self._fresh()
@@ -533,26 +535,26 @@ class Ledger:
         return count
 
     async def thin(self, *, before: float) -> int:
-        """Keep usage from before that time, and from before the window of what queues used of late, by the day. Returns how many rows of hours that were."""
+        """Merge hourly usage rows from before that time, and from before the usage history's window, into daily rows. Returns the number of hourly rows."""
         before = min(int(before), self.state.history.decay.begins(int(self._clock())))
         count = 0
         while rows := await self._store.write(lambda c: rollup.sum_up_a_day(c, before=before)):
             count += rows
         return count
 
-    # --- what is asked
+    # --- queries
 
     @asynccontextmanager
     async def still(self) -> AsyncIterator[LedgerState]:
-        """The books as committed, with nobody changing them meanwhile."""
+        """The committed books, under the lock."""
         async with self._lock:
             await self._fresh()
             yield self.state
 
     def touch_all(self) -> None:
-        """Have the state of every queue, and what quotas say, told again."""
+        """Publish the state of every queue and the quotas again."""
         self.quotas_changed.set()
-        gone = self.gone.keys() - self._gone_since.keys()  # of these it was told, and that is kept for a day
+        gone = self.gone.keys() - self._gone_since.keys()  # their deletion was published, and is kept for a day
         self._gone_since |= dict.fromkeys(gone, self._clock())
         used = [name for name, amounts in self.state.used.items() if any(amounts.values())]
         self.touched.add([*self.state.queues, *used, *gone, DEFAULT_QUEUE])
@@ -602,7 +604,7 @@ class Ledger:
                 await self._insist(take_in, look=True)
 
     def _fitting(self, facts: Sequence[PodFact], error: Exception) -> list[PodFact]:
-        """The database refused these facts, or what followed from them: as much of each as it takes."""
+        """The database refused these facts or changes that followed from them: reduce each to what fits."""
         found = [(fact, fitting(fact)) for fact in facts]
         for fact, fit in found:
             if fit != fact:
@@ -612,7 +614,10 @@ class Ledger:
         return [fit for _, fit in found if fit is not None]
 
     async def _insist(self, turn: Callable[..., Awaitable[None]], *, look: bool) -> None:
-        """Take the turn; `look`: ask the database first what of it was handled before. Without, the database itself says so, and it is taken anew."""
+        """Run the turn. `look`: first read from the database which messages were handled before. If `look` is false and one was, the database raises Repeated,
+        and
+        the turn runs again with `look`.
+        """
         try:
             await turn(look=look)
         except Repeated:
@@ -620,10 +625,10 @@ class Ledger:
             await turn(look=True)
 
     async def _queues(self, changes: Sequence[tuple[Queue, str, str]], *, gone: bool = False) -> None:
-        """Write these queues down, each with what happened to it and why."""
+        """Write these queues, each with its change and the reason."""
         now = self._clock()
         notes = [Record(self.state.epoch, now, "kubernetes", f"queue {queue.name}", what, why) for queue, what, why in changes]
-        accrued = await self._accrued()  # by the rules of before
+        accrued = await self._accrued()  # under the old rules
 
         def extra(batch: Batch) -> None:
             for queue, _, _ in changes:
@@ -640,19 +645,19 @@ class Ledger:
         await self._turn(decide, notes=notes, extra=extra)
 
     def _touch_relatives(self, names: Iterable[QueueName]) -> None:
-        """What is wrong with a queue depends on those above and below it."""
+        """A queue's faults depend on the queues above and below it."""
         for name in names:
             self.touched.add([*self.state.queues.path(name), *self.state.queues.below(name)])
 
     async def _accrued(self) -> usage.Accrued:
-        """What is to be added to the usage accounts by now. The caller holds the lock until that is committed: no claim begins or ends meanwhile."""
+        """Usage to add to the accounts by now. The caller holds the lock until it is committed, so that no claim begins or ends meanwhile."""
         until, deserved = int(self._clock()), usage.deserved_cards(self.state.queues.values())
         return await self._store.read(lambda c: load.accrued(c, deserved, until=until))
 
     async def _turn(
         self, decide: Callable[[Step], None], *, extra: Extra | None = None, notes: Sequence[Record] = (), opens: bool = False
     ) -> None:
-        """Decide, commit, tell. The caller holds the lock and has called `_fresh`."""
+        """Decide, commit, publish. The caller holds the lock and has called `_fresh`."""
         with metrics.COMMIT.time():
             self._stale = True
             state, journal = self.state, self._journal
@@ -681,12 +686,12 @@ class Ledger:
                     head = await self._store.write(write, brief=len(step.changes) <= BRIEF)
                 except Conflict as e:
                     try:
-                        await self._fresh()  # says so where the database lost its end
+                        await self._fresh()  # raises if the database lost its last commits
                     finally:
                         self.taken_over.set()
                     raise Unavailable(e.message, hint=e.hint) from e
                 except Bug as e:
-                    # Not a reason to stop: nothing was committed and the books are read anew. The message that led here has to be found.
+                    # No reason to stop: nothing was committed, and the books are reloaded. The log helps to find the message that caused it.
                     log.critical("a decision breaks a rule of the database and was not made: %s", e)
                     raise Conflict(f"the database refuses what was decided: {e.message}") from e
                 journal.adopt(head)
@@ -731,7 +736,7 @@ class Ledger:
             metrics.PLANS.labels("committed" if stored.answer.committed else str(stored.answer.reason)).inc()
 
     async def _fresh(self) -> None:
-        """Make sure that the books are what the database holds."""
+        """Reload the books from the database if they are stale."""
         if not self._stale:
             return
         old = self.state
@@ -776,5 +781,5 @@ class Ledger:
 
 
 def _waited_for(message: Outgoing) -> bool:
-    """Sorts decisions first: somebody waits for what they do. Streams are published side by side, each in its order."""
+    """Sort key that puts decisions first, because the binder waits for them. Streams are published in parallel, each in its order."""
     return message.event.about.stream is not Stream.DECISIONS

@@ -1,13 +1,13 @@
-"""Judging plans: all of a plan becomes claims, or none of it does.
+"""Arbitration of plans: either all placements of a plan become claims, or none.
 
-Checks, in this order, and the first that fails is the answer: epoch and freeze (transient: the plan may be asked again), the job as the ledger itself
-knows it (`records`), form, pods without a claim, queue, budget, quotas of the namespace, pools, the fabric, gang, then every placement against its node with
-the same `validate_claim` that the proposer used, each beside the ones before it. A committed plan is in the books when `arbitrate` returns; of a refused one
-nothing is left there.
+Checks, in this order; the first that fails is the answer: epoch and freeze (transient: the scheduler may propose the plan again), the ledger's own record of
+the job (`records`), form, pods without a claim, queue, budget, quotas of the namespace, pools, the fabric, gang, then every placement against its node with
+the same `validate_claim` that the proposer used, including the plan's earlier placements. When `arbitrate` returns, a committed plan is in the books; a
+refused one leaves nothing there.
 
-The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, as
-long as each leaves at least `min_member` live claims. A gang that is being unwound takes nothing until it is empty, unless what is left of it may not be
-evicted and the plan completes it.
+The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, if each part
+leaves at least `min_member` live claims. An unwinding gang accepts no plan until it is empty, unless the rest of it may not be evicted and the plan
+completes it.
 """
 
 from collections.abc import Mapping
@@ -52,11 +52,11 @@ from .preemption import asked_of_queue, evict_own, preempt, to_be_freed
 from .recovery import NOBODY
 from .step import Step, StoredAnswer
 
-#: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
+#: Maximum seconds to a plan's deadline: a partial gang keeps its cards until then.
 MAX_DEADLINE_S = 3600.0
 
 
-#: Not about the plan, but about the moment: it may be asked again.
+#: Refusals that depend on the moment, not on the plan: it may be proposed again.
 _TRANSIENT = (RefusalReason.STALE_EPOCH, RefusalReason.FROZEN, RefusalReason.PODS_UNSEEN)
 
 
@@ -68,11 +68,11 @@ class Committed:
 @dataclass(frozen=True, slots=True)
 class Refused:
     refusal: Refusal
-    refresh: Index  #: a view of the books that is as new shows why
+    refresh: Index  #: index from which on a view of the books shows the reason
 
 
 def propose(state: LedgerState, step: Step, proposed: PlansProposed, answered: Mapping[PlanId, PlanAnswer]) -> None:
-    """Answer every plan of one message, into `step`. `answered` holds what was answered before: it is said again, the same."""
+    """Answer every plan of one message, into `step`. `answered`: earlier answers, which are repeated unchanged."""
     outdated = state.schedulers.outdated(proposed.scheduler, step.now)
     for ended in proposed.given_up if not outdated else ():
         give_up(state, ended, proposed.scheduler)
@@ -118,8 +118,9 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
 
 
 def give_up(state: LedgerState, ended: GivenUp, scheduler: SchedulerId = NOBODY) -> None:
-    """End a nomination, or what is kept for the successors that it names. Of another shard than the scheduler's it is left alone, but where its job is of the
-    scheduler's shard by now."""
+    """End a nomination, or the places held for the successors that it names. Nominations of other shards stay, unless their job now belongs to the scheduler's
+    shard.
+    """
     held = state.nominations.get(ended.plan)
     if held is not None and shard_of(scheduler) not in (shard_of(held.scheduler), state.records.shard_of(held.plan.job)):
         return
@@ -133,7 +134,7 @@ def give_up(state: LedgerState, ended: GivenUp, scheduler: SchedulerId = NOBODY)
 
 
 def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId = NOBODY) -> Committed | Refused:
-    """Enter the plan's claims into the books and its binds into `step`, or say why not. `scheduler`: whose plan it is."""
+    """Enter the plan's claims into the books and its binds into `step`, or return the reason for refusal. `scheduler`: the plan's proposer."""
     if (unknown := state.records.refusal(plan, shard_of(scheduler))) is not None:
         return Refused(unknown, state.index)
     _locate(state, plan)
@@ -287,7 +288,7 @@ def _claimed(state: LedgerState, plan: Plan) -> Refusal | None:
 
 
 def _queue(state: LedgerState, plan: Plan) -> Refusal | None:
-    """The limits of the plan's queue and of all above it. A plan with victims is judged as if all that leave were gone, and again when they are."""
+    """The limits of the plan's queue and of all queues above it. A plan with victims is judged as if all victims were gone, and again when they are."""
     if refusal := state.queues.refusal(plan.queue):
         return refusal
     if forbidden := state.queues.forbids(plan.queue, plan.namespace, state.records.class_of(plan.job)):
@@ -297,8 +298,10 @@ def _queue(state: LedgerState, plan: Plan) -> Refusal | None:
 
 
 def _namespace(state: LedgerState, plan: Plan) -> Refusal | None:
-    """The namespace's quotas of cards. Nobody leaves for a quota's sake: claims count until their pods are gone, and for a plan with victims the
-    places that others are nominated for do as well."""
+    """The namespace's quotas of cards. A quota causes no evictions: claims count until their pods are gone, and for a plan with victims the places nominated
+    for
+    other pods count as well.
+    """
     if plan.namespace not in state.card_quotas:
         return None
     asked: Resources = {}
@@ -313,7 +316,7 @@ def _namespace(state: LedgerState, plan: Plan) -> Refusal | None:
 
 
 def _class(state: LedgerState, plan: Plan) -> Refusal | None:
-    """What the namespace may have of the job's PriorityClass. Nobody leaves for it: who would be evicted for the plan counts."""
+    """The namespace's quota for the job's PriorityClass. It causes no evictions: the plan's victims count as well."""
     asked: Resources = {}
     named = state.records.class_of(plan.job)
     for placement in plan.placements if named else ():
@@ -352,7 +355,7 @@ def _gang(state: LedgerState, plan: Plan) -> Refusal | None:
 
 
 def _nodes(state: LedgerState, plan: Plan) -> Refusal | None:
-    """Validate every placement beside those before it, and book it. Nothing stays booked where one is refused."""
+    """Validate every placement together with the earlier ones, and book it. If one is refused, nothing stays booked."""
     for done, placement in enumerate(plan.placements):
         requests, node = plan.requests[placement.requests], state.node(placement.node)
         refusal = validate_claim(
@@ -369,9 +372,7 @@ def _nodes(state: LedgerState, plan: Plan) -> Refusal | None:
 def _begin_gang(state: LedgerState, step: Step, plan: Plan, deadline: float) -> None:
     if plan.job not in state.gangs and (plan.min_member <= 1 or state.jobs[plan.job].posted >= plan.min_member):
         return
-    if (
-        gang := state.gangs.get(plan.job)
-    ) is not None:  # its deadline stands: a gang that is filled up again and again must end
+    if (gang := state.gangs.get(plan.job)) is not None:  # its deadline stays: a gang that is completed repeatedly must end
         if gang.unwinding:
             called_off(state, step, gang)
             gang.deadline = deadline
@@ -385,7 +386,7 @@ def _begin_gang(state: LedgerState, step: Step, plan: Plan, deadline: float) -> 
 
 
 def published_queue(state: LedgerState, queue: Queue) -> Queue:
-    """The queue as others are told of it: closing while anything is left in it or below it, and closed then."""
+    """The queue as published: closing while it or a queue below it has claims, then closed."""
     if queue.phase is QueuePhase.OPEN:
         return queue
     phase = QueuePhase.CLOSING if any(state.queues.used(queue.name).values()) else QueuePhase.CLOSED

@@ -1,10 +1,10 @@
 """The books: the database's live claims in memory, with the sums that arbitration needs.
 
-The books are a cache. Every change goes through `enter`, `post`, `void`, which write the same into the step that is being made; the shell
-commits that step to the database, and where the commit fails it throws the books away and reads them anew. `validate` recounts everything.
+The books are a cache. Every change goes through `enter`, `post` or `void`, which also record it in the current step. The shell commits that step to the
+database; if the commit fails, it discards the books and reloads them. `validate` recounts everything.
 
-Invariants (reference reliability §6): S1 and S2 by arbitration plus the database's constraints, S3 by arbitration over `used`, S5 by
-construction (a move has both its ends), S12 since the only writers of a claim's state are the three functions here.
+Invariants (reference reliability §6): arbitration plus the database's constraints ensure S1 and S2, arbitration over `used` ensures S3. S5 holds by
+construction (a move has both its ends); S12 holds because these three functions are the only writers of a claim's state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ from .schedulers import Schedulers
 from .step import Bucket, CardDelta, CardKey, Change, Step
 from .storm import Storm
 
-#: Pods that are gone and of which late news may still come. A uid never comes back, so that forgetting one only costs a diff.
+#: Maximum remembered pods that are gone and may still appear in late messages. A uid is never reused, so forgetting one only costs a comparison.
 TOMBSTONES = 100_000
 
 BUCKETS = {ClaimState.PENDING: Bucket.PENDING, ClaimState.POSTED: Bucket.POSTED}
@@ -84,58 +84,60 @@ class JobClaims:
 class LedgerState:
     epoch: Epoch
     index: Index = Index(0)
-    key: bytes = b""  #: by which claims that are written on pods are known as issued here (`identity`)
+    key: bytes = b""  #: proves that a claim written on a pod was issued by this ledger (`identity`)
     frozen: bool = True  #: no plan is accepted until the books agree with Kubernetes
-    clock_rate: float = 1.0  #: seconds of its clock in one of the machine's: more where an emulated cluster goes faster
-    held: str = ""  #: why no plan is accepted for now: nobody sees what runs
+    clock_rate: float = 1.0  #: the clock's seconds per real second: above 1 if an emulated cluster's clock runs faster
+    held: str = ""  #: why plans are refused for now: job-controller does not see the pods
     nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     verdicts: dict[NodeName, Verdict] = field(default_factory=dict)
-    queues: QueueTree = field(init=False)  #: with what each and all below it use
+    queues: QueueTree = field(init=False)  #: with the usage of each queue and of all queues below it
     live: dict[ClaimId, ClaimRecord] = field(default_factory=dict)
-    open: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: of `live`: with a decision that has no result yet
+    open: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: subset of `live` with a decision that has no outcome yet
     by_pod: dict[PodUid, ClaimId] = field(default_factory=dict)
     by_node: dict[NodeName, NodeAllocation] = field(default_factory=dict)
     jobs: dict[JobId, JobClaims] = field(default_factory=dict)
-    card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: of namespaces, with what is held there
+    card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: by namespace, with their usage
     class_quotas: ClassQuotas = field(default_factory=ClassQuotas)  #: the same by PriorityClass
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
-    #: of `used`: what nobody may take, of each queue's own pods
+    #: part of `used` that may not be reclaimed, of each queue's own pods
     protected: dict[QueueName, Resources] = field(default_factory=dict)
-    borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
+    borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: part of `used` beyond deserved (`loans`)
     foreign: dict[NodeName, Resources] = field(default_factory=dict)  #: by node, the amounts of claims without a queue
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     numbers: CardNumbers = field(default_factory=CardNumbers)
     #: by node, claims on cards whose ids are provisional: an index, or a generated UUID. `name_cards` replaces them when the node's state has the real ids.
     unnamed: dict[NodeName, dict[ClaimId, None]] = field(default_factory=dict)
-    gone: dict[PodUid, Index] = field(default_factory=dict)  #: in order of going, and where the books stood then
-    #: of `gone`: news shows them on a node, or a list that was asked for later
+    gone: dict[PodUid, Index] = field(default_factory=dict)  #: in order of ending, with the books' index at that time
+    #: pods of `gone` that a later message, or a later list, shows on a node
     contradicted: dict[PodUid, PodFact] = field(default_factory=dict)
-    evicting: Evicting = field(default_factory=Evicting)  #: posted, and their pods' eviction was decided
-    beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: for whom
-    nominations: Nominations = field(default_factory=Nominations)  #: with which places
-    evicted: Evicted = field(default_factory=Evicted)  #: jobs of late, for others
-    notice_s: int = -1  #: seconds that a pod has at most which makes room for others; -1: as long as it asks for
-    storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
+    evicting: Evicting = field(default_factory=Evicting)  #: posted claims with a committed eviction
+    beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: plans that the evictions make room for
+    nominations: Nominations = field(default_factory=Nominations)  #: their nominated places
+    evicted: Evicted = field(default_factory=Evicted)  #: jobs that were recently evicted for others
+    notice_s: int = -1  #: maximum grace period of victims in seconds; -1: the pod's own
+    storm: Storm = field(default_factory=Storm)  #: number of recent evictions
     moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved within the last hour
-    records: Records = field(default_factory=Records)  #: of jobs that have something to place
+    records: Records = field(default_factory=Records)  #: of jobs with pods to place
     regrouped: Regrouped = field(default_factory=Regrouped)  #: members of a recreated PodGroup, with claims of the deleted one
-    schedulers: Schedulers = field(default_factory=Schedulers)  #: that lead their shards
+    schedulers: Schedulers = field(default_factory=Schedulers)  #: leaders of the shards
     month: int = 0  #: the first second of the month of `spent`
-    spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
-    history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
-    fabrics: Fabrics = field(default_factory=Fabrics)  #: domains of nodes, as of now
+    spent: dict[QueueName, int] = field(default_factory=dict)  #: in that month, as accrued, in thousandths of card-seconds
+    history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: recent usage of queues, as accrued
+    fabrics: Fabrics = field(default_factory=Fabrics)  #: current domains of nodes
     #: by node, pods found bound whose cards its inventory does not contain yet; and those of these nodes whose state has changed since (`find_cards`)
     unplaced: dict[NodeName, dict[PodUid, PodFact]] = field(default_factory=dict)
     described: set[NodeName] = field(default_factory=set)
-    look_at: set[NodeName] = field(default_factory=set)  #: that may be over-booked: they shrank, or something was found on them
+    look_at: set[NodeName] = field(
+        default_factory=set
+    )  #: nodes that may be over-booked: their capacity shrank, or a pod was found on them
     suspects: dict[ClaimId, None] = field(default_factory=dict)  #: posted, but absent from the last list of pods
-    #: posted with that change by the binder's word, and their pods were not heard of since; the oldest first
+    #: claims that only the binder reported as posted, with the index of that change; no pod fact has arrived since; oldest first
     unseen: dict[ClaimId, Index] = field(default_factory=dict)
-    lending: Lending = field(init=False)  #: what of guarantees is lent, and may be
+    lending: Lending = field(init=False)  #: lent and lendable parts of guarantees
     by_model: bool = False  #: whether `used` counts cards by model: while any queue names models
-    _divided: tuple[int, ...] = ()  #: what the shares by weight were computed from
-    _inventory: int = 0  #: rises with every change of what nodes have
+    _divided: tuple[int, ...] = ()  #: inputs of the last division of shares by weight
+    _inventory: int = 0  #: incremented with every change of the nodes' capacity
 
     def __post_init__(self) -> None:
         self.queues = QueueTree(self.used)
@@ -147,23 +149,23 @@ class LedgerState:
 
     @property
     def demand(self) -> Demand | None:
-        """What queues ask for, where they have shares by weight, or may have; None: they have what their rules say alone."""
+        """Demand of queues, if they have or may have shares by weight; None: only their rules apply."""
         return self.records.demand
 
     def count_demand(self, *, by_weight: bool = True) -> None:
-        """What jobs wait for is known from now on; `by_weight`: and queues have shares by weight. Before any job is known."""
+        """Count the demand of jobs from now on; `by_weight`: queues also have shares by weight. Call it before any job is recorded."""
         assert not len(self.records)
         self.records.demand = Demand(self.by_pod.__contains__)
         self.records.by_weight = by_weight
 
     def keep_records(self, records: Records) -> None:
-        """What other books, of the same ledger, knew of jobs."""
+        """Take over the job records of this ledger's previous books."""
         self.records = records
         if records.demand is not None:
             records.demand = records.demand.with_claims(self.by_pod.__contains__)
 
     def divide(self, now: float) -> None:
-        """Bring the shares by weight up to date. By the ledger's own record alone: what it has claims for, what job-controller says waits, what nodes have."""
+        """Update the shares by weight from the ledger's own records only: its claims, the waiting jobs that job-controller published, the nodes."""
         demand = self.demand
         if demand is None:
             return
@@ -178,7 +180,7 @@ class LedgerState:
             self.queues.divide(shares_by_weight(self.queues, self.total(), demand.waiting))
 
     def shares_of(self) -> Shares | None:
-        """How other trees would be divided, by what is asked for now; None where weights do not count."""
+        """A function that divides other trees by the current demand; None if weights do not count."""
         if self.demand is None or not self.records.by_weight:
             return None
         waiting = {queue: dict(amounts) for queue, amounts in self.demand.waiting.items()}
@@ -207,11 +209,11 @@ class LedgerState:
         return Step(now, self.index)
 
     def held_by(self, claims: Iterable[ClaimId]) -> list[Held]:
-        """What those of them that live hold."""
+        """What the live ones of these claims hold."""
         return [_held(record.claim) for claim in claims if (record := self.live.get(claim)) is not None]
 
     def know(self, node: NodeName, state: NodeState | None = None, verdict: Verdict | None = None) -> None:
-        """What is said of a node, from now on; None: what was said before."""
+        """Record a node's new state, verdict or both; None leaves that part unchanged."""
         if state is not None:
             self.nodes[node] = state
             self.name_cards(state)
@@ -280,26 +282,26 @@ class LedgerState:
                 del self.unnamed[claim.node]
 
     def pool_of(self, name: NodeName) -> str:
-        """In which pool counts what is held there (`counted_as`)."""
+        """Pool in which claims on this node count (`counted_as`)."""
         node = self.nodes.get(name)
         return counted_as(pool_of(node.labels)) if node is not None else ""
 
     def counts_in(self, job: JobId, name: NodeName) -> str:
-        """In which pool counts what the job holds there: where it is, or among offline work."""
+        """Pool in which the job's claims on this node count: the node's pool, or offline work."""
         return counts_in(self.pool_of(name), offline=is_offline(self.records.class_of(job)))
 
     def node(self, name: NodeName) -> NodeAllocation:
         return self.by_node.setdefault(name, NodeAllocation())
 
     def load(self, records: Iterable[ClaimRecord], gangs: Iterable[Gang], nominations: Iterable[HeldNomination] = ()) -> None:
-        """Fill empty books with what the database holds. Their queues have to be there."""
+        """Fill empty books from the database. Load the queues first."""
         self.by_model = self.queues.by_model
         for record in records:
             claim = record.claim
             self.node(claim.node).book(claim.requests, claim.slices)
             self._index(record)
             self._use(claim, 1)
-        self.gangs = {gang.job: gang for gang in gangs if gang.job in self.jobs}  # the claims of others could not be read
+        self.gangs = {gang.job: gang for gang in gangs if gang.job in self.jobs}  # claims of other gangs could not be read
         for nomination in nominations:
             self.nominate(nomination)
             for victim in nomination.plan.victims:
@@ -310,23 +312,23 @@ class LedgerState:
         self.nominations.take_changes()
 
     def nominate(self, nomination: HeldNomination) -> None:
-        """Keep these places for the plan's job, and for the successors of those that move. The plan's victims leave already."""
+        """Hold these places for the plan's job, and for the successors of moved pods. The plan's victims are already being evicted."""
         plan = nomination.plan
         self.nominations.add(nomination)
         for pod, place in places_of(nomination).items():
             self.evicting.nominate(pod, place)
         victims = [victim.claim for victim in plan.victims if victim.claim in self.evicting]
-        if plan.placements and victims:  # else all whom they make room for have places
+        if plan.placements and victims:  # otherwise every beneficiary has a place
             self.beneficiaries.need(plan.id, [p.pod_uid for p in plan.placements], victims)
 
     def settle(self, pod: PodUid) -> None:
-        """The pod has a claim, is gone, or is asked for anew: no place is nominated for it any more, and nobody has to leave for it."""
+        """Drop the pod's nomination, because it has a claim, is gone, or is planned again: no eviction is needed for it any more."""
         self.evicting.settle(pod)
         self.nominations.settle(pod)
         self.beneficiaries.settled(pod)
 
     def give_up(self, plan: PlanId) -> None:
-        """The nomination comes to nothing. Who moved for it already keeps the place of its successor."""
+        """Drop the nomination. Pods that already moved for it keep their successors' places."""
         kept = {successor_of(claim.pod_uid) for claim in self.nominations.moves(plan) if claim.id not in self.live}
         for pod in sorted(self.nominations.places(plan) - kept):
             self.settle(pod)
@@ -353,11 +355,11 @@ class LedgerState:
                     step.move(claim.queue, model, debit, credit, cards)
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
-        """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
+        """Replace all quotas of cards. Returns the namespaces whose quotas changed."""
         return self.card_quotas.adopt(quotas, self._held())
 
     def limit_classes(self, quotas: Iterable[ClassQuota]) -> bool:
-        """Take these for all quotas by PriorityClass that there are. Returns whether they are others than before."""
+        """Replace all quotas by PriorityClass. Returns whether they changed."""
         return self.class_quotas.adopt(quotas, (record.claim for record in self.live.values()))
 
     def _held(self) -> Iterator[tuple[str, Resources, Sequence[CardSlice]]]:
@@ -373,7 +375,7 @@ class LedgerState:
         self._move(step, claim, Bucket.FREE, BUCKETS[claim.state])
 
     def locate(self, record: ClaimRecord) -> None:
-        """Apply `located` to the claim of a record before it is entered; its layout follows."""
+        """Apply `located` to the claim of a record before it is entered, and update its layout."""
         claim = record.claim
         slices = self.located(claim.node, claim.slices)
         if any(a is not b for a, b in zip(slices, claim.slices, strict=True)):
@@ -382,10 +384,10 @@ class LedgerState:
                 record.layout = relocated(record.layout, claim.slices, slices)
 
     def enter_plan(self, step: Step, records: Sequence[ClaimRecord], *, actor: str, cause: str) -> None:
-        """Add the new live claims of one plan, which the books of their nodes hold already, as after validation."""
+        """Enter the live claims of one plan. Validation has already booked them on their nodes."""
         alike: dict[
             tuple[int, int, str], list[Claim]
-        ] = {}  # by what they count, of which a plan has a few: their queue counts these, not each
+        ] = {}  # by counted amounts, of which a plan has few: the queue adds up these, not each claim
         for record in records:
             self.locate(record)
             self._enter(step, record, actor, cause)
@@ -410,10 +412,10 @@ class LedgerState:
             record.posted = self.index
 
     def post(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
-        """PENDING -> POSTED: its pod is bound where the claim says."""
+        """PENDING -> POSTED: its pod is bound to the claim's node."""
         assert record.claim.state is ClaimState.PENDING
         record.claim = replace(record.claim, state=ClaimState.POSTED)
-        record.reason = ""  # a revocation's, which came too late
+        record.reason = ""  # reason of a revocation that came too late
         self.jobs[record.claim.job].posted += 1
         self.decide(step, record, Decision.NONE)
         self._move(step, record.claim, Bucket.PENDING, Bucket.POSTED)
@@ -421,7 +423,7 @@ class LedgerState:
         record.posted = self.index
 
     def void(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
-        """PENDING or POSTED -> VOID: on evidence that its pod holds nothing there and never will."""
+        """PENDING or POSTED -> VOID, on evidence that its pod holds nothing there and never will."""
         claim, before = record.claim, record.claim.state
         if record.beneficiary and claim.id in self.evicting:
             self.evicted.note(claim, step.now)
@@ -438,7 +440,7 @@ class LedgerState:
         self._changed(step, record.claim, before, actor, cause)
 
     def decide(self, step: Step, record: ClaimRecord, decision: Decision) -> None:
-        """Note which decision on a live claim is open now."""
+        """Record the open decision of a live claim."""
         record.decision, record.changed_at, record.blocked = decision, step.now, ""
         if decision is Decision.NONE:
             self.open.pop(record.claim.id, None)
@@ -448,7 +450,7 @@ class LedgerState:
             step.touched[record.claim.id] = record
 
     def stay(self, step: Step, record: ClaimRecord) -> None:
-        """Its eviction was taken back before it was done."""
+        """Revert its eviction, which was not carried out."""
         self.evicting.discard(record.claim.id)
         self.beneficiaries.left(record.claim.id)
         self.settle(successor_of(record.claim.pod_uid))
@@ -456,14 +458,14 @@ class LedgerState:
         self.decide(step, record, Decision.NONE)
 
     def leave(self, step: Step, record: ClaimRecord) -> None:
-        """Its eviction was accepted, whatever was decided since: no decision is open any more, and none will be (S9)."""
+        """Record that its eviction was accepted, whatever was decided since: it has no open decision and gets none (S9)."""
         if record.claim.id not in self.evicting:
             record.reason = "its eviction was under way"
             self.evicting.add(record)
         self.decide(step, record, Decision.NONE)
 
     def bury(self, pod: PodUid) -> None:
-        """Remember that this pod holds nothing any more, whatever older news may say."""
+        """Remember that this pod no longer holds anything, whatever older messages report."""
         self.gone[pod] = self.index
         self.contradicted.pop(pod, None)
         self.settle(pod)
@@ -548,14 +550,14 @@ class LedgerState:
         self.queues.book(queue, amounts, times)
 
     def protected_in(self, queue: QueueName) -> Resources:
-        """What of the queue, with all below it, nobody may take."""
+        """Amounts of the queue and all queues below it that may not be reclaimed."""
         sums: Resources = {}
         for name in (queue, *self.queues.below(queue)):
             add(sums, self.protected.get(name, {}))
         return sums
 
     def counted(self, claim: Claim) -> Resources:
-        """What counts against its queue: host ports are a matter of their node alone."""
+        """Amounts that count against the claim's queue: all but host ports, which only matter on their node."""
         amounts = claim.counted(by_model=self.by_model)
         return (
             {name: n for name, n in amounts.items() if not is_host_port(name)} if any(map(is_host_port, amounts)) else amounts
@@ -583,7 +585,7 @@ class LedgerState:
 
     def _move(self, step: Step, claim: Claim, debit: Bucket, credit: Bucket, times: int = 1) -> None:
         if not claim.queue:
-            return  # pods that HBox does not schedule use nobody's quota
+            return  # pods of other schedulers count against no quota
         step.queues.add(claim.queue)
         for resource, amount in self.counted(claim).items():
             step.move(claim.queue, resource, debit, credit, amount * times)
@@ -593,15 +595,15 @@ class LedgerState:
         step.changes.append(Change(self.index, claim, before, actor, cause))
 
     def protected_until(self, plan: Plan, placement: Placement, now: float) -> float:
-        """Until when nobody may take from this pod, which is given its place now; 0 = no such time. What owners lend of their own pools comes back at once, and
-        so does what offline work has."""
+        """End of the time for which this newly placed pod may not be reclaimed; 0 = not protected. Borrowed cards are never protected, nor are those of offline
+        work."""
         if is_offline(self.records.class_of(plan.job)) or self.queues.borrows(plan.queue, self.pool_of(placement.node)):
             return 0.0
         evicted = self.evicted.of_late(plan, placement, now)
         return self.queues.run_time(plan.queue).protected_until(now, evicted=evicted)
 
     def validate(self) -> None:
-        """Recount everything from the live claims. Raises AssertionError where a sum, an index or an invariant is wrong."""
+        """Recount everything from the live claims. Raises AssertionError if a sum, an index or an invariant is wrong."""
         assert self.by_model is self.queues.by_model
         fresh = LedgerState(self.epoch)
         fresh.queues.update(self.queues)

@@ -10,37 +10,37 @@
     PENDING   bind            the fabric changed, and nothing of its gang is bound         same, revoke
     PENDING   revoke          outcome BOUND                                                POSTED; evict if its gang is unwound for its deadline
     live      any             pod seen elsewhere, or under another claim that was issued   VOID, and a claim as found
-    adopted   revoke          outcome BOUND, or CONFLICT that names its node               same; the pod will be seen
+    adopted   revoke          outcome BOUND, or CONFLICT that names its node               same; a fact of the pod follows
     adopted   revoke          pod seen there                                               VOID, and a claim as found, with its cards
-    POSTED    evict, revoke   outcome EVICTED                                              same, no decision open (its going is evidence)
+    POSTED    evict, revoke   outcome EVICTED                                              same, no decision open (its end is evidence)
     POSTED    evict, revoke   outcome GONE                                                 VOID
-    POSTED    evict           no pod for which it leaves waits any more                    same, revoke: its eviction is taken back (S7)
-    POSTED    evict           outcome UNKNOWN, blocked, and its gang is not unwound        same, revoke: others have to leave instead
+    POSTED    evict           no pod that it makes room for waits any more                 same, revoke: its eviction is reverted (S7)
+    POSTED    evict           outcome UNKNOWN, blocked, and its gang is not unwound        same, revoke: other victims are chosen
     POSTED    evict           its gang is completed                                        same, revoke
     POSTED    revoke          outcome BOUND, CONFLICT                                      same, it stays; evict if its gang is unwound
-    POSTED    any             outcome of its bind                                          same (late news)
+    POSTED    any             outcome of its bind                                          same (late message)
     live      any             pod seen terminal or gone                                    VOID
     POSTED    none            its kubelet gave it other cards (`given`)                   VOID, and a claim as found, on these
     POSTED    none            pod seen there, with more or less cpu or memory              VOID, and a claim as found
     POSTED    none            pod seen there, member of another job that has pods to place   VOID, and the same claim of that job
     POSTED    any             consistent read of its pod, by uid: gone, or terminal         VOID
-    VOID      -               consistent read of its pod, by uid: there, told gone in error  a claim as found
+    VOID      -               consistent read of its pod, by uid: there, reported gone       a claim as found
     live      any             outcome UNKNOWN, REJECTED of a revoke or an eviction         same; the decision is sent again
     VOID      -               anything else                                                VOID (S12)
     none      -               pod seen bound or running                                    POSTED as found, even over-booked
 
 Adopted is PENDING and forced: see `recovery`.
 
-A clock frees nothing (S13): a deadline makes a revocation or an eviction, and their result frees. A bind's GONE leaves a posted claim alone,
-since a pod that is being deleted still holds its node; that its uid is absent is told by the eviction or by the watch of pods.
+A clock voids no claim (S13): a deadline causes a revocation or an eviction, and its outcome voids the claim. GONE as the outcome of a bind leaves a posted
+claim alone, since a pod that is being deleted still holds its node; the eviction's outcome or the watch of pods reports that its uid is absent.
 
-What is written on a pod is its tenant's to write, and to remove: that a pod is on its claim's node is seen from its node alone, and which cards it holds is
-what the claim says. Its annotations count where they prove another claim that the ledger issued (`find`).
+Tenants can write and remove a pod's annotations. So only the pod's node shows that it is on its claim's node, and the claim determines which cards it holds.
+Annotations count only if they prove another claim that the ledger issued (`find`).
 
-A gang of two and more is on its way (`Gang`) from its first claims until `min_member` are posted or have succeeded. At its deadline it is
-unwound whole: bound members are evicted, the others revoked. It ends when it has started, or when nothing of it is left. Where all that is left of it may not
-be evicted, as under a disruption budget, it is stuck in part: then it is completed as soon as a plan has places for the rest (`called_off`), and until then
-the evictions are asked for again. An eviction that is refused for any other reason than unwinding is taken back at once.
+A gang of two or more is starting (`Gang`) from its first claims until `min_member` are posted or have succeeded. At its deadline the whole gang is unwound:
+bound members are evicted, the other claims revoked. The unwinding ends when the gang has started or has no claims left. If all remaining members may not be
+evicted, for example under a disruption budget, the gang is stuck: a plan with places for the rest completes it (`called_off`), and until then the evictions
+are retried. If an eviction for another reason than unwinding is refused, it is reverted at once.
 """
 
 from collections.abc import Iterable
@@ -77,23 +77,23 @@ from .identity import found_claim_id
 from .ledgerstate import LedgerState
 from .step import Step
 
-#: An open decision without a result is sent again after so long, then after twice as long, up to the second figure.
+#: Seconds until an open decision without an outcome is sent again, doubled each time up to the second figure.
 RESEND_S, RESEND_MAX_S = 15.0, 120.0
 
-#: What a pod may take more or less of while it runs (KEP-1287).
+#: Resources that can be resized in place (KEP-1287).
 RESIZABLE = (CPU, MEMORY)
 
-#: Nodes name them, but for one that is not known yet.
+#: Resources of every node, also of an unknown one.
 _EVERYWHERE = frozenset({CPU, MEMORY, EPHEMERAL, PODS})
 
 _STAYS = (BindOutcome.BOUND, BindOutcome.CONFLICT)
-#: With its claim's node: the pod is bound there, whatever is written on it.
+#: On the claim's own node these outcomes prove that the pod is bound there, whatever its annotations contain.
 _THERE = (BindOutcome.BOUND, BindOutcome.CONFLICT, BindOutcome.GONE)
 _VOIDS = (BindOutcome.CONFLICT, BindOutcome.EXPIRED, BindOutcome.REVOKED, BindOutcome.GONE)
 
 
 def outcome(state: LedgerState, step: Step, result: Outcome) -> None:
-    """Take in what became of a decision."""
+    """Apply the outcome of a decision."""
     record = state.live.get(result.claim)
     if record is None:
         return
@@ -136,7 +136,7 @@ def _blocked(state: LedgerState, step: Step, record: ClaimRecord, why: str) -> N
     gang = state.gangs.get(record.claim.job)
     if gang is not None and gang.unwinding:
         record.blocked = why or "its eviction is refused"
-        if len(stuck(state, gang)) + gang.finished >= gang.min_member:  # its last bindings came late
+        if len(stuck(state, gang)) + gang.finished >= gang.min_member:  # its last binds succeeded late
             called_off(state, step, gang)
             _end(state, step, gang)
         return
@@ -147,7 +147,7 @@ def _blocked(state: LedgerState, step: Step, record: ClaimRecord, why: str) -> N
 
 
 def stuck(state: LedgerState, gang: Gang) -> list[ClaimRecord]:
-    """Members of a gang that is unwound which may not be evicted, where that is all that is left of it beside those who leave; else nothing."""
+    """Blocked members of an unwinding gang, if all its other members are being evicted; else an empty list."""
     job = state.jobs.get(gang.job)
     records = [state.live[claim] for claim in job.live] if job is not None else []
     going = [h for h in records if h.decision is Decision.NONE and h.claim.id in state.evicting]
@@ -156,7 +156,7 @@ def stuck(state: LedgerState, gang: Gang) -> list[ClaimRecord]:
 
 
 def called_off(state: LedgerState, step: Step, gang: Gang) -> None:
-    """The gang is not unwound any more: what is stuck of it stays."""
+    """Stop unwinding the gang: its stuck members stay."""
     for record in [state.live[claim] for claim in state.jobs[gang.job].live if state.live[claim].blocked]:
         keep(state, step, record, "its gang is completed")
     gang.unwinding = False
@@ -164,7 +164,7 @@ def called_off(state: LedgerState, step: Step, gang: Gang) -> None:
 
 
 def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job-controller") -> None:
-    """Take in what Kubernetes says of a pod that has, or had, a node."""
+    """Apply a fact about a pod that has, or had, a node."""
     known = state.by_pod.get(fact.uid)
     record = state.live[known] if known is not None else None
     state.regrouped.drop(fact.uid)
@@ -175,7 +175,8 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
             end(state, step, record, actor=actor, cause=f"its pod is {fact.phase}", finished=finished)
         return None
     if fact.uid in state.gone:
-        # Older news than what is known; or the store was restored from a backup, and it runs. A list shows both, and is compared with what was known then.
+        # The fact is older than the books; or the API server's store was restored from a backup, and the pod runs. A list shows both, and is compared with its
+        # time.
         if actor == "job-controller":
             state.contradicted[fact.uid] = fact
         return None
@@ -237,7 +238,7 @@ def regroup(state: LedgerState, step: Step, job: JobId) -> None:
 
 
 def _move(state: LedgerState, step: Step, record: ClaimRecord, fact: PodFact, actor: str) -> None:
-    """What the pod holds is of that job from now on; on whose account, and since when, stays: nobody gets out of a queue by a PodGroup that is made again."""
+    """Replace the claim by one of the pod's current job. Its queue and its times stay, so that recreating a PodGroup never moves a pod out of a queue."""
     held = record.claim
     end(state, step, record, actor=actor, cause="its PodGroup was made again")
     claim = replace(
@@ -253,15 +254,16 @@ def _move(state: LedgerState, step: Step, record: ClaimRecord, fact: PodFact, ac
 
 
 def _contradicted(state: LedgerState, claim: Claim, fact: PodFact) -> bool:
-    """Whether the pod proves that it holds other cards, by another claim that was issued for it: one that these books have lost, or gave up too early."""
-    if claim.reason == KUBELET_GAVE:  # what is written on it is what was planned
+    """Whether the pod proves, by another claim issued for it, that it holds other cards: a claim that these books lost or voided too early."""
+    if claim.reason == KUBELET_GAVE:  # the annotation holds the planned cards
         return False
     return fact.claim != claim.id and state.named(fact.node, fact.slices) != claim.slices and proven(state, fact)
 
 
 def _resized(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
-    """Whether the pod takes another amount of what can be changed while it runs, and is to be accounted for anew. One that leaves goes with what it was
-    given, and a gang that has not started keeps its count; the next comparison finds them."""
+    """Whether the pod was resized in place and has to be accounted for again. A pod under eviction keeps its old amounts, and a gang that has not started keeps
+    its count; the next comparison finds them.
+    """
     claim = record.claim
     if record.decision is not Decision.NONE or claim.id in state.evicting or claim.job in state.gangs:
         return False
@@ -295,7 +297,7 @@ def find_cards(state: LedgerState, step: Step) -> None:
 
 
 def tick(state: LedgerState, step: Step) -> None:
-    """Make what time asks for: unwind gangs, revoke binds that are overdue, end nominations."""
+    """Apply deadlines: unwind gangs, revoke overdue binds, end nominations."""
     for plan in state.nominations.overdue(step.now):
         for place in sorted(state.nominations.places(plan)):
             state.settle(place)
@@ -323,22 +325,22 @@ def tick(state: LedgerState, step: Step) -> None:
 
 
 def _moved(state: LedgerState, gang: Gang) -> str:
-    """Why a gang of which nothing is bound yet is where it may not be any more: the fabric changed. "" = it is not."""
+    """Why a gang without bound pods violates its topology constraint, because the fabric changed; "" if it does not."""
     if gang.judged == state.fabrics.changes or not gang.bounds or gang.unwinding:
         return ""
     gang.judged = state.fabrics.changes
     if state.jobs[gang.job].posted or gang.finished:
-        return ""  # it has begun: a gang is not torn
+        return ""  # it has begun: a started gang is not split
     return next(filter(None, map(state.fabrics.problem, gang.bounds)), "")
 
 
 def send_again(state: LedgerState, step: Step) -> None:
-    """Send again what has had no result for so long."""
+    """Send open decisions again whose backoff has passed without an outcome."""
     rate = state.clock_rate
     for record in list(state.open.values()):
         waits_s = rate * backoff_s(max(0, record.sendings - 1), base_s=RESEND_S, cap_s=RESEND_MAX_S)
         if not 0 <= step.now - record.sent_at < waits_s:
-            send(step, record)  # it is time, or the clock went back and none can say
+            send(step, record)  # the backoff has passed, or the clock was set back and the time is unknown
 
 
 def _unwinds(state: LedgerState, record: ClaimRecord) -> bool:
@@ -347,7 +349,7 @@ def _unwinds(state: LedgerState, record: ClaimRecord) -> bool:
 
 
 def send_open(state: LedgerState, step: Step, claims: Iterable[ClaimId]) -> None:
-    """Send the decisions again that are open on these claims."""
+    """Send the open decisions of these claims again."""
     for claim in claims:
         if (record := state.open.get(claim)) is not None:
             send(step, record)
@@ -358,7 +360,8 @@ def _posted(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, 
     gang = state.gangs.get(record.claim.job)
     if gang is None:
         return
-    if gang.unwinding and gang.moved:  # this binding was faster than the news: it stays, and the rest is planned beside it
+    # The bind finished before the message about the fabric: it stays, and the rest is planned next to it.
+    if gang.unwinding and gang.moved:
         gang.unwinding = gang.moved = False
         step.gangs[gang.job] = gang
     if gang.unwinding:
@@ -368,7 +371,7 @@ def _posted(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, 
 
 
 def end(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, cause: str, finished: bool = False) -> None:
-    """Void a claim, on evidence, and its gang's way with it where nothing is left of that. `finished`: its pod succeeded."""
+    """Void a claim, on evidence, and end its gang's start if no claim of it is left. `finished`: the pod succeeded."""
     job = record.claim.job
     state.regrouped.drop(record.claim.pod_uid)
     state.void(step, record, actor=actor, cause=cause)
@@ -391,7 +394,7 @@ def _end(state: LedgerState, step: Step, gang: Gang) -> None:
 def _force(
     state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...], protected_until: float = 0.0
 ) -> None:
-    """Account for a pod that runs without a live claim: reality is not refused, even where it over-books."""
+    """Account for a pod that runs without a live claim. It is never refused, even if it over-books the node."""
     held = _held(state, fact)
     claim = Claim(
         id=found_claim_id(fact.uid, state.epoch, state.index),
@@ -415,7 +418,7 @@ def _force(
         pool=counts_in(state.pool_of(fact.node), offline=fact.ours and is_offline(fact.priority_class)),
     )
     record = ClaimRecord(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
-    if fact.ours:  # the class is forgotten with the last claim of its job, which may just have ended
+    if fact.ours:  # the class is dropped with the last claim of its job, which may just have ended
         state.class_quotas.name(claim.job, fact.priority_class)
     state.look_at.add(fact.node)
     state.enter(step, record, actor=actor, cause="found bound without a live claim")
@@ -423,8 +426,9 @@ def _force(
 
 
 def read(state: LedgerState, step: Step, found: PodRead) -> None:
-    """Take in what a consistent read of a suspect's pod says, or of one that is `contradicted`. A suspect that is elsewhere than its claim stays one until the
-    watch tells of it, with all that it holds."""
+    """Apply a consistent read of a pod that is suspect or `contradicted`. A suspect on another node than its claim's stays suspect until the watch delivers its
+    complete fact.
+    """
     if found.uid in state.contradicted and found.standing is not PodStanding.UNKNOWN:
         fact = state.contradicted.pop(found.uid)
         if found.standing is PodStanding.HOLDS and found.node == fact.node:
@@ -443,7 +447,7 @@ def read(state: LedgerState, step: Step, found: PodRead) -> None:
 
 
 def _held(state: LedgerState, fact: PodFact) -> Resources:
-    """What it asks for, of resources that its node has: nobody holds what is not there, and anybody can name any number of such, each with an account."""
+    """The requested amounts of resources that the node has: a pod can name any number of resources that do not exist, and each would get an account."""
     node = state.nodes.get(fact.node)
     there = node.allocatable if node is not None else {}
     return {
