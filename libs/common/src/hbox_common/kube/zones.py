@@ -105,7 +105,8 @@ T = TypeVar("T")
 
 
 def topology_of(text: TopologyText) -> NodeResourceTopology:
-    """Zones that a topology manager does not use have only names. Raises InvalidRequest if the text is too large or not a topology."""
+    """If there are more zones than a topology manager supports, only their names and types are read. Raises InvalidRequest if the text is too large or not a
+    topology."""
     _bounded(text.topology_policies, text.attributes, text.zones)
     zones = _read("zones", text.zones, list[msgspec.Raw], [])
     if len(zones) > MOST_ZONES:

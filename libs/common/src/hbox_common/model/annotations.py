@@ -10,31 +10,33 @@ from .offline import OFFLINE
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
-#: "true" on a pod or PodGroup: others may take from it, whatever its queue says of its class
+#: "true" on a pod or PodGroup: other jobs may preempt it, whatever its queue's rules for its class
 PREEMPTABLE = "volcano.sh/preemptable"
 
 NAMESPACES = "hbox.io/namespaces"  #: on a Queue: whose pods may use it; `*` = all
 PRIORITY_CLASSES = "hbox.io/priority-classes"  #: on a Queue: PriorityClasses of which its jobs have to be
-#: on a Queue: PriorityClasses that nobody takes from, within what it deserves
+#: on a Queue: PriorityClasses that are not preempted within the queue's deserved amount
 NON_PREEMPTIBLE_CLASSES = "hbox.io/non-preemptible-classes"
 POOL_AMOUNTS = "hbox.io/pool-amounts"  #: on a Queue: JSON by pool, its `capability`, `deserved` and `guarantee` there
-LENT_POOLS = "hbox.io/lent-pools"  #: on a Queue: of the pools that it owns, those that others may use while they are idle
-LENT_TO = "hbox.io/lent-to"  #: on a Queue: which queues, with all below them, may use what it lends; absent = all
+LENT_POOLS = "hbox.io/lent-pools"  #: on a Queue: of the pools that it owns, those that other queues may use while they are idle
+LENT_TO = "hbox.io/lent-to"  #: on a Queue: the queues, with their descendants, that may use its lent pools; absent = all
 BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calendar month (UTC)
 EVICTIONS_RELEASED = "hbox.io/evictions-released"  #: on the Queue `default`: a new value lets evictions go on that pause, once
-RECENT_CARDS = "hbox.io/recent-cards"  #: on a Queue of a saved cluster: how many cards it used on average of late
+RECENT_CARDS = "hbox.io/recent-cards"  #: on a Queue of a saved cluster: average number of cards used recently
 
 CLAIM = "hbox.io/claim"
 CLAIM_GENERATION = "hbox.io/claim-gen"  #: also the condition that makes older bindings fail on their resourceVersion
 CARDS = "hbox.io/cards"
 RANK = "hbox.io/rank"  #: on a pod of a gang, from its binding on: which of its job it is, from 0 on
-CARD_ADAPTERS = "hbox.io/card-adapters"  #: on a node: by index of the card, the RDMA adapters beside it, where a guest hides that: 0=mlx5_0;1=mlx5_1,mlx5_2
+CARD_ADAPTERS = "hbox.io/card-adapters"  #: on a node: by card index, the nearest RDMA adapters, for guests that hide them: 0=mlx5_0;1=mlx5_1,mlx5_2
 CORDONED_BY = "hbox.io/cordoned-by"
 CORDON_REASON = "hbox.io/cordon-reason"
 RUN_SECONDS = "hbox.io/run-seconds"  #: the sandbox's kubelets end a pod after so long
 
 NETWORK_TOPOLOGY = "hbox.io/network-topology"  #: none, bestEffort or singleSwitch, on a PodGroup
-NETWORK_TOPOLOGY_LEVEL = "hbox.io/network-topology-level"  #: beside singleSwitch: the tier that all pods share: leafgroup (as without it), pod, fabric
+NETWORK_TOPOLOGY_LEVEL = (
+    "hbox.io/network-topology-level"  #: with singleSwitch: the tier that all pods share: leafgroup (default), pod, fabric
+)
 KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE_UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
@@ -46,15 +48,15 @@ TOPOLOGY_ANNOTATIONS = (NETWORK_TOPOLOGY, KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE
 
 WALLTIME = "hbox.io/walltime"  #: how long a pod runs at most, as a duration such as 2h30m; on a Queue: those of its pods that do not say it
 MIN_RUN_TIME = "hbox.io/min-run-time"  #: on a pod or its PodGroup: a shorter time than the policy's
-QUEUE_MIN_RUN_TIME = MIN_RUN_TIME  #: on a Queue: for how long nobody takes from a pod that got its place (`minruntime`)
-COOL_DOWN = "hbox.io/cool-down"  #: on a Queue: the same of jobs that were evicted of late
+QUEUE_MIN_RUN_TIME = MIN_RUN_TIME  #: on a Queue: minimum run time before its pods may be preempted (`minruntime`)
+COOL_DOWN = "hbox.io/cool-down"  #: on a Queue: the same for jobs that were evicted recently
 CHECKPOINTED_AT = "hbox.io/checkpointed-at"  #: when it wrote its last checkpoint: RFC 3339, or seconds since the epoch
 CHECKPOINT_INTERVAL = "hbox.io/checkpoint-interval"  #: how often it writes one, as a duration
-#: on a pod: so long it needs to write one when it is told to end, as a duration
+#: on a pod: time that it needs to write a checkpoint after an eviction notice, as a duration
 CHECKPOINT_ON_NOTICE = "hbox.io/checkpoint-on-notice"
-#: on a pod that is told to end, by the binder: when it has to be gone, RFC 3339
+#: on a pod being evicted, by the binder: time at which it must have ended, RFC 3339
 EVICTION_DEADLINE = "hbox.io/eviction-deadline"
-EVICTION_REASON = "hbox.io/eviction-reason"  #: on the same: for whom
+EVICTION_REASON = "hbox.io/eviction-reason"  #: on the same pod: the job that needs its place
 CHECKPOINT_EVERY = "hbox.io/checkpoint-every"  #: the older name of it
 COOLDOWN = "volcano.sh/cooldown-time"  #: how long a pod is protected, as a duration; annotation or label
 TASK_PRIORITY = "volcano.sh/task-priority"  #: a member's priority among its gang, in place of the pod's
@@ -143,8 +145,8 @@ def _is_quantity(value: object) -> bool:
 
 
 def offered(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """Whether its tenant lets others take from a pod or PodGroup, whatever its queue says of its class: who may run where places are lent by the hour is
-    among them. An annotation counts before a label. To refuse is no tenant's right."""
+    """Whether a pod's or PodGroup's tenant made it preemptable, regardless of its queue's rules for its class, for example to run on lent nodes. An annotation
+    takes precedence over a label. A tenant cannot make a pod non-preemptible."""
     written = annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE, ""))
     return written.lower() in ("true", "1", "t") or annotations.get(REVOCABLE_ZONE) == "*"
 

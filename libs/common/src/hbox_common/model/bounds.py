@@ -1,9 +1,9 @@
-"""How much of anything one object of a tenant may bring, and what becomes of text that is not to be trusted.
+"""Size limits of everything that a tenant's object contributes, and sanitizing of untrusted text.
 
-Kubernetes bounds names and labels; annotations, messages and most lists it bounds by the whole object alone (1.5 MiB in etcd). What enters is held to these
-bounds where it enters, so that nothing behind has to think of a string that no message carries, a number that no database holds, or a name that closes the
-broker's connection. What is beyond them is that object's own problem, in words that it is told; it is never cut in silence where a cut would change what is
-meant. Lengths are bytes of UTF-8: that is what the broker and etcd count.
+Kubernetes limits names and labels; annotations, messages and most lists are limited only by the size of the whole object (1.5 MiB in etcd). Values are checked
+where they enter HBox, so that no later code has to handle a string that fits into no message, a number that fits into no database, or a name that makes the
+broker close the connection. An object beyond a limit is rejected with a reason; a value is never truncated silently if that would change its meaning. Lengths
+are bytes of UTF-8, as the broker and etcd count them.
 """
 
 import re
@@ -22,13 +22,13 @@ KEY_BYTES = NAME_BYTES + 1 + 63
 ANNOTATION_BYTES = 2048
 #: Of an id of ours, as it is written on pods.
 ID_BYTES = 128
-#: Of words about an object: a condition holds 32 KiB and an Event 1 KiB, and nobody reads more.
+#: Texts about an object: a condition holds 32 KiB and an Event 1 KiB, and longer texts are not read.
 WORDS_BYTES = 1024
 
 #: Resource names that one pod or PodGroup may ask for, host ports among them. Pods of today's operators name five.
 RESOURCES = 64
-#: Where a pod may run and beside whom (selectors, affinity, tolerations, spreading) together with what its containers ask for, as JSON. Five thousand hosts
-#: can be excluded by name.
+#: Placement constraints (selectors, affinity, tolerations, spreading) together with the containers' requests, as JSON. Five thousand hosts can be excluded by
+#: name.
 SHAPE_BYTES = 96 * 1024
 #: One value of a selector: labels have 63, names of nodes 253.
 VALUE_BYTES = 253
@@ -62,7 +62,7 @@ def is_plain(text: str, most: int) -> bool:
 
 
 def sanitized(text: str, most: int = WORDS_BYTES) -> str:
-    """Words that quote what came from outside, fit to be passed on: unfit characters stand as U+FFFD, and what is too long ends with an ellipsis."""
+    """Untrusted text made safe to pass on: control and invalid characters become U+FFFD, and a text that is too long ends with an ellipsis."""
     text = _UNFIT.sub("\ufffd", text[: most + 1])
     if size(text) <= most:
         return text
@@ -87,7 +87,7 @@ def not_a_name(what: str, text: str) -> str:
 
 
 def plain_entries(entries: Mapping[str, str], most: int) -> tuple[dict[str, str], str]:
-    """Those of `entries` whose values are plain, and what is wrong with the first of the others."""
+    """The entries with valid values, and the fault of the first other one."""
     kept: dict[str, str] = {}
     problem = ""
     for key, value in entries.items():

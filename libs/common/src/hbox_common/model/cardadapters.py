@@ -10,7 +10,7 @@ from .nodenuma import NodeNuma, PciDevice, PciKind
 
 
 def adapters_of(numa: NodeNuma) -> tuple[Adapter, ...]:
-    """Those of which a port is active, or of which nobody says."""
+    """The adapters with an active port, or whose port state is unknown."""
     return tuple(Adapter(one.name, one.path, one.numa) for one in numa.devices if one.kind is PciKind.HCA and not one.down)
 
 
@@ -28,8 +28,8 @@ def nearest_by_address(numa: NodeNuma) -> dict[str, NearAdapters]:
 
 
 def addresses_of(node: NodeState, numa: NodeNuma) -> dict[int, str]:
-    """PCI addresses of a node's cards by their indexes: by their ids, where NVML says those, else by the order of addresses where a device plugin numbered
-    them so (HAMi's register). None of those that only the kubelet knows: their numbers are no order of the machine."""
+    """PCI addresses of a node's cards by index: by card id if NVML reported it, else in order of address if a device plugin numbers cards in that order (HAMi's
+    register). Cards known only from the kubelet are left out: the order of their ids does not follow the machine's."""
     told = (
         {one.uuid: _plain(one.address) for one in numa.nvml.cards if one.uuid and one.address} if numa.nvml is not None else {}
     )
@@ -42,12 +42,12 @@ def addresses_of(node: NodeState, numa: NodeNuma) -> dict[int, str]:
         return {}
     cards = sorted(own, key=lambda card: card.index)
     if any(card.numa >= 0 and one.numa >= 0 and card.numa != one.numa for card, one in zip(cards, machine, strict=True)):
-        return {}  # two orders: nobody knows which card is which
+        return {}  # two orders: the mapping is unknown
     return {card.index: one.address for card, one in zip(cards, machine, strict=True)}
 
 
 def with_adapters(node: NodeState, numa: NodeNuma | None) -> NodeState:
-    """The node with the nearest adapters of its cards. What is said of a card already, by hand, stands."""
+    """The node with the nearest adapters of its cards. Adapters set by annotation are kept."""
     if numa is None or not node.cards:
         return node
     near, address = nearest_by_address(numa), addresses_of(node, numa)
@@ -62,7 +62,7 @@ def _cards(numa: NodeNuma) -> list[PciDevice]:
 
 
 def _alike(numa: NodeNuma, count: int) -> list[PciDevice]:
-    """The machine's cards of the one vendor that has so many of them, by their addresses; none where that is not one."""
+    """The machine's cards of the only vendor with this number of cards, by address; empty if there is no such vendor or several."""
     cards = _cards(numa)
     vendors = [vendor for vendor, n in Counter(card.vendor for card in cards).items() if n == count]
     if len(vendors) != 1:

@@ -1,7 +1,7 @@
-"""Cards by model, as amounts: `<cards>.<model>` beside `<cards>`, a vendor's resource, which is the sum over all its models.
+"""Cards by model, as amounts: `<cards>.<model>` in addition to `<cards>`, a vendor's resource, which is the sum over all its models.
 
-Pods do not ask for these names; queues do. What a pod counts of them follows from the cards that it is given, by the inventory of the node. A model is named
-as the inventory has it, with `-` for spaces, as labels of nodes have it. Cards whose model nobody knows count in the sum alone.
+Pods do not request these names; queues limit them. A pod's amounts by model follow from its allocated cards and the node's inventory. A model has the
+inventory's name with `-` for spaces, as in node labels. Cards of unknown model count only in the sum.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ def model_resource(cards: str, model: str) -> str:
 
 
 def is_model(resource: str) -> bool:
-    """Whether a resource stands for the cards of one model, in the pool `pooled` (`pools`)."""
+    """Whether a resource names the cards of one model, in the pool `pooled` (`pools`)."""
     return resource.startswith(VENDORS.model_prefixes) and resource not in VENDORS.no_models and AT not in resource
 
 
@@ -54,7 +54,7 @@ def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resou
 
 
 def _resource(node: NodeState, card: Card) -> str:
-    """Which counts all cards of this one's vendor; where a card says no kind, the node's resources do. Empty where nobody does."""
+    """The resource that counts all cards of this card's vendor: by the card's kind, else by the node's resources. Empty if unknown."""
     if card.kind and VENDORS.knows(card.kind):
         return VENDORS.kind(card.kind).cards
     vendor = VENDORS.of(node.allocatable)
@@ -77,7 +77,7 @@ def named_models(*amounts: Iterable[str]) -> list[str]:
 
 
 def cards_in(amounts: Mapping[str, int]) -> int:
-    """How many cards an amount comes to, of all vendors: what it says of all of one's, else the sum of its models."""
+    """Number of cards of all vendors in an amount: per vendor its total if named, else the sum of its models."""
     found = 0
     for name, units in amounts.items():
         if name in VENDORS or (is_model(name) and VENDORS.owner(name) not in amounts):
@@ -93,6 +93,6 @@ def cards_of(cards: str, amounts: Mapping[str, int]) -> int:
 
 
 def cards_named(amounts: Mapping[str, int]) -> int | None:
-    """How many cards an amount says outright, of all vendors; None where it says nothing of all of one's."""
+    """Number of cards of all vendors named as totals in an amount; None if no vendor's total is named."""
     said = [units for name, units in amounts.items() if name in VENDORS]
     return sum(said) if said else None

@@ -31,7 +31,7 @@ _OF_FOUR = frozenset({(1, 6), (2, 12), (4, 24), (1, 24), (2, 48), (4, 96)})
 
 #: NVIDIA's plugin may give replicas of cards this name.
 SHARED = f"{GPU}.shared"
-#: Labels of GPU feature discovery, beside `<resource>.replicas`. With `mig.strategy=single` count and product are those of the partitions
+#: Labels of GPU feature discovery, in addition to `<resource>.replicas`. With `mig.strategy=single` count and product describe the partitions
 #: (`A100-SXM4-40GB-MIG-1g.5gb`).
 COUNT, SHARING = f"{GPU}.count", f"{GPU}.sharing-strategy"
 PRODUCT, STRATEGY = f"{GPU}.product", "nvidia.com/mig.strategy"

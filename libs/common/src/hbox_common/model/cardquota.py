@@ -1,11 +1,11 @@
-"""ResourceQuotas that understand cards: what the pods of a namespace may hold of cards together.
+"""ResourceQuotas of cards and their parts: the cards, card memory and compute that all pods of a namespace may hold together.
 
-Kubernetes counts what the containers of a pod name, once: 2 cards with 2000 MiB of each are 2000 to it. Here they are 4000, and a percentage, or a whole card,
-is what it comes to on the card that was chosen. The keys are HAMi's (reference hami §1.7): `limits.` before a vendor's resource of MiB or of percent of
-compute, which Kubernetes leaves alone, and before the one that counts its cards.
+Kubernetes adds up the containers' requests: 2 cards with 2000 MiB of each count as 2000. Here they count as 4000, and a percentage or a whole card counts as
+its size on the allocated card. The keys are HAMi's (reference hami §1.7): `limits.` with a vendor's resource for MiB or percent of compute, which Kubernetes
+ignores, and `limits.` with the resource that counts its cards.
 
-Scheduler-core and quota-ledger judge by this one module. A claim counts from when it is made until its pod is known to be gone. All quotas of a namespace
-hold. One that cannot be read, or that asks for what is not done here, lets nobody have a card: what was meant as a limit is none otherwise.
+Both scheduler-core and quota-ledger use this module. A claim counts from its creation until its pod is known to be gone. All quotas of a namespace apply. If a
+quota cannot be read or uses an unsupported feature, it allows no cards: otherwise an intended limit would not be enforced.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from .devices import VENDORS, CardSlice
 from .queuetree import Headroom
 from .resources import Resources, add
 
-#: Slices of one pod, with the namespace that it is in and what it requests, which says whose cards they are.
+#: Slices of one pod, with its namespace and its requests, which determine the cards' vendor.
 Held = tuple[str, Mapping[str, int], Sequence[CardSlice]]
 
 
 @dataclass(frozen=True, slots=True)
 class CardQuota:
-    """The part of one ResourceQuota that is about cards. `limits`: cards, percent of cards' compute, MiB, by resource; 0 lets nobody have any."""
+    """The part of one ResourceQuota that limits cards. `limits`: cards, percent of cards' compute, MiB, by resource; 0 allows none."""
 
     namespace: str
     name: str
@@ -30,9 +30,10 @@ class CardQuota:
 
 
 def charge(requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> Resources:
-    """What these slices of one pod count, `times` over. `requests`: the pod's; nothing where it asks for no vendor's cards.
+    """Amounts of these slices of one pod, `times` over. `requests`: the pod's; empty if it requests no vendor's cards.
 
-    Of a pod with cards of several vendors each has all of its cores and memory: which of them are whose only its node knows, and no quota is to be passed by.
+    If a pod has cards of several vendors, each vendor is charged with all cores and memory: only the node's inventory distinguishes them, and no quota may be
+    evaded.
     """
     vendors = [vendor for vendor in VENDORS if requests.get(vendor.cards)] if len(slices) > 1 else ()
     if len(vendors) < 2:
@@ -50,7 +51,7 @@ def charge(requests: Mapping[str, int], slices: Sequence[CardSlice], times: int 
 
 
 def charge_all(requests: Mapping[str, int], pods: Iterable[Sequence[CardSlice]]) -> Resources:
-    """What the slices of these pods count, which request the same. Those of pods that are placed alike are one object, which is looked at once."""
+    """Amounts of the slices of these pods, which have the same requests. Pods with equal placement share one object, which is evaluated once."""
     known: dict[int, tuple[Sequence[CardSlice], int]] = {}
     for slices in pods:
         known[id(slices)] = slices, known.get(id(slices), (slices, 0))[1] + 1
@@ -106,7 +107,7 @@ class CardQuotas:
         return self._used.get(namespace, {})
 
     def left(self, namespace: str) -> Resources:
-        """What may still be had, of what is limited; below 0 where more is in use than allowed. Of a quota with a fault there is nothing."""
+        """Remaining amounts of the limited resources; below 0 if usage exceeds the limit. 0 for a quota with a fault."""
         used, left = self.used(namespace), Resources()
         for quota in self._of.get(namespace, ()):
             limits = dict.fromkeys(VENDORS.limits.values(), 0) if quota.fault else quota.limits
@@ -115,7 +116,7 @@ class CardQuotas:
         return left
 
     def headroom(self, namespace: str, each: Mapping[str, int], beside: Mapping[str, int] | None = None) -> Headroom:
-        """How many times `each` (as `charge` gives it) may still be had beside what is in use, and `beside` of it."""
+        """How many times `each` (as returned by `charge`) still fits in addition to the present usage and `beside`."""
         times: int | None = None
         message = ""
         for quota in self._of.get(namespace, ()):

@@ -15,7 +15,7 @@ from .node import NodeState, Verdict
 from .pools import amounts_in
 from .resources import Resources, add, shortfall
 
-#: Of a live claim: its cards are not those that were planned, but those that its node's kubelet says it gave.
+#: For a live claim whose cards are the ones that the kubelet allocated, not the planned ones.
 KUBELET_GAVE = "its kubelet gave it these cards"
 
 
@@ -52,7 +52,7 @@ class Claim:
     preemptable: bool = True  #: whether it may be evicted for others at all: the ledger's word (`rights.may_be_protected`)
     created_at: float = 0.0  #: of its job, in seconds since the epoch
     claimed_at: float = 0.0  #: since when it is live
-    #: until then nobody takes from it, in seconds since the epoch: the ledger's word (`minruntime`)
+    #: seconds since the epoch until which the claim may not be preempted, as set by the ledger (`minruntime`)
     protected_until: float = 0.0
     models: Resources = field(default_factory=dict)  #: cards by model (`cardmodels`), by the inventory of when it was made
     pool: str = ""  #: of the node (`pools`), by the inventory of when it was made; empty for `pooled`
@@ -128,7 +128,7 @@ class Refusal:
 
 
 def _admits(card: Card, held: CardAllocation, taken: CardSlice) -> bool:
-    """Whether the card's vendor lets this slice stand beside what is given away; of a kind that nobody knows only slices without a part."""
+    """Whether the card's vendor allows this slice in addition to the allocated ones; cards of unknown kind are allocated only as a whole."""
     if not VENDORS.knows(card.kind):
         return not taken.part and not held.parts
     return VENDORS.kind(card.kind).admits(card, held, taken)
@@ -141,9 +141,9 @@ def validate_claim(
     requests: Resources,
     slices: Sequence[CardSlice],
 ) -> Refusal | None:
-    """Whether a claim of `requests` and `slices` fits the node beside what `allocation` holds already; None = it fits.
+    """Why a claim of `requests` and `slices` does not fit the node in addition to `allocation`; None = it fits.
 
-    Selectors, taints and affinity are the scheduler's business: they are wishes of the pod, not rights of others.
+    Selectors, taints and affinity are checked by the scheduler: they are constraints of the pod and protect no other pod.
     """
     if node is None or node.gone:
         return Refusal(RefusalReason.NODE_UNKNOWN, "the node is not in the inventory")

@@ -1,11 +1,11 @@
-"""ResourceQuotas by PriorityClass: how much the pods of some classes may hold together in a namespace.
+"""ResourceQuotas by PriorityClass: limits on the pods of some classes in a namespace.
 
-Kubernetes holds pods to such a quota when they are made, by the class that is written on each. A PodGroup names a class too, which its pods need not carry: by
-it a job has the class's priority, and evicts others. So the class of a job counts here as Kubernetes counts that of a pod, whoever names it; a job of a
-class of which its namespace may have no more waits, and takes from nobody.
+Kubernetes checks such a quota when a pod is created, by the pod's class. A PodGroup names a class too, which its pods need not have: the job gets the class's
+priority and preempts others. So HBox applies the quota to the job's class in the same way, whether the pods or the PodGroup name it; a job beyond the quota
+waits and preempts no other job.
 
-Judged by what the ledger has claims for. Jobs of no class are not concerned: their pods carry none, and Kubernetes let them in. Neither are quotas that have
-other scopes besides: which pods of a job these are for, claims do not tell, and the API server looks at each pod.
+Usage is the sum of the ledger's claims. Jobs without a class are not limited: their pods have none, and Kubernetes admitted them. Quotas with additional scopes
+are ignored: claims do not show which pods they select, and the API server checks each pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ PRIORITY_CLASS_SCOPE = "PriorityClass"
 
 @dataclass(frozen=True, slots=True)
 class ClassQuota:
-    """The part of one ResourceQuota that a claim can be held to. `classes`: all of them hold for the class of a job; `hard`: pods, and requests by resource, in
-    base units; `used`: what the namespace holds of them by jobs of these classes, where it is told."""
+    """The part of one ResourceQuota that applies to claims. `classes`: the job classes that it limits; `hard`: pods, and requests by resource, in base units;
+    `used`: the namespace's usage by jobs of these classes, if reported."""
 
     namespace: str
     name: str
@@ -43,7 +43,7 @@ def _holds(match: Match, priority_class: str) -> bool:
 
 
 def exceeded(quotas: Iterable[ClassQuota], namespace: str, priority_class: str, asked: Mapping[str, int]) -> str:
-    """Which quota of the namespace does not allow `asked`, of a job of this class, beside what it has `used`; "" where all do."""
+    """The quota of the namespace that `asked`, for a job of this class, would exceed in addition to `used`; "" if there is none."""
     for quota in quotas:
         if quota.namespace != namespace or not quota.concerns(priority_class):
             continue

@@ -1,10 +1,10 @@
-"""When it pays to move pods so that a gang finds room in one piece: the one definition that engine, ledger and previews call (requirements B9, ADR 41).
+"""Cost model of moving pods so that a gang finds contiguous room: the one definition used by engine, ledger and previews (requirements B9, ADR 41).
 
-    gained = cards of the gang x seconds for which it has them before it would have had them anyway
-    lost   = sum over the pods that start anew: cards x (seconds since their last checkpoint, or since their start, + seconds to start again)
+    gained = cards of the gang x seconds by which it starts earlier
+    lost   = sum over the restarted pods: cards x (seconds since their last checkpoint, or since their start, + seconds to start again)
 
-Pods move where more is gained than lost, both in card-seconds, and no more than so many in any hour (`RecentMoves`). A pod without cards counts as one card: so
-CPU work is judged by the same rule. A gang that a move breaks starts anew whole, so that all of its pods count as lost, those that stay too.
+Pods are moved if more is gained than lost, both in card-seconds, and if the hourly limit allows it (`RecentMoves`). A pod without cards counts as one card, so
+that CPU work follows the same rule. A gang whose minimum a move breaks restarts as a whole, so that all of its pods count as lost, including those that stay.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from math import isfinite
 
 HOUR_S = 3600.0
 
-#: A gang's gain is counted for no longer than this, whatever a policy says: nobody knows what the cluster looks like later.
+#: Upper limit of a gang's gain for every policy: the cluster's later state cannot be predicted.
 LONGEST_GAIN_S = 86_400.0
 
 #: Any number of moves an hour.
@@ -26,7 +26,7 @@ class Mode(StrEnum):
     """What is done with moves that pay."""
 
     OFF = "off"  #: they are not looked for
-    PREVIEW = "preview"  #: they are told of
+    PREVIEW = "preview"  #: moves are reported only
     ON = "on"  #: they are made
 
 
@@ -35,10 +35,10 @@ class MoveTerms:
     """What the moves of one plan cost and gain. Times in seconds."""
 
     cards_gained: float  #: that the gang gets, parts of cards among them; 1 for each pod of a gang without cards
-    gain_s: float  #: for how long it has them before it would have had them anyway
+    gain_s: float  #: seconds by which it starts earlier
     pods_moved: int
     cards_moved: int
-    pods_restarted: int  #: those that move, and those of their gangs that start anew with them
+    pods_restarted: int  #: moved pods, and pods of their gangs that restart with them
     card_seconds_lost: float
     most_an_hour: int = ANY  #: pods that may move within an hour, these among them
 
@@ -79,14 +79,14 @@ def card_seconds_lost(restarted: Iterable[tuple[int, float]], restart_s: float) 
 
 
 def gain_seconds(horizon_s: float, *, runs_s: float, starts_in_s: float) -> float:
-    """For how long a gang that starts now has its cards before it would have had them anyway: no longer than it runs (`runs_s`), than until its expected start
-    (`starts_in_s`), and than `horizon_s`; inf where nobody knows."""
+    """Seconds by which a gang that starts now has its cards earlier: at most its run time (`runs_s`), the time until its expected start (`starts_in_s`) and
+    `horizon_s`; inf = unknown."""
     return max(0.0, min(horizon_s, LONGEST_GAIN_S, runs_s, starts_in_s))
 
 
 @dataclass(slots=True)
 class RecentMoves:
-    """Pods that moved within the last hour, by the plans that had them move. Times in seconds since the epoch."""
+    """Pods moved within the last hour, by plan. Times in seconds since the epoch."""
 
     _moved: deque[tuple[float, Hashable, int]] = field(default_factory=deque)
 
@@ -95,7 +95,7 @@ class RecentMoves:
             self._moved.append((now, plan, pods))
 
     def withdraw(self, plan: Hashable) -> None:
-        """The plan was refused: nobody moved."""
+        """The plan was rejected: remove its moves."""
         self._moved = deque(one for one in self._moved if one[1] != plan)
 
     def within_hour(self, now: float) -> int:
@@ -110,7 +110,7 @@ class RecentMoves:
 
 
 def too_many(most_an_hour: int, recent: int, pods: int) -> str:
-    """Why so many more pods may not move, where `recent` did within the last hour; "" = they may."""
+    """Why `pods` more pods may not move after `recent` moves within the last hour; "" = they may."""
     if most_an_hour == ANY or recent + pods <= most_an_hour:
         return ""
     return f"{recent} pods were moved within the last hour, and {pods} more would be above {most_an_hour}"

@@ -5,7 +5,7 @@ import re
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
-#: Longer than any duration that somebody means. The time of the expression grows with the square of what it reads, and annotations may be long.
+#: Longer than any sensible duration. The regular expression needs time quadratic in the length of its input, and annotations may be long.
 _LONGEST = 64
 
 

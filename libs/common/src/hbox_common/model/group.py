@@ -1,4 +1,4 @@
-"""PodGroups with a minimum of resources: what `enqueue` has to know of them, whether they have pods or not."""
+"""PodGroups with minimum resources: the data that `enqueue` needs, whether or not they have pods."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,7 +21,7 @@ class GroupPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A PodGroup with `minResources`, as Kubernetes has it now: told whenever it changes, with a higher `revision`. Those without are enqueued at once."""
+    """A PodGroup with `minResources`, as in Kubernetes now: published on each change, with a higher `revision`. PodGroups without it are enqueued at once."""
 
     __pydantic_config__: ClassVar = wire_names(annotations="notes", admitted="let_in")
 
@@ -35,8 +35,8 @@ class GroupState:
     min_resources: Resources  #: base units
     revision: int
     phase: GroupPhase = GroupPhase.PENDING  #: as written on the object; its pods may be placed once it is past Pending
-    #: of `min_resources`, what its pods with scheduling gates ask for: nobody may place them yet
+    #: part of `min_resources` that pods with scheduling gates request: they cannot be placed yet
     gated: Resources = field(default_factory=dict)
-    admitted: bool = False  #: the word that lets it in was heard: Inqueue is about to be written
+    admitted: bool = False  #: the admission message was received: phase Inqueue is about to be written
     annotations: dict[str, str] = field(default_factory=dict)  #: its annotations that policies read
     gone: bool = False  #: it was deleted, or has no minResources any more

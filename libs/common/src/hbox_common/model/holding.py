@@ -121,7 +121,7 @@ def _requested_slices(
 def _by_containers(
     devices: PodDevices, cards: Sequence[Card], held: Mapping[CardId, CardAllocation], facts: Mapping[str, str]
 ) -> tuple[CardSlice, ...]:
-    """Of a pod whose containers ask each by itself: what it would be given now; where that is nothing, what it would have had of idle cards, since it runs."""
+    """For a pod whose containers request cards separately: its cards if it were placed now; if that fails, its cards on an idle node, since it is running."""
     for books in (held, {}):
         found = VENDORS.fit(cards, by_index(books, cards), devices, facts)
         if isinstance(found, Fitted):

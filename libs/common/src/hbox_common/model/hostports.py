@@ -1,8 +1,8 @@
-"""Host ports as amounts of resources, so that claims, books and columns treat them as they treat everything else.
+"""Host ports as resource amounts, so that claims, allocations and columns treat them as any other resource.
 
-A node has `WHOLE` units of every port, though no node says so. A pod on one address takes the whole of that port of that address and one unit of
-the port; a pod on all addresses takes the whole port. So two pods clash where Kubernetes says that they clash (same protocol and port, and the
-same address or one of them on all): kube-scheduler's NodePorts. Names have two slashes: no resource of Kubernetes can be called so.
+A node has `WHOLE` units of every port, without reporting them. A pod on one address takes the whole of that port of that address and one unit of the port; a
+pod on all addresses takes the whole port. So two pods conflict exactly if they do in Kubernetes (same protocol and port, and the same address or one of them on
+all): kube-scheduler's NodePorts. Names have two slashes, which no Kubernetes resource can have.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class HostPort:
 
 
 def is_host_port(resource: str) -> bool:
-    """Whether the name of a resource stands for a port of a node."""
+    """Whether a resource names a host port."""
     return resource.startswith(PREFIX)
 
 

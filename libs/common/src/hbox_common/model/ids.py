@@ -23,14 +23,14 @@ CardId = NewType("CardId", str)
 #: Rises with every start of the quota-ledger: what carries an older one has no effect any more.
 Epoch = NewType("Epoch", int)
 
-#: Counts the changes of claims in the ledger's books, without gaps: what a view of them is as new as. It never falls, also over epochs.
+#: Counts the changes of claims in the ledger, without gaps: the version of a view of them. It never decreases, also across epochs.
 Index = NewType("Index", int)
 
 #: Rises with every change of one node's inventory that scheduling can see.
 Generation = NewType("Generation", int)
 
 DEFAULT_QUEUE = QueueName("default")
-SCHEDULER_NAME = "hbox"  #: what pods name in `spec.schedulerName`, where nothing else is set
+SCHEDULER_NAME = "hbox"  #: default of `spec.schedulerName`
 
 _MISSING_GROUP = "podgroup:"
 

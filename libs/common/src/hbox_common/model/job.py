@@ -92,7 +92,7 @@ class PodGroupTask:
     volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     labels: dict[str, str] = field(default_factory=dict)  #: those that the job's sub-gangs are formed by
     annotations: dict[str, str] = field(default_factory=dict)  #: the pods' own annotations that policies read
-    never_preempts: bool = False  #: preemptionPolicy Never: nobody has to leave for them
+    never_preempts: bool = False  #: preemptionPolicy Never: evicts no other pods
     images: tuple[str, ...] = ()  #: of their containers, as `image_name` writes them
     guaranteed: bool = False  #: QoS class Guaranteed: kubelets may give their containers CPUs alone
     #: what each asks for, sidecars too, where there are several, or `requests` is more than one container asks for
@@ -122,7 +122,7 @@ class Job:
     revision: int
     tasks: tuple[PodGroupTask, ...]
     gang: bool = False  #: False: a bare pod, a gang of one
-    #: its tenant lets others take from it, whatever its queue says of its class (`volcano.sh/preemptable`)
+    #: its tenant made it preemptable, whatever its queue's rules for its class (`volcano.sh/preemptable`)
     preemptable: bool = True
     priority_class: str = ""  #: the PriorityClass that `priority` is the value of; empty = none, or not known
     problem: str = ""  #: why it cannot be scheduled as written (bad annotation, unknown PodGroup); empty = fine
@@ -143,7 +143,7 @@ class Job:
 
 
 def wishes_fabric(topology: TopologyWish | None, annotations: Mapping[str, str], sub_gangs: Sequence[SubGangPolicy]) -> bool:
-    """Whether the fabric plays a part in where a gang of these goes. HBox's annotation goes before all others."""
+    """Whether a gang's placement depends on the fabric. HBox's annotation takes precedence."""
     if topology is None and not annotations and not sub_gangs:
         return False
     word = annotations.get(NETWORK_TOPOLOGY)
@@ -158,7 +158,7 @@ def wishes_fabric(topology: TopologyWish | None, annotations: Mapping[str, str],
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What a job is entitled to, without its pods: what the ledger keeps of it, and holds plans against."""
+    """A job's entitlements, without its pods: the part of a job that the ledger stores and checks plans against."""
 
     id: JobId
     namespace: str
@@ -218,19 +218,19 @@ class PodPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeavingPod:
-    """A pod that has a node and cards and is being deleted: it holds them until the API server says that it has ended, or is gone."""
+    """A pod on a node with cards that is being deleted: it holds them until the API server reports that it has ended or is gone."""
 
     namespace: str
     name: str
     node: NodeName
     cards: int
     ends_at: float  #: when it was to have ended, in seconds since the epoch
-    finalizers: tuple[str, ...] = ()  #: who has to let go of it then, a few of them
+    finalizers: tuple[str, ...] = ()  #: the controllers that must release it then; a few of them
 
 
 @dataclass(frozen=True, slots=True)
 class PodFact:
-    """What Kubernetes says of one pod that has, or had, a node. The ledger's evidence."""
+    """Kubernetes' state of one pod that has, or had, a node. Evidence for the ledger."""
 
     uid: PodUid
     namespace: str
@@ -242,7 +242,7 @@ class PodFact:
     priority: int
     requests: Resources
     cards: int = 0  #: that it asks for, of whichever vendor
-    slices: tuple[CardSlice, ...] = ()  #: as its annotation says, which anybody may have written
+    slices: tuple[CardSlice, ...] = ()  #: from its annotation, which any client may have written
     claim: ClaimId = ClaimId("")  #: likewise
     ours: bool = False  #: schedulerName is hbox
     resource_version: str = ""

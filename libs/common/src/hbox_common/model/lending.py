@@ -1,20 +1,19 @@
-"""Guarantees that others use meanwhile: how much of them can be taken back (reference reliability §6, S4).
+"""Lending of unused guarantees, limited so that they can be reclaimed (reference reliability §6, S4).
 
-A guarantee that its queue does not use is lent. It has to be there again when the queue wants it, so that it is lent only to those who can be made to
-leave. *Non-preemptible* is what nobody can take back: claims that may not be preempted, those of queues that are not reclaimable, and pods of other
-schedulers.
+A guarantee that its queue does not use is lent. The queue must get it back on demand, so it is lent only to work that can be evicted. *Non-preemptible* work
+cannot be evicted: claims that may not be preempted, claims of queues that are not reclaimable, and pods of other schedulers.
 
-    owed         what queues are guaranteed beyond what they hold non-preemptibly themselves; of a parent at least what its children are owed together
-    available    what nodes that take work have beside everything that is non-preemptible there: free, or held by those who can be made to leave
+    owed         the queues' guarantees beyond what they hold non-preemptibly themselves; for a parent at least the sum over its children
+    available    capacity of schedulable nodes that is not held non-preemptibly: free, or held by work that can be evicted
 
-Non-preemptible work is admitted while `owed <= available` holds afterwards, or where it makes nothing worse: within a queue's own guarantee it always may
-start. A node that breaks, a larger guarantee or a pod that is found can make it untrue; then no more non-preemptible work beyond its queue's guarantee is
-admitted until it is true again.
+Non-preemptible work is admitted if `owed <= available` holds afterwards, or if it does not increase `owed - available`: within its own guarantee a queue may
+always start work. A failed node, a larger guarantee or a discovered pod can violate the inequality; until it holds again, no more non-preemptible work beyond
+its queue's guarantee is admitted.
 
-Amounts are by pool (`pools`): what a queue is owed of one has to be found on nodes of that pool. Cards count one each, a share of one as well, as in all
-amounts of queues.
+Amounts are by pool (`pools`): a guarantee in one pool must be covered by nodes of that pool. A card and a share of a card both count as one, as in all amounts
+of queues.
 
-Nothing is counted while nobody is guaranteed anything. After a change of rules everything is counted anew, when somebody asks.
+While no queue has a guarantee, nothing is counted. After a change of rules everything is recounted at the next query.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -58,7 +57,7 @@ class _Sums:
 
 
 class Lending:
-    """`held`: all claims; `nodes`: of every node what `usable` says."""
+    """`held`: all claims; `nodes`: for every node the result of `usable`."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class Lending:
         self._owed: Resources = {}
 
     def is_non_preemptible(self, queue: QueueName, *, preemptable: bool) -> bool:
-        """Whether nobody can take back what such a pod holds."""
+        """Whether a pod of this queue can never be evicted for another queue."""
         return not reclaimable(self._queues.get(queue), preemptable=preemptable)
 
     @property
@@ -88,7 +87,7 @@ class Lending:
         return self._names
 
     def node(self, state: NodeState, verdict: Verdict | None) -> None:
-        """A node is as said from now on."""
+        """Record the present state of a node."""
         self.eased = True
         if not self.counting:
             return
@@ -103,7 +102,7 @@ class Lending:
         there: Resources = {}
         for name, units in held.requests.items():
             resource, pool = by_pool(name)
-            if resource in self._resources and pool != OFFLINE:  # what goes first can always be taken back
+            if resource in self._resources and pool != OFFLINE:  # offline work can always be evicted
                 there[resource] = there.get(resource, 0) + units * times
         if not there:
             return
@@ -124,12 +123,12 @@ class Lending:
             below = {name: sums.owed(name) - units for name, units in before.items()}
 
     def recount(self) -> None:
-        """What is held changed otherwise than by `book`: everything is counted anew when somebody asks."""
+        """`held` changed other than by `book`: recount at the next query."""
         self._rules = -1
 
     @contextmanager
     def uneased(self) -> Iterator[None]:
-        """What is booked meanwhile is an attempt, by which there is no more than before for anybody who waits."""
+        """Bookings in this block are tentative: they free nothing for waiting jobs."""
         eased = self.eased
         try:
             yield
@@ -138,7 +137,7 @@ class Lending:
 
     @contextmanager
     def beside(self, others: Collection[Held], *, leaving: Collection[Held] = ()) -> Iterator[None]:
-        """As if these pods had what they are promised, and those that leave had left."""
+        """As if the pods `others` were placed and the pods `leaving` evicted."""
         changes = [*((held, 1) for held in others), *((held, -1) for held in leaving)]
         if changes:
             self._fresh()
@@ -152,8 +151,8 @@ class Lending:
                     self.book(held, -times)
 
     def headroom(self, queue: QueueName, each: Mapping[str, int]) -> Headroom:
-        """How many times non-preemptible work of the queue that asks for `each`, by the names of the pools where it goes, may still start (None = no limit),
-        and why no more."""
+        """How many times non-preemptible work of the queue that requests `each`, by the names of its pools, may still start (None = no limit), and the reason
+        for the limit."""
         self._fresh()
         asked = {name: units for name, units in each.items() if units > 0 and name in self._names}
         times: int | None = None
@@ -170,7 +169,7 @@ class Lending:
         return Headroom(times, message)
 
     def _times(self, queue: QueueName, name: str, units: int, slack: int, owed: int) -> int:
-        """The most times for which what is asked for, less what is owed less for it, is within `slack`."""
+        """The largest number of times for which the requested amount, less the resulting decrease of `owed`, is within `slack`."""
 
         def within(times: int) -> bool:
             relief = -sum(change[name] for change in self._after(queue, {name: units * times}))
@@ -183,7 +182,7 @@ class Lending:
         return low
 
     def _after(self, queue: QueueName, amounts: Mapping[str, int]) -> list[Resources]:
-        """What each queue on the path is owed more by itself, beyond what is owed below it, when the queue has so much more that is non-preemptible."""
+        """Increase of each queue's own debt on the path, beyond the debt below it, if the queue's non-preemptible usage grows by `amounts`."""
         changes: list[Resources] = []
         below = dict.fromkeys(amounts, 0)
         for sums in self._path(queue):
@@ -204,7 +203,7 @@ class Lending:
         return found
 
     def _of_node(self, name: NodeName, times: int) -> None:
-        """Enter what a node has beside what is non-preemptible there, or take it out."""
+        """Add, or subtract, a node's capacity that is not held non-preemptibly."""
         if (has := self._usable.get(name)) is None:
             return
         non_preemptible = self._non_preemptible_on.get(name, {})
@@ -293,8 +292,8 @@ def _solid(amounts: Resources) -> Resources:
 def may_stay(
     queues: QueueTree, lending: Lending, protected: Callable[[QueueName], Resources], queue: QueueName, asked: Resources
 ) -> bool:
-    """Whether work of a class that nobody takes from may be so (ADR 33): within what its queue and all above are entitled to beside what is `protected` in
-    each already, pool by pool, and where what others are guaranteed is left. asked: as it counts, by the names of its pools."""
+    """Whether work of a non-preemptible class may be protected (ADR 33): pool by pool within the entitlement of its queue and all ancestors in addition to
+    their `protected` work, and if enough remains for the guarantees of other queues. asked: the amounts by the names of its pools."""
     path = [(queues.ruled(name), Named(protected(name))) for name in queues.path(queue)]
     for pool in pools_named(asked):  # what it deserves in one pool protects nothing in another
         counted = {name: units for name, units in asked.items() if (of := by_pool(name))[1] == pool and of[0] != PODS}

@@ -15,7 +15,7 @@ PERCENT = 75.0
 #: Maximum requests of a small pod, in base units (millicores, bytes).
 SMALL: Mapping[str, int] = {CPU: 100, MEMORY: 256 * MIB}
 
-#: Limits of what small pods may use of a node's kept resources: in base units, and as a part of them.
+#: Limits of small pods' use of a node's reserved resources: in base units, and as a fraction.
 MOST: Mapping[str, int] = {CPU: 1500, MEMORY: 1536 * MIB}
 PART = 0.75
 

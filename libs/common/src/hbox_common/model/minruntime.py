@@ -1,7 +1,7 @@
-"""For how long nobody takes from a pod that got its place: the minimum run time of its queue, and the cool-down of a job that was evicted of late (ADR 40).
+"""Protection from preemption: a queue's minimum run time, and the cool-down of recently evicted jobs (ADR 40).
 
-Both are the administrators' data, annotations of a Queue that hold for all queues below it until one of these says otherwise. The ledger writes until when a
-claim is protected when it makes it, and judges every plan with victims by that; engine and previews read it there. Tenants have no say in it.
+Administrators set both as annotations of a Queue; they apply to its descendants until one of these sets its own. The ledger computes a claim's protection end
+when it creates the claim, and checks every plan with victims against it; engine and previews read it from the claim. Tenants have no influence.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from hbox_common.errors import InvalidRequest
 from .annotations import COOL_DOWN, QUEUE_MIN_RUN_TIME
 from .durations import duration_s
 
-#: Of both: what an owner may be made to wait for its own by one line of somebody's.
+#: Upper limit of both: longest delay that one annotation can cause to a queue reclaiming its own resources.
 LONGEST_S = 86_400.0
 
 #: Without a word of the administrators'. No minimum: an owner waits for nothing. A cool-down so short that an owner hardly notices it, and long enough that a
@@ -28,17 +28,19 @@ class RunTime:
     """In seconds, from when a pod got its place."""
 
     min_run_s: float = MIN_RUN_S
-    cool_down_s: float = COOL_DOWN_S  #: of jobs that were evicted of late
+    cool_down_s: float = COOL_DOWN_S  #: of recently evicted jobs
 
     def protected_until(self, since: float, *, evicted: bool) -> float:
-        """Until when nobody takes from a pod that got its place at `since`, in seconds since the epoch; 0 = it may go at once.
-        evicted: its job was, of late."""
+        """End of the protection of a pod placed at `since`, in seconds since the epoch; 0 = unprotected.
+
+        evicted: its job was evicted recently.
+        """
         protected_s = max(self.min_run_s, self.cool_down_s) if evicted else self.min_run_s
         return since + protected_s if protected_s > 0 else 0.0
 
 
 def run_time_of(path: Iterable[Mapping[str, str]]) -> RunTime:
-    """What the annotations of a queue and of those above it say, the queue's own first. What cannot be read says nothing: it closes its queue at the edge."""
+    """The values from the annotations of a queue and its ancestors, the queue's own first. Unreadable values are ignored: on entry they close the queue."""
     min_run_s = cool_down_s = None
     for annotations in path:
         if min_run_s is None:
@@ -63,11 +65,11 @@ def _seconds(annotations: Mapping[str, str], name: str) -> float | None:
 
 
 def protects(protected_until: float, now: float) -> bool:
-    """Whether nobody takes from the pod yet. A clock that was set back by more than the longest time says nothing any more."""
+    """Whether the pod is still protected. If the clock was set back by more than the longest time, the protection is void."""
     return now < protected_until <= now + LONGEST_S
 
 
 def same_job(*, job: str, pod_uid: str, queue: str, namespace: str, pod: str) -> str:
-    """By what the successor of an evicted pod is known: its job, or, where it has none of its own, the name that its controller gives to all of its pods
-    (`web-6c9f` of `web-6c9f-x2x1z`) in that queue. Who writes names can have a cool-down by it, and no more than that."""
+    """Identifies the successor of an evicted pod: its job, or, for a pod without a job, the name prefix that its controller gives to its pods (`web-6c9f` of
+    `web-6c9f-x2x1z`) in that queue. A tenant that copies the name gains a cool-down and nothing else."""
     return job if job != pod_uid else f"{queue}/{namespace}/{pod.rpartition('-')[0] or pod}"

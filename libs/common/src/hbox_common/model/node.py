@@ -63,7 +63,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What health-monitor says of one node: whether new work may go there, and which cards may not be used."""
+    """Health-monitor's verdict on one node: whether new work may be placed there, and which cards may not be used."""
 
     node: NodeName
     generation: Generation
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What a node really used at a time, in percent of what is allocatable there, as `kubectl top nodes` has it. `at`: seconds since the epoch."""
+    """A node's measured usage at a time, in percent of allocatable, as in `kubectl top nodes`. `at`: seconds since the epoch."""
 
     node: NodeName
     cpu_percent: float

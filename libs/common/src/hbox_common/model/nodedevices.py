@@ -1,8 +1,8 @@
-"""What a node's kubelet gave to whom, as it says itself (PodResources): devices, CPUs and memory of containers, and what the node has of them.
+"""The kubelet's allocations on a node (PodResources): devices, CPUs and memory of containers, and the node's inventory.
 
-Under device plugins the kubelet chooses which devices a container gets, out of those that are free; a scheduler knows how many. What stands here is the truth
-that books can be held against. It says nothing of which card an id is: ids are the plugin's own words, of whole cards (`GPU-<uuid>`), of replicas
-(`GPU-<uuid>::3`), or of slots that mean nothing because the plugin chooses anew (HAMi).
+With device plugins the kubelet chooses a container's devices among the free ones; a scheduler knows only their number. This data is the truth that books can be
+compared with. It does not identify cards: device ids are the plugin's own, of whole cards (`GPU-<uuid>`), of replicas (`GPU-<uuid>::3`), or of slots without
+meaning because the plugin chooses again (HAMi).
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from .ids import NodeName
 
 T = TypeVar("T")
 
-#: Of one node, so that it goes into one message: what is beyond is left out, and `left_out` says so.
+#: Limits of one node, so that it fits into one message: the rest is omitted, and `left_out` is set.
 MAX_CONTAINERS, MAX_IDS = 512, 2048
 
 #: Between a device's id and the number of its replica, where a vendor's plugin shares cards by time or by MPS.
@@ -26,7 +26,7 @@ class DeviceIds:
 
     resource: str
     ids: tuple[str, ...]
-    numa: tuple[int, ...] = ()  #: NUMA nodes; none: nobody says
+    numa: tuple[int, ...] = ()  #: NUMA nodes; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class HeldMemory:
 
 @dataclass(frozen=True, slots=True)
 class ContainerHolds:
-    """What one container has of its node. Only what is its alone: shared CPUs are nobody's."""
+    """Exclusive resources of one container on its node. Shared CPUs belong to no container."""
 
     namespace: str
     pod: str
@@ -46,13 +46,13 @@ class ContainerHolds:
     devices: tuple[DeviceIds, ...] = ()
     cpus: str = ""  #: those that are its alone, as Linux writes a list: "1-4,8"
     memory: tuple[HeldMemory, ...] = ()
-    uid: str = ""  #: of the pod, by the kubelet's checkpoint; "": nobody says
+    uid: str = ""  #: of the pod, from the kubelet's checkpoint; "": unknown
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneMemory:
-    """What the memory manager (Static) gives of one NUMA node, in bytes by kind: memory, hugepages-2Mi, ... `cells`: with which NUMA nodes together, itself
-    among them; `assigned`: how many blocks are from there."""
+    """Allocations of the memory manager (Static) from one NUMA node, in bytes by kind: memory, hugepages-2Mi, ... `cells`: the NUMA nodes of its group, itself
+    among them; `assigned`: number of blocks from this node."""
 
     zone: int
     most: dict[str, int] = field(default_factory=dict)  #: that containers may have
@@ -63,7 +63,7 @@ class ZoneMemory:
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """What one node's kubelet says. `problem`: why it may be old, in words; "": it is as of `at`."""
+    """The state reported by one node's kubelet. `problem`: why it may be stale; "": it is current as of `at`."""
 
     node: NodeName
     at: float  #: when the kubelet was asked, in seconds since the epoch
@@ -106,7 +106,7 @@ MAX_CPUS = 65_536
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """The reverse of `cpu_list`. Raises ValueError for anything else, and where ranges lie over each other so often that to read them takes long."""
+    """The inverse of `cpu_list`. Raises ValueError for any other text, and if ranges overlap so often that expanding them takes long."""
     found: set[int] = set()
     told = 0
     for part in text.strip().split(","):

@@ -1,4 +1,4 @@
-"""How a node is made: its NUMA nodes, what hangs on them, and by which rules its kubelet gives them out. As node-agent reads it."""
+"""A node's hardware as node-agent reads it: its NUMA nodes, their devices, and the kubelet's allocation policies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from itertools import combinations
 from .ids import NodeName
 from .nodenvml import NodeNvml
 
-#: Of one node, so that it goes into one message. Grace has 34 NUMA nodes, the largest boxes some 40 cards and adapters.
+#: Limits of one node, so that it fits into one message. Grace has 34 NUMA nodes, the largest machines some 40 cards and adapters.
 MAX_ZONES, MAX_DEVICES, MAX_PROBLEMS = 128, 256, 16
 
 
-#: What Go takes for true.
+#: Values that Go parses as true.
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
 
@@ -35,7 +35,7 @@ class NumaZone:
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """`numa` -1: nobody says, as in most guests; that is never zone 0."""
+    """`numa` -1: unknown, as in most guests; never to be read as zone 0."""
 
     address: str
     kind: PciKind
@@ -63,7 +63,7 @@ class PciBridge:
 
 @dataclass(frozen=True, slots=True)
 class KubeletRules:
-    """As its configuration says; "": it does not say, so that Kubernetes' own default holds."""
+    """From the kubelet's configuration; "": not set, so that Kubernetes' default applies."""
 
     cpu_manager: str = ""
     cpu_options: dict[str, str] = field(default_factory=dict)
@@ -120,8 +120,8 @@ class NodeNuma:
 
 
 def bridges_between(devices: Iterable[PciDevice]) -> frozenset[str]:
-    """Addresses of the bridges by which cards reach each other, and adapters, below a bridge that they share: where they meet in the root complex alone
-    there is nothing that ACS could redirect."""
+    """Addresses of the bridges between cards, or between cards and adapters, below a common bridge: devices that are connected only through the root complex
+    are left out, because ACS redirects nothing there."""
     cards, paths = set[str](), set[str]()
     for one in devices:
         if one.path and one.kind in (PciKind.CARD, PciKind.HCA):

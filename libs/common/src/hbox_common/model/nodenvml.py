@@ -1,5 +1,5 @@
-"""What NVIDIA's management library says of a node's cards, as node-agent asks it: identities, links and states that /sys does not have. Counters are left out:
-they change all the time, and exporters have them."""
+"""Data of NVIDIA's management library on a node's cards, collected by node-agent: identities, links and states that /sys does not have. Counters are left out:
+they change all the time, and exporters publish them."""
 
 from dataclasses import dataclass, field
 
@@ -30,7 +30,7 @@ class NvmlCard:
     links: dict[str, int] = field(default_factory=dict)
     links_down: tuple[int, ...] = ()  #: numbers of those that are there and not up
     clique: str = ""  #: <ClusterUUID>.<CliqueID>, as the node's label has it; "": of no multi-node NVLink domain
-    fabric: str = ""  #: what the fabric manager says: not-started, in-progress, completed, failed; "": there is none
+    fabric: str = ""  #: state reported by the fabric manager: not-started, in-progress, completed, failed; "": none
     ecc: str = ""
     ecc_pending: bool = False
     remap_pending: bool = False  #: rows of memory, or pages, are to be replaced at the next reset
