@@ -1,7 +1,7 @@
-"""The NUMA nodes of a node as its kubelet gives them out: what each has, what is free of it, and which pod has what from where.
+"""A node's NUMA nodes (zones) as its kubelet allocates them: the capacity and free amounts of each, and which pod has which part.
 
-Two kinds of sources. node-agent tells of each pod (`by_pod`): what a kubelet has given stands in `pods`, and `free` is less by that. Objects of the cluster
-(NodeResourceTopology, Volcano's Numatopology) tell sums alone, and late: readers keep books of their own beside `free`.
+There are two kinds of sources. node-agent reports each pod (`by_pod`): the kubelet's allocations are in `pods` and are subtracted from `free`. Objects of the
+cluster (NodeResourceTopology, Volcano's Numatopology) contain only sums, with delay: readers keep their own books in addition to `free`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from .nodenuma import NodeNuma
 from .numa import CPU, MAX_NODES, ContainerAsk, NumaNode, NumaPolicy, NumaScope, PodAsk, Zone, is_memory
 from .resources import EPHEMERAL, PODS, Resources
 
-#: Of one node, so that it goes into one message.
+#: Limits of one node, so that it fits into one message.
 MAX_PODS, MAX_RESOURCES = 512, 32
 
 #: Of kubelets, that give out memory by NUMA nodes. Windows' has the rules of the other one, and no say in where memory comes from.
@@ -28,9 +28,9 @@ MAX_UNITS = 2**48
 
 @dataclass(frozen=True, slots=True)
 class ZoneAmounts:
-    """One NUMA node. Whole CPUs under `cpu`, devices by resource. `total`: what is there, reserved CPUs too, which is what the kubelet's narrowest sets go by;
-    `most`: what containers may have alone of it; `free`: what nobody has alone. Memory and huge pages in bytes, under the static memory manager: `assigned`
-    blocks are from there, and it gives them with the zones `group` together (ids; none: alone)."""
+    """One NUMA node. Whole CPUs under `cpu`, devices by resource. `total`: capacity including reserved CPUs, which determines the kubelet's narrowest sets;
+    `most`: capacity for exclusive use by containers; `free`: the part not allocated exclusively. Memory and huge pages in bytes, under the static memory
+    manager: `assigned` blocks are allocated from this zone, together with the zones `group` (ids; empty: alone)."""
 
     id: int
     total: dict[str, int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class MemoryBlock:
 
 @dataclass(frozen=True, slots=True)
 class PodZones:
-    """What a pod has alone. `given`: amounts as in ZoneAmounts but for memory, of each zone in their order. `uid` "": nobody says."""
+    """Exclusive resources of a pod. `given`: amounts as in ZoneAmounts except memory, for each zone in order. `uid` "": unknown."""
 
     namespace: str
     pod: str
@@ -81,7 +81,7 @@ class NodeZones:
     gone: bool = False
     cut_cpus: int = 0  #: of cores that are reserved in part
     align_by_socket: bool = False
-    sockets: tuple[int, ...] = ()  #: of the zones, as they stand; () = not known
+    sockets: tuple[int, ...] = ()  #: of each zone, in order; () = unknown
 
     @property
     def said(self) -> tuple[object, ...]:
@@ -131,13 +131,13 @@ class NodeZones:
 
 
 def vacant(zones: NodeZones) -> NodeZones:
-    """The same node with nobody on it, of which pods are not told one by one."""
+    """The same node without pods; for sources that do not report single pods."""
     empty = tuple(ZoneAmounts(zone.id, zone.total, zone.most, zone.most) for zone in zones.zones)
     return replace(zones, zones=empty, pods=(), by_pod=False)
 
 
 def zones_by_kubelet(numa: NodeNuma, devices: NodeDevices) -> NodeZones:
-    """By what node-agent says: how the node is made, and who has what. Where what it says does not do, a NodeZones with the policy and a `problem`."""
+    """Zones according to node-agent: the hardware and the allocations. If its report is incomplete, a NodeZones with the policy and a `problem`."""
     node, at, rules = numa.node, devices.at, numa.rules
     policy = _policy(rules.topology_manager if rules is not None else "")
     memory = {one.zone: one for one in devices.memory} if rules is not None and rules.memory_manager in _MEMORY_MANAGERS else {}
@@ -220,7 +220,7 @@ def _memory_use(has: ZoneMemory | None) -> tuple[int, tuple[int, ...]]:
 
 
 def _problem(numa: NodeNuma, devices: NodeDevices) -> str:
-    """Why zones cannot be told."""
+    """Why the zones cannot be determined."""
     if not numa.zones:
         return "its NUMA nodes are not known"
     if len(numa.zones) > MAX_NODES:
@@ -245,7 +245,7 @@ def _policy(text: str) -> NumaPolicy:
 
 
 def _placed(parts: Iterable[DeviceIds], place_of: Mapping[int, int]) -> set[str]:
-    """Resources whose devices are each at one NUMA node of those that are there, or nowhere: the others cannot be told zone by zone."""
+    """Resources all of whose devices are each on one of these NUMA nodes or on none; the others cannot be counted by zone."""
     placed = {part.resource for part in parts if part.numa}
     astray = {part.resource for part in parts if len(part.numa) > 1 or any(id_ not in place_of for id_ in part.numa)}
     return set(sorted(placed - astray)[:MAX_RESOURCES])
@@ -284,8 +284,8 @@ def ask_of(task: PodGroupTask) -> PodAsk | None:
 
 
 def guessed_ask(requests: Resources) -> PodAsk | None:
-    """Of a pod of which nothing is known but its sums: as if it were one container, and Guaranteed, which takes most. Without memory: most pods have some, and
-    a kubelet never says of those that are not Guaranteed that it has counted them."""
+    """The ask of a pod known only by its sums: treated as one Guaranteed container, the most demanding case. Without memory: most pods have some, and the
+    kubelet does not report it for pods that are not Guaranteed."""
     containers = _asks(({name: units for name, units in requests.items() if not is_memory(name)},), guaranteed=True)
     return PodAsk(containers, (), guaranteed=True) if containers else None
 

@@ -1,34 +1,34 @@
-"""What the kubelet's topology manager would say of a pod: a mirror of its hints and their merge, so that a scheduler does not send pods where they are refused.
+"""Mirror of the kubelet's topology manager: its hints and their merge, so that a scheduler does not place pods where the kubelet rejects them.
 
 Theory of operation (pkg/kubelet/cm: topologymanager, cpumanager, devicemanager of Kubernetes 1.34; reference fabric-numa-health §B2). A hint is a set of NUMA
-nodes, here the bits of an int. Of each resource that is aligned there is a hint for every set whose *free* amount covers the request; it is preferred where the
-set is as narrow as the narrowest whose *total* covers it. Hints of all resources are merged by AND of every combination, preferred only where all are preferred
-and equal.
+nodes, here the bits of an int. Each aligned resource has a hint for every set whose *free* amount covers the request; it is preferred if the set is as narrow
+as the narrowest whose *total* covers it. The hints of all resources are merged by AND of every combination, preferred only if all are preferred and equal.
 
     none              every pod
     best-effort       every pod, on the merged set
-    restricted        where the merged set is preferred: one set is a narrowest one for every resource
-    single-numa-node  the same, of sets of one node
+    restricted        if the merged set is preferred: one set is a narrowest one for every resource
+    single-numa-node  the same, with sets of one node
 
-Go walks all combinations, 255^resources of them on eight nodes. Here the sets that ANDs can give are folded resource by resource, and the best of them is taken
-by one order, which is that of Go's pairwise `compare`.
+Go walks all combinations, 255^resources of them on eight nodes. Here the possible results of the ANDs are folded resource by resource, and the best of them is
+selected by the order of Go's pairwise `compare`.
 
-Init containers are admitted one by one and keep CPUs and devices for as long as the pod is there; those behind them use these again, and are aligned to sets
-that hold all NUMA nodes of them. Under scope `pod` everything is one ask: the larger of what containers take together and what an init container takes alone.
+Init containers are admitted one by one and keep CPUs and devices for the pod's lifetime; later containers reuse these, and are aligned to sets that contain
+all of their NUMA nodes. Under scope `pod` there is a single ask: the maximum of the containers' sum and the largest init container.
 
-CPU manager options (pkg/kubelet/cm/cpumanager/policy_static.go): under `full-pcpus-only` parts of cores are refused, and CPUs of cores that are reserved in
-part are nobody's. Under `align-by-socket` every set is preferred that spans as few sockets as the narrowest sets need, and CPUs come from all NUMA nodes
-of its sockets. `distribute-cpus-across-numa`, `distribute-cpus-across-cores` and `prefer-align-cpus-by-uncorecache` change which CPUs of a set are taken and
-no hint, `strict-cpu-reservation` what pods without CPUs of their own may use.
+CPU manager options (pkg/kubelet/cm/cpumanager/policy_static.go): under `full-pcpus-only` fractions of cores are rejected, and CPUs of partly reserved cores
+are not allocated. Under `align-by-socket` every set that spans as few sockets as the narrowest sets need is preferred, and CPUs come from all NUMA nodes of its
+sockets. `distribute-cpus-across-numa`, `distribute-cpus-across-cores` and `prefer-align-cpus-by-uncorecache` change which CPUs of a set are allocated, but no
+hint; `strict-cpu-reservation` changes the CPUs of pods without exclusive CPUs.
 
-Memory and huge pages (static memory manager, pkg/kubelet/cm/memorymanager/policy_static.go; BestEffort, which exists on Windows alone, is the same there) have
-one list of hints for all kinds, by what containers may have of them. A set of several nodes becomes a group: until its last block is gone none of its nodes
-gives alone, or with others. Where no set has enough there is no hint at all, so that the topology manager admits, under `none` too, and the allocation fails
-behind it (UnexpectedAdmissionError). Init containers keep what they have for as long as the pod is there; those behind them use it again, from the same set.
+Memory and huge pages (static memory manager, pkg/kubelet/cm/memorymanager/policy_static.go; BestEffort, which exists on Windows only, behaves the same) have
+one list of hints for all kinds, by the memory available to containers. A set of several nodes becomes a group: until its last block is released, none of its
+nodes allocates alone or in another group. If no set has enough, there is no hint at all, so that the topology manager admits the pod, also under `none`, and
+the allocation fails afterwards (UnexpectedAdmissionError). Init containers keep their memory for the pod's lifetime; later containers reuse it, from the same
+set.
 
-What differs: of several NUMA nodes CPUs are packed as Go does it with whole sockets, NUMA nodes and cores (`_packed`), of which single threads, caches and
-the `distribute` options are left out, and devices come from the lower ones; where there is more than is taken, `Admission.split` says that it is the
-kubelet's choice. What init containers had more than those behind them stays the pod's, and no kubelet tells of it: zones count it as free once it has spoken.
+Differences: among several NUMA nodes CPUs are packed as in Go with whole sockets, NUMA nodes and cores (`_packed`), without single threads, caches and the
+`distribute` options, and devices come from the lower nodes; if more is available than allocated, `Admission.split` marks the choice as the kubelet's. The
+surplus of init containers over later ones stays allocated to the pod, but no kubelet reports it: zones count it as free after the kubelet's next report.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,8 +70,8 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """A node as its topology manager sees it. `aligned`: resources that have hints at all: cpu under the static CPU manager, memory under the static memory
-    manager, devices whose plugins say where they are."""
+    """A node as seen by its topology manager. `aligned`: resources with hints: cpu under the static CPU manager, memory under the static memory manager,
+    devices whose plugins report their NUMA nodes."""
 
     policy: NumaPolicy = NumaPolicy.NONE
     scope: NumaScope = NumaScope.CONTAINER
@@ -81,7 +81,7 @@ class NumaNode:
     full_pcpus_only: bool = False
     cut_cpus: int = 0  #: that containers may have, of cores that are reserved in part
     align_by_socket: bool = False
-    sockets: tuple[int, ...] = ()  #: of each zone as they stand, -1 where it has no CPUs; () = not known
+    sockets: tuple[int, ...] = ()  #: of each zone in order, -1 if it has no CPUs; () = unknown
     prefer_closest: bool = False
     distances: tuple[tuple[int, ...], ...] = ()  #: as the zones stand; () = not known
 
@@ -111,8 +111,8 @@ ContainerAsk: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PodAsk:
-    """What a pod asks for of what kubelets align: cpu in thousandths, all else in units. `init`: of its init containers that end before the others run;
-    sidecars are among `containers`."""
+    """A pod's requests for aligned resources: cpu in thousandths, all others in units. `init`: its init containers that end before the others run; sidecars are
+    in `containers`."""
 
     containers: tuple[ContainerAsk, ...]
     init: tuple[ContainerAsk, ...] = ()
@@ -131,7 +131,7 @@ def is_memory(resource: str) -> bool:
     return resource == MEMORY or resource.startswith("hugepages-")
 
 
-#: Of one pod: what its init containers have left to those behind them of memory, by set of nodes and kind.
+#: Memory of one pod's init containers that later containers can reuse, by set of nodes and kind.
 _Reusable: TypeAlias = dict[tuple[int, str], int]
 
 #: The same of CPUs and devices: by resource how much of each zone.
@@ -141,9 +141,8 @@ _Kept: TypeAlias = dict[str, tuple[int, ...]]
 def admit(
     node: NumaNode, containers: Sequence[Mapping[str, int]], *, guaranteed: bool, init: Sequence[Mapping[str, int]] = ()
 ) -> Admission:
-    """What the kubelet would do with a pod. containers: what each asks for, app containers and sidecars in their order; init: containers that end before
-    these. CPUs are in thousandths, as in `Resources`; those that are no whole number are not aligned.
-    """
+    """The kubelet's decision on a pod. containers: requests of app containers and sidecars in order; init: of containers that end before these. CPUs are in
+    thousandths, as in `Resources`; fractional CPUs are not aligned."""
     asks = [_aligned(node, one, guaranteed=guaranteed) for one in containers]
     before = [_aligned(node, one, guaranteed=guaranteed) for one in init]
     for ask in (*before, *asks):
@@ -194,8 +193,8 @@ def admit(
 
 @dataclass(slots=True)
 class _Cores:
-    """CPUs of whole cores that are left to a pod under full-pcpus-only, container by container. What init containers have kept is not among them, though those
-    behind them use it again: the kubelet counts so."""
+    """CPUs of whole cores that remain for a pod under full-pcpus-only, container by container. CPUs kept by init containers are not included, although later
+    containers reuse them: the kubelet counts the same way."""
 
     left: int
     kept: int = 0
@@ -215,7 +214,7 @@ def _cores(node: NumaNode) -> _Cores:
 
 
 def _merged(node: NumaNode, ask: Mapping[str, int], reusable: _Reusable, kept: _Kept) -> Hint | str:
-    """The hint that all are told, or why the topology manager refuses."""
+    """The merged hint for all resources, or the topology manager's reason for rejecting the pod."""
     asked = {resource: amount for resource, amount in ask.items() if amount}
     hints = {
         resource: hints_of(node, resource, amount, kept.get(resource, ()))
@@ -362,7 +361,7 @@ def hints_of(node: NumaNode, resource: str, amount: int, kept: Sequence[int] = (
 
 
 def _sockets_for(node: NumaNode, zones: int) -> int:
-    """How many sockets so many zones need at least, where CPUs are aligned by them; else 0."""
+    """Minimum number of sockets for this number of zones if CPUs are aligned by socket; else 0."""
     known = [socket for socket in node.sockets if socket >= 0]
     if not node.align_by_socket or not known:
         return 0
@@ -410,7 +409,7 @@ def _narrow(node: NumaNode, mask: int) -> tuple[float, ...]:
 
 
 def _unpreferred(node: NumaNode, mask: int, wanted: int) -> tuple[float, ...]:
-    """The order of others: as wide as `wanted`, else narrower and of these the widest, else wider and of these the narrowest."""
+    """Order of sets that are not preferred: as wide as `wanted`; else the widest of the narrower ones; else the narrowest of the wider ones."""
     width, near, value = _narrow(node, mask)
     if width == wanted:
         return 0, 0, near, value
@@ -465,7 +464,7 @@ def _width(mask: int) -> int:
 
 
 def _taken(node: NumaNode, ask: Mapping[str, int], mask: int, kept: _Kept, *, init: bool) -> NumaNode:
-    """What is no memory: what init containers left of it, then of the zones that give first, then of the others. `kept` is kept in step."""
+    """Allocate all but memory: first from the reusable amounts of init containers, then from the preferred zones, then from the others. Updates `kept`."""
     free = [dict(zone.free) for zone in node.zones]
     for resource, amount in ask.items():
         if is_memory(resource):
@@ -490,7 +489,7 @@ def _taken(node: NumaNode, ask: Mapping[str, int], mask: int, kept: _Kept, *, in
 
 
 def _in_order(has: Mapping[int, int], amount: int) -> dict[int, int]:
-    """Of each place what it gives, as they stand."""
+    """The amount that each place contributes, in order."""
     found = {}
     for place, units in has.items():
         found[place] = min(amount, units)

@@ -1,10 +1,10 @@
-"""Offline work (spot): jobs of the PriorityClass `offline`, on what nobody else wants now (ADR 42).
+"""Offline (spot) work: jobs of the PriorityClass `offline`, on resources that no other job uses (ADR 42).
 
-What such a pod holds counts under names of its own (`pools`): `RESOURCE@~offline`. So it is in nobody's share, wall, line, guarantee or loan, and is a
-reason to hold nobody back; an administrator limits it in a queue by the amounts of the pool `~offline`. It takes from nobody, and goes first for anybody's pod
-that is not offline, whatever queues, priorities, classes and minimum run times say.
+The amounts of such a pod count under separate names (`pools`): `RESOURCE@~offline`. So they belong to no queue's share, limit, guarantee or loan and block no
+other job; an administrator limits them per queue by the amounts of the pool `~offline`. Offline work preempts nothing, and is evicted first for any pod that is
+not offline, whatever queues, priorities, classes and minimum run times.
 
-Whether a claim is offline is decided when it is made, by job-controller's word on the job's class, and stands for as long as the claim does.
+Whether a claim is offline is decided at its creation from the job's class as published by job-controller, and does not change later.
 """
 
 #: The PriorityClass.

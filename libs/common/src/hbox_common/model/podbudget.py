@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodBudget:
-    """As its controller has counted it last; nobody may go while that is of an older version than its rules."""
+    """As last counted by its controller; while the count is of an older generation than the rules, no pod may be evicted."""
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""What pods want of each other: affinity, anti-affinity and topology spread, as Kubernetes has them."""
+"""Constraints between pods: affinity, anti-affinity and topology spread, as in Kubernetes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ class GangPart:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """What is to be known of a pod besides what it asks for: the labels that somebody asks about, what it wants of others, what policies read on it.
+    """The data on a pod that other pods' constraints and policies need besides its requests: referenced labels, its own constraints, and annotations.
 
     `annotations` are its own annotations over those of its PodGroup.
     """
@@ -96,7 +96,7 @@ class Neighbour:
     labels: dict[str, str] = field(default_factory=dict)
     constraints: PodConstraints = field(default_factory=lambda: NO_CONSTRAINTS)
     annotations: dict[str, str] = field(default_factory=dict)
-    started_at: float | None = None  #: seconds since the epoch; told where a policy may read it, with notes
+    started_at: float | None = None  #: seconds since the epoch; set together with notes, if a policy may read it
     budgets: tuple[str, ...] = ()  #: PodDisruptionBudgets of its namespace that select it
     part: GangPart | None = None
     leaving: bool = False  #: it is being deleted

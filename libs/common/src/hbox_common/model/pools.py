@@ -1,14 +1,14 @@
-"""Pools of nodes (Volcano and Kubernetes know none): a node is of one, by its label; a queue may use some.
+"""Pools of nodes (Volcano and Kubernetes have none): a node's label assigns it to one pool; a queue may use some of them.
 
-label hbox.io/pool   who may use the node
+label hbox.io/pool   queues that may use the node
 ------------------   ----------------------------------------------------------------------------
-none, or `pooled`    every queue but those that name pools, and those that name `pooled`
+none, or `pooled`    every queue that names no pools, and those that name `pooled`
 `public`             every queue
-any other            the queues that name it own it: a project's own nodes, an isolated lab. Others only while
-                     an owner lends it, and they leave as soon as an owner asks
+any other            the queues that name it own it: a project's own nodes, an isolated lab. Other queues only
+                     while an owner lends it; their work is evicted as soon as an owner needs the nodes
 
-Amounts are by pool (ADR 37): what a pod holds on a node of another pool than `pooled` counts under names of its own, `<resource>@<pool>`, so that no limit
-or line of one pool is touched by what is used in another. No resource of Kubernetes has an `@` in its name.
+Amounts are by pool (ADR 37): the amounts of a pod on a node of another pool than `pooled` count under separate names, `<resource>@<pool>`, so that usage in
+one pool does not affect limits of another. No Kubernetes resource name contains an `@`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,8 +44,8 @@ def is_exclusive(pool: str) -> bool:
 
 
 def in_order(own: Pools, reach: Pools) -> tuple[str, ...]:
-    """The pools that a queue may use, in the order in which its work goes there: its own, `pooled`, `public`, then what others lend. `own`: that it, or the
-    queues above it, name; `reach`: these, and those that are lent to it."""
+    """The pools that a queue may use, in order of preference: its own, `pooled`, `public`, then lent ones. `own`: the pools that it or its ancestors name;
+    `reach`: these and the pools lent to it."""
     return (
         *(pool for pool in own if is_exclusive(pool)),
         *((POOLED,) if POOLED in reach else ()),
@@ -72,7 +72,7 @@ def amounts_in(pool: str, amounts: Mapping[str, int]) -> dict[str, int]:
 
 @lru_cache(maxsize=4096)
 def by_pool(name: str) -> tuple[str, str]:
-    """The resource and the pool (empty: `pooled`) that a name in a queue's amounts stands for."""
+    """The resource and the pool (empty: `pooled`) in a name of a queue's amounts."""
     resource, _, pool = name.partition(AT)
     return resource, pool
 

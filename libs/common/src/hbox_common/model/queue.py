@@ -32,10 +32,10 @@ REQUIRED_GROUPS, PREFERRED_GROUPS, FORBIDDEN_GROUPS, AVOIDED_GROUPS = NODE_GROUP
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """`capability` is the limit: what is named there may never be exceeded, pending claims included; what is not named is not limited.
+    """`capability` is the limit: usage of a named resource, including pending claims, never exceeds it; other resources are not limited.
 
-    `deserved` is what the queue gets back when others have borrowed it, `guarantee` what is never taken from it; nothing named = nothing promised.
-    In a tree each amount holds for the queue together with all below it, and nothing is inherited but the limits above (`queuetree`).
+    `deserved` is the amount that the queue can reclaim from borrowers, `guarantee` the amount that is never reclaimed from it; unnamed resources have neither.
+    In a tree each amount applies to the queue with all its descendants, and only limits are inherited (`queuetree`).
     """
 
     name: QueueName
@@ -56,15 +56,15 @@ class Queue:
     bound: bool = False
     #: of one of which its jobs have to be, and those of all below it; none named = any, or none
     priority_classes: tuple[str, ...] = ()
-    #: PriorityClasses whose pods nobody takes from, within what the queue deserves; `*` = all; none named = as the queue above it
+    #: PriorityClasses whose pods are not preempted within the queue's deserved amount; `*` = all; empty = as in the parent queue
     non_preemptible_classes: tuple[str, ...] = ()
     #: those that plugins of a policy read (`QUEUE_POLICY_ANNOTATIONS`)
     annotations: dict[str, str] = field(default_factory=dict)
-    #: Volcano's `spec.affinity`: groups of nodes that it may, must not, or would rather use, by the names of `NODE_GROUP_RULES`; absent = nothing said.
+    #: Volcano's `spec.affinity`: groups of nodes that it must, must not, or prefers (not) to use, by the names of `NODE_GROUP_RULES`; absent = no rule.
     node_groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing
     #: By `capability`, `deserved`, `guarantee`: amounts in other pools than the one that these fields speak of, under `pools.in_pool`'s names.
     pool_amounts: dict[str, Resources] = field(default_factory=dict)
-    lent_pools: Pools = ()  #: of those that it owns: others may use them while they are idle
+    lent_pools: Pools = ()  #: of the pools that it owns, those that other queues may use while they are idle
     lent_to: tuple[str, ...] = ()  #: which queues, with all below them; none named = all
     unknown_fields: tuple[str, ...] = ()  #: of the spec of its object, a sentence each

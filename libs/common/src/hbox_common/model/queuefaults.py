@@ -1,6 +1,5 @@
-"""What is wrong with a queue's rules, in words for whoever wrote them. Volcano's admission refuses most of it; here a rule that contradicts another is read
-so that nothing is promised twice, and said.
-"""
+"""Faults in a queue's rules, as messages for their author. Volcano's admission webhook rejects most of them; here a contradictory rule is reported, and
+interpreted so that no amount is guaranteed twice."""
 
 from collections.abc import Container
 
@@ -13,8 +12,8 @@ from .resources import PODS, Resources, add
 
 
 def faults(tree: QueueTree, name: QueueName, models: Container[str] | None = None) -> tuple[str, ...]:
-    """What is wrong with the queue, worst first: what closes it, what is not as it says, what nobody will ever notice. `models`: the models of which the
-    cluster has cards, as resources; None = nobody has said."""
+    """The queue's faults, worst first: rules that close it, rules that take effect differently than written, rules without effect. `models`: the cluster's card
+    models, as resources; None = unknown."""
     queue = tree.of(name)
     if queue is None:
         return ()

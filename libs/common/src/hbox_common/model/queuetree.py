@@ -1,16 +1,16 @@
-"""Queues as a tree: who stands above whom, what each uses together with all below it, and what it still allows.
+"""Queues as a tree: their parents, the usage of each with its descendants, and what its limits still allow.
 
     root            implied; no limits but the cluster's
-      dept-a        its amounts hold for all below it together
-        train       a leaf: only leaves take work
+      dept-a        its amounts apply to all its descendants together
+        train       a leaf: only leaves accept work
         serve
       dept-b
 
-Scheduler-core and quota-ledger judge by this one module, so that what one proposes the other does not refuse. What each queue uses of its own is
-counted by them (`own`), and every change of it is told with `book`; the sums of the subtrees are kept along.
+Both scheduler-core and quota-ledger use this module, so that the ledger does not reject what the scheduler proposes. They count each queue's own usage (`own`)
+and record every change with `book`; the module maintains the sums of the subtrees.
 
-What a queue does not name it has from nowhere: it is not limited but by the limits above it, and nothing is promised to it. A queue with a parent that
-does not exist, or that stands above itself, takes nothing: a slip in a name would otherwise lift the limits of a department.
+A resource that a queue does not name is limited only by its ancestors, and has no guarantee or deserved amount. A queue whose parent does not exist, or that
+is its own ancestor, accepts no work: otherwise a typing error in a name would lift a department's limits.
 """
 
 from bisect import bisect
@@ -29,7 +29,7 @@ from .queue import ANY, NO_CLASS, Queue, QueuePhase
 from .resources import CPU, MEMORY, Resources, add
 from .rights import Blocking, Limit, Named, Rights, headroom, remaining
 
-#: Volcano's name for what stands above all. An object of that name limits nothing, and takes no work.
+#: Volcano's name of the root. An object of that name limits nothing and accepts no work.
 ROOT_QUEUE = QueueName("root")
 
 #: The queue of pods that name none is there without anybody making it.
@@ -57,7 +57,7 @@ class QueueAmounts:
 
     @property
     def effective_deserved(self) -> Resources:
-        """What it deserves, where that says something: of cpu and memory 0 is as good as unnamed."""
+        """The effective deserved amounts: 0 of cpu or memory counts as not named."""
         return {name: units for name, units in self.deserved.items() if units > 0 or by_pool(name)[0] not in (CPU, MEMORY)}
 
 
@@ -65,11 +65,11 @@ _NO_AMOUNTS = QueueAmounts({}, {}, {})
 
 
 class QueueTree(MutableMapping[QueueName, Queue]):
-    """The queues that exist, by name. A queue that is dropped is remembered where it stood: what it still holds counts for those above it."""
+    """The existing queues, by name. A deleted queue keeps its position: its remaining usage counts for its ancestors."""
 
     def __init__(self, own: Mapping[QueueName, Resources]) -> None:
         self.version = 0  #: rises with every change of a rule
-        self.places = 0  #: rises when any queue stands below another one than before, or exists no more
+        self.places = 0  #: increases when a queue's parent changes or a queue is deleted
         self._own = own
         self._queues: dict[QueueName, Queue] = {}
         self._parents: dict[QueueName, QueueName | None] = {}
@@ -119,7 +119,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return len(self._queues)
 
     def of(self, name: QueueName) -> Queue | None:
-        """The queue; the default one also where nobody made it."""
+        """The queue; for the default queue also if no object exists."""
         return self._queues.get(name) or (_DEFAULT if name == DEFAULT_QUEUE else None)
 
     def path(self, name: QueueName) -> tuple[QueueName, ...]:
@@ -142,27 +142,27 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return list(found)
 
     def tops(self) -> tuple[QueueName, ...]:
-        """The queues right below the root, and those whose parents do not exist, by name."""
+        """The children of the root, and queues whose parents do not exist, by name."""
         return tuple(sorted(name for name in self._queues if self._parents[name] not in self._queues and name != ROOT_QUEUE))
 
     def circle(self, name: QueueName) -> tuple[QueueName, ...]:
-        """The way from the first queue on the path that stands above itself, back to it; empty where there is none."""
+        """The cycle in the path, from the first queue that is its own ancestor back to it; empty if there is none."""
         path = self.path(name)
         back = self._parents.get(path[-1])
         return (*path[path.index(back) :], back) if back in path else ()
 
     def parting(self, one: QueueName, other: QueueName) -> tuple[tuple[QueueName, ...], tuple[QueueName, ...]]:
-        """The branches of both below the last queue that stands above both, each from there down. Empty for one that stands above the other."""
+        """The branches of both queues below their lowest common ancestor, each from the top down. Empty for a queue that is an ancestor of the other."""
         ours, theirs = self.path(one)[::-1], self.path(other)[::-1]
         common = 0
         while common < min(len(ours), len(theirs)) and ours[common] == theirs[common]:
             common += 1
         return ours[common:], theirs[common:]
 
-    # What is theirs.
+    # Entitlements.
 
     def guarantee(self, name: QueueName) -> Resources:
-        """What is never taken from the queue: its own guarantee, and at least those of the queues below it together."""
+        """The amount that is never reclaimed from the queue: the maximum of its own guarantee and the sum of its children's."""
         found = self._guarantees.get(name)
         if found is None:
             below: Resources = {}
@@ -174,14 +174,14 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return found
 
     def entitlement(self, name: QueueName) -> Resources:
-        """What it may take back from others: what it deserves, and at least its guarantee. To be guaranteed none of something says nothing."""
+        """The amount that it may reclaim from others: what it deserves, and at least its guarantee. A guarantee of 0 has no effect."""
         if self.of(name) is None:
             return {}
         guaranteed = {n: units for n, units in self.guarantee(name).items() if units > 0}
         return _most(self.amounts(name).effective_deserved, guaranteed)
 
     def rights(self, name: QueueName) -> Rights[str]:
-        """What is its own as things stand, as `rights` judges by it: what its rules say and, where weights count, at least its share by weight."""
+        """The queue's present rights, as `rights` uses them: from its rules and, if weights apply, at least its share by weight."""
         found = self._rights.get(name)
         if found is None:
             found, share = self.ruled(name), self._shares.get(name)
@@ -197,7 +197,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     @property
     def shares(self) -> Mapping[QueueName, Resources]:
-        """By weight, as `divide` was told them."""
+        """Shares by weight, as set with `divide`."""
         return self._shares
 
     def divide(self, shares: Mapping[QueueName, Resources]) -> None:
@@ -207,7 +207,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             self._rights.clear()
 
     def pools(self, name: QueueName) -> Pools:
-        """The pools that the queue may use: those that it and the queues above it name, each of them all; `pooled` where none names any."""
+        """The pools that the queue may use: the intersection of those named on its path; `pooled` if none is named."""
         pools = self._pools.get(name)
         if pools is None:
             named = [queue.pools for above in self.path(name) if (queue := self.of(above)) is not None and queue.pools]
@@ -246,7 +246,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return found
 
     def _not_on_loan(self, name: QueueName, shares: Resources) -> Resources:
-        """What of a queue's shares counts: none in a pool whose owners are others, who have all of it back whenever they ask (ADR 37)."""
+        """The queue's shares without those in pools that only other queues own, which can reclaim all of them at any time (ADR 37)."""
         borrowed = [one for one in shares if self._is_others(name, by_pool(one)[1])]
         return {one: units for one, units in shares.items() if one not in borrowed} if borrowed else shares
 
@@ -259,7 +259,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return is_exclusive(pool) and pool in self.pools(name)
 
     def borrows(self, name: QueueName, pool: str) -> bool:
-        """Whether the pool has owners, and the queue is none of them: what it has there goes as soon as an owner asks for it."""
+        """Whether the pool has owners and the queue is not one of them: its work there is evicted as soon as an owner needs the nodes."""
         return is_exclusive(pool) and pool not in self.pools(name)
 
     @property
@@ -268,7 +268,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return bool(self._lent_out())
 
     def _lent_out(self) -> Mapping[str, tuple[tuple[QueueName, ...], ...]]:
-        """By pool: to whom each of its owners lends it; an empty list means everybody."""
+        """By pool: the borrowers of each of its owners; an empty list means all queues."""
         if self._lent is None:
             found: dict[str, list[tuple[QueueName, ...]]] = {}
             for owner, queue in self._queues.items() if self._lenders else ():
@@ -299,7 +299,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return pool == PUBLIC or pool in self.reach(name)
 
     def run_time(self, name: QueueName) -> RunTime:
-        """For how long nobody takes from pods of the queue that got their places."""
+        """Protection from preemption of newly placed pods of the queue."""
         found = self._run_times.get(name)
         if found is None:
             found = run_time_of(queue.annotations for above in self.path(name) if (queue := self.of(above)) is not None)
@@ -309,10 +309,10 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     @property
     def by_model(self) -> bool:
-        """Whether any of them names models of cards. Where none does, nobody needs to count by model."""
+        """Whether any queue names models of cards. If not, amounts by model need not be counted."""
         return bool(self._naming_models)
 
-    # What they use.
+    # Usage.
 
     def own(self, name: QueueName) -> Mapping[str, int]:
         """What the queue's own pods use."""
@@ -332,7 +332,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             for sums in self._touched.get(name, ()):
                 add(sums, amounts, times)
 
-    # What they allow.
+    # Remaining amounts.
 
     def refusal(self, name: QueueName) -> Refusal | None:
         """Why the queue takes nothing new, whatever is asked for."""
@@ -396,8 +396,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return None
 
     def non_preemptible(self, name: QueueName, priority_class: str) -> bool:
-        """Whether nobody may take from pods of this class, as far as they are within what the queue deserves: the word of the nearest queue of the path that
-        names classes."""
+        """Whether pods of this class are protected from preemption within the queue's deserved amount: by the rule of the nearest queue on the path that names
+        classes."""
         for above in self.path(name):
             queue = self._queues.get(above)
             if queue is not None and queue.non_preemptible_classes:
@@ -405,7 +405,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return False
 
     def limits(self, name: QueueName, freed: Mapping[QueueName, Resources] = _NOTHING) -> Iterator[Limit[QueueName, str]]:
-        """The capabilities of the queue and of all above it, beside what is used where `freed` has left each of these."""
+        """The capabilities of the queue and its ancestors with their usage less `freed`."""
         for above in self.path(name):
             if above in self._queues and (capability := self.amounts(above).capability):
                 yield Limit(above, capability, Named(self.used(above), freed.get(above)))
@@ -424,8 +424,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     def _headroom_in_parts(
         self, limits: Iterable[Limit[QueueName, str]], each: Mapping[str, int], freed: Mapping[QueueName, Resources]
     ) -> tuple[Blocking[QueueName, str], int] | None:
-        """The limit on cards that leaves the least, and what is asked of it, in parts of a card; None if no partitions are in use or asked for. A queue whose
-        capability names a partition limits that partition by its own name alone."""
+        """The limit on cards with the smallest remainder, and the amount requested of it, in fractions of a card; None if no partitions are used or requested.
+        A queue whose capability names a partition limits that partition only by its own name."""
         least: tuple[Blocking[QueueName, str], int] | None = None
         asks = has_partitions(each)
         for limit in limits:
@@ -441,7 +441,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return least
 
     def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
-        """How many cards of each model the limits of the queue and of all above it still allow in the pool; of models without a limit nothing is said."""
+        """Cards of each model that the limits of the queue and its ancestors still allow in the pool; models without a limit are left out."""
         if not self.by_model:
             return {}
         return of_pool(pool, remaining(self.limits(name), lambda key: is_model(by_pool(key)[0])))
@@ -449,8 +449,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     # How the tree is kept.
 
     def _changed(self, names: Iterable[QueueName] = ()) -> None:
-        """What follows from the rules of these queues has to be found anew; none named: of all. Of a queue that is those on its path and all below it:
-        what is found for a queue follows from its path, and guarantees and what is a leaf from those below."""
+        """Discard values derived from the rules of these queues; none named: of all. For each queue, values of its path and its descendants: a queue's values
+        depend on its path, guarantees and leaf status on its descendants."""
         self.version += 1
         self._lent = None
         names = list(names)
@@ -461,8 +461,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 found.pop(name, None)
 
     def _join(self, name: QueueName, parent: QueueName | None) -> bool:
-        """Enter a queue that nobody has heard of, where nothing changes for others by it: thousands may come one after the other. False: it has to be found
-        anew how all of them stand."""
+        """Add a new queue if this changes nothing for others: thousands may be added one after the other. False: the structure has to be computed again."""
         path = self._path(name)
         if self._stale or name in self._named_above or not all(one in self._sums for one in path[1:]):
             return False
@@ -507,7 +506,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return sums
 
     def counted(self) -> dict[QueueName, Resources]:
-        """The sums of all queues that others stand or stood below, counted anew from what each uses of its own."""
+        """The sums of all queues that have or had children, recomputed from each queue's own usage."""
         sums: dict[QueueName, Resources] = {above: {} for path in self._paths.values() for above in path[1:]}
         for name, amounts in self._own.items():
             for one in self._paths.get(name, ()):

@@ -1,4 +1,4 @@
-"""ResourceQuotas of namespaces, as far as `enqueue` looks at them. What they say of cards and their memory is `cardquota`'s."""
+"""ResourceQuotas of namespaces as checked by `enqueue`. Quotas of cards and their memory: `cardquota`."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from .resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class ResourceQuota:
-    """What a namespace may ask for in all (`hard`), and what it has asked for already (`used`); by quota key, such as requests.cpu, in base units."""
+    """The limits of a namespace's requests (`hard`), and its present requests (`used`); by quota key, such as requests.cpu, in base units."""
 
     namespace: str
     name: str

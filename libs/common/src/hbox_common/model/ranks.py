@@ -1,6 +1,6 @@
-"""Which pod of a job is which: its rank, by what the usual controllers write on pods.
+"""The rank of a pod in its job, from the labels and annotations of common controllers.
 
-The first of these that a pod has says its index, the last one is for pods of nobody known (all are labels; those marked are annotations too):
+The first row that matches the pod determines its index; the last one is for pods of unknown controllers (all are labels; those marked are annotations too):
 
 controller                        role                                   group of its own                          index
 --------------------------------  -------------------------------------  ----------------------------------------  ---------------------------------------------
@@ -13,9 +13,9 @@ StatefulSet                                                                     
 KubeRay                           ray.io/node-type and ray.io/group                                                the number at the end of the name
 any other                                                                                                          the number at the end of the name
 
-Roles that lead (master, chief, launcher, head, leader, driver) come before the others, these by name; groups of one role one after the other. Inside them the
-index counts, so that a pod that takes the place of another has its rank, and one that comes later the next. Where indexes repeat, or there are none, the
-order of index and name counts instead. Whoever may write labels on its pods may write anything: an index that is no number from 0 to a million is none.
+Leading roles (master, chief, launcher, head, leader, driver) come before the others, which are ordered by name; groups of one role follow each other. Within a
+group the index determines the rank, so that a replacement pod gets its predecessor's rank, and an additional one the next. If indexes repeat or are missing,
+pods are ordered by index and name instead. Labels are untrusted: an index that is not a number from 0 to a million is ignored.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""What a change of rules would have given back: by those who hold more than their new share, and to those who could ask for a larger one.
+"""Preview of a rule change: the claims that could be reclaimed from queues above their new share, and the queues that could reclaim them.
 
-Nothing is evicted by the change itself. What is beyond a share goes when somebody below theirs asks; so this is the most that can go, in the order in
-which it would: lowest priority first, then the newest; nobody who may not be preempted, and no queue below its guarantee. A lower capability evicts nobody:
-nothing new starts until use has fallen below it. Who may take what from whom is judged as for every plan (`rights`). Pure; the ledger answers with it
+The change itself evicts nothing. Usage beyond a share is reclaimed when a queue below its share requests it; so the preview shows the most that can be evicted,
+in eviction order: lowest priority first, then the newest; never non-preemptible claims, and no queue below its guarantee. A lower capability evicts
+nothing: no new work starts until usage has fallen below it. Reclaims are checked by the same rules as plans (`rights`). Pure; the ledger answers with it
 (`dry-run`).
 """
 
@@ -20,8 +20,8 @@ from .rights import CARDS_BY_NAME, AtParting, Named, Reclaim, Standing, excess, 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimPreview:
-    """`units` of `resource` that `queue` may have to give back, and with which claims; fewer where too few of them may be taken. `to`: who could ask for it;
-    empty: anybody below its share."""
+    """`units` of `resource` that may be reclaimed from `queue`, and the claims concerned; fewer if not enough of them are reclaimable. `to`: the queue that
+    could reclaim them; empty: any queue below its share."""
 
     queue: QueueName
     resource: str
@@ -33,7 +33,7 @@ class ReclaimPreview:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A queue that would use more of a resource than a rule of its says. `more`: by how much more than now."""
+    """A queue whose usage exceeds one of its rules by more than before. `more`: the increase."""
 
     queue: QueueName
     resource: str
@@ -63,7 +63,7 @@ def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim]
     after = QueueTree(own)
     after.update(tree)
     after.update(new)
-    for claim in claims if after.by_model and not tree.by_model else ():  # until now nobody had to count by model
+    for claim in claims if after.by_model and not tree.by_model else ():  # models were not counted before the change
         add(own.setdefault(claim.queue, {}), claim.models)
     if shares is not None:
         tree.divide(shares(tree))
@@ -141,7 +141,7 @@ def _lacking(tree: QueueTree, name: QueueName, resource: str) -> int:
 def _chosen(
     tree: QueueTree, reclaimee: QueueName, of: dict[QueueName, list[Claim]], resource: str, asked: int
 ) -> tuple[Claim, ...]:
-    """Whom the ledger would let go for a queue beside the reclaimee that asks for so much of the resource, in that order."""
+    """The claims that the ledger would evict, in order, if a sibling of the reclaimee requested this amount of the resource."""
     reclaim, rule = Reclaim(TreeAmounts(tree)), AtParting(tree.rights, CARDS_BY_NAME)
     chosen: list[Claim] = []
     there = [claim for name in dict.fromkeys((reclaimee, *tree.below(reclaimee))) for claim in of.get(name, ())]

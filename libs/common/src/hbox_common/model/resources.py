@@ -1,8 +1,7 @@
 """Amounts of resources: integers in base units, by Kubernetes' resource names.
 
-Base units: `cpu` in thousandths of a core, `memory` and `ephemeral-storage` in bytes, all else as counted: whole numbers of them are what
-Kubernetes compares. In MiB ten requests of 1G would not fit a node of 10G. What is finer is rounded, requests up and capacities down, so that
-rounding can never over-book a node.
+Base units: `cpu` in thousandths of a core, `memory` and `ephemeral-storage` in bytes, all others as counted: Kubernetes compares integers of these units. In
+MiB, ten requests of 1G would not fit a node of 10G. Finer amounts are rounded, requests up and capacities down, so that rounding never over-books a node.
 """
 
 import re
@@ -69,7 +68,7 @@ _SUFFIXES = (("Ti", 2**40), ("Gi", GIB), ("Mi", MIB), ("Ki", 2**10), ("T", 10**1
 
 
 def quantity(name: str, units: int) -> str:
-    """Base units as Kubernetes writes them: whole cores or thousandths (`4`, `500m`), bytes with the binary or decimal suffix that makes them shortest (`3Gi`,
+    """Base units in Kubernetes' notation: whole cores or thousandths (`4`, `500m`), bytes with the binary or decimal suffix that makes them shortest (`3Gi`,
     `500G`). `name` may be a resource of a pool (`pools.in_pool`)."""
     name, _ = by_pool(name)
     if name == CPU:
@@ -87,9 +86,9 @@ def add(into: Resources, amount: Mapping[str, int], times: int = 1) -> None:
 
 
 def shortfall(request: Mapping[str, int], used: Mapping[str, int], limit: Mapping[str, int]) -> list[str]:
-    """The resources of `request` that `limit` names nothing of, or too little of beside `used`; in the request's order.
+    """The resources of `request` that `limit` does not name, or of which it leaves too little after `used`; in the request's order.
 
-    Host ports are on every node, and named by none.
+    Host ports exist on every node and are never named.
     """
     return [
         name

@@ -1,22 +1,22 @@
-"""Who may take what from whom, and what a queue may still have: the one definition that ledger, engine and previews call.
+"""Rules of reclaiming, preemption and remaining quota: the one definition used by ledger, engine and previews.
 
-Amounts are judged by key: a resource's name in the ledger and in previews, a column in the engine's arrays. Whatever the key, the rules are these.
+Amounts are compared by key: a resource's name in the ledger and in previews, a column in the engine's arrays. The rules do not depend on the kind of key.
 
-    guarantee   is never taken from the queue or from any queue above it (as far as the preemptor's path does not share that queue)
-    deserved    is the line above which a queue may be taken from; a queue without a line in what it would lose may always be taken from
-    entitlement is what a queue may take back: what it deserves, and at least its guarantee
+    guarantee   is never reclaimed from the queue or any of its ancestors (up to the common ancestor with the preemptor)
+    deserved    is the line above which others may reclaim; from a queue without a line for the resources it would lose, others may always reclaim
+    entitlement is what a queue may reclaim: what it deserves, and at least its guarantee
     capability  is never exceeded (`headroom`)
 
-Reclaiming (between queues) compares two paths. Which queues of the paths stand for them is the `Comparison`: `AtParting` (the two below the last queue that
-stands above both: HBox's ledger, ADR 15), `Nearest` (the queues themselves and some ancestors: Volcano) or `FairShares` (a second line beyond the deserved
-amount: KAI-Scheduler). Victims are judged one after the other, each one that may leave counting as gone for the next (`Reclaim`).
+Reclaiming (between queues) compares two paths. The `Comparison` selects the queues compared: `AtParting` (the children of the lowest common ancestor: HBox's
+ledger, ADR 15), `Nearest` (the queues themselves and some ancestors: Volcano) or `FairShares` (a second line above the deserved amount: KAI-Scheduler). Victims
+are checked one after the other; each accepted one counts as evicted for the next (`Reclaim`).
 
-Preempting (inside a queue) compares priorities alone.
+Preempting (inside a queue) compares priorities only.
 
-A loss is an amount, not a pod. A gang loses what it can spare one by one; where its minimum breaks it goes whole, and what is left of it is one loss
-(`units`): a gang across the line goes although its queue keeps less than the line then. A gang that has its minimum takes back for the rest of its pods too, as
-long as its queue has less than it deserves, but only what breaks no other (`keeps_minimum`). What may be taken at all (non-preemptible pods) and what was taken
-already stay with the caller; the module keeps no state beyond one `Reclaim`, and reads no clock.
+A loss is an amount, not a pod. A gang loses its surplus members one by one; if its minimum breaks, the rest of it is evicted together as one loss (`units`): a
+gang that crosses the line is evicted although its queue then keeps less than the line. A gang that has its minimum may reclaim for its other pods too while its
+queue has less than it deserves, but only if no other gang's minimum breaks (`keeps_minimum`). The caller decides which pods are preemptible, and keeps track of
+previous evictions; the module keeps no state beyond one `Reclaim`, and reads no clock.
 """
 
 from collections import Counter
@@ -76,7 +76,7 @@ class Cards(Protocol[K]):
         ...
 
     def is_model(self, key: K, total: K | None = None) -> bool:
-        """Whether the key stands for cards of one model: of the vendor whose cards `total` counts, or of any."""
+        """Whether the key counts cards of one model: of the vendor whose cards `total` counts, or of any."""
         ...
 
 
@@ -111,7 +111,7 @@ CARDS_BY_NAME: Cards[str] = _CardsByName()
 
 @dataclass(frozen=True, slots=True)
 class Rights(Generic[K]):
-    """What is a queue's own, together with all below it. Only what is named has a line: `{key: 0}` is a line at 0, a missing key is none."""
+    """The rights of a queue with all its descendants. Only named keys have a line: `{key: 0}` is a line at 0, a missing key is none."""
 
     deserved: Mapping[K, int] = field(default_factory=dict)
     guarantee: Mapping[K, int] = field(default_factory=dict)
@@ -119,8 +119,8 @@ class Rights(Generic[K]):
 
 
 def judged(amounts: Mapping[K, int], named: Container[K], cards: Cards[K]) -> list[K]:
-    """The keys of `amounts` by which a queue is judged that names `named`. Where it names the models of all of these cards, its line for each model stands in
-    place of the one for all cards: who has too many of one model gives of that one and of no other."""
+    """The keys of `amounts` that are compared for a queue that names `named`. If it names the models of all of these cards, its lines for the models replace
+    the one for all cards: a queue with too many cards of one model loses only cards of that model."""
     keys = [key for key, units in amounts.items() if units > 0 and key in named]
     for total in cards.totals(keys):
         if total in keys and sum(amounts[key] for key in keys if cards.is_model(key, total)) >= amounts[total]:
@@ -132,15 +132,15 @@ def judged(amounts: Mapping[K, int], named: Container[K], cards: Cards[K]) -> li
 
 
 class GivesBack(Protocol):
-    """A queue, as far as it says whether it may be taken from at all."""
+    """A queue, as far as it determines whether others may reclaim from it."""
 
     @property
     def reclaimable(self) -> bool: ...
 
 
 def reclaimable(queue: GivesBack | None, *, preemptable: bool) -> bool:
-    """Whether other queues may take back what such a pod holds; of a queue that nobody knows nothing is taken. What is not reclaimable may not stand on what
-    others are guaranteed (`lending`)."""
+    """Whether other queues may reclaim the resources of such a pod; false for an unknown queue. Non-preemptible work must not use others' guarantees
+    (`lending`)."""
     return preemptable and queue is not None and queue.reclaimable
 
 
@@ -155,8 +155,8 @@ def beyond(line: Mapping[K, int], used: Amounts[K], asked: Mapping[K, int]) -> l
 
 
 def not_entitled(entitlement: Mapping[K, int], used: Amounts[K], asked: Mapping[K, int], cards: Cards[K]) -> list[K] | None:
-    """In what a queue that uses `used` would have more than it is entitled to with `asked` on top. None: it is entitled to nothing of what is asked for; an
-    empty list: it may take all of it back."""
+    """The keys in which a queue that uses `used` would exceed its entitlement after adding `asked`. None: it is entitled to none of the requested resources; an
+    empty list: it may reclaim all of them."""
     keys = judged(asked, entitlement, cards)
     return [key for key in keys if used[key] + asked[key] > entitlement[key]] if keys else None
 
@@ -164,9 +164,9 @@ def not_entitled(entitlement: Mapping[K, int], used: Amounts[K], asked: Mapping[
 def may_lose(
     deserved: Mapping[K, float], used: Amounts[K], loss: Mapping[K, int], wanted: Container[K], cards: Cards[K]
 ) -> bool:
-    """Whether a queue that uses `used` has something to give with `loss`, to one who wants `wanted`: the loss frees some of that, and the queue has more
-    than it deserves in some of it. Where it has no line in what is wanted, in something else that it would lose; without any line it may always be taken
-    from. Lines of models count whether they are wanted by name or not."""
+    """Whether a queue that uses `used` may lose `loss` to a request for `wanted`: the loss contains a wanted resource in which the queue exceeds its line. If
+    it has no line for the wanted resources, it must exceed one for another resource of the loss; without any line, others may always reclaim from it. Lines of
+    models count whether or not the models are wanted by name."""
     gives = [key for key, units in loss.items() if units > 0 and key in wanted]
     if not gives:
         return False
@@ -176,8 +176,8 @@ def may_lose(
 
 
 def may_be_protected(path: Iterable[tuple[Rights[K], Amounts[K]]], asked: Mapping[K, int], cards: Cards[K]) -> bool:
-    """Whether `asked` may be such that nobody takes it, though the administrators' data say so of its class: only within what each queue of the path is
-    entitled to, in something that is asked for. path: what is each queue's own, and what of it is so already. The rest is borrowed, and can be taken back."""
+    """Whether `asked` may be protected from preemption if administrators made its class non-preemptible: only within the entitlement of each queue of the path,
+    for one of the requested resources. path: each queue's rights, and its protected usage. The rest is borrowed and can be reclaimed."""
     return all(not_entitled(rights.entitlement, protected, asked, cards) == [] for rights, protected in path)
 
 
@@ -194,7 +194,7 @@ def excess(rights: Rights[K], used: Amounts[K], key: K) -> int:
 
 
 def spare(rights: Rights[K], used: Amounts[K], key: K) -> int:
-    """How much of one resource others may take of what a queue uses: beyond what it is entitled to, and all of it where it has no line."""
+    """The part of a queue's usage of one resource that others may reclaim: the usage beyond its entitlement, or all of it if it has no line."""
     return max(0, used[key] - rights.entitlement.get(key, 0))
 
 
@@ -219,7 +219,7 @@ Using = Callable[[Q], Amounts[K]]
 
 
 class Comparison(Protocol[Q, K]):
-    """Which queues of two paths are compared, and by which lines. `used`: what each queue has as things stand."""
+    """Selects the compared queues of two paths, and their lines. `used`: present usage of each queue."""
 
     def entitled(self, path: Sequence[Q], asked: Mapping[K, int], used: Using[Q, K]) -> bool:
         """Whether a queue may take from others at all for `asked`. path: from the topmost queue to the queue itself."""
@@ -238,16 +238,15 @@ class Comparison(Protocol[Q, K]):
         loss: Mapping[K, int],
         used: Using[Q, K],
     ) -> bool:
-        """Whether the queue at the end of `ours`, for `asked`, may have the one at the end of `theirs` lose `loss`. Both paths are below the last queue that
-        stands above both; `wanted` as the method says. Guarantees are not looked at. What is refused stays
-        refused as more of `theirs` leave."""
+        """Whether the last queue of `ours` may reclaim `loss` from the last queue of `theirs` for `asked`. Both paths start below their lowest common ancestor;
+        `wanted`: see the method. Guarantees are not checked. A refusal remains valid as more of `theirs` are evicted."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AtParting(Generic[Q, K]):
-    """The two queues at which the paths part are compared (ADR 15): between projects of a department what the projects deserve counts, between departments what
-    the departments deserve."""
+    """Compares the two queues below the lowest common ancestor (ADR 15): between projects of a department the projects' deserved amounts count, between
+    departments the departments'."""
 
     rights: Callable[[Q], Rights[K]]
     cards: Cards[K]
@@ -315,10 +314,10 @@ class Nearest(Generic[Q, K]):
 
 @dataclass(frozen=True, slots=True)
 class FairShares(Generic[Q, K]):
-    """The two queues at which the paths part are compared, and every queue of the preemptor's has to stay within its fair share: who asks within what it
-    deserves takes from those above their deserved amount, who asks beyond it from those above their fair share alone (KAI-Scheduler, reference peers §2).
+    """Compares the two queues below the lowest common ancestor, and keeps every queue of the preemptor's path within its fair share: a request within the
+    deserved amount reclaims from queues above theirs, a request beyond it only from queues above their fair share (KAI-Scheduler, reference peers §2).
 
-    takes, gives: by queue, the fair share up to which it may take, and beyond which it may be taken from (they differ where history counts).
+    takes, gives: by queue, the fair share up to which it may reclaim, and beyond which others may reclaim from it (they differ if history counts).
     """
 
     rights: Callable[[Q], Rights[K]]
@@ -358,12 +357,12 @@ class Reclaim(Generic[Q, K]):
         self._left: dict[Q, Held[K]] = {}
 
     def used(self, queue: Q) -> Amounts[K]:
-        """What the queue, with all below it, uses without those who leave."""
+        """The usage of the queue with its descendants, without the accepted victims."""
         found = self._left.get(queue)
         return self._queues.used(queue) if found is None else found
 
     def leaves(self, path: Iterable[Q], loss: Mapping[K, int]) -> None:
-        """Somebody who counts in all queues of this path leaves."""
+        """Subtract a victim from the usage of all queues of this path."""
         left = self._left
         for queue in path:
             has = left.get(queue)
@@ -373,7 +372,7 @@ class Reclaim(Generic[Q, K]):
                 has[key] -= units
 
     def guaranteed(self, theirs: Iterable[Q], loss: Mapping[K, int]) -> tuple[Q, list[K]] | None:
-        """The queue of the giving branch, from the top down, that would keep less than its guarantee, and of what; None: all keep theirs."""
+        """The first queue of the losing branch, from the top down, that would fall below its guarantee, and the keys; None: all keep theirs."""
         for queue in theirs:
             if (guarantee := self._queues.rights(queue).guarantee) and (
                 keys := below_guarantee(guarantee, self.used(queue), loss)
@@ -383,21 +382,21 @@ class Reclaim(Generic[Q, K]):
 
 
 class Standing(NamedTuple):
-    """How a gang stands: how many members hold a place and do not leave, and how many it needs."""
+    """The state of a gang: members that are placed and stay, and its minimum."""
 
     holding: int
     needs: int
 
 
 def keeps_minimum(gang: Standing, leave: int) -> bool:
-    """Whether so many members may leave a gang for what another one has beyond its minimum: that takes surplus, and breaks nobody. Of a single pod that needs
-    no other there is no minimum to break."""
+    """Whether this many members may be evicted for a request beyond another gang's minimum: only surplus members. A single pod that needs no others has no
+    minimum to break."""
     return gang.needs <= 1 or gang.holding - leave >= gang.needs
 
 
 def units(victims: Sequence[V], gang_of: Callable[[V], G], standing: Callable[[G], Standing]) -> list[list[V]]:
-    """Victims as they are judged, each list one loss, in their order: one by one the first members that their gangs can spare, and together, where the first of
-    them stands, all the others of a gang that goes whole. Of a gang that would be left in pieces each is a loss of its own."""
+    """Victims grouped into losses, in order: the surplus members of each gang one by one, and the remaining members of a gang that is evicted whole together,
+    at the position of the first of them. If not all placed members of a gang are victims, each is a loss of its own."""
     named = Counter(map(gang_of, victims))
     if len(named) == len(victims):
         return [[victim] for victim in victims]
@@ -437,7 +436,7 @@ def may_preempt(preemptor: int, victim: Ranked[_Out_co]) -> _Out_co:
 
 
 def may_move(preemptor: int, victim: Ranked[_Out_co]) -> _Out_co:
-    """Whether a job of the preemptor's priority may have one of the victim's move to another place, where it goes on: equal priority may be asked to."""
+    """Whether a job of the preemptor's priority may move one of the victim's to another place, where it continues: allowed for equal priority too."""
     return victim <= preemptor
 
 
@@ -480,7 +479,7 @@ def headroom(limits: Iterable[Limit[Q, K]], each: Mapping[K, int]) -> Blocking[Q
 
 
 def remaining(limits: Iterable[Limit[Q, K]], counted: Callable[[K], bool]) -> dict[K, int]:
-    """What all limits leave of each key that counts, at least 0; of keys that no limit names nothing is said."""
+    """Remaining amount of all limits for each counted key, at least 0; keys without a limit are left out."""
     left: dict[K, int] = {}
     for limit in limits:
         for key, most in limit.most.items():

@@ -1,4 +1,4 @@
-"""How long pods ran: what a scheduler learned of it, as others and its successors are told."""
+"""Run times of pods as learned by a scheduler, published for other schedulers and its successors."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from .ids import QueueName
 
 @dataclass(frozen=True, slots=True)
 class RanFor:
-    """The last run times (seconds) of the pods of one namespace in one queue; of all namespaces of a queue where `namespace` is empty, of all pods where both
-    are. `overruns`: how many times their walltimes those ran that had one, 1 or more. Both in the order in which the pods ended."""
+    """The last run times (seconds) of the pods of one namespace in one queue; if `namespace` is empty, of all namespaces of a queue; if both are, of all pods.
+    `overruns`: the ratios of run time to walltime, at least 1, of pods with a walltime. Both in the order in which the pods ended."""
 
     queue: QueueName
     namespace: str

@@ -1,4 +1,4 @@
-"""The names of schedulers that HBox answers to: pods whose `spec.schedulerName` is one of them are its own."""
+"""Scheduler names that HBox serves: it schedules pods whose `spec.schedulerName` is one of them."""
 
 import re
 

@@ -1,17 +1,17 @@
-"""Shards: several schedulers side by side, each with jobs of its own, all proposing to one ledger (as KAI's SchedulingShard, Gödel's shards).
+"""Shards: several schedulers in parallel, each with its own jobs, all proposing plans to one ledger (as KAI's SchedulingShard, Gödel's shards).
 
-`HBOX_SHARDS`             whose job is whose                                             which nodes a shard knows
+`HBOX_SHARDS`             shard of a job                                                 nodes of a shard
 ------------------------  -------------------------------------------------------------  -------------------------
 empty                     one shard, `0`, has all                                        all
 `3`                       by a digest of the queue: `0`, `1`, `2`                        all
 `main=*;lab=lab-a,lab-b`  by the pool (`pools`): the one that its pods name, else the    those of its pools
-                          first that its queue may use; `*`: all that nobody names
+                          first that its queue may use; `*`: all pools not listed
 
-A job is of one shard at any time, and every service that is told the same finds the same one. By pool two shards never want one node. By digest they may: the
-ledger takes the plan that comes first, and refuses the other. All jobs of a queue are of one shard where their pods name no pools, so that their order holds.
+A job belongs to one shard at any time, and every service with the same setting computes the same one. By pool, two shards never compete for a node. By digest
+they may: the ledger accepts the first plan and rejects the other. All jobs of a queue whose pods name no pools belong to one shard, so that their order holds.
 
-A scheduler of a shard bears it, and the term of its lease, in its id (`@lab.7.<instance>-<nonce>`), which is in everything that it proposes and
-that the ledger keeps of it. One without is of shard `0`, and has no term.
+A scheduler's id contains its shard and the term of its lease (`@lab.7.<instance>-<nonce>`); it is part of every proposal and of the ledger's records. An id
+without them belongs to shard `0` and has no term.
 """
 
 import re
@@ -34,7 +34,7 @@ REST = "*"
 
 MOST_SHARDS = 64
 
-#: Processes that stand by are called so behind the name of what they stand by for.
+#: Suffix of a standby process's name, behind the name of the leader that it replaces.
 STANDBY = "standby"
 
 #: It is part of names of leases and Deployments, and a token of subjects.
@@ -59,7 +59,7 @@ class Shards:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """What `HBOX_SHARDS` says. Raises InvalidRequest."""
+        """Parses `HBOX_SHARDS`. Raises InvalidRequest."""
         text = text.strip()
         if not text:
             return cls()
@@ -157,5 +157,5 @@ def _named(scheduler: SchedulerId) -> tuple[str, int]:
 
 
 def lease_of(service: str, shard: str) -> str:
-    """The lease of those who may lead a shard; `shard`: empty where there is one."""
+    """Name of the lease for leading a shard; `shard`: empty if there is only one."""
     return f"{service}-{shard}" if shard else service

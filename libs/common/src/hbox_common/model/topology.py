@@ -46,7 +46,7 @@ class HyperNode:
 
 @dataclass(frozen=True, slots=True)
 class FabricGap:
-    """Something in the fabric that is not as it should be: `kind` is one word (link-down, rail-swap, miswire ...), `message` says it whole."""
+    """A fault in the fabric: `kind` is one word (link-down, rail-swap, miswire ...), `message` describes it."""
 
     kind: str
     message: str

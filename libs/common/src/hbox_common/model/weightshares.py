@@ -1,19 +1,18 @@
-"""What queues are entitled to by their weights, as things stand: water filling, which ledger, engine and previews compute by this one function.
+"""Entitlements of queues by weight: water filling, the one function used by ledger, engine and previews.
 
-What there is goes to those who ask for it, by weight; nobody gets more than it asks for (holds and waits for) or may have, and what it leaves is divided among
-the others (Volcano's `proportion`, reference volcano §4):
+The total is divided among the queues with demand, by weight; no queue gets more than its demand (holds and waits for) or its limit, and the remainder is
+divided among the others (Volcano's `proportion`, reference volcano §4):
 
-    may have    its capability, and no more than what is left beside what all others are guaranteed
+    at most     its capability, and what remains after the guarantees of all others
     at least    its guarantee
 
-What Volcano does not look at here: what a queue `deserves` by its object it gets first, and takes part by weight beyond it (KAI-Scheduler's order, reference
-peers §2.4). So whoever names amounts keeps them, and weights divide the rest.
+Beyond Volcano: a queue first gets the amount that its object `deserved` names, and takes part by weight beyond it (KAI-Scheduler's order, reference peers
+§2.4). So a queue with explicit amounts keeps them, and weights divide the rest.
 
-In a tree the children of a queue divide what is that queue's. What some of them are guaranteed and do not ask for comes on top of it: lent to others as every
-guarantee is, and no reason for their siblings to wait.
+In a tree the children of a queue divide that queue's amount. Guarantees of some children without demand are added to it: they are lent to others as every
+guarantee is, so siblings need not wait for them.
 
-One resource at a time; amounts in base units. Shares are parts of units: `whole` has what
-of them can be held.
+One resource at a time; amounts in base units. Shares are fractional: `whole` returns the integer part that can be held.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,17 +41,16 @@ class Demand(NamedTuple):
     deserved: int = 0  #: by its object
     most: float = inf  #: its capability
     last: float = 0.0
-    kept: float = 0.0  #: guaranteed to those below it, who do not ask for it (`kept_below`)
+    kept: float = 0.0  #: guarantees below it without demand (`kept_below`)
 
 
 def kept_below(below: Iterable[tuple[float, float, int]]) -> float:
-    """What is guaranteed to those below a queue, and not asked for. below: of each queue right below it what it asks for, the same by this function, and its
-    guarantee."""
+    """Guarantees below a queue without demand. below: for each child its demand, its own result of this function, and its guarantee."""
     return sum(max(kept, guarantee - asked, 0) for asked, kept, guarantee in below)
 
 
 def divide_by_weight(amount: float, siblings: Sequence[Demand]) -> list[float]:
-    """What each is entitled to of `amount`, in the order of `siblings`. The sum is more than the amount only where guarantees are, or what is deserved is."""
+    """The entitlement of each sibling to `amount`, in order. The sum exceeds the amount only if guarantees or deserved amounts do."""
     unpromised = amount - sum(one.guarantee for one in siblings)
     wanted = [max(0.0, min(one.asked, one.most, max(0.0, unpromised + one.guarantee))) for one in siblings]
     first = [min(one.deserved, want) for one, want in zip(siblings, wanted, strict=True)]
@@ -67,7 +65,7 @@ def divide_by_weight(amount: float, siblings: Sequence[Demand]) -> list[float]:
 
 
 def fill(amount: float, wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The amount divided by weight, nobody getting more than it wants, all of it given away while anybody with a weight wants more."""
+    """The amount divided by weight, no share larger than wanted, all of it divided while any sibling with a weight wants more."""
     given = [0.0] * len(wanted)
     hungry = sorted((i for i, want in enumerate(wanted) if want > 0 < weights[i]), key=lambda i: wanted[i] / weights[i])
     rest, total = max(amount, 0.0), sum(weights[i] for i in hungry)
@@ -82,15 +80,15 @@ def fill(amount: float, wanted: Sequence[float], weights: Sequence[float]) -> li
 
 
 def whole(share: float) -> int:
-    """How many units can be held of a share: a part of one is nobody's."""
+    """The integer part of a share: fractions of a unit cannot be held."""
     return int(share + min(_OFF * max(1.0, share), _MOST_OFF))
 
 
 def shares_by_weight(
     tree: QueueTree, total: Mapping[str, int], waiting: Mapping[QueueName, Resources]
 ) -> dict[QueueName, Resources]:
-    """What each queue is entitled to by weight of each resource that there is, in whole units. total: what there is; waiting: what each queue's own jobs
-    wait for, beside what it holds (`tree.used`). Pods, host ports, models of cards, and what other pools than `pooled` have are divided by nobody."""
+    """Each queue's entitlement by weight of each resource, in whole units. total: the amounts to divide; waiting: the amounts that each queue's own jobs wait
+    for, in addition to its usage (`tree.used`). Pods, host ports, models of cards, and amounts of pools other than `pooled` are not divided."""
     names = [
         name
         for name, units in total.items()

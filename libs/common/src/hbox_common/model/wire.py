@@ -1,9 +1,9 @@
-"""Names that fields have on the bus where the code calls them otherwise: what is on the wire stays as it was."""
+"""Field names on the bus that differ from the names in code: the wire format stays unchanged."""
 
 from collections.abc import Mapping
 from typing import Any
 
-#: What every message holds its values to, those of the dataclasses in it as well.
+#: Validation bounds of every message and of the dataclasses in it.
 BOUNDS: Mapping[str, Any] = {"extra": "ignore", "allow_inf_nan": False, "str_max_length": 65_536}
 
 
