@@ -1,9 +1,9 @@
-"""The scheduler: messages change its view, and `cycle` turns the view into proposals.
+"""The scheduler: messages update its view, and `cycle` turns the view into proposals.
 
-Theory of operation. The ledger owns the truth; this is a view of it, with placements that it has not answered yet. A placement is booked on the columns the
-moment it is made and stays booked until the ledger has answered: a refusal takes it back, a claim takes its place. Messages may come late,
-twice or out of order: revisions, plan ids and the ledger's index decide what counts. Whose turn it is, is `queueing`'s; room that others hold, `preemptor`'s;
-the rest are the `placer`'s. All look for places in sessions of the policy (`framework`).
+Theory of operation. The ledger owns the state; the scheduler keeps a view of it, plus placements that the ledger has not answered yet. A placement is booked
+on the columns when it is made and stays booked until the ledger answers: a refusal reverts it, a claim replaces it. Messages may arrive late, twice or out
+of order: revisions, plan ids and the ledger's index decide which of them apply. `queueing` orders the jobs, the `preemptor` frees occupied resources by
+eviction, and the `placer` places jobs on free ones. All of them search for nodes in sessions of the policy (`framework`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -84,14 +84,14 @@ from .steps.reservations import Reservations
 from .steps.shuffling import Shuffling
 from .topology.known import KnownTree
 
-#: Least time to the next cycle while the ledger holds plans or is frozen: nothing is planned before it says otherwise, and that wakes the scheduler.
+#: Minimum seconds to the next cycle while the ledger holds plans or is frozen: the scheduler plans nothing until the ledger's next message, which wakes it.
 HELD_S = 1.0
 
 
-#: Pods of a job whose gang is made when the job is told of: it takes a millisecond for some hundreds of them.
+#: Minimum pods of a job whose gang is built when the job is received, not in a session: some hundreds of pods take a millisecond.
 LARGE = 32
 
-#: Jobs for which a preview looks for moves, in their order: a look takes some milliseconds for each that is not equal to one before.
+#: Maximum jobs for which a preview searches moves, in queue order: each job that differs from its predecessors takes some milliseconds.
 PREVIEWED = 64
 
 
@@ -110,20 +110,20 @@ class Defragmentation:
     mode: Mode
     fragmentation: Fragmentation
     proposals: tuple[Proposal, ...]
-    left_out: int  #: jobs that wait and were not looked at
-    unknown_pods: int  #: that run since before this process, and are not moved
+    left_out: int  #: pending jobs beyond `PREVIEWED`
+    unknown_pods: int  #: running pods with unknown requests (placed before this process started): never moved
 
 
 @dataclass(slots=True)
 class _Spent:
-    """What the sessions of one cycle used of its limits."""
+    """Placements and failures that count against the limits of one cycle."""
 
     placed: int = 0
     failures: int = 0
 
 
 class Scheduler:
-    """One scheduler's view and its decisions. Single-threaded; time comes in as `now`, in seconds, monotone."""
+    """One scheduler's view and its decisions. Single-threaded; the caller passes the time as `now`, in monotonic seconds."""
 
     def __init__(
         self,
@@ -134,8 +134,8 @@ class Scheduler:
         conf: Conf | None = None,
         ask: Ask = nobody,
     ) -> None:
-        """`policy`: what goes by shape, with what it has learned. `conf`: the policy in full, of which `policy` was made; None = as `policy` has it, without
-        actions that evict. `ask`: how the policy's plugins ask others."""
+        """`policy`: the masks and scores that depend on a pod's shape only, with their learned state. `conf`: the full policy from which `policy` was made;
+        None = the configuration of `policy` without actions that evict. `ask`: calls an external service for the policy's plugins."""
         self.id = id
         self.limits = limits or Limits()
         self.policy = policy
@@ -144,7 +144,7 @@ class Scheduler:
         self.bookings = Bookings(self.columns)
         self.queues = Queues(self.bookings)
         self.views = Views(self.columns, policy)
-        #: Why pods have the places that they have, for the recent ones.
+        #: Explanations of recent placements.
         self.decisions = Decisions(
             self.columns, lambda rows, task: self.policy.terms(self.columns, rows, task), (conf or policy.conf).words
         )
@@ -159,7 +159,7 @@ class Scheduler:
         self._groups = Groups(self.columns)
         self.class_quotas = ClassQuotas()
         self._class_quotas_pending: tuple[Index, Sequence[ClassQuota]] | None = (
-            None  #: that count once so much is known of claims
+            None  #: apply once the claims are known up to this index
         )
         self._unschedulable = UnschedulableJobs(
             self.columns, self.views, self.queues, quota, lambda entry: self._runner.reserving.passes(entry, self.queues.all())
@@ -177,7 +177,7 @@ class Scheduler:
         self._verdicts = Verdicts(self.limits.verdict_every_s)
         self._unreported: dict[JobId, None] = {}  #: jobs whose verdict names nodes that wait for a first report
         self._demand = Demand()
-        self._placed_before: dict[PodUid, tuple[Job, PodGroupTask]] = {}  #: until claims are known
+        self._placed_before: dict[PodUid, tuple[Job, PodGroupTask]] = {}  #: empty once all claims are known
         self._queues_changed: set[QueueName] = set()
         self._quotas_changed: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
@@ -231,7 +231,7 @@ class Scheduler:
     # Inputs.
 
     def on_node(self, node: NodeState) -> None:
-        """A node as it is now. An older generation than the one known is ignored."""
+        """Record the current state of a node. A generation older than the known one is ignored."""
         row = self.columns.row_of.get(node.name)
         known = None if row is None else self.columns.states[row]
         if known is not None and node.generation < known.generation:
@@ -250,7 +250,7 @@ class Scheduler:
             self.bookings.rebuild(node.name)
 
     def _resolve_renamed(self) -> None:
-        """If a resource got another column, compute all amounts by column again."""
+        """If a resource moved to another column, recompute all amounts that are stored by column."""
         if not self.columns.renamed:
             return
         self.columns.renamed = False
@@ -272,16 +272,16 @@ class Scheduler:
                 self.bookings.lending.node(state, verdict)
 
     def on_rest(self, rest: NodeRest) -> None:
-        """The rests of a node changed: a resting node gets no pods of the kinds that its kubelet refuses."""
+        """Record the rests of a node: until a rest ends, the node gets no pods of the kinds that its kubelet rejected."""
         self.columns.rest(rest)
 
     def on_zones(self, zones: NodeZones) -> None:
-        """What a node's kubelet, or an object of the cluster, says of its NUMA nodes."""
+        """Record the NUMA nodes of a node, as its kubelet or an object of the cluster reports them."""
         if self.columns.put_zones(zones):
             self.bookings.rezone(zones.node)
 
     def on_queue(self, queue: Queue, *, gone: bool = False, recent_cards: float = 0.0) -> None:
-        """A queue's rules, and how many cards it and all below it used on average of late. What is used of it now is counted here, from the claims."""
+        """Record a queue's limits and the average of cards that it and its descendants used recently. Current use is counted from the claims."""
         if gone:
             self._facts.recent_use.drop(queue.name)
             self._queues_changed.update(self.queues.drop(queue.name))
@@ -296,52 +296,52 @@ class Scheduler:
         self.admission.invalidate()
 
     def on_card_quotas(self, quotas: Iterable[CardQuota]) -> None:
-        """What ResourceQuotas say of cards, all of them. What is used of them is counted here, from the claims."""
+        """Record the card limits of all ResourceQuotas. Their use is counted from the claims."""
         if changed := self.bookings.limit(quotas):
             self._quotas_changed |= changed
             self.invalidate_sessions()
 
     def on_class_quotas(self, quotas: Sequence[ClassQuota], index: Index) -> None:
-        """What ResourceQuotas say of PriorityClasses, all of them, with what is used of them by the claims at `index`. They count from when these claims are
-        known: what a pod has left would be taken from others otherwise."""
+        """Record all ResourceQuotas scoped to PriorityClasses, with their use by the claims at `index`. They apply once the claims at `index` are known:
+        otherwise the use of a pod that has ended would be charged to other pods."""
         self._class_quotas_pending = index, quotas
 
     def on_namespace_quotas(self, quotas: Sequence[ResourceQuota]) -> None:
-        """What namespaces may ask for and have asked for, all of it."""
+        """Record the limits and the requested amounts of all namespaces' ResourceQuotas."""
         self._facts.quotas = quotas
         self.admission.invalidate()
 
     def on_fabric(self, hypernodes: Sequence[HyperNode], fabric: str = "", version: int = 0) -> None:
-        """The domains of one fabric, all of them. `version`: of what is said of it; 0 = nobody counts."""
+        """Record all domains of one fabric. `version`: version of the fabric's description; 0 = the source counts no versions."""
         self._facts.hypernodes = self._facts.fabrics.put(fabric, hypernodes, version)
         self._tree.follow(self._facts.hypernodes)
         self._facts.fabrics.relist(self.limits.fabric_max_age_s)
         self._placer.invalidate()
 
     def on_fabric_gaps(self, fabric: str, degraded: Mapping[NodeName, tuple[int, ...]]) -> None:
-        """Rails of a fabric's nodes that are down, slow or at another leaf, all of them."""
+        """Record all degraded rails of a fabric's nodes: down, slow or connected to another leaf."""
         if self._facts.fabrics.put_degraded(fabric, {node: len(rails) for node, rails in degraded.items() if rails}):
             self._placer.invalidate()
 
     def on_fabric_seen(self, fabric: str, seen_at: float, source: str) -> None:
-        """A fabric's source confirmed it, at `seen_at` seconds since the epoch. Without a source it does not age."""
+        """Record that the fabric's source confirmed it at `seen_at`, in seconds since the epoch. A fabric without a source does not become stale."""
         if source:
             self._facts.fabrics.seen(fabric, seen_at)
         else:
             self._facts.fabrics.forget_age(fabric)
 
     def on_priority_classes(self, values: Mapping[str, int]) -> None:
-        """What each PriorityClass stands for, all of them."""
+        """Record the values of all PriorityClasses."""
         self._facts.priority_classes = values
 
     def on_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
-        """Labels by namespace, all that pods' wishes ask about."""
+        """Record the labels of all namespaces that a pod's affinity terms select."""
         if self._facts.namespace_labels != labels:
             self._facts.namespace_labels = labels
             self._placer.invalidate()
 
     def follow(self, conf: Conf) -> None:
-        """The policy from the next cycle on; jobs that wait are looked at again by it."""
+        """Switch to this policy from the next cycle on, and retry all pending jobs under it."""
         self.policy = policy_from(conf)
         for entry in self._queue.entries.values():
             for task, spec in zip(entry.tasks, entry.job.tasks, strict=True):
@@ -354,36 +354,36 @@ class Scheduler:
         self.invalidate_sessions()
 
     def invalidate_sessions(self) -> None:
-        """Answers that plugins have from outside may differ now: jobs that wait in sessions are tried again."""
+        """Retry the jobs that wait in sessions: answers of external services to plugins may have changed."""
         self._placer.invalidate()
         self._preemptor.invalidate()
 
     def on_images(self, shard: str, images: Sequence[HeldImage]) -> None:
-        """Which nodes have the images of one shard. Scores alone go by it: nobody is tried again."""
+        """Record which nodes hold the images of one shard. Images affect scores only, so no job is retried."""
         self._facts.images.put(shard, images)
 
     def on_run_times(self, learned: Sequence[RanFor]) -> None:
-        """How long pods ran, as this scheduler or another before it learned."""
+        """Add run times of pods that this scheduler or its predecessor learned."""
         self._facts.run_times.take_in(learned)
 
     @property
     def run_times(self) -> RunTimes:
-        """What was learned of how long pods run."""
+        """The learned run times of pods."""
         return self._facts.run_times
 
     def on_usage(self, usages: Sequence[NodeUsage]) -> None:
-        """What nodes really use, as it was measured last."""
+        """Record the last measured utilisation of nodes."""
         self._facts.usage = usages
         if self._runner.has_plugin("usage"):
             self._facts.booked_before.measured(usages, self.columns)
             self.invalidate_sessions()
 
     def mark(self) -> int:
-        """To be taken before asking for a snapshot of the jobs, and handed in with it."""
+        """The mark to take before requesting a snapshot of jobs; pass it as `since` to `on_jobs_snapshot`."""
         return self._queue.touched
 
     def on_jobs(self, jobs: Iterable[Job]) -> None:
-        """Jobs as they are now; a revision that is not higher than the one known is ignored."""
+        """Record the current state of jobs. A revision that is not higher than the known one is ignored."""
         self._queue.touched += 1
         for job in jobs:
             known = self._queue.entries.get(job.id)
@@ -398,12 +398,12 @@ class Scheduler:
                 self._verdicts.republish(job.id)
 
     def on_groups(self, groups: Iterable[GroupState]) -> None:
-        """PodGroups with a minimum of resources, as they are now. Comes before the jobs that they are."""
+        """Record the current state of PodGroups with minimum resources. Call it before `on_jobs` for their jobs."""
         self._queue.touched += 1
         self.admission.update(groups, self._queue.touched)
 
     def on_jobs_snapshot(self, jobs: Sequence[Job], *, since: int, groups: Sequence[GroupState] = ()) -> None:
-        """All jobs there are, and all PodGroups with a minimum: those of which no message came after the mark `since` and are not among them are gone."""
+        """Replace the known jobs and PodGroups with a snapshot. Those missing from it are removed unless a message about them came after the mark `since`."""
         self.admission.keep_only({group.id for group in groups}, since)
         self.on_groups(groups)
         for entry in self._queue.unnamed({job.id for job in jobs}, since):
@@ -411,13 +411,13 @@ class Scheduler:
         self.on_jobs(jobs)
 
     def on_placed(self, jobs: Iterable[Job]) -> None:
-        """Jobs with those of their pods as tasks that have nodes: what those ask for that were placed before this process began. Without it they are not moved:
-        nobody knows where else they may be."""
+        """Record the requests of pods that were placed before this process started; the tasks of these jobs list pods with nodes only. Without it the
+        scheduler does not move these pods, because it does not know which other nodes suit them."""
         self._placed_before = {pod.uid: (job, spec) for job in jobs for spec in job.tasks for pod in spec.pods}
         self._learn_placed()
 
     def _learn_placed(self) -> None:
-        """Of pods with claims, as far as these are known; what they ask for has to be what they were claimed for."""
+        """Set the task of each booked pod of `_placed_before` whose claim is known, provided that the claim has the same requests."""
         learned: list[PodUid] = []
         for uid, (job, spec) in self._placed_before.items():
             booking = self.bookings.get(uid)
@@ -434,11 +434,11 @@ class Scheduler:
             self._preemptor.invalidate()
 
     def on_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
-        """Pods that have to do with others, as they are now. Comes before the jobs that they are of."""
+        """Record the current state of pods with inter-pod terms. Call it before `on_jobs` for their jobs."""
         self._placer.update_neighbours(neighbours)
 
     def on_withdrawn(self, jobs: Sequence[JobId], revisions: Sequence[int]) -> None:
-        """Jobs with nothing left to place, as of these revisions."""
+        """Remove jobs that have no pods left to place as of these revisions."""
         for job, revision in zip(jobs, revisions, strict=True):
             entry = self._queue.entries.get(job)
             if entry is not None and entry.job.revision > revision:
@@ -457,7 +457,7 @@ class Scheduler:
         nominations: Sequence[HeldNomination] = (),
         now: float,
     ) -> None:
-        """All live claims at `index`, and all nominations. In a new epoch what we proposed and is not among them was never accepted, and never will be."""
+        """Record all live claims and nominations at `index`. In a new epoch, proposals without a claim or nomination were never accepted and never will be."""
         if epoch < self.epoch or (epoch == self.epoch and index < self.index):
             return
         news = {claim.pod_uid: claim for claim in claims if claim.state.live}
@@ -489,8 +489,8 @@ class Scheduler:
         leaving: Sequence[Leaving] = (),
         now: float,
     ) -> bool:
-        """Changes of claims after `previous` up to `index`, of nominations, and of leaving victims. False if changes before `previous` are missing: the caller
-        requests a snapshot."""
+        """Record the changes of claims after `previous` up to `index`, of nominations and of terminating victims. Returns False if changes before `previous`
+        are missing: the caller then requests a snapshot."""
         if epoch == self.epoch and previous <= self.index:
             for nomination in nominations:
                 self._preemptor.take_over(nomination, now)
@@ -512,7 +512,7 @@ class Scheduler:
         return True
 
     def on_answers(self, *, epoch: Epoch, index: Index, answers: Iterable[PlanAnswer], now: float) -> bool:
-        """The ledger's answers, each plan's once or more often. False: the ledger is in a newer epoch, ask for a snapshot."""
+        """Record the ledger's answers; a plan's answer may arrive more than once. Returns False if the ledger is in a newer epoch: request a snapshot then."""
         for answer in answers:
             plan = self._flights.get(answer.plan)
             if plan is None:
@@ -547,7 +547,7 @@ class Scheduler:
                     entry.state = JobState.PROPOSED
                     if plan.moves is not None and answer.reason is RefusalReason.EVICTIONS_PAUSED:
                         self._preemptor.moves_paused(answer.message, now)
-                held = answer.reason is RefusalReason.PODS_UNSEEN  # nothing against the plan: no reason to try the later
+                held = answer.reason is RefusalReason.PODS_UNSEEN  # not a fault of the plan: no backoff
                 entry.refusals += not held
                 entry.refresh = max(entry.refresh, answer.refresh)
                 if entry.refusals > 1 or held:
@@ -558,30 +558,30 @@ class Scheduler:
         return epoch <= self.epoch
 
     def on_budgets(self, budgets: Iterable[PodBudget]) -> None:
-        """How many disruptions each PodDisruptionBudget allows, all of them."""
+        """Record the allowed disruptions of all PodDisruptionBudgets."""
         found = [DisruptionBudget(one.namespace, one.name, {}, one.allowed) for one in budgets]
         if found != self._facts.budgets:
             self._facts.budgets = found
             self._preemptor.invalidate()
 
     def on_stayed(self, *, epoch: Epoch, pods: Sequence[PodUid], now: float) -> None:
-        """The eviction of these pods was refused: they are no victims for `Limits.stays_s`, and nominations that wait for them are given up."""
+        """The API server refused to evict these pods: exclude them as victims for `Limits.stays_s` and give up nominations that wait for them."""
         if epoch < self.epoch:
             return
         self._facts.may_not_leave.update(dict.fromkeys(pods, now + self.limits.stays_s))
         self._preemptor.eviction_failed(pods)
 
     def on_held(self, reason: str) -> None:
-        """Why the ledger accepts no plans for now; "" = it accepts them."""
+        """Record why the ledger accepts no plans at present; "" = it accepts them."""
         self.held = reason
 
     def refuse(self, plan: Plan, message: str, *, now: float) -> None:
-        """A plan that cannot even be sent: as if the ledger had refused it."""
+        """Treat a plan that cannot be published as refused by the ledger."""
         answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.MALFORMED, message=message)
         self.on_answers(epoch=self.epoch, index=self.index, answers=[answer], now=now)
 
     def unpublished(self, verdicts: Iterable[JobVerdict], now: float) -> None:
-        """Verdicts of a cycle that could not be sent: a later cycle gives them out again."""
+        """Keep verdicts that could not be published: a later cycle returns them again."""
         for verdict in verdicts:
             if verdict.job in self._queue.entries or verdict.job in self._groups:
                 self._verdicts.unpublished(verdict, now)
@@ -589,8 +589,8 @@ class Scheduler:
     # Decisions.
 
     def cycle(self, now: float, wall: float = 0.0) -> Proposals:
-        """Plan for the jobs whose turn it is. Nothing is planned while the ledger is frozen or plans are held. `wall`: seconds since the epoch, for
-        plugins of the policy."""
+        """Plan placements for the active jobs. While the ledger is frozen or holds plans, the cycle plans nothing. `wall`: seconds since the epoch, for the
+        policy's plugins."""
         out = Proposals()
         self.decisions.begin(now)
         self._facts.now = wall
@@ -662,7 +662,7 @@ class Scheduler:
         return out
 
     def _activate_reported(self) -> None:
-        """Once no node waits for a first report, jobs whose verdict names such nodes get another one."""
+        """Once every node has sent its first report, retry the jobs whose verdict names nodes without one, so that they get a new verdict."""
         if self._unreported and not self.columns.unreported_rows:
             for job in self._unreported:
                 if (entry := self._queue.entries.get(job)) is not None and entry.state is JobState.UNSCHEDULABLE:
@@ -670,8 +670,8 @@ class Scheduler:
             self._unreported.clear()
 
     def _plan(self, out: Proposals, now: float, spent: "_Spent", *, ahead_of: Order | None = None) -> bool:
-        """Run sessions until no active job is left (True) or the limits of a cycle are reached (False). `spent`: what earlier calls of the cycle used of
-        the limits; `ahead_of`: only jobs that precede it in the order."""
+        """Run sessions until no active job is left (True) or the limits of a cycle are reached (False). `spent`: counts of earlier calls in the same
+        cycle; `ahead_of`: plan only for jobs that precede it in the order."""
         most = self.limits.session_failures if self._sessions.by_shape else self.limits.session_jobs
         while self._flights.placements < self.limits.outstanding:
             if spent.placed >= self.limits.placements or spent.failures >= most:
@@ -718,7 +718,7 @@ class Scheduler:
                     self._unreported[entry.job.id] = None
                 self._reservations.add(entry)
                 self._preemptor.add(entry, self._placer.represented(entry.job.id))
-            if not self._groups.blocked_reason(entry.job.id):  # else admission says why
+            if not self._groups.blocked_reason(entry.job.id):  # otherwise admission publishes the reason
                 self._verdicts.put(verdict, now)
 
     def _add(self, job: Job) -> None:
@@ -740,7 +740,7 @@ class Scheduler:
     # Bookings.
 
     def _claimed(self, claims: Iterable[Claim], index: Index, now: float) -> None:
-        """The ledger's claims take the place of our own bookings. Plans are all or nothing: one claim of a plan says that it was accepted."""
+        """Replace bookings with the ledger's claims. Plans are atomic, so one claim of a plan proves that the ledger accepted the plan."""
         given: set[NodeName] = set()
         for claim in claims:
             self.bookings.put(Booking.of(claim, self.bookings.get(claim.pod_uid)))
@@ -758,8 +758,8 @@ class Scheduler:
             self._preemptor.cards_given(given)
 
     def _restart(self, now: float, nominated: Set[PlanId]) -> None:
-        """A new epoch: what was proposed in the old one and has no claim, nor is among the `nominated`, is planned anew; indexes of the old one mean nothing
-        any more."""
+        """Start a new epoch: plan again all proposals of the old epoch that have no claim and are not among the `nominated`. Indexes of the old epoch are
+        invalid."""
         for plan in self._flights.restart():
             if not plan.placements:
                 self._shuffling.refused(plan, float("-inf"))
@@ -785,7 +785,7 @@ class Scheduler:
         self._preemptor.restarted()
 
     def _void(self, pod: PodUid, now: float) -> None:
-        """A claim ended. If its job still lists the pod, it has to be placed again; each time in a row a little later."""
+        """Remove the booking of a claim that ended. If the job still lists the pod, place it again, with a backoff that grows with each repetition."""
         if (ended := self.bookings.get(pod)) is not None:
             self._reservations.pod_ended(ended.held, self._clocks[1] + (now - self._clocks[0]) * self.limits.clock_rate)
         booking = self.bookings.remove(pod)
@@ -798,12 +798,12 @@ class Scheduler:
         self._queue.retry(entry, self.index, now)
 
     def _entry_of(self, plan: Plan) -> Entry | None:
-        """The job that waits for the plan's answer; None: it is gone, and what is back under its id is not what the plan was made for."""
+        """The job that waits for the plan's answer; None if the job was deleted, even if a new job has its id."""
         entry = self._queue.entries.get(plan.job)
         return entry if entry is not None and plan.id in entry.plans else None
 
     def _freed(self, job: JobId, now: float) -> None:
-        """Places of a plan are taken back that the job does not wait for: it may have counted them as its own."""
+        """Retry the job after the bookings of a plan that it no longer waits for were reverted: the job may have counted them."""
         entry = self._queue.entries.get(job)
         if entry is not None and entry.state in (JobState.SETTLED, JobState.UNSCHEDULABLE):
             self._queue.retry(entry, self.index, now)
@@ -812,7 +812,7 @@ class Scheduler:
         self.bookings.take_back(plan.id, (placement.pod_uid for placement in plan.placements))
 
     def _settle(self, now: float) -> None:
-        """Follow the index: plans whose claims are known by now are settled, and jobs that waited for this view are activated."""
+        """Settle the plans whose claims are known at the current index, and activate the jobs that waited for this index."""
         for plan in self._flights.reached(self.index):
             for placement in plan.placements:
                 booking = self.bookings.get(placement.pod_uid)
@@ -824,16 +824,15 @@ class Scheduler:
 
     @property
     def moves_pods(self) -> bool:
-        """Whether the policy looks for moves, so that what pods ask for that run already has to be known (`on_placed`)."""
+        """Whether the policy searches for moves, for which it needs the requests of running pods (`on_placed`)."""
         return self._runner.moves_mode is not Mode.OFF
 
     def fragmentation(self) -> Fragmentation:
-        """Of the idle cards, as they are."""
+        """Fragmentation of the idle cards at present."""
         return fragmentation(self.columns, self._sessions.mix())
 
     def defragmentation(self, wall: float) -> Defragmentation:
-        """What would be moved for those who wait, each as if it were the only one, and whether that pays. Nothing is changed by it. `wall`: seconds since the
-        epoch."""
+        """Preview the moves that would make room for each pending job on its own, and their gain. Changes no state. `wall`: seconds since the epoch."""
         measured, mode = self.fragmentation(), self._runner.moves_mode
         unknown = sum(1 for booking in self.bookings.all().values() if booking.claim and booking.queue and booking.task is None)
         if self.frozen:
@@ -848,7 +847,7 @@ class Scheduler:
         return Defragmentation(mode, measured, proposals, len(waiting) - len(looked_at), unknown)
 
     def card_reasons(self, job: JobId) -> list[tuple[list[str], CardReasons]]:
-        """Names of the job's pods that cards are in the way of, by shape, and what the cards of all nodes say to them. A look takes as long as a session."""
+        """Why the cards of all nodes do not fit the job's pods, with the pods' names, one item per shape. Takes as long as a session."""
         entry = self._queue.entries.get(job)
         if entry is None or self.frozen:
             return []
@@ -858,12 +857,12 @@ class Scheduler:
 
     @property
     def waiting(self) -> Mapping[Waiting, int]:
-        """Pods that wait for places, by queue and by what they ask for, as they are when looked at."""
+        """Counts of pending pods by queue and requests, as a live view."""
         return self._queue.waiting
 
     @property
     def reservations(self) -> Sequence[Reservation]:
-        """Nodes that are set aside for large gangs."""
+        """Nodes reserved for large gangs."""
         return self._facts.reservations
 
     @property
@@ -872,22 +871,22 @@ class Scheduler:
 
     @property
     def size(self) -> int:
-        """How many jobs are known, and how many pods have places: what is kept grows with these."""
+        """Known jobs plus booked pods, to which the memory use is proportional."""
         return len(self._queue.entries) + len(self.bookings)
 
     def oldest_job(self, state: JobState) -> float | None:
-        """When the oldest job in this state was made, in seconds since the epoch; None where there is none."""
+        """Creation time of the oldest job in this state, in seconds since the epoch; None if there is none."""
         return self._queue.oldest(state)
 
     def entry(self, job: JobId) -> Entry | None:
         return self._queue.entries.get(job)
 
     def is_claimed(self, pod: PodUid) -> bool:
-        """Whether the ledger has said that this pod has a place."""
+        """Whether the ledger has a claim for this pod."""
         return (booking := self.bookings.get(pod)) is not None and bool(booking.claim)
 
     def placed_on(self) -> dict[PodUid, NodeName]:
-        """The node of every booked pod, whether the ledger has answered or not."""
+        """The node of every booked pod, with or without the ledger's answer."""
         return {uid: booking.node for uid, booking in self.bookings.all().items()}
 
     def outstanding(self) -> list[PlanId]:

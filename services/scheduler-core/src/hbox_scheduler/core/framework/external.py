@@ -1,4 +1,4 @@
-"""What plugins may ask of others than the session: the question, and the port through which it goes. Adapters bring the answers."""
+"""Requests of plugins to external services, and the port through which a session sends them. Adapters implement the port."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from hbox_common.errors import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A POST of JSON, to be answered with JSON."""
+    """An HTTP POST with a JSON body; the response is JSON."""
 
     url: str
     body: str
@@ -17,14 +17,13 @@ class Question:
 
 
 class Ask(Protocol):
-    """The port."""
+    """Port to external services."""
 
     def __call__(self, question: Question, /) -> Mapping[str, Any] | None:
-        """The answer; None = it is on its way, and whoever waits for it is looked at again when it has come. Raises Unavailable that says why there is
-        none."""
+        """Return the answer; None = it is pending, and its arrival retries the waiting jobs. Raises Unavailable, with the reason, if there is none."""
         ...
 
 
 def nobody(question: Question, /) -> Mapping[str, Any] | None:
-    """The port of sessions that ask nobody. Raises Unavailable."""
+    """Port of sessions without external services: always raises Unavailable."""
     raise Unavailable(f"{question.url}: no requests are sent from here")

@@ -1,12 +1,12 @@
-"""The hooks of a session: what a plugin may be asked, and when. Each moment is a class here; a plugin is derived from those that it has an opinion on.
+"""The hooks of a session: the extension points that call plugins. Each hook is a class here; a plugin derives from the hooks that it implements.
 
-A session registers its plugins by these classes when it opens. A public method of a plugin that belongs to none of the hooks that it declares, or whose
-parameters are not the hook's, is an error (`check`): a misspelt hook is never silently nothing. `FLAGS` has the flag of volcano-scheduler.conf that switches
-each hook. How the answers of several plugins become one is the session's business (`session.py`; rules in reference volcano §2).
+A session registers its plugins by these classes when it opens. A public method of a plugin that belongs to none of its declared hooks, or whose parameters
+differ from the hook's, is an error (`check`), so a misspelt hook is never ignored silently. `FLAGS` maps the flags of volcano-scheduler.conf to the hooks that
+they switch. The session combines the answers of several plugins (`session.py`; rules in reference volcano §2).
 
-Masks and scores exist twice, by what they depend on. A `ShapeMask` or `ShapeScore` is a function of what the pod asks for (its shape) and of the node's own row
-alone: equal pods are equal to it, so that its answers are kept by shape and pods are placed in batches. A `PodMask`, `PodScore` or `CandidateScore` may look at
-anything else of the pod, of other nodes or of the session, and is asked for each pod.
+Masks and scores exist in two kinds, by their inputs. A `ShapeMask` or `ShapeScore` depends only on the pod's requests (its shape) and the node's own row.
+It treats equal pods alike, so its answers are cached by shape and pods are placed in batches. A `PodMask`, `PodScore` or `CandidateScore` may read anything
+else of the pod, of other nodes or of the session, and is called for each pod.
 """
 
 import inspect
@@ -34,7 +34,7 @@ Key: TypeAlias = Any
 
 
 class Vote(IntEnum):
-    """Inside a tier one REJECT decides, then one PERMIT; a tier that only abstains passes the question on."""
+    """Inside a tier one REJECT decides, then one PERMIT; if a whole tier abstains, the next tier votes."""
 
     REJECT = -1
     ABSTAIN = 0
@@ -42,18 +42,18 @@ class Vote(IntEnum):
 
 
 class Plugin(ABC):
-    """What all plugins have."""
+    """Base of all plugins."""
 
     name: ClassVar[str]  #: in volcano-scheduler.conf
-    guards: ClassVar[bool] = False  #: of victims it says who must stay, not who may go
-    asks_others: ClassVar[bool] = False  #: it asks the session what others say when it opens: it is opened after them
+    guards: ClassVar[bool] = False  #: it protects pods from eviction instead of choosing victims
+    asks_others: ClassVar[bool] = False  #: its `open` reads the results of other plugins: the session opens it last
 
     @abstractmethod
     def __init__(self, conf: "PluginConf") -> None:
-        """Raises InvalidRequest for arguments that are wrong."""
+        """Raises InvalidRequest if the arguments are invalid."""
 
     def open(self, session: "Session") -> None:  # noqa: B027  # most plugins have nothing to compute
-        """A session begins: compute what the hooks need. The session's gangs, queues and columns are complete."""
+        """Called when a session begins, with complete gangs, queues and columns: compute the data that the hooks need."""
 
 
 # Orders: the key that sorts first is served first; the first plugin whose keys differ decides.
@@ -62,17 +62,17 @@ class Plugin(ABC):
 class QueueOrder(Plugin):
     @abstractmethod
     def queue_key(self, queue: QueueInfo) -> Key:
-        """May change with what queues have, and with nothing else."""
+        """May depend on the allocated amounts of queues, and on no other state that changes in a session."""
 
     def related(self, queue: QueueInfo) -> Iterable[QueueName] | None:  # noqa: ARG002  # the hook's signature
-        """The queues whose keys may change with what this one has, itself among them; None: all of them."""
+        """The queues, including this one, whose keys may change with the amounts allocated to this one; None: all queues."""
         return None
 
 
 class GangOrder(Plugin):
     @abstractmethod
     def gang_key(self, gang: Gang) -> Key:
-        """May change with what the gang has, and with nothing else."""
+        """May depend on the gang's placed members, and on no other state that changes in a session."""
 
 
 class SubGangOrder(Plugin):
@@ -91,7 +91,7 @@ class MemberOrder(Plugin):
 class Validity(Plugin):
     @abstractmethod
     def valid(self, gang: Gang) -> str:
-        """Why the gang cannot be scheduled as it stands, or "". All plugins have to agree."""
+        """Why the gang cannot be scheduled in its present state, or "". All plugins must agree."""
 
 
 class Enqueueable(Plugin):
@@ -99,7 +99,7 @@ class Enqueueable(Plugin):
     def enqueueable(self, gang: Gang) -> Vote: ...
 
     def reject_reason(self, gang: Gang) -> str:  # noqa: ARG002  # the hook's signature
-        """Why it rejects the gang, in words: asked right after `enqueueable`. "" = there is no more to say."""
+        """Why the plugin rejects the gang, as text; called right after `enqueueable`. "" = the plugin's name is the whole reason."""
         return ""
 
     def enqueued(self, gang: Gang) -> None:  # nothing is counted by default
@@ -118,18 +118,18 @@ class Overused(Plugin):
 class Allocatable(Plugin):
     @abstractmethod
     def room(self, queue: QueueInfo, member: Member, most: int) -> int:
-        """How many members like this one, and `most` at most, the queue may take on top of what it has. The least of all answers counts."""
+        """How many members equal to this one, at most `most`, fit into the queue beyond its current use. The minimum of all plugins' answers applies."""
 
     @abstractmethod
     def withheld_reason(self, queue: QueueInfo, members: Sequence[Member]) -> str:
-        """Why the queue may not take all of these members on top of what it has: label and words; "" = it may, or what it may have is all that
-        the cluster has: nodes say it then."""
+        """Why these members do not all fit into the queue beyond its current use, as label and text; "" = they fit, or the queue may use the whole cluster,
+        so that the nodes' reasons explain the failure."""
 
 
 class Preemptive(Plugin):
     @abstractmethod
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
-        """Whether the queue may reclaim from others for this member. All have to agree."""
+        """Whether the queue may reclaim from other queues for this member. All plugins must agree."""
 
 
 # States of gangs.
@@ -138,7 +138,7 @@ class Preemptive(Plugin):
 class Readiness(Plugin):
     @abstractmethod
     def ready(self, gang: Gang) -> bool:
-        """Whether its places may be bound. All have to agree."""
+        """Whether the gang's placements may be bound. All plugins must agree."""
 
 
 class SubGangReadiness(Plugin):
@@ -149,7 +149,7 @@ class SubGangReadiness(Plugin):
 class Pipelined(Plugin):
     @abstractmethod
     def pipelined(self, gang: Gang) -> Vote:
-        """Whether it has, or is promised, enough places."""
+        """Whether enough members of the gang are placed or nominated."""
 
 
 class SubGangPipelined(Plugin):
@@ -160,20 +160,20 @@ class SubGangPipelined(Plugin):
 class Starving(Plugin):
     @abstractmethod
     def starving(self, gang: Gang) -> bool:
-        """Whether it may take from others. Decided by the first tier that has the hook; all of that tier have to agree."""
+        """Whether the gang may preempt others. The first tier that has the hook decides; all plugins of that tier must agree."""
 
 
-# Nodes. n = rows asked about; [N] = `session.columns.size` rows. The columns given are those as they are, or as they will be once all that leaves has left.
+# Nodes. n = number of requested rows; [N] = `session.columns.size` rows. The columns show the present state, or the state after all victims have terminated.
 
 
 class ByShape(Plugin):
-    """What masks and scores by shape have in common."""
+    """Base of masks and scores by shape."""
 
-    of_session: ClassVar[bool] = False  #: it reads what `open` computed for one session: nothing of it is kept
+    of_session: ClassVar[bool] = False  #: it reads data that `open` computed for one session: its answers are not cached
 
 
 class ShapeMask(ByShape):
-    """A mask by shape, from what the node is and not from what is booked there: see above."""
+    """A mask by shape that depends on the node's description, not on its bookings: see above."""
 
     @abstractmethod
     def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
@@ -181,20 +181,20 @@ class ShapeMask(ByShape):
 
 
 class ShapeRoom(ByShape):
-    """A limit by shape of how many more pods a node takes beside what is booked there. It is a mask too: nodes that take none are told its label."""
+    """A limit by shape on the number of further pods that a node accepts beyond its bookings. It is also a mask: full nodes fail with its label."""
 
     label: ClassVar[str]
 
     @abstractmethod
     def limits(self, task: Task) -> bool:
-        """Whether it has an opinion on pods of this shape; they alone are told of it, and cost anything."""
+        """Whether the plugin limits pods of this shape. It is not called for other shapes."""
 
     @abstractmethod
     def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
-        """`[n]`: pods of this shape that the node takes, 0 or less for none. Pods of the shape itself lower it by one each."""
+        """`[n]`: number of further pods of this shape that each node accepts; 0 or less = none. Each placed pod of the shape lowers it by one."""
 
     def room_words(self, columns: Columns, row: int, task: Task) -> str:  # noqa: ARG002  # the hook's signature
-        """What a node that takes none keeps where, for who waits; "" = the label says all."""
+        """For the reasons of a pending pod: the amounts that a full node keeps free; "" = the label is sufficient."""
         return ""
 
     def room_by_amounts(self, columns: Columns) -> bool:  # noqa: ARG002  # the hook's signature
@@ -203,15 +203,15 @@ class ShapeRoom(ByShape):
 
 
 class PerPod(Plugin):
-    """What masks and scores for each pod have in common."""
+    """Base of masks and scores for each pod."""
 
     @property
     @abstractmethod
     def sees_plain_pods(self) -> bool:
-        """Whether it has an opinion on plain pods: those that have no constraints on others, and nothing written on them that it reads."""
+        """Whether the plugin distinguishes nodes for plain pods: those without inter-pod constraints and without annotations that the plugin reads."""
 
     def concerns(self, member: Member) -> bool:  # noqa: ARG002  # the hook's signature
-        """Whether it may tell nodes apart for this member, as things stand; members for whom no plugin does are placed by their shape."""
+        """Whether the plugin may distinguish nodes for this member now. A member that no plugin concerns is placed by its shape."""
         return True
 
 
@@ -220,7 +220,7 @@ class PodMask(PerPod):
 
     @abstractmethod
     def settled(self, member: Member) -> bool:
-        """Whether what it says about the member stays true whoever comes or goes in this session."""
+        """Whether the member's mask is independent of placements and evictions in this session."""
 
     @abstractmethod
     def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
@@ -235,8 +235,8 @@ class ShapeScore(ByShape):
 
     @property
     def by_requests(self) -> bool:
-        """Whether, besides, it reads nothing of cards: pods that request the same amounts have equal scores on rows that are equal in amounts, whichever
-        shares of which cards they are about."""
+        """Whether the score also ignores cards: pods with equal requested amounts have equal scores on rows with equal amounts, whichever cards or shares
+        of cards they request."""
         return False
 
     @property
@@ -246,11 +246,11 @@ class ShapeScore(ByShape):
 
     @property
     def version(self) -> int:
-        """Rises when all scores have to be computed anew though no node changed."""
+        """Rises when all scores must be recomputed although no node changed."""
         return 0
 
     def learn(self, task: Task, pods: int) -> None:  # most scores learn nothing
-        """A job was seen for the first time, with so many pods of this shape."""
+        """Called for each new job with the number of its pods of this shape."""
 
     @abstractmethod
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
@@ -266,7 +266,7 @@ class PodScore(PerPod):
 
 
 class CandidateScore(PerPod):
-    """A score that is relative to the candidates."""
+    """A score relative to the candidates."""
 
     @abstractmethod
     def normalised(self, member: Member, cluster: Columns, candidates: Bools) -> Floats | None:
@@ -276,7 +276,7 @@ class CandidateScore(PerPod):
 class BestNode(Plugin):
     @abstractmethod
     def best_node(self, member: Member, scores: Floats) -> int | None:
-        """A row that is taken whatever the scores say."""
+        """The row to use regardless of the scores; None = no opinion."""
 
 
 class EqualNodeOrder(Plugin):
@@ -284,11 +284,11 @@ class EqualNodeOrder(Plugin):
 
     @abstractmethod
     def tells_apart(self, columns: Columns, rows: Ints) -> Bools | None:
-        """`[n]`: rows whose equals may differ to it. None = it has no opinion now."""
+        """`[n]`: rows whose key may differ from that of rows with an equal score. None = no opinion at present."""
 
     @abstractmethod
     def equal_node_keys(self, columns: Columns, rows: Ints) -> Ints:
-        """`[n]`: of equal rows, the lowest first. Pods that are placed one after the other meet the same order as many at once."""
+        """`[n]`: keys of rows with equal scores, lowest first. Pods placed one by one must get the same order as pods placed in a batch."""
 
 
 class CardOrder(Plugin):
@@ -296,7 +296,7 @@ class CardOrder(Plugin):
 
     @abstractmethod
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
-        """`[n, D]`: which of a row's cards a pod of this shape takes, the lowest first. The first opinion counts."""
+        """`[n, D]`: keys of each row's cards; a pod of this shape takes the lowest first. The first plugin with an opinion decides."""
 
     def orders_cards_of(self, task: Task) -> bool:  # noqa: ARG002  # for plugins that order the cards of some pods only
         """Whether `card_keys` may return keys for a pod of this shape."""
@@ -311,7 +311,7 @@ class Preemptable(Plugin):
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None: ...
 
     def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:
-        """Of those that would get other places, whom it does not guard."""
+        """The candidates that this plugin does not protect, provided that each of them gets another placement."""
         return self.preemptable(preemptor, candidates)
 
 
@@ -320,8 +320,8 @@ class Reclaimable(Plugin):
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None: ...
 
     def giving(self, preemptor: Member) -> Collection[QueueName] | None:  # noqa: ARG002  # the hook's signature
-        """The queues of which `reclaimable` may choose anybody at all, as things stand; those left out will not be chosen from while more is taken. None: not
-        known beforehand."""
+        """The queues from which `reclaimable` may choose victims now. It never chooses from the other queues while evictions continue. None: unknown in
+        advance."""
         return None
 
 
@@ -334,31 +334,31 @@ class Evictable(Plugin):
 class ReclaimRight(Plugin):
     @abstractmethod
     def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
-        """Whether the gang may reclaim from all of these together what it is promised now: asked when all have their places. All have to agree."""
+        """Whether the gang may evict all of these victims together for its nominated placements; called once they are complete. All plugins must agree."""
 
 
 class VictimQueueOrder(Plugin):
     @abstractmethod
     def relatives(self, preemptor: QueueInfo) -> Sequence[Collection[QueueName]]:
-        """Whose members are taken first: those of the first collection, and so on; last those of all queues that are in none."""
+        """Collections of queues in the order in which their members are evicted. Members of queues in no collection come last."""
 
 
 class VictimLoss(Plugin):
     @abstractmethod
     def losses(self, members: Sequence[Member]) -> Sequence[float] | None:
-        """Seconds of work that each of these would lose by leaving now: of equal priority those go first that lose least. None: nobody can tell."""
+        """Seconds of work that each member would lose if evicted now: among members of equal priority, the smallest loss is evicted first. None: unknown."""
 
 
 class ShuffleVictims(Plugin):
     @abstractmethod
     def victims(self, members: Sequence[Member]) -> list[Member]:
-        """For `shuffle`: running members that should go elsewhere. The first tier with any decides; the union inside it."""
+        """For `shuffle`: running members that should move to other nodes. The first tier with any decides, by the union of its plugins' answers."""
 
 
 class ShuffleGuard(Plugin):
     @abstractmethod
     def may_leave(self, members: Sequence[Member]) -> list[Member]:
-        """For `shuffle`: those of whom it was said that they should go elsewhere who may, all of them together. All have to agree."""
+        """For `shuffle`: the subset of the proposed victims that may be evicted together. All plugins must agree."""
 
 
 # Topology domains (HyperNodes), by name.
@@ -367,7 +367,7 @@ class ShuffleGuard(Plugin):
 class DomainGradients(Plugin):
     @abstractmethod
     def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool) -> list[list[str]] | None:
-        """Domains to be tried, in groups; the next group only if nothing in the one before fits."""
+        """Candidate domains in groups; the session tries a group only if no domain of the previous one fits."""
 
 
 class DomainScore(Plugin):
@@ -376,7 +376,7 @@ class DomainScore(Plugin):
 
 
 class Events(Plugin):
-    """What happens to members, told after the session's own state was changed. `allocate`, `pipeline` and an eviction taken back are `placed`."""
+    """Placements and evictions of members, reported after the session updated its own state. `allocate`, `pipeline` and a reverted eviction call `placed`."""
 
     @abstractmethod
     def placed(self, member: Member, row: int) -> None: ...
@@ -384,7 +384,7 @@ class Events(Plugin):
     def displaced(self, member: Member, row: int) -> None: ...
 
     def placed_alike(self, members: Sequence[Member]) -> None:
-        """As `placed`, for equal members of one gang, each where it is now."""
+        """As `placed`, for equal members of one gang, each on its current row."""
         for member in members:
             self.placed(member, member.row)
 
@@ -422,23 +422,23 @@ UNSWITCHED: tuple[Hook, ...] = (Validity, Evictable, ReclaimRight, VictimQueueOr
 #: Every hook there is.
 HOOKS: tuple[Hook, ...] = (*(hook for hooks in FLAGS.values() for hook in hooks), *UNSWITCHED)
 
-#: Flags that Volcano knows and that switch nothing here: their hooks are gone, or belong to several clusters.
+#: Volcano's flags that switch no hook here: their hooks were removed, or concern multiple clusters.
 IDLE_FLAGS = frozenset({"enableTargetJob", "enableReservedNodes", "enabledClusterOrder"})
 
-#: Not a hook: plugins read it (drf's and capacity's hierarchy). Off unless written.
+#: Not a hook: drf and capacity read it to enable their hierarchy. Off by default.
 HIERARCHY_FLAG = "enableHierarchy"
 
 
 @cache
 def hooks_of(plugin: Hook) -> frozenset[Hook]:
-    """The hooks that a class of plugins declares. Raises Bug where it is not what it declares."""
+    """The hooks that a plugin class declares. Raises Bug if `check` fails."""
     check(plugin)
     return frozenset(hook for hook in HOOKS if issubclass(plugin, hook))
 
 
 def check(plugin: Hook) -> None:
-    """Raises Bug where a class of plugins has public methods that belong to none of the hooks that it declares, takes other parameters than a hook has, or
-    lacks a hook that it declares."""
+    """Raises Bug if a plugin class has public methods that belong to none of its declared hooks, takes other parameters than a hook, or lacks a method of a
+    declared hook."""
     whose = f"plugin {getattr(plugin, 'name', plugin.__name__)}"
     if missing := sorted(getattr(plugin, "__abstractmethods__", ())):
         raise Bug(f"{whose} declares {', '.join(missing)} and does not have it")
@@ -459,7 +459,7 @@ def check(plugin: Hook) -> None:
 
 
 def _methods(hook: Hook) -> set[str]:
-    """Names of what a hook's class asks for: methods and properties."""
+    """Names of the methods and properties of a hook's class."""
     return {
         name
         for base in ((hook, PerPod) if issubclass(hook, PerPod) else (hook,))
@@ -474,7 +474,7 @@ def _public_methods(plugin: Hook) -> set[str]:
 
 
 def _parameters(method: object) -> list[tuple[str, str]] | None:
-    """Name and kind of each; None of a property or an attribute, which has none."""
+    """Name and kind of each parameter; None for a property or an attribute."""
     if not inspect.isfunction(method):
         return None
     return [(p.name, p.kind.description) for p in inspect.signature(method).parameters.values()]

@@ -1,11 +1,11 @@
-"""One scheduling session: the cluster as it stands, a policy's plugins, and the rules by which their answers become one.
+"""One scheduling session: a view of the cluster, a policy's plugins, and the rules that combine their answers.
 
-Combination (reference volcano §2): orders - the first plugin whose keys differ decides, then creation, then id. Gates and filters - all must
-agree; overused - one is enough. Votes - inside a tier a reject decides, then a permit; a tier that abstains passes on. Starving - the first tier that has the
-hook. Victims - of the plugins that choose (priority, drf, proportion, capacity, ...) the first tier with an answer decides, all of its plugins having
-to agree, even on nobody; those that guard (`guards = True`: gang, conformance, pdb, cdp, tdm) always have to agree, whatever their tier. In Volcano a
-tier in which all have agreed on nobody passes the question on, and guards count in one tier only: victims that one plugin protects are given away by
-another (its #5896).
+Combination (reference volcano §2): orders - the first plugin whose keys differ decides, then creation time, then id. Gates and filters - all plugins must
+agree; overused - one plugin suffices. Votes - inside a tier a reject decides, then a permit; if the tier abstains, the next tier votes. Starving - the first
+tier that has the hook. Victims - among the plugins that choose victims (priority, drf, proportion, capacity, ...) the first tier with an answer decides; all
+of its plugins must agree, and an empty set is an answer. Plugins that protect pods (`guards = True`: gang, conformance, pdb, cdp, tdm) must always agree,
+whatever their tier. In Volcano an empty set passes the decision to the next tier, and a guard protects pods in its own tier only, so another tier evicts
+pods that a guard protects (its #5896).
 """
 
 from collections import Counter, defaultdict
@@ -90,18 +90,18 @@ from .views import Views
 if TYPE_CHECKING:
     from .conf import Conf
 
-#: The order of `Session.gangs`. Times of creation have whole seconds: of those of one second the names decide, as in Volcano, not uids, which are random.
+#: The order of `Session.gangs`. Creation times have whole seconds: names break ties, as in Volcano, because uids are random.
 _by_age = attrgetter("created_at", "namespace", "name", "id")
 
-#: What members come by that no rule tells apart.
+#: The order of members that no plugin orders.
 _by_rank = attrgetter("rank", "uid")
 
-#: Of nodes that keep something, so many are asked for words.
+#: Maximum number of nodes sampled for an explanation.
 _TOLD = 64
 
 H = TypeVar("H", bound=Plugin)
 
-#: What a plugin answers that is asked which of these members may leave; None: it has no opinion.
+#: Calls a plugin for the subset of members that may be evicted; None: no opinion.
 Choice: TypeAlias = Callable[[H, list[Member]], list[Member] | None]
 
 
@@ -111,31 +111,31 @@ class Eviction:
     row: int
     preemptor: Gang | None
     reason: str
-    slices: tuple[CardSlice, ...] = ()  #: the cards that it leaves
+    slices: tuple[CardSlice, ...] = ()  #: the cards that the member frees
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a session decided: committed operations only."""
+    """The decisions of a session: committed operations only."""
 
     bindings: list[Member] = field(default_factory=list)
     evictions: list[Eviction] = field(default_factory=list)
     nominations: list[Member] = field(default_factory=list)
-    untried: set[Gang] = field(default_factory=set)  #: gangs whose turn did not come: the session ended before it
-    verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> why it waits, where it is not about nodes
-    #: gang id -> how many members found places in its last turn, which were too few
+    untried: set[Gang] = field(default_factory=set)  #: gangs that the session did not try before it ended
+    verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> pending reason that concerns no node
+    #: gang id -> members placed in its last turn, if they were too few
     fitting: dict[str, int] = field(default_factory=dict)
-    #: gang id -> why the next member found no place beside those of its gang, then
+    #: gang id -> why the first unplaced member of that turn did not fit
     next_ones: dict[str, Reasons] = field(default_factory=dict)
-    moves: dict[str, FoundMoves] = field(default_factory=dict)  #: gang id -> moves that would make room for it, made or not
-    #: gang id -> of whom it could take, were they not in their minimum run time or cool-down, or under disruption budgets that are used up
+    moves: dict[str, FoundMoves] = field(default_factory=dict)  #: gang id -> moves that would make room for it, executed or not
+    #: gang id -> victims that only their minimum run time, cool-down or an exhausted disruption budget protects from it
     protected: dict[str, str] = field(default_factory=dict)
-    #: of those last asked about, whom a guard keeps because of disruption budgets; with their budgets' names
+    #: members that a guard protected in the last victim search because of disruption budgets -> names of their budgets
     under_budgets: dict[Member, tuple[str, ...]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)  #: what was passed over
+    warnings: list[str] = field(default_factory=list)  #: ignored problems
 
     def warn(self, what: str) -> None:
-        """Once for the same thing."""
+        """Record a warning unless it is already recorded."""
         if what not in self.warnings:
             self.warnings.append(what)
 
@@ -157,7 +157,7 @@ _ROOMS = 8192
 
 
 class Session:
-    """Opened on a cluster for a number of actions. Single-threaded; what it changes are the columns, the members, and its outcome."""
+    """Opened on a cluster for a sequence of actions. Single-threaded; it changes only the columns, the members and its outcome."""
 
     def __init__(
         self,
@@ -172,11 +172,11 @@ class Session:
         views: Views | None = None,
         known_tree: KnownTree | None = None,
     ) -> None:
-        """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`); `ask`: how they ask others;
-        `learned`: plugins that are kept from session to session for what they learned, by name; `views`: of the same policy, where equal members may be placed
-        by their shape; `known_tree`: of the cluster's HyperNodes, where it is kept from session to session.
+        """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`); `ask`: calls an external service for them; `learned`: plugins by name
+        whose learned state outlives the session; `views`: views of the same policy, for placement by shape; `known_tree`: the tree of the cluster's
+        HyperNodes, if it is cached across sessions.
 
-        Raises InvalidRequest where they contradict each other.
+        Raises InvalidRequest if `tiers` and `conf` name different plugins.
         """
         self.columns = columns
         self.cluster = cluster
@@ -187,7 +187,7 @@ class Session:
         self.outcome = Outcome()
         self.queues: Mapping[QueueName, QueueInfo] = cluster.roster.queues
         _intern(columns, cluster)
-        self.running = cluster.running or RunningGangs(columns)  #: gangs that were here before, and have nothing to place
+        self.running = cluster.running or RunningGangs(columns)  #: gangs of earlier cycles without pending members
         self.running.tell()
         self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
         self.guarantees = Guarantees(columns, cluster)
@@ -196,11 +196,11 @@ class Session:
         self.pools = Pools(columns, self.queues, self.running, self.fresh)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
         self.total: Ints = columns.present(self.rows) if len(self.rows) else self.zeros()  #: foreign pods included
-        self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
+        self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas limit: all but `pods`
         if PODS in columns.resources:
             self.counted[columns.resources[PODS]] = False
         self.asking = Asking()
-        #: queues of which a plugin cannot read what it needs: nothing new is placed in them
+        #: queues whose settings a plugin cannot parse -> reason; the session places nothing new in them
         self.refused: dict[QueueName, str] = {}
         self._tiers = tiers
         self._hooks: dict[Hook, list[list[Any]]] = {}
@@ -228,9 +228,9 @@ class Session:
         self.ranking = QueueRanking(self.queues, self._queue_key, self._related)
         self.reservations: Sequence[Reservation] = ()  #: in force
         self._passes: Callable[[Member], int] | None = None
-        self.promises = 0  #: members that are promised a place which others have yet to leave
-        self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
-        self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
+        self.promises = 0  #: members nominated to resources that victims still hold
+        self.departures: list[Sequence[Member]] = []  #: displaced members, one entry per operation
+        self.unplaced: list[Gang] = []  #: gangs with pending members when the session began
         for gang in self.fresh:
             if gang.kinds:  # all of its members wait
                 self.unplaced.append(gang)
@@ -256,7 +256,7 @@ class Session:
             plugin.open(self)
 
     def close(self) -> None:
-        """Nobody asks it any more: its plugins and it refer to each other no longer, so that all of it goes at once."""
+        """Break the reference cycles between the session and its plugins, so that their memory is freed at once. Call it last."""
         self._tiers, self._events, self._shape_rooms, self._pod_masks, self._masking, self._per_pod = (), [], [], [], [], []
         self._hooks.clear()
         self._flat.clear()
@@ -264,14 +264,14 @@ class Session:
         self.guarantees.close()
         del self.ranking
 
-    # What plugins and actions ask about the cluster.
+    # Queries of plugins and actions about the cluster.
 
     def zeros(self) -> Ints:
         """`[R]`"""
         return np.zeros(len(self.columns.allocatable), dtype=np.int64)
 
     def vector(self, amounts: Mapping[str, int]) -> Ints:
-        """`[R]` base units. Resources that no node has and no queue names share one column (`UNOFFERED`), of which there is nothing."""
+        """`[R]` base units. Resources that no node has and no queue names share one column (`UNOFFERED`), whose capacity is 0."""
         out = self.zeros()
         for name, units in amounts.items():
             out[self.columns.resource(name)] += units
@@ -283,7 +283,7 @@ class Session:
 
     @cached_property
     def gangs(self) -> list[Gang]:
-        """All of them, the oldest first."""
+        """All gangs, the oldest first."""
         before = self.running.gangs.values()
         return sorted([*before, *self.fresh], key=_by_age) if before else [*self.fresh]
 
@@ -303,7 +303,7 @@ class Session:
         return Statement(self)
 
     def has(self, plugin: str, hook: Hook = Plugin) -> bool:
-        """Whether the policy has the plugin, and has not switched off this hook of it."""
+        """Whether the policy has the plugin with this hook enabled."""
         return any(one.name == plugin for one in self._all(hook))
 
     def arguments(self, action: str) -> Mapping[str, Any]:
@@ -321,7 +321,7 @@ class Session:
             plugin.placed(member, row)
 
     def placed_all(self, members: Sequence[Member]) -> None:
-        """As `placed`, for equal members of one gang, each where it is now."""
+        """As `placed`, for equal members of one gang, each on its current row."""
         self.population.put_all(members)
         for member in members if self._lends else ():
             self.guarantees.book(member, member.row)
@@ -339,7 +339,7 @@ class Session:
             plugin.displaced(member, row)
 
     def displaced_all(self, members: Sequence[Member]) -> None:
-        """As `displaced`, where each of them is."""
+        """As `displaced`, each on its current row."""
         self.population.take_all(members)
         self.departures.append(members)
         for member in members:
@@ -359,7 +359,7 @@ class Session:
         return (*(plugin.queue_key(queue) for plugin in self._all(QueueOrder)), queue.created_at, queue.name)
 
     def _related(self, queue: QueueInfo) -> Collection[QueueName] | None:
-        """Whose keys may change with what the queue has."""
+        """Queues whose keys may change with the queue's allocated amounts; None = all."""
         names: dict[QueueName, None] = {}
         for plugin in self._all(QueueOrder):
             if (related := plugin.related(queue)) is None:
@@ -372,7 +372,7 @@ class Session:
         return (*keys, gang.created_at, gang.namespace, gang.name, gang.id)
 
     def in_order(self, gangs: Sequence[Gang]) -> list[Gang]:
-        """Gangs, given in the order of `session.gangs`, in the order of service. For many: every plugin's keys in one array each."""
+        """Sort gangs, given in the order of `session.gangs`, into the order of service. Fast for many gangs: one array of keys per plugin."""
         columns = [[plugin.gang_key(gang) for gang in gangs] for plugin in self._all(GangOrder)]
         if any(not issubclass(kind, bool | int | float) for column in columns for kind in set(map(type, column))):
             return sorted(gangs, key=self.gang_key)
@@ -387,14 +387,14 @@ class Session:
         return (*keys, -member.priority, member.created_at, member.rank, member.uid)
 
     def losses(self, members: Sequence[Member]) -> Sequence[float] | None:
-        """Seconds of work that each would lose by leaving now, by the first plugin that can tell; None: by none."""
+        """Seconds of work that each member would lose if evicted now, from the first plugin with an estimate; None if no plugin has one."""
         return next((found for plugin in self._all(VictimLoss) if (found := plugin.losses(members)) is not None), None)
 
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
-        """As sorted by `member_key`, for many: by the last part of it first. Most parts are equal for all members of a gang, and cost no sorting."""
+        """Members sorted by `member_key`, fast for many: sorts by the last part of the key first, and skips parts that are equal for all members."""
         ordered = list(members)
         if ordered and ordered[0].gang.kinds and not ordered[0].gang.annotations:
-            return ordered  # no plugin can tell them apart, and they were made in this order
+            return ordered  # no plugin distinguishes them, and they were created in this order
         ordered.sort(key=_by_rank)
         if len(ordered) == 1:
             return ordered
@@ -410,12 +410,12 @@ class Session:
         return ordered
 
     def relatives(self, preemptor: QueueInfo) -> Sequence[Collection[QueueName]]:
-        """Whose members are taken first: those of queues in the first collection, and so on; last those of all others. Inside each, and without a plugin's
-        word, those of the queue that would be served last."""
+        """Collections of queues in the order in which their members are evicted; all other queues come last. Inside a collection, and without a plugin for
+        this hook, the queue that would be served last comes first."""
         return next((plugin.relatives(preemptor) for plugin in self._all(VictimQueueOrder)), ())
 
     def victims_first(self, members: Iterable[Member], *, preemptor: Gang) -> list[Member]:
-        """In the order in which they are taken: offline work first, then nearest queues, then the reverse of the orders of service."""
+        """Members in the order of eviction: offline work first, then members of the nearest queues, then in the reverse order of service."""
         offline, members = self._divided(list(members))
         if offline:
             return [*self._victims_first(offline, preemptor), *self._victims_first(members, preemptor)]
@@ -445,20 +445,20 @@ class Session:
     # Gates.
 
     def invalid(self, gang: Gang) -> str:
-        """Why the gang cannot be scheduled as it stands, or ""."""
+        """Why the gang cannot be scheduled in its present state, or ""."""
         if gang.problem or gang.queue in self.refused:
             return gang.problem or self.refused[gang.queue]
         return next((why for plugin in self._all(Validity) if (why := plugin.valid(gang))), "")
 
     def refuse(self, queue: QueueInfo, fault: InvalidRequest) -> None:
-        """A plugin cannot read what the queue says. It alone gets nothing until it is mended; what it has it keeps as before."""
+        """Refuse new placements in a queue whose settings a plugin cannot parse, until they are corrected. Its running pods are unaffected."""
         self.refused.setdefault(queue.name, f"{Label.QUEUE_INVALID}: {fault}")
 
     def enqueueable(self, gang: Gang) -> bool:
         return _passed([plugin.enqueueable(gang) for plugin in tier] for tier in self._of(Enqueueable))
 
     def reject_reason(self, gang: Gang) -> str:
-        """Which plugin rejects a gang that is not `enqueueable`, and why: the first one."""
+        """The first plugin that rejects a gang that is not `enqueueable`, and its reason."""
         for plugin in self._all(Enqueueable):
             if plugin.enqueueable(gang) is Vote.REJECT:
                 reason = plugin.reject_reason(gang)
@@ -493,26 +493,26 @@ class Session:
             plugin.enqueued(gang)
 
     def overused(self, queue: QueueInfo) -> bool:
-        for plugin in self._all(Overused):  # noqa: SIM110  asked each turn: a generator takes as long as the answer
+        for plugin in self._all(Overused):  # noqa: SIM110  called each turn: a generator costs as much as the check
             if plugin.overused(queue):
                 return True
         return False
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        """Whether the queue may take this member on top of what it has."""
+        """Whether this member fits into the queue beyond its current use."""
         if self._lends and not self.guarantees.room(member, 1):
             return False
         return all(plugin.room(queue, member, 1) > 0 for plugin in self._all(Allocatable))
 
     def room(self, queue: QueueInfo, member: Member, most: int) -> int:
-        """How many members like this one, and `most` at most, the queue may take on top of what it has."""
+        """How many members equal to this one, at most `most`, fit into the queue beyond its current use."""
         for plugin in self._all(Allocatable):
             if most > 0:
                 most = plugin.room(queue, member, most)
         return self.guarantees.room(member, most) if self._lends else most
 
     def withheld_reason(self, members: Sequence[Member]) -> str:
-        """Why the queue of these members of one gang gets nothing more for all of them together now: label and words; "" = no plugin says so, of some pool."""
+        """Why these members of one gang do not all fit into their queue now, as label and text; "" = for some pool, no plugin withholds resources."""
         choices = self.pools.choices(members[0]) if self.pools else ()
         whys = [self.pools_withheld(members, pool) for pool in choices]
         if choices:
@@ -528,12 +528,12 @@ class Session:
         return next((why for why in (*said, *over, *kept) if why), "")
 
     def pools_withheld(self, members: Sequence[Member], pool: str) -> str:
-        """As `withheld_reason`, of one pool."""
+        """As `withheld_reason`, for one pool."""
         with self.pools.tried(members, pool):
             return self.withheld_reason(members)
 
     def rightful(self, gang: Gang, statement: Statement) -> bool:
-        """Whether the gang may take from all whom the statement has leave what it is nominated."""
+        """Whether the gang may evict all victims of the statement for its nominated placements."""
         plugins = self._all(ReclaimRight)
         if not plugins:
             return True
@@ -543,7 +543,7 @@ class Session:
         return all(plugin.rightful(gang, victims) for plugin in plugins)
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
-        """Whether a member may take from other queues at all: what its queue has lent, or by all plugins. In whichever pool it may be."""
+        """Whether a member may reclaim from other queues: resources that its queue has lent, or by agreement of all plugins. One admissible pool suffices."""
         choices = self.pools.choices(member) if self.pools else ()
         for pool in choices:
             with self.pools.tried((member,), pool):
@@ -556,7 +556,7 @@ class Session:
         return all(plugin.preemptive(queue, member) for plugin in self._all(Preemptive))
 
     def entitled(self, queue: QueueInfo, member: Member) -> bool:
-        """Whether some plugin says what queues deserve, and this one has less than that."""
+        """Whether a plugin defines deserved amounts of queues and the queue may still reclaim up to its own for this member."""
         return bool(self._all(Preemptive)) and self.preemptive(queue, member)
 
     # States of gangs.
@@ -582,7 +582,7 @@ class Session:
     # Nodes.
 
     def masks(self, member: Member, cluster: Columns, *, but: Plugin | None = None) -> Iterator[tuple[str, Bools]]:
-        """Label and mask `[N]` of nodes that the member may not use, by all plugins `but` one."""
+        """Label and mask `[N]` of nodes that the member may not use, from all plugins except `but`."""
         rows = slice(0, cluster.size)
         for plugin in self._masking:
             if plugin is but:
@@ -595,7 +595,7 @@ class Session:
                 yield from plugin.failures(member, cluster)
 
     def room_on(self, task: Task, cluster: Columns) -> Ints | None:
-        """`[N]`: how many pods of this shape the plugins leave room for beside what is booked; None = they have no opinion on it."""
+        """`[N]`: how many further pods of this shape the plugins allow beyond the bookings; None = no opinion on this shape."""
         rows, least = slice(0, cluster.size), None
         for plugin in self._shape_rooms:
             if plugin.limits(task):
@@ -604,26 +604,26 @@ class Session:
         return least
 
     def room_words(self, label: str, member: Member, cluster: Columns, rows: Ints) -> str:
-        """What the first of these rows that says it, which all take none for this label, keeps where; "" = nothing is to be said of them."""
+        """Explanation of a plugin for the first of these rows that has one; all rows are full by this label. "" = no explanation."""
         keepers = [plugin for plugin in self._shape_rooms if plugin.label == label and plugin.limits(member.task)]
         told = (keeper.room_words(cluster, row, member.task) for row in rows[:_TOLD].tolist() for keeper in keepers)
         return next(filter(None, told), "")
 
     def reserve(self, reservations: Sequence[Reservation], passes: Callable[[Member], int]) -> None:
-        """These are in force, and on the columns. `passes`: the bits of those that are open to a member."""
+        """Set the reservations in force, which the columns already show. `passes`: bits of the reservations that a member may use."""
         self.reservations, self._passes = reservations, passes
 
     def task(self, member: Member) -> Task:
-        """What the member asks for, with the reservations that it may pass: as masks by shape, and views, know it."""
+        """The member's requests with the reservations that it may use, as masks by shape and views expect them."""
         return member.task if self._passes is None else self.passing(member, member.task)
 
     def passing(self, member: Member, task: Task) -> Task:
-        """As `task`, of another task in place of the member's own."""
+        """As `task`, with another task in place of the member's own."""
         bits = self._passes(member) if self._passes is not None else 0
         return passing(task, bits) if bits else task
 
     def by_shape(self, member: Member) -> bool:
-        """Whether every node is to it as to any other member of its shape, and stays so but for what is booked there: `views` say where it goes."""
+        """Whether masks and scores of the member depend on its shape and the nodes' bookings only, so that `views` choose its node."""
         if self.views is None:
             return False
         if not member.gang.kinds or member.gang.annotations:
@@ -635,7 +635,7 @@ class Session:
         return found
 
     def settled(self, member: Member) -> bool:
-        """Whether what the masks say about it stays true whoever comes or goes."""
+        """Whether the member's masks are independent of placements and evictions."""
         return (
             not member.task.ports
             and not any(plugin.limits(member.task) for plugin in self._shape_rooms)
@@ -643,7 +643,7 @@ class Session:
         )
 
     def scores(self, member: Member, cluster: Columns, candidates: Bools) -> Iterator[tuple[Plugin, Floats]]:
-        """Scores `[N]` of the plugins that have an opinion on the member, of one plugin several; meaningful at the candidates `[N]`."""
+        """Scores `[N]` of the plugins that have an opinion on the member; a plugin may yield several. Valid at the candidates `[N]` only."""
         rows = slice(0, cluster.size)
         for shape_scorer in self._all(ShapeScore):
             if (score := shape_scorer.shape_score(cluster, rows, member.task)) is not None:
@@ -671,11 +671,11 @@ class Session:
         return None
 
     def orders_cards_of(self, task: Task) -> bool:
-        """Whether a plugin may say which of a node's cards a pod takes."""
+        """Whether a plugin may order a node's cards for a pod of this shape."""
         return any(plugin.orders_cards_of(task) for plugin in self._all(CardOrder))
 
     def card_keys(self, task: Task, cluster: Columns, rows: Ints) -> Floats | None:
-        """`[n, D]`, the lowest first; None = nobody has an opinion."""
+        """Keys `[n, D]` of each row's cards, lowest first; None = no plugin has an opinion."""
         for plugin in self._all(CardOrder):
             if (keys := plugin.card_keys(cluster, rows, task)) is not None:
                 return keys
@@ -693,18 +693,18 @@ class Session:
         return [*self.revocable(preemptor, offline), *(self._reclaimable(preemptor, others) if others else ())]
 
     def revocable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Of members that are offline work those that may leave: all of them, but for what guards against anybody, and gangs go whole or keep their minimum."""
+        """The offline members that may be evicted: all that no guard of offline work protects. A gang is evicted whole or keeps its minimum."""
         return self._guarded(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), candidates)
 
     @cached_property
     def offline_runs(self) -> bool:
-        """Whether any offline work may leave."""
+        """Whether any offline work runs."""
         return any(kind.task.offline for kind, _ in self.running.alike()) or any(
             gang.offline and gang.holding for gang in self.fresh
         )
 
     def _divided(self, candidates: Sequence[Member]) -> tuple[Sequence[Member], Sequence[Member]]:
-        """Offline work, and all else."""
+        """Split members into offline work and all others."""
         if not self.offline_runs:
             return (), candidates
         offline = [member for member in candidates if member.task.offline]
@@ -738,8 +738,8 @@ class Session:
         ]
 
     def giving(self, preemptor: Member) -> Collection[QueueName] | None:
-        """The queues of which `reclaimable` may choose anybody; None: not known. The first tier's word counts, which decides where it has one; and those that
-        are on nodes that are lent to them."""
+        """The queues from which `reclaimable` may choose victims; None: unknown. They are the answer of the first tier that chooses victims, plus the queues
+        that borrow the preemptor's nodes."""
         lent = self.pools.borrowers(only) if self.pools and (only := self.pools.only(preemptor)) else frozenset[QueueName]()
         lent = lent if lent and self.pools.owns(preemptor.gang.queue, only or "") else frozenset()
         for tier in self._of(Reclaimable):
@@ -752,15 +752,17 @@ class Session:
         return self._may_leave(Evictable, lambda plugin, left: plugin.evictable(preemptor, left, reclaim=reclaim), candidates)
 
     def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Of candidates those that no guard protects from leaving, if they get other places: their gangs are not broken then."""
-        left = [member for member in candidates if member.movable and not member.task.offline]  # that goes, and needs no place
+        """The candidates that no guard protects from a move. A move gives each of them another placement, so it breaks no gang."""
+        left = [
+            member for member in candidates if member.movable and not member.task.offline
+        ]  # offline work is evicted, not moved
         for plugin in self._all(Preemptable):
             if left and plugin.guards and (answer := plugin.movable(preemptor, left)) is not None:
                 left = answer
         return left
 
     def _may_leave(self, hook: type[H], ask: Choice[H], candidates: Sequence[Member]) -> list[Member]:
-        """Offline work that no guard protects, and of all else whom the plugins choose."""
+        """Offline work that no guard protects, and the other members that the plugins choose."""
         offline, others = self._divided(candidates)
         if not offline:
             return self._victims(hook, ask, candidates)
@@ -782,7 +784,7 @@ class Session:
         return left if answered else []
 
     def shuffled(self, members: Sequence[Member]) -> list[Member]:
-        """Members that some plugin wants elsewhere, and none wants to stay."""
+        """Members that a plugin wants to move and that no plugin protects."""
         for tier in self._of(ShuffleVictims):
             union = {id(victim): victim for plugin in tier for victim in plugin.victims(members)}
             if union:
@@ -796,7 +798,7 @@ class Session:
 
     @property
     def topological(self) -> bool:
-        """Whether some plugin says which domains gangs may be in."""
+        """Whether a plugin restricts gangs to domains."""
         return bool(self._all(DomainGradients))
 
     def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool = False) -> list[list[str]]:
@@ -813,7 +815,7 @@ class Session:
         return total
 
     def _of(self, hook: type[H]) -> list[list[H]]:
-        """The plugins that have the hook and did not have it switched off, tier by tier."""
+        """The plugins with this hook enabled, by tier."""
         found = self._hooks.get(hook)
         if found is None:
             places = self._places.get(hook)
@@ -833,20 +835,20 @@ class Session:
         return found
 
     def _all(self, hook: type[H]) -> list[H]:
-        """As `_of`, of all tiers."""
+        """As `_of`, for all tiers in one list."""
         found = self._flat.get(hook)
         if found is None:
             found = self._flat[hook] = [plugin for tier in self._of(hook) for plugin in tier]
         return found
 
     def _with(self, *hooks: Hook) -> list[Plugin]:
-        """Plugins that have one of these, in the policy's order."""
+        """Plugins that have one of these hooks enabled, in the policy's order."""
         having = {id(plugin) for hook in hooks for plugin in self._all(hook)}
         return [plugin for tier in self._tiers for plugin in tier if id(plugin) in having]
 
 
 def _places_of(tiers: Sequence[Sequence[Plugin]], conf: "Conf") -> dict[Hook, list[list[int]]]:
-    """Which plugins of each tier have a hook, for all sessions with the same plugins."""
+    """Indices of the plugins with each hook enabled, by tier; shared by all sessions with the same plugins."""
     key = tuple(
         tuple((type(plugin), one.off) for plugin, one in zip(tier, confs, strict=True))
         for tier, confs in zip(tiers, conf.tiers, strict=True)
@@ -865,7 +867,7 @@ _NOBODY: list[Any] = []
 
 
 def _passed(tiers: Iterable[list[Vote]]) -> bool:
-    """What votes come to, tier by tier; True where nobody has an opinion."""
+    """The result of votes by tier; True if every plugin abstains."""
     for votes in tiers:
         if Vote.REJECT in votes:
             return False
