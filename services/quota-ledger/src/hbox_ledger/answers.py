@@ -1,4 +1,4 @@
-"""What the ledger tells others: answers to questions, and the states of queues."""
+"""The ledger's answers to requests on the bus, and the published states of queues."""
 
 import asyncio
 import logging

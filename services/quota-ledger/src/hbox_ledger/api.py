@@ -33,9 +33,9 @@ class QueuesRequest(_Model):
 
 
 class QueueAnswer(_Model):
-    """A queue's rules, and what it has of them. `total`: with all queues below it; `borrowed`: of `used`, beyond what it deserves; `spent`: this month.
+    """A queue's rules and its usage. `total`: with all queues below it; `borrowed`: part of `used` beyond what it deserves; `spent`: this month.
 
-    `recent_cards`: what it used of late on average, with all below it, by the half-life `half_life_h`.
+    `recent_cards`: recent average usage, with all queues below it, weighted by the half-life `half_life_h`.
     """
 
     rules: Queue
@@ -84,7 +84,7 @@ def _answer(view: QueueView) -> QueueAnswer:
 
 
 def _within(answer: QueueAnswer, scope: Collection[QueueName], others: Iterable[QueueName]) -> QueueAnswer:
-    """Without the names of queues out of `scope`: what stands above, whom it lends to, and words that name one of `others`."""
+    """The answer without the names of queues outside `scope`: parents, borrowers, and messages that name one of `others`."""
     rules = answer.rules
     foreign = re.compile("|".join(rf"(?<![-.\w]){re.escape(name)}(?![-\w])" for name in others) or r"(?!)")
 

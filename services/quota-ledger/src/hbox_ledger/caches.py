@@ -8,7 +8,7 @@ from hbox_common.model import QueueName
 
 
 class ChangedQueues:
-    """The queues of which others have to be told, because their rules or their use changed. A new ledger tells of all."""
+    """Queues to publish because their rules or usage changed. A new ledger publishes all."""
 
     def __init__(self) -> None:
         self.some = asyncio.Event()
@@ -19,7 +19,7 @@ class ChangedQueues:
         self.some.set()
 
     def take(self) -> list[QueueName]:
-        """All of them; who takes them tells of them, or adds them again."""
+        """Remove and return all of them; the caller publishes them or adds them again."""
         names, self._names = sorted(self._names), set()
         self.some.clear()
         return names

@@ -1,7 +1,7 @@
-"""What is given away of each card, as metrics: under our names, and under those of HAMi's scheduler, whose dashboards go on working (reference hami §3).
+"""Allocations of each card as metrics: under HBox's names, and under those of HAMi's scheduler, so that its dashboards keep working (reference hami §3).
 
-A page of its own, /metrics/cards: 10,000 cards are 100,000 lines, which not every scrape should carry. It is told in parts between turns of the ledger, so that
-nobody waits for it; a card's figures may be of moments some milliseconds apart.
+A separate page, /metrics/cards: 10,000 cards are 100,000 lines, which not every scrape should carry. It is rendered in parts between turns of the ledger, so
+that no turn waits for it; figures of two cards may be some milliseconds apart.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from .core.ledgerstate import LedgerState
 
 T = TypeVar("T")
 
-#: Nodes, or claims, that are told in one go: some milliseconds.
+#: Nodes, or claims, that are rendered at once: some milliseconds.
 _IN_ONE_GO = 64
 _MIB = 1 << 20
 _IDLE = CardAllocation()
@@ -24,7 +24,7 @@ _IDLE = CardAllocation()
 
 @dataclass(frozen=True, slots=True)
 class _OfCards:
-    """A metric with one line for each card. `labels`: beside those of all."""
+    """A metric with one line for each card. `labels`: in addition to the common ones."""
 
     name: str
     help: str
@@ -104,7 +104,7 @@ def _of_node(state: LedgerState, name: NodeName, metric: _OfCards) -> Iterator[s
 
 
 def _of_claim(state: LedgerState, claim: Claim, number: int, metric: str) -> Iterator[str]:
-    """The container is not known here: all that a pod has of a card is said of its first."""
+    """The container is unknown here: the pod's whole part of a card is reported for its first container."""
     node = state.nodes.get(claim.node)
     for taken in claim.slices:
         card = node.card(taken.card, taken.index) if node is not None else None

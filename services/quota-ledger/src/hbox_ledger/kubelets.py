@@ -1,4 +1,4 @@
-"""What kubelets gave to whom, as they said last, and what of it the books do not follow yet."""
+"""The kubelets' last reported device allocations, and which of them the books do not follow yet."""
 
 import logging
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 #: What does not agree for so long is a conflict: evidence of a pod's start and end is on its way for less.
 CONFLICT_S = 10.0
-#: What may follow later is looked at for so long after it was said: a pod that nobody knows by then is none of ours.
+#: Seconds for which an unmatched allocation is checked again: if its pod is still unknown then, it is not HBox's.
 FRESH_S = 60.0
 #: Nodes looked at in one turn, and characters of what is written down of one.
 AT_ONCE, LONGEST_NOTE = 256, 1000

@@ -1,8 +1,8 @@
-"""Plans that came before the news of their jobs.
+"""Plans that arrive before the message about their job.
 
-A job and the plan for it travel in different streams, and a scheduler is told of the job when the ledger is: a plan may be here first. Such plans wait
-here, for WAIT_S at most, while all others are judged; then they are judged by what is known. They are acknowledged when they are put here: what a crash
-takes is proposed again, as every plan without an answer.
+A job and its plan are in different streams, and the scheduler receives the job at the same time as the ledger: a plan may arrive first. Such plans wait here
+for at most WAIT_S, while others are judged; then they are judged by the recorded jobs. They are acknowledged when they begin to wait: plans lost in a crash
+are proposed again, like every plan without an answer.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 #: What a scheduler needs to plan is a few milliseconds, what a busy ledger is behind a tenth of a second.
 WAIT_S = 0.25
-#: More plans at once are nobody's that means well: they are judged as they come.
+#: Maximum number of waiting plans: no correct scheduler exceeds it, and further plans are judged at once.
 MOST = 4_096
 AGAIN_S = 0.5
 
@@ -36,8 +36,7 @@ class Late:
         self._some = asyncio.Event()
 
     def take_out(self, proposed: PlansProposed) -> PlansProposed:
-        """The message without the plans that wait from now on. What it gives up waits no more: judged behind that word, it would have others leave for
-        nobody."""
+        """The message without the plans that begin to wait. Plans that the message gives up stop waiting: judged afterwards, they would evict for no pod."""
         if self._waiting and (ended := {(one.plan, proposed.scheduler) for one in proposed.given_up}):
             self._waiting = deque((until, one) for until, one in self._waiting if (one.plans[0].id, one.scheduler) not in ended)
         early = [plan for plan in proposed.plans if not self._sound(plan, proposed.scheduler)]

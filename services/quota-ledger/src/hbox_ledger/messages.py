@@ -1,6 +1,6 @@
-"""What a step tells others, as messages. Several small ones rather than one that is too large: at most BATCH items each, and about BYTES.
+"""The messages about a step. Several small ones rather than one that is too large: at most BATCH items and about BYTES bytes each.
 
-How many bytes an item takes is estimated from above, by what of it varies: the number of its resources, cards, and characters that others wrote.
+An item's size is estimated from above, by its variable parts: the number of its resources and cards, and the characters of user-defined fields.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,7 @@
-"""How much of a long work is done in one turn, so that the lock is held for tens of milliseconds, on a slow machine and beside others too.
+"""Sizes the slices of long work, so that a turn holds the lock for tens of milliseconds, also on a slow or crowded machine.
 
-Deciding is cut by the clock as it runs; writing down what was decided takes about as long again, and cannot be cut. Where a turn took too long
-nevertheless (a database far away, a disk that is busy), the next ones are of fewer items, but never of fewer than LEAST: what each commit costs by itself
-becomes no less.
+The decisions of a slice are cut by the clock; committing them takes about as long again, and cannot be cut. If a turn still took too long (a remote database,
+a busy disk), the next slices have fewer items, but at least LEAST: smaller ones would not make a commit's fixed cost smaller.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +38,7 @@ class Slice(Generic[T]):
 
 
 class Pace:
-    """Goes through a long work in slices, faster or slower by how long the ones before took."""
+    """Processes long work in slices whose size depends on the duration of the previous ones."""
 
     def __init__(self) -> None:
         self._most = LEAST

@@ -167,7 +167,7 @@ class Relay:
                 say=waits,
                 every_s=RETRY_S,
             )
-        except InvalidRequest as e:  # it would block its lane for ever; snapshots and re-sent decisions tell it again
+        except InvalidRequest as e:  # it would block its lane forever; snapshots and re-sent decisions repeat its content
             log.error("outbox: %s is dropped: %s", outgoing.event.ce_type(), e)
         finally:
             self._refused -= refused

@@ -1,4 +1,4 @@
-"""What Kubernetes says of queues and of quotas: read from their objects, handed to the ledger."""
+"""Watches Queue and ResourceQuota objects and passes their rules to the ledger."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ class Rules:
     def __init__(
         self, kube: KubeClient, ledger: Ledger, statuses: StatusWriter, quotas: QuotaPublisher, *, bound: bool = False
     ) -> None:
-        """bound: queues are closed to namespaces that nobody bound to them."""
+        """bound: queues are closed to namespaces that are not bound to them."""
         self._bound = bound
         self.read = asyncio.Event()  #: all that there are were handed to the ledger
         self._ledger, self._statuses, self._teller = ledger, statuses, quotas
@@ -86,7 +86,7 @@ class Rules:
         self._teller.put(self._quotas.store.values())
 
     async def _keep(self, condition: Condition) -> NoReturn:
-        """Wait for all rules, and drop the queues that were deleted while no ledger ran; then tell whether they are seen."""
+        """Wait for all rules, and drop the queues that were deleted while no ledger ran; then report whether the objects are seen."""
         watched: tuple[tuple[str, Informer[Any]], ...] = (("queues", self._queues), ("resourcequotas", self._quotas))
         for what, informer in watched:
             while not informer.synced.is_set():

@@ -52,7 +52,7 @@ class QueueView:
     epoch: Epoch
     index: Index
     gone: bool
-    recent_cards: float  #: used on average of late, with all below it
+    recent_cards: float  #: recent average usage, with all queues below it
     half_life_h: float
     borrowed: Resources  #: of `used`: beyond what it deserves
     spent: int  #: this month, as of the last accrual, in thousandths of card-seconds
@@ -175,6 +175,6 @@ def _told_of(sums: Mapping[str, int]) -> Resources:
 
 
 def _published(state: LedgerState, queue: Queue) -> Queue:
-    """A queue as others are told of it: with the ledger's word on it."""
+    """A queue as published, with the ledger's own state of it."""
     shown, said = arbitrate.published_queue(state, queue), budget.stop(state, queue.name)
     return replace(shown, stopped=said) if said else shown

@@ -1,11 +1,11 @@
-"""Backups of the ledger's database, and putting one back.
+"""Backup and restore of the ledger's database.
 
-A backup is one SQLite file of the ledger's schema, whichever database it comes from, and goes back into either kind: from SQLite by its online backup (all
-pages of one moment, while the ledger writes on), from PostgreSQL row by row, read by one transaction at one moment. It is proven before it counts: the
-audit's chain is followed, and the books are what their history adds up to. It holds the key by which claims on pods are known: 0600, and to be kept so.
+A backup is one SQLite file of the ledger's schema, whatever the source database, and can be restored into either kind. SQLite is copied by its online backup
+(a consistent snapshot while the ledger writes), PostgreSQL row by row in one transaction. A backup only counts once it is verified: the audit's chain is
+intact, and the books equal the sum of their history. The file contains the key that proves claims on pods: its mode is 0600, and it has to be kept secret.
 
-Restoring needs the ledger to be stopped, and nothing else: what was said after the backup is had again from the streams and from Kubernetes when it starts
-(`core.recovery`). What was there before is kept beside it (SQLite), or has to be given up by name (PostgreSQL).
+Restoring requires only that the ledger is stopped: on its start it recovers newer messages from the streams and pods from Kubernetes (`core.recovery`). The
+previous SQLite database is kept next to the restored one; a PostgreSQL database is only overwritten if its name is confirmed.
 """
 
 import os
@@ -49,15 +49,16 @@ class Restored:
 
 
 def faulty(file: Path) -> Path:
-    """Where a backup stands that does not prove itself: an earlier one under `file` may be the last that does."""
+    """File for a backup that fails verification: an earlier backup under `file` may be the last valid one."""
     return file.with_name(f"{file.name}.faulty")
 
 
 def backup(url: str, file: Path) -> Proof:
-    """Write a backup of the database at `url` to `file`, which stands there once it is whole and proven; else at `faulty(file)`. What the proof finds wrong
-    was so before.
+    """Write a backup of the database at `url` to `file`, once it is complete and verified; else to `faulty(file)`. Faults that the verification finds were in
+    the
+    database before.
 
-    Raises NotFound, Unavailable, InvalidRequest (no ledger's, of another version, `file` cannot be written, or is a database itself).
+    Raises NotFound, Unavailable, InvalidRequest (not a ledger's database, another schema version, or `file` cannot be written or is a database itself).
     """
     parsed = parse(url)
     draft = file.with_name(f"{file.name}.part")
@@ -118,7 +119,7 @@ def restore(file: Path, url: str, *, overwrite: bool = False) -> Restored:
 
 
 def _refuse_a_database(file: Path, source: Path | None) -> None:
-    """Whoever writes to a database would go on in a file without a name; and its log, left beside a backup, would be taken for the backup's."""
+    """Replacing a database file would let its writer continue in a deleted file; and a log left next to a backup would be applied to the backup."""
     itself = source is not None and source.exists() and file.exists() and file.samefile(source)
     if itself or _log_of(file).exists():
         raise InvalidRequest(f"{file} is a ledger's database, and no place for a backup", hint="name another file")
@@ -174,7 +175,7 @@ def _writing(file: Path) -> Iterator[Connection]:
             migrate(connection, t.metadata, t.VERSIONS)
             yield connection
         _one_file(file)
-    except (SQLAlchemyError, sqlite3.Error) as e:  # of whatever is read meanwhile others tell
+    except (SQLAlchemyError, sqlite3.Error) as e:  # errors of concurrent reads are reported elsewhere
         error = getattr(e, "orig", e)
         if isinstance(error, sqlite3.Error):
             raise _unwritten(file, error) from e
@@ -235,8 +236,9 @@ def _sound(file: Path, work: Path) -> Proof:
 
 
 def _into_sqlite(work: Path, database: Path) -> Path | None:
-    """What was there is kept, also where it cannot be read any more. It stands in its place until the other does: a ledger that starts in between, or after
-    an end in the middle, would begin with empty books."""
+    """Keep the previous database, even an unreadable one. It stays in place until the restored one replaces it: otherwise a ledger that starts in between, or
+    after a crash, would begin with empty books.
+    """
     with FileLock(database):
         _nobody_has(database)
         _sync(work)

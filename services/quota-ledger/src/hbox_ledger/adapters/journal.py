@@ -1,10 +1,10 @@
-"""Writing a step to the database, in one transaction with all that others are told of it.
+"""Writes a step to the database, in one transaction with the messages about it.
 
-Rows that are tuples have the order of their table's columns.
+Tuples of rows have the order of their table's columns.
 
-Runs in the store's writer thread. Rows go in bulk, a statement a table, in an order in which no constraint is broken on the way: accounts and
-claims are freed before others are made. No statement waits for another's result (`Batch`). The journal holds the heads of the two append-only
-chains; after a failed commit `load` reads them anew together with the books.
+Runs in the store's writer thread. Rows are written in bulk, one statement per table, in an order that breaks no constraint on the way: accounts and claims
+are freed before others are created. No statement waits for another's result (`Batch`). The journal holds the heads of the two append-only chains; after a
+failed commit `load` reads them again together with the books.
 """
 
 import json
@@ -119,9 +119,9 @@ class Journal:
         letters: Callable[[], Sequence[Letter]],
         notes: Sequence[Record] = (),
     ) -> Head:
-        """Write `step`, which takes the books from its first index to `index`. The batch raises Conflict when another epoch has begun, Repeated.
+        """Write `step`, which takes the books from its first index to `index`. The batch raises Conflict if another epoch has begun, and Repeated.
 
-        `letters` makes the messages that tell of it. They are written last, so that PostgreSQL is at work on the rest while they are made.
+        `letters` encodes the messages about the step. They are written last, so that PostgreSQL processes the other rows while they are encoded.
         """
         head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq)
         fence(batch, epoch, step.first, index)

@@ -119,7 +119,7 @@ def load(connection: Connection) -> Loaded:
     for row in connection.execute(select(t.queues)):
         try:
             queue = _queue(row)
-        except (ValueError, TypeError, AttributeError) as e:  # Kubernetes tells of it again, and it is written anew
+        except (ValueError, TypeError, AttributeError) as e:  # Kubernetes delivers it again, and it is written again
             log.error("queue %s cannot be read and is left out until its object is seen: %s", sanitized(str(row.name), 64), e)
             left_out += 1
             continue
@@ -368,7 +368,7 @@ def used(connection: Connection, by: Sequence[str], *, since: int, until: int) -
 
 
 def history(connection: Connection, decay: Decay) -> History:
-    """What queues used of late, out of the accounts, as of the last accrual. The database weighs and adds up: there may be millions of accounts."""
+    """Recent usage of queues as of the last accrual, summed from the accounts. The database weights and sums: there may be millions of accounts."""
     until: int = connection.execute(select(t.ledger.c.metered_until)).scalar_one()
     found = History(decay, hour_of(until), None, until)
     if decay.half_life_h <= 0:

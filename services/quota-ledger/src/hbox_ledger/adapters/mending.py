@@ -1,9 +1,9 @@
-"""Rows of claims that cannot be read: a disk, a restored file, somebody's hand. One of them must not keep the books closed.
+"""Claims whose rows cannot be read, for example after a disk fault, a bad restore or a manual change. One such row must not keep the books closed.
 
-What a claim holds stands twice in the database: in its row, and in the audit, where it was made. So the row is written anew from there, and the claim goes on.
-Where that cannot be read either the row is set aside: it is kept, as void, with the reason, its slots are freed, its node's cards are counted anew, and
-transfers take from its queue's account what no claim explains. The audit tells of it (`chain.ASIDE`), so that history goes on without a fault, and
-`hbox audit --ledger` names it. The pod, if it runs, is in the list with which the books open, and is booked as found.
+The database contains a claim's content twice: in its row, and in the audit record of its creation. So the row is rewritten from the audit, and the claim
+continues. If the audit cannot be read either, the row is set aside: it is kept as void, with the reason, its slots are freed, its node's cards are recounted,
+and transfers remove the unexplained amounts from its queue's account. An audit record (`chain.ASIDE`) keeps the history consistent, and
+`hbox audit --ledger` names it. The pod, if it runs, is in the list that opens the books, and is booked as found.
 """
 
 import json

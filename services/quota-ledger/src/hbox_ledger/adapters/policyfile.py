@@ -1,6 +1,6 @@
-"""Whether the policy that scheduler-core follows divides by weight: read from the file that both are given.
+"""Whether scheduler-core's policy divides by weight: read from the file that both services get.
 
-The file is the operator's, as a setting is; what is said of a policy on the bus is anybody's word, and no right follows from it.
+The operator controls the file, like a setting. Any client could publish a policy on the bus, so no entitlement follows from one.
 """
 
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""The ledger's database proven against itself, from outside: read only, at one moment, beside a ledger that goes on.
+"""Verifies the ledger's database against itself: read-only, on one snapshot, while the ledger runs.
 
-The audit is followed from its first record: the chain is whole, it goes through `head`, it tells the states that the claims have and as many changes
-as the epoch had. The transfers replay to the balances, and both are what the live claims add up to; so are the accounts of the cards.
+The audit is followed from its first record: the chain is intact and includes `head`; it yields the states of the claims and as many changes as the epoch had.
+The transfers replay to the balances; balances and card accounts equal the sums of the live claims.
 
-A row that cannot be read is named, and what it holds is taken from the audit, so that it is no fault of others. One that a ledger set aside is a note: the
-audit tells of it, and accounts go on without it.
+A row that cannot be read is named, and its content is taken from the audit, so that it causes no further faults. A row that a ledger set aside is a note: the
+audit contains that record, and accounts continue without the claim.
 """
 
 import json

@@ -50,12 +50,12 @@ QUEUE_GROUPS, GROUP_BYTES = 256, 63
 
 
 def queue_of(found: QueueObject, *, bound: bool = False) -> Queue:
-    """The rules of one Queue. A state other than Open (or none yet) takes no new work: Volcano's Closed, Closing, Unknown. Which of these it
-    is follows from what it holds.
+    """The rules of one Queue. In a state other than Open or none (Volcano's Closed, Closing, Unknown) the queue takes no new work. Whether it is published as
+    closing or closed depends on what it holds.
 
-    `bound`: it is closed to namespaces that neither it nor a queue above it names (`HBOX_QUEUES`).
+    `bound`: the queue is closed to namespaces that neither it nor a queue above it names (`HBOX_QUEUES`).
 
-    Raises InvalidRequest where one of its shares holds something that is not a quantity, or a negative one, and where it says more than a message holds.
+    Raises InvalidRequest if one of its shares contains an invalid or negative quantity, or if its rules exceed a message.
     """
     spec = found.spec
     return Queue(

@@ -1,4 +1,4 @@
-"""Tells schedulers what namespaces may ask for and have asked for: `enqueue` of a policy with the plugin `resourcequota` goes by it."""
+"""Publishes namespaces' quotas of requests and their usage to schedulers: the `resourcequota` plugin's `enqueue` uses them."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ class QuotaPublisher:
             self._moved.set()
 
     async def run(self, read: asyncio.Event) -> NoReturn:
-        """Until cancelled; from when all were read, which `read` says."""
+        """Publish until cancelled; starts once all quotas were read, which `read` signals."""
         await read.wait()
         while True:
             self._moved.clear()

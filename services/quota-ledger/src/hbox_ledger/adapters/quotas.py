@@ -25,7 +25,7 @@ QUOTA_AMOUNTS = 64
 
 
 def card_quota(found: QuotaObject) -> CardQuota | None:
-    """What it says of cards; None where that is nothing. A quota that cannot be kept as written is one with a fault."""
+    """The object's quota of cards; None if it limits none. If it cannot be applied as written, the quota has a fault."""
     hard = found.spec.hard
     percents = {f"limits.{vendor.memory_percent}": vendor for vendor in VENDORS if vendor.memory_percent}
     if not any(key in VENDORS.limits or key in percents for key in hard):
@@ -49,8 +49,10 @@ def card_quota(found: QuotaObject) -> CardQuota | None:
 
 
 def class_quota(found: QuotaObject) -> ClassQuota | None:
-    """What it says of jobs by their PriorityClass; None where it is not by class alone, or limits nothing that claims tell of. A class under an operator that
-    nobody knows is one that the quota is for."""
+    """The object's limits of jobs by PriorityClass; None if it is not by class alone, or limits nothing that claims contain. A class under an unknown operator
+    is
+    taken as one that the quota covers.
+    """
     terms = found.spec.scope_selector.match_expressions
     scopes = {*found.spec.scopes, *(term.scope_name for term in terms)}
     if scopes != {PRIORITY_CLASS_SCOPE}:
@@ -71,8 +73,10 @@ def class_quota(found: QuotaObject) -> ClassQuota | None:
 
 
 def amounts_of(found: QuotaObject) -> ResourceQuota | None:
-    """What it says of requests; None where that is nothing, or where it has scopes: they are for some pods only, which minimums do not tell apart. What its
-    controller enforces (`status.hard`) counts before what is written."""
+    """The object's limits of requests; None if it has none, or has scopes: these cover only some pods, and minimums do not distinguish pods. Limits that the
+    quota
+    controller enforces (`status.hard`) take precedence over the spec.
+    """
     if found.spec.scopes or found.spec.scope_selector.match_expressions:
         return None
     hard = _requests(found.status.hard or found.spec.hard, capacity_units)

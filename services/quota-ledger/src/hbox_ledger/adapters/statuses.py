@@ -1,13 +1,13 @@
-"""Writes what is true of queues into the statuses of their objects, and what is wrong with them as Events.
+"""Writes the statuses of Queue objects, and their faults as Events.
 
-Theory of operation. A queue that changed is looked at WINDOW_S later: what its object says, by the informer, is compared with what it should say, and only the
-difference is written. Nobody waits for that: queues wait in `_due`, each once, and are written one after the other at a limited rate. After a restart all
-are compared, and those that differ are written.
+Theory of operation. WINDOW_S after a queue changed, the writer compares its object in the informer with the expected status and writes only the difference.
+No turn waits for that: queues wait in `_due`, each once, and are written one after the other at a limited rate. After a restart the writer compares all
+queues.
 
-The ledger is the one writer of HBox. A state is only written on the version of the object that it was worked out from, so that an order to close a queue
-is never overwritten. The watch may bring our own write before its answer does: what comes while one is under way is judged when it is known which version is
-ours. Where somebody else gives our fields other values again (Volcano's scheduler or controllers beside us), ours are written less and
-less often, at last every PATIENCE_S: the last writer's stand in between.
+The ledger is HBox's only writer of these statuses. It writes a state only on the object version from which it computed the state, so that it never overwrites
+a command to close a queue. The watch may deliver our own write before the response arrives: versions that arrive during a write are judged once our version is
+known. If another writer repeatedly changes our fields (Volcano's scheduler or controllers in the same cluster), ours are written less and less often, at last
+every PATIENCE_S; in between the other writer's values remain.
 """
 
 import asyncio
@@ -42,8 +42,10 @@ FAULTY, SOUND, STOPPED, GOES_ON = "QueueFaulty", "QueueSound", "QueueBudgetSpent
 
 @dataclass(slots=True)
 class _Object:
-    """A queue as its object stands. `ours`: what we wrote last, `seen` once the informer brought that version. `meanwhile`: versions that came while a
-    write is under way; None while none is."""
+    """A queue's object. `ours`: the status that we wrote last, `seen` once the informer delivered that version. `meanwhile`: versions that arrived during a
+    write;
+    None if no write is in progress.
+    """
 
     uid: str
     version: str
@@ -72,11 +74,11 @@ class StatusWriter:
         self._objects: dict[QueueName, _Object] = {}
         self._truths: dict[QueueName, _Truth] = {}
         self._counts: dict[str, Mapping[QueueName, GroupCounts]] = {}  #: by shard
-        self._noted: dict[QueueName, tuple[str, str]] = {}  #: faults and stop as Events said them last
+        self._noted: dict[QueueName, tuple[str, str]] = {}  #: faults and stop in the last Events
         self._due: dict[QueueName, float] = {}
         self._wake = asyncio.Event()
 
-    # What it is told.
+    # --- inputs
 
     def update(self, name: QueueName, total: Resources, *, faults: str, stopped: str) -> None:
         """What a queue uses with all below it, and what is wrong with it."""
@@ -161,7 +163,7 @@ class StatusWriter:
                 await self._write(name, known, patch)
             await self._note(name, known, truth, said)
         except NotFound as e:
-            # Gone, which the informer says next; or there, and its definition has no status subresource.
+            # The object is deleted, as the informer will report; or its definition has no status subresource.
             metrics.STATUSES.labels("again").inc()
             log.debug("the status of queue %s: %s", name, e)
             self._again(name, known, MISSING_S)
@@ -207,7 +209,7 @@ class StatusWriter:
                 self._judge(name, known, each, status_seen)
 
     def _judge(self, name: QueueName, known: _Object, version: str, status_seen: QueueStatus) -> None:
-        """Whether a version of the object is ours, or somebody else's who gave our fields other values."""
+        """Decide whether a version of the object is ours, or another writer changed our fields."""
         if version == known.our_version:
             known.seen = True
         elif known.seen and known.ours is not None and (fields := contested(known.ours, status_seen)):
@@ -236,7 +238,7 @@ class StatusWriter:
 
 
 def _patched(status_seen: QueueStatus, patch: Mapping[str, Any]) -> QueueStatus:
-    """What stands once the patch is written."""
+    """The status after the patch."""
     allocated = {**status_seen.allocated, **patch.get("allocated", {})}
     return replace(
         status_seen,

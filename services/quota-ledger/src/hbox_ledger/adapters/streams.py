@@ -14,13 +14,15 @@ from ..messages import SHARD
 log = logging.getLogger(__name__)
 
 
-#: An epoch that is further ahead of the clock, and of the database, is nobody's: to begin above it would leave no epochs.
+#: Seconds. An epoch further ahead of the clock and of the database is invalid: beginning above it would leave no epochs.
 AHEAD_S = 366 * 86_400
 
 
 async def read_streams(bus: Bus, position: Position, *, now: float) -> StreamHistory:
-    """`position` is the database's: where nothing was said beyond it, binds are not asked for. What cannot be read, or names an epoch that no ledger can
-    have come to, is left out. Raises Unavailable."""
+    """`position`: the database's. Binds are only read if the streams have newer messages than that. Messages that cannot be read, or have an impossible epoch,
+    are
+    skipped. Raises Unavailable.
+    """
     most = max(position.epoch, int(now)) + AHEAD_S
     said, read = [BEGINNING], True
     for type_, key in ((BindDecided, SHARD), (EvictDecided, SHARD), (QueueStateChanged, DEFAULT_QUEUE)):

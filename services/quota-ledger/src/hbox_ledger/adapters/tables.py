@@ -86,7 +86,7 @@ claims = Table(
     Column("cards", Text, nullable=False, server_default="{}"),  # JSON: thousandths of cards by model
     Column("models", Text, nullable=False, server_default="{}"),  # JSON: what counts against queues by model
     Column("pool", Text, nullable=False, server_default=""),  # in which it counts; empty for `pooled`
-    Column("protected_until", Double, nullable=False, server_default="0"),  # nobody takes from it before
+    Column("protected_until", Double, nullable=False, server_default="0"),  # not reclaimed before
     Column("rank", Integer, nullable=False, server_default="-1"),  # of its pod in the job; -1: none
     Column(
         "layout", Text, nullable=False, server_default=""
@@ -217,7 +217,7 @@ nominations = Table(
     Column("body", Text, nullable=False),  # JSON
 )
 
-#: Queues as last read from Kubernetes. A deleted one stays, as `gone`, so that its end is told after any crash.
+#: Queues as last read from Kubernetes. A deleted queue stays, as `gone`, so that its deletion is published after any crash.
 queues = Table(
     "queues",
     metadata,

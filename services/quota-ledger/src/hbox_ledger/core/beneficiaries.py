@@ -1,9 +1,8 @@
-"""Who needs that others leave: plans with victims, by the pods that still have no place (S7).
+"""Which plans need which evictions, by the pods that still have no place (S7).
 
-A plan needs its victims to go while one of its pods waits: has no claim, is not gone and was not asked for anew by another plan; and while all of them
-may go. A claim that leaves for
-plans none of which needs it any more leaves in vain: what was not done of its eviction yet is taken back (`lifecycle.tick`). Over a restart what is needed is
-read from the nominations, and who leaves for others, but for none of these, leaves in vain.
+A plan needs its victims' eviction while one of its pods waits (has no claim, is not gone, and is not part of another plan) and all of its victims may be
+evicted. If no plan needs a claim's eviction any more, it is in vain: `lifecycle.tick` reverts it unless it is already carried out. After a restart the needs
+are read from the nominations; evictions for other pods that no nomination needs are in vain.
 """
 
 from collections.abc import Iterable
@@ -11,13 +10,13 @@ from dataclasses import dataclass, field
 
 from hbox_common.model import ClaimId, PlanId, PodUid
 
-#: How the reason of the eviction of a pod that moves begins: by that the moves of the last hour are counted when the ledger starts.
+#: Prefix of the eviction reason of a moved pod: a starting ledger counts the last hour's moves by it.
 MOVED = "moved to "
 
-#: The first words of the reason of every other eviction for somebody.
+#: Prefixes of the reasons of all other evictions for other pods.
 PREEMPTED, RECLAIMED = "preempted", "reclaimed"
 
-#: As all of these begin.
+#: All prefixes of reasons of evictions for other pods.
 FOR_OTHERS = (MOVED, f"{PREEMPTED} for ", f"{RECLAIMED} for ")
 
 
@@ -30,7 +29,7 @@ class Beneficiaries:
     _in_vain: dict[ClaimId, None] = field(default_factory=dict)
 
     def need(self, plan: PlanId, pods: Iterable[PodUid], victims: Iterable[ClaimId]) -> None:
-        """The plan's pods wait for these to leave."""
+        """Record that the plan's pods wait for the eviction of these claims."""
         self._pods[plan], self._victims[plan] = set(pods), list(victims)
         for pod in self._pods[plan]:
             self._plans.setdefault(pod, []).append(plan)
@@ -39,11 +38,11 @@ class Beneficiaries:
             self._in_vain.pop(claim, None)
 
     def leave(self, claims: Iterable[ClaimId]) -> None:
-        """These leave for others, as far as their records say: where no plan needs that, in vain."""
+        """Record evictions for other pods, by their records' reasons: those that no plan needs are in vain."""
         self._in_vain.update(dict.fromkeys(claim for claim in claims if claim not in self._for))
 
     def settled(self, pod: PodUid) -> None:
-        """The pod waits no more, or for something else."""
+        """Record that the pod no longer waits, or waits for another plan."""
         for plan in self._plans.pop(pod, ()):
             waiting = self._pods.get(plan)
             if waiting is None:
@@ -53,14 +52,14 @@ class Beneficiaries:
                 self._over(plan)
 
     def thwart(self, claim: ClaimId) -> list[PlanId]:
-        """It may not leave: the plans that asked for it, which are returned, come to nothing, and nobody else has to leave for them."""
+        """Record that the claim may not be evicted. Returns the plans that needed it: they fail, and their other evictions are not needed."""
         plans = sorted(self._for.get(claim, ()))
         for plan in plans:
             self._over(plan)
         return plans
 
     def left(self, claim: ClaimId) -> None:
-        """It is gone, or stays after all."""
+        """Drop a claim that is void or whose eviction was reverted."""
         self._in_vain.pop(claim, None)
         for plan in self._for.pop(claim, ()):
             victims = self._victims.get(plan, [])
@@ -70,7 +69,7 @@ class Beneficiaries:
                 self._forget(plan)
 
     def in_vain(self) -> list[ClaimId]:
-        """Claims for whose leaving nobody has a need any more, in the order in which that came about; told once."""
+        """Claims whose eviction no plan needs any more, in that order; each is returned once."""
         found, self._in_vain = list(self._in_vain), {}
         return found
 

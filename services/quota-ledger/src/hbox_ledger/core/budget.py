@@ -1,6 +1,7 @@
-"""Budgets: how many card-hours a queue, with all below it, may use in a calendar month (UTC). At 80 % it is told, at 100 % no plan gives it cards any more.
+"""Budgets: how many card-hours a queue and all queues below it may use in a calendar month (UTC). At 80 % the ledger warns; at 100 % it refuses plans with
+cards.
 
-What runs goes on, and goes on to count. Use is known as of the last accrual (`usage`), a minute ago at most; idle shares are not used.
+Running pods continue, and continue to count. Usage is that of the last accrual (`usage`), at most a minute old; idle shares do not count.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from .usage import CARD, HOUR_S, Accrued
 
 
 class Level(IntEnum):
-    """Percent of the budget from which on something is done."""
+    """Percent of the budget from which on the ledger acts."""
 
     NONE = 0
     TOLD = 80
@@ -25,7 +26,7 @@ class Level(IntEnum):
 
 
 def month_of(second: int) -> int:
-    """The first second of the month, since the epoch."""
+    """The first second of the month, Unix time."""
     return int(_month(second).timestamp())
 
 
@@ -37,13 +38,13 @@ def level(spent: int, budget: int | None) -> Level:
 
 
 def spent_of(state: LedgerState, name: QueueName, own: Mapping[QueueName, int] | None = None) -> int:
-    """What the queue and all below it have used, in thousandths of card-seconds. `own`: what each used, if not what the books say."""
+    """What the queue and all queues below it have used, in thousandths of card-seconds. `own`: each queue's usage, if it differs from the books."""
     used = state.spent if own is None else own
     return sum(used.get(one, 0) for one in (name, *state.queues.below(name)))
 
 
 def spend(state: LedgerState, step: Step, accrued: Accrued) -> None:
-    """Enter what was accrued, and tell of budgets that came to a level. A new month begins with nothing spent."""
+    """Enter accrued usage, and report budgets that reached a level. A new month begins at zero."""
     step.usage = accrued
     state.history.enter(accrued)
     month = month_of(accrued.until)
@@ -63,7 +64,7 @@ def spend(state: LedgerState, step: Step, accrued: Accrued) -> None:
 
 
 def change(state: LedgerState, step: Step, queue: Queue) -> None:
-    """Tell where a queue's new rules bring its budget to a level. The books have the old ones."""
+    """Report if a queue's new rules bring its budget to a level. Call it while the books have the old rules."""
     if queue.budget_card_hours is None:
         return
     old = state.queues.get(queue.name)
@@ -71,7 +72,7 @@ def change(state: LedgerState, step: Step, queue: Queue) -> None:
 
 
 def stop(state: LedgerState, name: QueueName) -> str:
-    """Why this queue is given no cards now; empty where its budget lasts."""
+    """Why this queue gets no cards now; empty if its budget is not used up."""
     queue = state.queues.get(name)
     if queue is None or queue.budget_card_hours is None:
         return ""
@@ -82,7 +83,7 @@ def stop(state: LedgerState, name: QueueName) -> str:
 
 
 def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
-    """Whether the plan asks for cards that the budget of its queue, or of one above it, does not allow any more."""
+    """The refusal, if the plan asks for cards and the budget of its queue, or of a queue above it, is used up."""
     said = next((said for name in state.queues.path(plan.queue) if (said := stop(state, name))), "")
     if not said or not any(VENDORS.asked(plan.requests[p.requests]) for p in plan.placements):
         return None

@@ -20,7 +20,7 @@ GENESIS = b"\0" * 32
 _written = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 NONE = "none"  #: the state of a claim before its first record
-#: what became of a claim whose row nobody can read: it is no change of the ledger's, and is not counted as one
+#: state of a claim whose row cannot be read: not a change by the ledger, and not counted as one
 ASIDE = "set aside"
 NAMED = "named"  #: of a card number, `card NODE/NUMBER`; the cause is the card's id
 NOMINATED, ENDED = "nominated", "ended"  #: of a nomination: its places, and that none of them is kept any more
@@ -91,7 +91,7 @@ def _amounts(items: tuple[tuple[str, int], ...]) -> str:
 
 @dataclass(slots=True)
 class Chain:
-    """Follows the records in order, and the claims that they tell of."""
+    """Follows the records in order, and the claims in them."""
 
     seq: int = 0
     hash: bytes = GENESIS

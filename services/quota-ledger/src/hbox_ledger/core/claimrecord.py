@@ -33,7 +33,7 @@ class ClaimRecord:
     forced: bool = False  #: found bound: counts even where it over-books
     traceparent: str = ""
     rank: int = -1  #: of the pod in its job, which its binding writes on it; -1: none
-    layout: str = ""  #: which container gets which of its cards, as its plan says: for its binding alone
+    layout: str = ""  #: assignment of cards to containers, from its plan: used by its bind only
     volume_claims: tuple[str, ...] = ()  #: of its pod, for its binding alone: they are bound to volumes before it
     slots: tuple[int, ...] = ()  #: one a slice; -1 for forced claims
     sent_at: float = 0.0  #: when the open decision was last sent

@@ -1,6 +1,6 @@
-"""What namespaces hold by PriorityClass, where a ResourceQuota limits that (`hbox_common.model.classquota`).
+"""Usage of namespaces by PriorityClass, for ResourceQuotas that limit it (`hbox_common.model.classquota`).
 
-A claim's class is its job's, which stands on no claim: it is known from the job's news when the claim is made, and over a restart from the list of pods that
+A claim's class is its job's and is not stored in the claim: the job's messages provide it when the claim is created, and after a restart the list of pods that
 opens the books. Kept only for namespaces with such quotas.
 """
 

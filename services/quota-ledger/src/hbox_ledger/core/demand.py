@@ -1,8 +1,8 @@
-"""What queues ask for: what their jobs wait for, beside what their claims hold. Kept only where queues have shares by weight (`weightshares`).
+"""Demand of queues: what their jobs wait for, in addition to what their claims hold. Counted only if queues have shares by weight (`weightshares`).
 
-By job-controller's word alone (`records`), never a plan's. A pod that has a claim holds, and waits no more, though its job's news may be older: pods count by
-uid. What was taken from a queue counts as asked for by it for a while after its pods are gone (GRACE_S): whoever makes them anew needs a moment, and in it
-others would be entitled to more, and give it back a second later.
+Demand comes from job-controller (`records`), never from plans. A pod that has a claim no longer waits, even if its job's last message is older: pods count by
+uid. What was reclaimed from a queue counts as its demand for GRACE_S after the pods are gone, because their controller needs a moment to recreate them;
+otherwise other queues would be entitled to more, and would give it back a second later.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hbox_common.model import JobDemand, JobId, JobTerms, PodUid, QueueName, Resources, is_host_port, is_offline
 from hbox_common.model.resources import add
 
-#: For which what was taken back counts as asked for.
+#: Seconds for which reclaimed amounts count as demand.
 GRACE_S = 30.0
 
 
@@ -21,15 +21,15 @@ class Demand:
     """`claimed`: whether a pod has a live claim."""
 
     claimed: Callable[[PodUid], bool]
-    version: int = 0  #: rises with every change of `waiting`
+    version: int = 0  #: incremented with every change of `waiting`
     waiting: dict[QueueName, Resources] = field(default_factory=dict)
     _jobs: dict[JobId, tuple[PodUid, ...]] = field(default_factory=dict)
-    #: of these jobs, with claims or without; a pod that comes to another job is of the one that was told of last
+    #: pods of the recorded jobs, with or without claims; a pod that appears in two jobs belongs to the one reported last
     _pods: dict[PodUid, tuple[JobId, QueueName, Resources]] = field(default_factory=dict)
-    _taken: deque[tuple[float, QueueName, Resources]] = field(default_factory=deque)  #: until when
+    _taken: deque[tuple[float, QueueName, Resources]] = field(default_factory=deque)  #: with the time of expiry
 
     def put(self, job: JobTerms) -> None:
-        """A job as it is now."""
+        """Record a job's current state."""
         self.drop(job.id)
         if not isinstance(job, JobDemand) or not job.tasks or is_offline(job.priority_class):
             return
@@ -44,7 +44,7 @@ class Demand:
             self._count(job.queue, amounts, waiting)
 
     def drop(self, job: JobId) -> None:
-        """It waits for nothing any more."""
+        """Drop a job that no longer waits."""
         for pod in self._jobs.pop(job, ()):
             if (found := self._pods.get(pod)) is not None and found[0] == job:
                 self._forget(pod)
@@ -55,28 +55,28 @@ class Demand:
             self._count(*found[1:], -1)
 
     def entered(self, pod: PodUid) -> None:
-        """The pod has a claim now, and had none."""
+        """Note that the pod got a claim."""
         if (found := self._pods.get(pod)) is not None:
             self._count(*found[1:], -1)
 
     def left(self, pod: PodUid) -> None:
-        """The pod has no claim any more."""
+        """Note that the pod lost its claim."""
         if (found := self._pods.get(pod)) is not None:
             self._count(*found[1:], 1)
 
     def taken(self, queue: QueueName, amounts: Resources, now: float) -> None:
-        """So much was taken from the queue for others, and is gone."""
+        """Count amounts that were reclaimed from the queue for other queues."""
         self._taken.append((now + GRACE_S, queue, dict(amounts)))
         self._count(queue, amounts, 1)
 
     def pass_(self, now: float) -> None:
-        """What was taken a while ago is asked for no more, unless somebody does."""
+        """Expire reclaimed amounts: they no longer count as demand."""
         while self._taken and self._taken[0][0] <= now:
             _, queue, amounts = self._taken.popleft()
             self._count(queue, amounts, -1)
 
     def with_claims(self, claimed: Callable[[PodUid], bool]) -> "Demand":
-        """The same jobs, over other books."""
+        """The same jobs, for other books."""
         fresh = Demand(claimed, self.version + 1, _jobs=self._jobs, _pods=self._pods, _taken=self._taken)
         for pod, (_, queue, amounts) in self._pods.items():
             if not claimed(pod):
@@ -86,7 +86,7 @@ class Demand:
         return fresh
 
     def validate(self) -> None:
-        """Raises AssertionError where a sum is not what counting gives."""
+        """Raises AssertionError if a sum differs from a recount."""
         counted = self.with_claims(self.claimed).waiting
         assert _solid(counted.items()) == _solid(self.waiting.items())
 

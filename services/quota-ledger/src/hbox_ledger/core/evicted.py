@@ -1,5 +1,6 @@
-"""Jobs that were evicted for others of late, by what their successors are known by (`minruntime.same_job`). A ledger that starts finds them among the void
-claims of its database (`load.recent_evictions`)."""
+"""Jobs that were recently evicted for others, by the attributes that identify their successors (`minruntime.same_job`). A starting ledger finds them among the
+void claims of its database (`load.recent_evictions`).
+"""
 
 from dataclasses import dataclass, field
 

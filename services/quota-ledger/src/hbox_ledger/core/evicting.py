@@ -1,7 +1,7 @@
-"""Claims whose pods leave, and the places that are nominated for others.
+"""Claims under eviction, and the places nominated for other pods.
 
-Who asks for places that others hold is judged as if all who leave were gone and all who are nominated had their places: else two plans could count on the
-same places, and one of them would have evicted in vain.
+A plan with victims is judged as if all evicted pods were gone and all nominated pods had their places. Otherwise two plans could count on the same places,
+and one of them would evict in vain.
 """
 
 from collections.abc import Collection
@@ -16,10 +16,10 @@ from .nominations import Place
 
 @dataclass(slots=True)
 class Evicting:
-    """By claim, by node, and summed up by the queues that the pods are in."""
+    """By claim, by node, and as sums by the pods' queues."""
 
-    used: dict[QueueName, Resources] = field(default_factory=dict)  #: by those who leave
-    nominated: dict[QueueName, Resources] = field(default_factory=dict)  #: by those who are to come
+    used: dict[QueueName, Resources] = field(default_factory=dict)  #: by evicted pods
+    nominated: dict[QueueName, Resources] = field(default_factory=dict)  #: by nominated pods
     _claims: dict[ClaimId, ClaimRecord] = field(default_factory=dict)
     _on: dict[NodeName, dict[ClaimId, ClaimRecord]] = field(default_factory=dict)
     _places: dict[PodUid, Place] = field(default_factory=dict)
@@ -35,19 +35,19 @@ class Evicting:
         return self._on.get(node, {}).values()
 
     def places_on(self, node: NodeName) -> Collection[Place]:
-        """Those nominated there that nobody has taken yet."""
+        """Nominated places on the node that are not taken yet."""
         return self._places_on.get(node, {}).values()
 
     def places(self) -> Collection[Place]:
-        """All that are nominated and that nobody has taken yet."""
+        """All nominated places that are not taken yet."""
         return self._places.values()
 
     def nominations(self) -> Collection[tuple[PodUid, Place]]:
-        """The same, with those for whom they are."""
+        """All nominated places that are not taken yet, each with its pod."""
         return self._places.items()
 
     def nominated_in(self, namespace: str) -> Resources:
-        """What of cards is nominated for pods of the namespace."""
+        """Amounts of cards nominated for pods of the namespace."""
         nominated: Resources = {}
         for place in self._places.values():
             if place.namespace == namespace:
@@ -55,13 +55,13 @@ class Evicting:
         return nominated
 
     def add(self, record: ClaimRecord) -> None:
-        """Its pod's eviction was decided."""
+        """Record that the pod's eviction was decided."""
         claim = record.claim
         self._claims[claim.id] = self._on.setdefault(claim.node, {})[claim.id] = record
         add(self.used.setdefault(claim.queue, {}), claim.amounts)
 
     def discard(self, id: ClaimId) -> None:
-        """It is gone, or it never left."""
+        """Drop a claim that is void or whose eviction was reverted."""
         record = self._claims.pop(id, None)
         if record is None:
             return
@@ -70,13 +70,13 @@ class Evicting:
         add(self.used[claim.queue], claim.amounts, -1)
 
     def nominate(self, pod: PodUid, place: Place) -> None:
-        """The place is kept for this pod, and no other."""
+        """Keep the place for this pod only."""
         self.settle(pod)
         self._places[pod] = self._places_on.setdefault(place.node, {})[pod] = place
         add(self.nominated.setdefault(place.queue, {}), place.amounts)
 
     def settle(self, pod: PodUid) -> None:
-        """The pod has a claim, or is nominated no more."""
+        """Drop the pod's place: it has a claim, or its nomination ended."""
         place = self._places.pop(pod, None)
         if place is not None:
             del self._places_on[place.node][pod]

@@ -27,7 +27,7 @@ class Bound:
 
 @dataclass(slots=True)
 class Fabrics:
-    """Domains of all fabrics, as they were said last."""
+    """The last published domains of all fabrics."""
 
     changes: int = 0  #: rises with every one of them
     _versions: dict[str, int] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Facts of pods that a database refuses, made such that it takes them.
+"""Reduces pod facts that a database refuses to what it can store.
 
-What job-controller tells is bounded where it enters the platform, so this is for what got through all the same: a message of an older version, or of nobody.
-That a pod runs has to be booked, be it with less than it says: a fact that is dropped would leave its cards to others, and a list with one such fact would
-never open the books.
+job-controller limits facts where they enter the platform, so this handles facts that passed nevertheless: messages of an older version or an unknown sender.
+A running pod has to be booked, even with less than its fact contains: if the fact were dropped, its cards would be allocated again, and a list that contains
+it would never open the books.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ _JOB_BYTES = 2 * NAME_BYTES
 
 
 def fitting(fact: PodFact) -> PodFact | None:
-    """The fact with what a database can hold of it; None where its pod or node can be nobody's."""
+    """The storable part of the fact; None if its pod or node cannot exist."""
     if not (is_plain(fact.uid, ID_BYTES) and is_plain(fact.node, NAME_BYTES)):
         return None
     return replace(

@@ -1,14 +1,14 @@
-"""Which cards pods really got, where their kubelet chooses: the books follow what is true.
+"""The cards that kubelets actually allocated to pods: the books follow them.
 
-Under a device plugin without HAMi's protocol a plan says how many cards a pod gets, and which ones is a guess. node-agent tells what the kubelet gave, by the
-ids of devices and the uids of pods; claims of those pods are moved to these cards: voided, and entered anew as found, like one whose pod was resized.
+Under a device plugin without HAMi's protocol the kubelet chooses the cards: a plan determines their number and only guesses their ids. node-agent publishes
+the allocation by device ids and pod uids; the claims of those pods are moved to these cards: voided, and entered again as found, as after a resize.
 
-A claim moves when its cards are held by nobody else, or by claims that move with it: else a card would be counted twice while the other's own word is on its
-way, and a plan could have room that nobody has. What does not agree for good is a conflict, and said: two pods on one card, another number of cards, a card
-that a pod has by the kubelet and another one by the books.
+A claim moves if no other claim holds its new cards, except claims that move as well: otherwise a card would be counted twice until the other pod's report
+arrives, and a plan could use capacity that does not exist. A lasting mismatch is reported as a conflict: two pods on one card, another number of cards, or a
+card that the kubelet and the books assign to different pods.
 
-Nothing is followed where ids are no cards of the inventory (slots of HAMi's plugin, whose cards are HBox's own choice), nor where the pod's uid is not known:
-a name may come back.
+Allocations are ignored if their ids are no cards of the inventory (slots of HAMi's plugin, whose cards HBox chooses itself), or if the pod's uid is unknown: a
+pod name may be reused.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class Moves:
 
 
 def moves(state: LedgerState, devices: NodeDevices) -> Moves:
-    """The claims of a node that are on other cards than their kubelet says."""
+    """Claims of a node that are on other cards than the kubelet reported."""
     found = Moves()
     node = state.nodes.get(devices.node)
     if node is None or node.gone:

@@ -1,5 +1,6 @@
-"""What may be held such that nobody can take it back: never what others are guaranteed (S4, `hbox_common.model.lending`), and of a class that
-nobody takes from only what its queue deserves (`lending.may_stay`)."""
+"""Limits of non-preemptible claims: they never take what is guaranteed to other queues (S4, `hbox_common.model.lending`), and pods of a non-preemptible class
+are protected only within what their queue deserves (`lending.may_stay`).
+"""
 
 from hbox_common.events import Plan
 from hbox_common.model import (
@@ -20,8 +21,9 @@ from .ledgerstate import LedgerState
 
 
 def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
-    """Why a queue that gives nothing back would hold with the plan what others are guaranteed. With victims it is judged beside what was promised to
-    others, and as if all that leave were gone: of its own jobs one may make room for another."""
+    """Why the plan of a queue that gives nothing back would hold amounts guaranteed to other queues. A plan with victims is judged with the nominated places
+    counted and as if all evicted pods were gone: one job of the queue may make room for another.
+    """
     lending = state.lending
     if not lending.is_non_preemptible(plan.queue, preemptable=True) or is_offline(state.records.class_of(plan.job)):
         return None
@@ -36,18 +38,20 @@ def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
 
 
 def protects(state: LedgerState, plan: Plan) -> bool:
-    """Whether nobody may take what the plan's pods are given: the administrators say so of their class, their tenant does not offer them, the queue deserves
-    it and what is guaranteed to others is left. What is not so is lent, and goes when it is asked for."""
+    """Whether the plan's pods may not be reclaimed: the administrators declare their class non-preemptible, their tenant does not offer them, the queue
+    deserves
+    the amounts, and other queues' guarantees remain covered. All else is lent, and can be reclaimed.
+    """
     named = state.records.class_of(plan.job)
     if plan.preemptable or is_offline(named) or not state.queues.non_preemptible(plan.queue, named):
         return False
     if any(state.queues.borrows(plan.queue, state.pool_of(placement.node)) for placement in plan.placements):
-        return False  # its owners have it back whenever they ask
+        return False  # its owners can reclaim it at any time
     return _may_stay(state, plan.queue, _asked(state, plan))
 
 
 def protects_found(state: LedgerState, fact: PodFact, held: Resources) -> bool:
-    """The same of a pod of ours that was found on a node."""
+    """Like `protects`, for an HBox pod that was found on a node."""
     if fact.preemptable or is_offline(fact.priority_class) or not state.queues.non_preemptible(fact.queue, fact.priority_class):
         return False
     pool = state.pool_of(fact.node)
@@ -61,7 +65,7 @@ def _may_stay(state: LedgerState, queue: QueueName, asked: Resources) -> bool:
 
 
 def _asked(state: LedgerState, plan: Plan) -> Resources:
-    """What the plan's pods are given, cards also by model, in the pools of their nodes."""
+    """Amounts that the plan's pods get, cards also by model, in the pools of their nodes."""
     asked: Resources = {}
     for placement in plan.placements:
         node = state.nodes.get(placement.node)

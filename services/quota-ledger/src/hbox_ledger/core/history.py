@@ -1,8 +1,8 @@
-"""What queues used of late: card-seconds that lose half of their weight every half-life, out of the usage accounts.
+"""Recent usage of queues: card-seconds that lose half of their weight every half-life, from the usage accounts.
 
-An hour's usage weighs 0.5^(age / half-life), its age counted in whole hours from the present one; hours that are older than the window weigh nothing. Kept
-along with the accounts, hour by hour: what stands here at any time is what adding the accounts up anew would give. Told is the average over the time that
-was observed, with the same weights: so many cards the queue used of late. That needs no clock to be understood, and moves slowly.
+An hour's usage weighs 0.5^(age / half-life), its age counted in whole hours from the present one; hours older than the window weigh nothing. The history is
+updated together with the accounts, hour by hour, and always equals a new sum over the accounts. Its result is the weighted average over the observed time: the
+number of cards that a queue recently used. That figure needs no clock to interpret, and changes slowly.
 """
 
 from collections.abc import Iterable
@@ -73,7 +73,7 @@ class History:
         self.first = before
 
     def cards(self, queues: Iterable[QueueName]) -> float:
-        """How many cards these used together, on average of late."""
+        """Number of cards that these queues together recently used on average."""
         observed = self._observed()
         return sum(self.own.get(name, 0.0) for name in queues) / (CARD * observed) if observed > 0 else 0.0
 

@@ -1,10 +1,10 @@
-"""Loans: what queues use beyond what they deserve, as transfers from the pool, and back to it as soon as they use less or deserve more.
+"""Loans: usage of queues beyond what they deserve, as transfers from the pool, and back to it as soon as they use less or deserve more.
 
-The lender is the pool: what others deserve and leave idle, and what nobody deserves. Who may take a loan back, and from whom, is arbitration's affair
-(`preemption`); here it is only written down, so that a queue's balance says at any moment how much of what it holds is not its own.
+The lender is the pool: what other queues deserve and leave idle, and what no queue deserves. Arbitration decides which queue may reclaim a loan, and from
+which (`preemption`); this module only records loans, so that a queue's balance shows at any moment how much of its usage is borrowed.
 
-A loan is of a resource that the queue's `deserved` names, and of cards always: of these a queue that deserves none has everything on loan. Who deserves cards
-of models alone deserves so many cards.
+Loans exist for resources that the queue's `deserved` names, and always for cards: a queue that deserves none borrows all of its cards. A queue that deserves
+only cards of certain models deserves as many cards in total.
 """
 
 from collections.abc import Iterable

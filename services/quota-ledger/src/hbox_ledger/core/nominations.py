@@ -1,13 +1,13 @@
-"""Nominations: the places for which others leave, remembered until they are taken (as `nominatedNodeName` of a pod in Kubernetes).
+"""Nominations: the places that victims make free, remembered until they are taken (like `nominatedNodeName` of a pod in Kubernetes).
 
-A plan with victims claims nothing. What its commit leaves behind is a nomination: the places of its job, and for each victim that moves the place of its
-successor. It is no claim, and no sum of claims, cards or queues counts it. Two rules make up its weight: a further plan with victims is judged as if
-every nominated place were taken (`evicting`), and a scheduler that starts anew reads here for whom places are kept. A plan without victims is judged on what
-is there, whoever is nominated.
+A plan with victims claims nothing. Its commit leaves a nomination: the places of its job, and for each moved victim the place of its successor. A nomination
+is no claim, and no sum of claims, cards or queues counts it. It matters in two cases: a further plan with victims is judged as if every nominated place were
+taken (`evicting`), and a scheduler that starts reads from it which places are kept for which job. A plan without victims is judged by the present state,
+whatever the nominations.
 
-A place ends when its pod has a claim or is gone, wherever that claim is; a successor's, when the plan that places it names the pod that moved (`Plan.succeeds`)
-or when that pod stays after all. A nomination ends with its last place; when the scheduler gives it up, when a victim may not be evicted, when its job is
-withdrawn, and KEPT_S after its commit whatever happens.
+A place ends when its pod has a claim on any node or is gone; a successor's place ends when the plan that places it names the moved pod (`Plan.succeeds`) or
+when that pod stays. A nomination ends with its last place, when the scheduler gives it up, when a victim may not be evicted, when its job is withdrawn, and
+in any case KEPT_S after its commit.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from hbox_common.events import HeldNomination
 from hbox_common.model import CardSlice, Claim, JobId, NodeName, PlanId, PodUid, QueueName, Resources, amounts_in
 
-#: Beyond the time that a scheduler waits for victims (120 s) and then for successors (60 s): only nominations of schedulers that died last so long.
+#: Longer than a scheduler waits for victims (120 s) and then for successors (60 s): only nominations of crashed schedulers last so long.
 KEPT_S = 200.0
 
 
@@ -25,20 +25,20 @@ class Place(NamedTuple):
     """A nominated place of one pod."""
 
     queue: QueueName
-    namespace: str  #: whose quota of cards will pay for it; empty for a successor, whose predecessor pays still
+    namespace: str  #: namespace whose quota of cards is charged; empty for a successor: its predecessor is charged still
     node: NodeName
     requests: Resources
     slices: tuple[CardSlice, ...]
-    amounts: Resources  #: `requests`, and what the slices count by model
+    amounts: Resources  #: `requests`, and the slices' amounts by model
 
 
 def successor_of(pod: PodUid) -> PodUid:
-    """Under which name the place of a moved pod's successor is kept: which pod that is, nobody knows yet. No uid contains a slash."""
+    """Key of the place for a moved pod's successor, whose uid is not known yet. No uid contains a slash."""
     return PodUid(f"{pod}/successor")
 
 
 def places_of(nomination: HeldNomination) -> dict[PodUid, Place]:
-    """By pod, and by `successor_of` those that move."""
+    """Places by pod, or by `successor_of` for pods that move."""
     plan = nomination.plan
     places = {
         p.pod_uid: Place(
@@ -59,13 +59,13 @@ def places_of(nomination: HeldNomination) -> dict[PodUid, Place]:
 
 
 def _pools(nomination: HeldNomination) -> tuple[str, ...]:
-    """Of each placement; a ledger that did not count by pool noted none."""
+    """Pool of each placement; empty in nominations of ledgers that did not count by pool."""
     return nomination.pools or ("",) * len(nomination.plan.placements)
 
 
 @dataclass(slots=True)
 class Nominations:
-    """`_open`: places that nobody has taken yet, by plan; each pod is in one at most."""
+    """`_open`: places that are not taken yet, by plan; each pod is in one at most."""
 
     _of: dict[PlanId, HeldNomination] = field(default_factory=dict)
     _open: dict[PlanId, set[PodUid]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Nominations:
         self._changed[plan] = None
 
     def settle(self, pod: PodUid) -> None:
-        """The place of this pod, or by `successor_of` of its successor, is nominated no more."""
+        """End the nomination of this pod's place, or with `successor_of` of its successor's."""
         plan = self._plan.pop(pod, None)
         if plan is None:
             return
@@ -100,33 +100,33 @@ class Nominations:
             del self._of[plan], self._open[plan]
 
     def set_aside(self, plan: PlanId) -> None:
-        """It cannot be read: it has ended."""
+        """End a nomination that cannot be read."""
         self._changed[plan] = None
 
     def places(self, plan: PlanId) -> frozenset[PodUid]:
-        """What is left of a nomination; nothing where it has ended."""
+        """Remaining places of a nomination; empty if it has ended."""
         return frozenset(self._open.get(plan, ()))
 
     def moves(self, plan: PlanId) -> Iterator[Claim]:
-        """The claims of those that move for a nomination and whose successors have no claim yet."""
+        """Claims of pods that move for a nomination and whose successors have no claim yet."""
         nomination, left = self._of.get(plan), self.places(plan)
         if nomination is not None:
             yield from (claim for claim in nomination.moved if successor_of(claim.pod_uid) in left)
 
     def by_job(self) -> dict[PlanId, JobId]:
-        """For whom each is."""
+        """The job of each nomination."""
         return {plan: nomination.plan.job for plan, nomination in self._of.items()}
 
     def overdue(self, now: float) -> list[PlanId]:
-        """Those whose time is up."""
+        """Nominations that have expired."""
         return [plan for plan, nomination in self._of.items() if nomination.until <= now]
 
     def all(self) -> list[HeldNomination]:
-        """As they are now, the oldest first."""
+        """Current nominations, the oldest first."""
         return [self._now(plan) for plan in self._of]
 
     def take_changes(self) -> dict[PlanId, HeldNomination | None]:
-        """What became of those that changed since the last call; None: it has ended."""
+        """Nominations that changed since the last call; None: ended."""
         changed, self._changed = self._changed, {}
         return {plan: self._now(plan) if plan in self._of else None for plan in changed}
 

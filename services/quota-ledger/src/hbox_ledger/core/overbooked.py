@@ -1,4 +1,4 @@
-"""Nodes that hold more than they have: they shrank, their pods were resized, or others bound pods there. Nobody is sent away; they take nothing new."""
+"""Over-booked nodes: their capacity shrank, their pods were resized, or other schedulers bound pods there. No pod is evicted; the nodes take no new pods."""
 
 from hbox_common.model import NodeName, is_host_port
 from hbox_common.model.devices import ALL_CORES, short_card

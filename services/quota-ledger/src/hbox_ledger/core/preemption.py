@@ -1,18 +1,18 @@
-"""Plans that ask for room which others hold: judging them, and deciding the evictions.
+"""Plans with victims: judging them and deciding the evictions.
 
-The ledger is the bank: it checks the right to take (`hbox_common.model.rights`), not the choice. Between queues: who takes gets no more than it deserves, who
-gives has more than it deserves, and both only in dimensions that are asked for; a gang is one loss where its minimum breaks (`rights.units`). In a tree that
-is judged where the two branches part: between projects of one department by what the projects deserve, between departments by what the departments deserve.
-All queues of the giving branch keep their guarantees. Inside a queue: lower priority gives. Nobody gives whose job may not be preempted. What
-stands on lent nodes of an exclusive pool goes when an owner of the pool asks, without any of this (ADR 37). Who moves, with
-another place for its successor, gives nothing: it may not be of higher priority, both places are kept, and it pays (ADR 41). And nothing is evicted in vain:
-the placements have to fit where the victims are gone, by the same rule as every other claim, beside the places that others are nominated for (`nominations`).
+The ledger is the bank: it checks the right to take (`hbox_common.model.rights`), not the choice of victims. Between queues, the taker gets no more than it
+deserves and the giver has more than it deserves, both only in the requested dimensions; a gang is one loss if its minimum breaks (`rights.units`). In a
+tree this is judged where the two branches part: between projects of one department by the projects' deserved shares, between departments by theirs. All
+queues of the giving branch keep their guarantees. Inside a queue, lower priority gives. Jobs that may not be preempted never give. Pods on lent nodes of an
+exclusive pool are evicted when an owner of the pool asks, without any of these checks (ADR 37). A pod that moves, with another place for its successor,
+gives nothing: it may not be of higher priority, both places are kept, and the move pays (ADR 41). No eviction is in vain: the placements have to fit once
+the victims are gone, by the same rule as every other claim, together with the places nominated for other pods (`nominations`).
 
-A plan that places nothing is another matter: with it a job leaves places of its own that the policy wants back (`shuffle`). Then nothing is judged but that
-its pods may be taken away.
+A plan without placements gives back places of its own job that the policy wants to reassign (`shuffle`). The ledger then only checks that the job's pods may
+be evicted.
 
-A victim's claim is freed on evidence alone, as ever; what becomes free is proposed again by the scheduler, in a plan without victims. Until then the plan's
-job is nominated for it.
+Only evidence voids a victim's claim. The scheduler then proposes the freed place again, in a plan without victims; until then the plan's job is nominated
+for it.
 """
 
 from collections import Counter
@@ -69,7 +69,7 @@ from .step import Step
 
 
 def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) -> Refusal | None:
-    """Decide the evictions that the plan asks for and nominate its job for the places, or say why not."""
+    """Decide the plan's evictions and nominate its job for the places, or return the reason for refusal."""
     victims = _victims(state, plan)
     if isinstance(victims, Refusal):
         return victims
@@ -105,7 +105,7 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
 
 
 def evict_own(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
-    """Decide the evictions of a plan that places nothing: a job gives up places of its own, which the policy wants back. Nobody is nominated for them."""
+    """Decide the evictions of a plan without placements: a job gives up places that the policy wants back. No pod is nominated for them."""
     victims = _victims(state, plan)
     if isinstance(victims, Refusal):
         return victims
@@ -125,8 +125,10 @@ def evict_own(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
 
 
 def _moves_refused(state: LedgerState, plan: Plan, now: float) -> Refusal | None:
-    """Whether the plan moves pods and does not pay for it, or moves more than its policy allows an hour (`hbox_common.model.consolidation`). How long the pods
-    have run since their last checkpoints only the scheduler knows: its word for that is taken; how many move, and what is gained by it, is counted here."""
+    """Whether the plan's moves do not pay, or exceed the policy's moves per hour (`hbox_common.model.consolidation`). Only the scheduler knows how long the
+    pods
+    have run since their last checkpoints, so its figures count; the ledger itself counts the moves and their gain.
+    """
     moved, terms = [victim for victim in plan.victims if victim.to], plan.moves
     if not moved or terms is None:
         return None
@@ -143,7 +145,7 @@ def _moves_refused(state: LedgerState, plan: Plan, now: float) -> Refusal | None
 
 
 def _too_many(state: LedgerState, step: Step, victims: Sequence[ClaimRecord]) -> Refusal | None:
-    """Whether evictions pause. The last to be asked: what passes is counted."""
+    """Whether evictions are paused. Call it last: evictions that pass are counted."""
     fresh = sum(record.claim.id not in state.evicting for record in victims)
     return state.storm.refusal(fresh, live=len(state.live), now=step.now)
 
@@ -162,8 +164,10 @@ def _victims(state: LedgerState, plan: Plan) -> list[ClaimRecord] | Refusal:
 
 
 def asked_of_queue(state: LedgerState, plan: Plan) -> Resources:
-    """What the placements count against their queue: what the pods ask for and, where any queue names models, the models of the cards that they are given, in
-    the pools of their nodes, as the inventory has them."""
+    """Amounts that the placements count against their queue: the pods' requests and, if any queue names models, the models of their cards, in the pools of
+    their
+    nodes, by the inventory.
+    """
     asked: Resources = {}
     for (number, pool), pods in Counter((p.requests, state.counts_in(plan.job, p.node)) for p in plan.placements).items():
         add(asked, amounts_in(pool, plan.requests[number]) if pool else plan.requests[number], pods)
@@ -174,10 +178,11 @@ def asked_of_queue(state: LedgerState, plan: Plan) -> Resources:
 
 
 def to_be_freed(state: LedgerState, plan: Plan) -> dict[QueueName, Resources]:
-    """What each queue with all below it will use less than now, once the plan's victims and all others that leave are gone and all who are nominated have
+    """How much less each queue and all queues below it will use than now, once the plan's victims and all other evicted pods are gone and all nominated pods
+    have
     their places.
 
-    Nothing for a plan without victims: it is judged on what is.
+    Empty for a plan without victims: it is judged by the present state.
     """
     freed: dict[QueueName, Resources] = {}
     if not plan.victims:
@@ -208,7 +213,7 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord], now:
         claim = record.claim
         who = f"{claim.namespace}/{claim.pod}"
         if claim.pool == OFFLINE and claim.id not in moved:
-            continue  # it goes first, for anybody
+            continue  # offline work gives first, to any job
         if claim.id in to_the_owner:
             continue
         if not claim.preemptable:
@@ -250,8 +255,10 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord], now:
 
 
 def _to_the_owner(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> set[ClaimId]:
-    """Of the victims those that leave nodes of a pool that the plan's queue owns and theirs does not, where the plan places something in that pool: what is
-    lent comes back at once, whatever shares, priorities and classes say. With them what they leave of a gang that breaks."""
+    """Victims on nodes of a pool that the plan's queue owns and theirs does not, if the plan places pods in that pool: lent nodes are returned at once,
+    whatever
+    the shares, priorities and classes. Includes the other members of gangs that break.
+    """
     pools = {pool for p in plan.placements if state.queues.owns(plan.queue, pool := state.pool_of(p.node))}
     if not pools:
         return set()
@@ -262,7 +269,7 @@ def _to_the_owner(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]
 
 
 def _reclaim(state: LedgerState) -> Reclaim[QueueName, str]:
-    """Nobody judged yet, and those who leave already gone."""
+    """A reclaim with no victims judged yet, in which all evicted pods are already gone."""
     reclaim = Reclaim(TreeAmounts(state.queues))
     for queue, amounts in state.evicting.used.items():
         reclaim.leaves(state.queues.path(queue), amounts)
@@ -275,7 +282,7 @@ def _standing(state: LedgerState, job: JobId) -> Standing:
 
 
 def _has_its_minimum(state: LedgerState, plan: Plan) -> bool:
-    """Whether all that the plan places is beyond what its job needs, by our own books."""
+    """Whether all placements of the plan exceed its job's minimum, by the ledger's own books."""
     if (held := state.jobs.get(plan.job)) is None or not held.live:
         return False
     live = [state.live[claim].claim for claim in held.live if claim not in state.evicting]
@@ -285,8 +292,9 @@ def _has_its_minimum(state: LedgerState, plan: Plan) -> bool:
 def _may_reclaim(
     tree: QueueTree, reclaim: Reclaim[QueueName, str], unit: Sequence[Claim], asked: Resources, theirs: Sequence[QueueName]
 ) -> Refusal | None:
-    """Whether the branch of these claims of one job, from where it parts from the taker's, keeps what is its own when they leave together; then they have
-    left."""
+    """Whether the branch of these claims of one job keeps its own share, from where it parts from the taker's branch, when all of them are evicted together. If
+    so, they are subtracted.
+    """
     claim, head = unit[0], theirs[0]
     amounts: Resources = {}
     for one in unit:
@@ -305,8 +313,8 @@ def _named(name: QueueName, below: QueueName) -> str:
 
 
 def _in_vain(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> Refusal | None:
-    """Whether the placements do not fit where the victims, and all others that leave, are gone, beside those nominated there. The books are as before
-    afterwards."""
+    """Whether the placements do not fit once the victims and all other evicted pods are gone and nominated pods have their places. Leaves the books
+    unchanged."""
     moves = [(h.claim, victim) for h, victim in zip(victims, plan.victims, strict=True) if victim.to]
     wanted = [(p.node, plan.requests[p.requests], p.slices) for p in plan.placements]
     wanted += [(victim.to, claim.requests, victim.slices) for claim, victim in moves]
@@ -333,7 +341,7 @@ def _in_vain(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> 
 
 
 def _elsewhere(state: LedgerState, moves: Sequence[tuple[Claim, Victim]]) -> Refusal | None:
-    """Whether somebody would move to where its queue may not be, or without its cards."""
+    """Whether a moved pod's new place is one that its queue may not use, or lacks its cards."""
     for claim, victim in moves:
         node = state.nodes.get(victim.to)
         if node is not None and not state.queues.may_use(claim.queue, pool := pool_of(node.labels)):

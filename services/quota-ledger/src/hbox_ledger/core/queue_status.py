@@ -20,7 +20,7 @@ COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """A status as it stands. A count that is None is not written; it says 0 all the same: a PUT by Volcano's tools leaves out every 0."""
+    """A queue's current status. A count that is None is absent, which means 0: a PUT by Volcano's tools omits every 0."""
 
     state: str = ""
     allocated: Mapping[str, str | float] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class QueueStatus:
 
 
 def state_of(state: str, total: Mapping[str, int]) -> str:
-    """The state that should stand where `state` does, for a queue that uses `total` with all below it."""
+    """The state that should replace `state`, for a queue that uses `total` with all queues below it."""
     if state in ("", QueuePhase.OPEN):
         return QueuePhase.OPEN.value
     if state == QueuePhase.CLOSED:
@@ -37,7 +37,7 @@ def state_of(state: str, total: Mapping[str, int]) -> str:
 
 
 def change(stands: QueueStatus, total: Resources, counts: Mapping[str, int] | None) -> dict[str, Any]:
-    """The merge patch that makes a status true; empty where it is. `counts`: PodGroups by field, None while nobody has counted them."""
+    """The merge patch that corrects a status; empty if it is correct. `counts`: PodGroups by field, None until they are counted."""
     patch: dict[str, Any] = {}
     if (state := state_of(stands.state, total)) != stands.state:
         patch["state"] = state
@@ -54,7 +54,7 @@ def change(stands: QueueStatus, total: Resources, counts: Mapping[str, int] | No
 
 
 def contested(ours: QueueStatus, stands: QueueStatus) -> list[str]:
-    """Fields that somebody else gave another value than we had written. That a queue is opened or closed is an order, and no contest."""
+    """Fields that another writer changed after HBox wrote them. Opening or closing a queue is a command, not a conflict."""
     other = [name for name in COUNTS if (stands.counts.get(name) or 0) != (ours.counts.get(name) or 0)]
     same = ours.allocated.keys() == stands.allocated.keys() and all(
         _says(stands.allocated[name], name, capacity_units(name, written)) for name, written in ours.allocated.items()

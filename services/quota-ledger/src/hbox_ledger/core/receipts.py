@@ -1,7 +1,7 @@
-"""Receipts: what the owner of pods is told when they have to leave. For whom, by which rule and which amounts, what the job keeps, and when it may come back.
+"""Receipts of evictions for the owners of the evicted pods: beneficiary, rule, amounts, what the job keeps, and when it may come back.
 
-One a job and plan, written in the transaction that decides the evictions: nobody leaves without one, and nobody is told of one that was not decided. All
-amounts are as they were when it was decided.
+There is one receipt per job and plan, written in the transaction that decides the evictions: no pod is evicted without a receipt, and there is no receipt
+without an eviction. All amounts are those at the time of the decision.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from .step import Step
 
 
 def leaving(state: LedgerState, records: Iterable[ClaimRecord]) -> list[ClaimRecord]:
-    """Those that were not told to leave before."""
+    """The claims that are not being evicted already."""
     return [record for record in records if record.claim.id not in state.evicting]
 
 
@@ -40,8 +40,9 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
     moved: Mapping[ClaimId, NodeName],
     lent: Collection[ClaimId] = (),
 ) -> None:
-    """These leave for the plan: moved, by where the place of their successors is kept, preempted in its own queue, or reclaimed from others; `lent`: from nodes
-    that its queue has lent. Said before they count as leaving."""
+    """Write the receipts of a plan's victims: moved (with their successors' places), preempted in their own queue, or reclaimed from other queues; `lent`:
+    victims on nodes that the plan's queue has lent. Call it before the victims count as evicting.
+    """
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, amounts_in(state.pool_of(placement.node), plan.requests[placement.requests]))
@@ -75,13 +76,13 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
 
 
 def shuffled(state: LedgerState, step: Step, records: Sequence[ClaimRecord], message: str) -> None:
-    """The policy wants these elsewhere."""
+    """Write the receipts of pods whose places the policy reassigns."""
     for job, own in _by_job(records).items():
         _tell(state, step, job, own, EvictionRule.SHUFFLE, message, "as soon as another place is free")
 
 
 def unwound(state: LedgerState, step: Step, records: Sequence[ClaimRecord], message: str) -> None:
-    """The gang of these did not start whole in time."""
+    """Write the receipts of an unwound gang that did not start completely in time."""
     for job, own in _by_job(records).items():
         _tell(state, step, job, own, EvictionRule.GANG_DEADLINE, message, "when there is room for the whole gang")
 
@@ -134,14 +135,14 @@ def _tell(  # noqa: PLR0917  # whose, by what, and in which words
 
 
 def _named(tree: QueueTree, asked: Resources, claim: Claim, queues: Iterable[QueueName]) -> list[str]:
-    """What is taken that one of the queues has a line in; all of what is taken where none has."""
+    """The taken resources for which one of the queues has a limit or share; all taken resources if none has."""
     taken = [name for name in asked if asked[name] > 0 and claim.amounts.get(name, 0) > 0 and by_pool(name)[0] != PODS]
     lines = {name for queue in queues for name in tree.rights(queue).entitlement}
     return [name for name in taken if name in lines] or taken[:1]
 
 
 def _line(tree: QueueTree, queue: QueueName, names: Iterable[str]) -> str:
-    """What the queue has, with all below it, and what it deserves."""
+    """Usage of the queue, including all queues below it, and what it deserves."""
     entitlement, used = tree.rights(queue).entitlement, tree.used(queue)
     said = [
         f"uses {quantity(name, used.get(name, 0))} of {name} and deserves "
@@ -152,7 +153,7 @@ def _line(tree: QueueTree, queue: QueueName, names: Iterable[str]) -> str:
 
 
 def _returns(state: LedgerState, records: Sequence[ClaimRecord], names: Sequence[str]) -> str:
-    """When what was reclaimed may come back: at once where its queue is entitled to it still."""
+    """When the reclaimed amounts may come back: at once if the queue is still entitled to them."""
     queue = records[0].claim.queue
     gone: Resources = {}
     for record in records:

@@ -1,15 +1,14 @@
-"""The ledger against a complete list of the pods that have a node: every pod is taken in as if just seen, and claims without a pod are looked into.
+"""Comparison of the ledger with a complete list of bound pods: every pod is applied like a new fact, and claims without a pod are checked.
 
-Absence from a list frees nothing: the list comes from another service's copy, and whatever is wrong with that copy would free what runs. A
-posted claim whose pod a list lacks, asked for after it was posted, is a suspect, and stays booked. What frees it is its pod's own end, or a
-consistent read of that pod, by uid, at the API server (`lifecycle.read`). No clock has a part in this.
+Absence from a list voids no claim: the list comes from another service's copy, and a fault of that copy would free the cards of running pods. A posted claim
+whose pod is missing in a list that was requested after the claim was posted is a suspect, and stays booked. Only its pod's own end, or a consistent read of
+that pod, by uid, at the API server (`lifecycle.read`) voids it. No clock is involved.
 
-Nor does a list bring back what was told to be gone: it may be the older news. A pod that it shows on a node though it was told to be gone before the list was
-asked for is read likewise, and is accounted for again where the API server says that it is there.
+Nor does a list revive a pod that was reported gone: the list may be older. If a list shows a pod on a node that was reported gone before the list was
+requested, the pod is read in the same way, and is accounted for again if the API server confirms it.
 
-A comparison is taken in slices, with others' turns between them: whatever changes meanwhile is newer than the list, and is known to be by what the
-ledger's state remembers of it (`LedgerState.gone`, `ClaimRecord.posted`), and by which pods were told of meanwhile (`Comparison.changed`): these are not
-judged by what they were.
+A comparison is taken in slices, and other turns run in between. Changes made meanwhile are newer than the list; the ledger recognizes them by its own state
+(`LedgerState.gone`, `ClaimRecord.posted`) and by the pods that were reported meanwhile (`Comparison.changed`), and ignores the list for them.
 """
 
 from collections.abc import Iterable
@@ -37,11 +36,11 @@ class Comparison:
     _newer: set[PodUid] = field(default_factory=set)
 
     def changed(self, pods: Iterable[PodUid]) -> None:
-        """What is newer than the list has been said of these pods, and is in the books."""
+        """Exclude these pods: the books have facts of them that are newer than the list."""
         self._newer.update(pods)
 
     def take(self, state: LedgerState, step: Step, facts: Iterable[PodFact]) -> None:
-        """A part of the list, in the order of `in_order`."""
+        """Apply a part of the list, in the order of `in_order`."""
         for fact in facts:
             if fact.phase.holds:
                 self._seen.add(fact.uid)
@@ -55,7 +54,7 @@ class Comparison:
                 state.contradicted[fact.uid] = fact
 
     def _is_older(self, state: LedgerState, fact: PodFact) -> bool:
-        """Whether the pod was taken in where the list shows it since the list was asked for: what it holds there is known better."""
+        """Whether the pod was recorded on the list's node after the list was requested: the recorded fact is newer."""
         known = state.by_pod.get(fact.uid)
         if known is None or not fact.phase.holds:
             return False
@@ -67,7 +66,7 @@ class Comparison:
         return True
 
     def miss(self, state: LedgerState, claims: Iterable[ClaimId]) -> None:
-        """A part of the claims that are live, or were a moment ago."""
+        """Check a part of the claims that are, or recently were, live."""
         for id in claims:
             record = state.live.get(id)
             if record is None or record.claim.state is not ClaimState.POSTED or record.posted > self.as_of:
@@ -89,8 +88,7 @@ def _place(state: LedgerState, pod: PodUid) -> tuple[NodeName, tuple[CardSlice, 
 
 
 def in_order(state: LedgerState, facts: Iterable[PodFact]) -> tuple[list[PodFact], ...]:
-    """A part of the list in the order in which it is to be taken, kind by kind: those first of whom it is known what they hold. What is of a kind in any
-    part is to be taken before what is of the next in another."""
+    """Sort a part of the list into the groups in which it is applied, pods with known cards first. Apply a group of all parts before the next group of any."""
     kinds: tuple[list[PodFact], ...] = ([], [], [])
     for fact in facts:
         kinds[doubt(state, fact)].append(fact)

@@ -1,11 +1,11 @@
-"""The ledger's own record of the jobs that have something to place, and plans held against it.
+"""The ledger's own record of the jobs that have pods to place; plans are checked against it.
 
-What a job is entitled to (queue, namespace, priority, whether it may be preempted, how many of it start together) is job-controller's word and nobody
-else's: a plan repeats it, and one that says otherwise is refused. Without that, whoever can send a plan gives itself any priority, and evicts by it.
+Only job-controller determines a job's entitlement (queue, namespace, priority, whether it may be preempted, its minimum of members): a plan repeats it, and
+one that differs is refused. Otherwise any client that can publish a plan could claim any priority, and evict by it.
 
-Bounded by the jobs that wait in the cluster, and by MOST whatever is said: the oldest are forgotten then, whose plans are refused until all jobs were
-read anew. Of one job the highest revision counts, a withdrawal included; a list of all jobs drops what it does not name, but for what was heard after it
-was asked for. Nothing of this is kept over a restart: a list is the first thing that a ledger asks for.
+Bounded by the cluster's waiting jobs, and by MOST in any case: then the oldest jobs are dropped, and their plans are refused until all jobs are read again.
+The highest revision of a job counts, also that of a withdrawal. A list of all jobs drops the jobs that it lacks, except those received after its request.
+Records are not kept over a restart: the ledger requests a list of jobs first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,27 +17,27 @@ from hbox_common.model.shards import ONE_SHARD
 
 from .demand import Demand
 
-#: Jobs that are known at once: about 300 bytes each.
+#: Maximum number of recorded jobs, at about 300 bytes each.
 MOST = 1_000_000
 
-#: Withdrawn jobs of which older news may still come.
+#: Maximum number of remembered withdrawn jobs, for late messages.
 WITHDRAWN = 10_000
 
 
 @dataclass(slots=True)
 class Records:
-    demand: Demand | None = None  #: told of all of them; None: nobody needs to know what they wait for
-    by_weight: bool = False  #: whether it divides: queues are entitled to their shares by weight; never without `demand`
-    _known: dict[JobId, JobTerms] = field(default_factory=dict)  #: in the order in which they came
-    _shards: dict[JobId, str] = field(default_factory=dict)  #: of those that are not of the one shard that has all
+    demand: Demand | None = None  #: receives every change of jobs; None: demand is not counted
+    by_weight: bool = False  #: queues are entitled to shares by weight; never without `demand`
+    _known: dict[JobId, JobTerms] = field(default_factory=dict)  #: in order of arrival
+    _shards: dict[JobId, str] = field(default_factory=dict)  #: of jobs outside the single shard of all jobs
     _withdrawn: dict[JobId, int] = field(default_factory=dict)  #: with the revision
-    _heard: set[JobId] = field(default_factory=set)  #: since a list was asked for
+    _heard: set[JobId] = field(default_factory=set)  #: received since a list was requested
 
     def __len__(self) -> int:
         return len(self._known)
 
     def hear(self, jobs: Iterable[JobTerms], shard: str = ONE_SHARD) -> None:
-        """Jobs of a shard as they are now; older revisions than those known change nothing."""
+        """Record jobs of a shard; older revisions than the recorded ones change nothing."""
         for job in jobs:
             known = self._known.get(job.id)
             if (known is not None and job.revision <= known.revision) or job.revision <= self._withdrawn.get(job.id, -1):
@@ -56,7 +56,7 @@ class Records:
                 self._heard.discard(oldest)
 
     def withdraw(self, jobs: Iterable[JobId], revisions: Iterable[int]) -> None:
-        """Jobs with nothing left to place, as of these revisions."""
+        """Record that jobs have nothing left to place, as of these revisions."""
         for job, revision in zip(jobs, revisions, strict=False):
             known = self._known.get(job)
             if known is not None and known.revision > revision:
@@ -69,11 +69,11 @@ class Records:
                 del self._withdrawn[next(iter(self._withdrawn))]
 
     def ask(self) -> None:
-        """A list of all jobs is asked for: what is heard from now on is newer."""
+        """Note that a list of all jobs is requested: messages from now on are newer."""
         self._heard.clear()
 
     def only(self, jobs: Iterable[JobTerms], shards: Mapping[JobId, str] = {}) -> None:
-        """All jobs that there are, as of when `ask` was called or later. `shards`: of those that are not of the one shard that has all."""
+        """Replace the record by a list of all jobs as of `ask` or later. `shards`: of jobs outside the single shard of all jobs."""
         listed = {job.id: job for job in jobs}
         for id in [id for id in self._known if id not in listed and id not in self._heard]:
             self._forget(id)
@@ -88,7 +88,7 @@ class Records:
             self.demand.drop(job)
 
     def class_of(self, job: JobId) -> str:
-        """The PriorityClass of a job that is known; empty where it has none."""
+        """The PriorityClass of a recorded job; empty if it has none."""
         known = self._known.get(job)
         return known.priority_class if known is not None else ""
 
@@ -97,16 +97,15 @@ class Records:
         return job in self._known
 
     def is_withdrawn(self, job: JobId) -> bool:
-        """Whether the last word on the job is that it waits for nothing."""
+        """Whether the last message about the job withdrew it."""
         return job in self._withdrawn and job not in self._known
 
     def shard_of(self, job: JobId) -> str:
-        """Whose schedulers may plan for the job; of one that is not known, those of the one shard."""
+        """The shard whose schedulers may plan for the job; for an unknown job, the single shard."""
         return self._shards.get(job, ONE_SHARD)
 
     def refusal(self, plan: Plan, shard: str = ONE_SHARD) -> Refusal | None:
-        """Why the plan, of a scheduler of this shard, is not one for the job as it is known; None where it is. A plan that places nothing asks for nothing in
-        a job's name."""
+        """Why this plan, of a scheduler of this shard, does not match the job's record; None if it does. A plan without placements is not checked."""
         if not plan.placements:
             return None
         job = self._known.get(plan.job)

@@ -1,11 +1,11 @@
-"""LedgerState that are older than what was said in their name: a backup was restored, or a failover lost the last commits.
+"""Recovery of books that are older than the messages published from them: a backup was restored, or a failover lost the last commits.
 
-The streams remember what the books do not: binds that may still be under way. Opened without them, the books would give their cards away a second
-time. So each becomes a claim again, before anything is planned, and is taken back: the binder's answer, or the pod itself, says what became of it. Its plan
-was committed, and is told so again.
-How much a pod asks for besides its cards is not in a bind; a pod that is found bound is taken in anew, with all that it holds.
+The streams contain binds that the books lack and that may still be in progress. Without them the ledger would allocate their cards a second time. So each
+becomes a claim again before anything is planned, and is revoked: the binder's outcome, or a fact of the pod, determines what became of it. Its plan was
+committed, and is answered so again. A bind contains only the pod's cards, not its other requests; a pod that is found bound is booked again with everything
+that it holds.
 
-Binds whose deadline is long past are not begun any more, and those that were begun have ended; their pods are in the list with which the books open.
+Binds long past their deadline are no longer executed, and those that were have ended; their pods are in the list that opens the books.
 """
 
 from collections.abc import Collection, Sequence

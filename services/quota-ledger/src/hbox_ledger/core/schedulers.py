@@ -1,11 +1,11 @@
-"""Which scheduler leads each shard, by the terms of their leases.
+"""The scheduler that leads each shard, by the terms of its lease.
 
-A scheduler that was paused for longer than its lease wakes up and goes on proposing for a moment. Whatever it proposes is judged as any other plan, so that it
-takes nothing twice; but it plans beside its successor, and each would have the other refused. So plans of a lower term than the highest that was heard
-of the shard are refused, and change nothing, nor does what it gives up: that is its successor's by now.
+A scheduler that was paused for longer than its lease wakes up and continues to propose for a moment. Its plans are judged like all others, so no card is
+allocated twice; but it plans concurrently with its successor, and plans of both would be refused. So the ledger refuses plans of a lower term than the
+shard's highest known one, and ignores nominations that such a scheduler gives up: they belong to its successor now.
 
-A term that was not heard for SILENT_S binds nobody: whoever deletes a lease begins its terms anew, and the shard must not stand still for that. Nothing of
-this is kept over a restart, and a scheduler that was not elected (term 0) is not held to any.
+A term without a message for SILENT_S does not count: deleting a lease restarts its terms, and the shard must not stop for that. Terms are not kept over a
+restart, and a scheduler that was not elected (term 0) is not checked.
 """
 
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from hbox_common.model import SchedulerId
 from hbox_common.model.shards import MOST_SHARDS, shard_of, term_of
 
-#: Seconds. Longer than any lease is by default (15 s), so that the one before has noticed by then.
+#: Seconds. Longer than the default lease duration (15 s), so that the previous leader has noticed by then.
 SILENT_S = 60.0
 
 
 @dataclass(slots=True)
 class Schedulers:
-    _leaders: dict[str, tuple[int, float]] = field(default_factory=dict)  #: by shard: the term, and when it was heard last
+    _leaders: dict[str, tuple[int, float]] = field(default_factory=dict)  #: by shard: term, and time of its last message
 
     def outdated(self, scheduler: SchedulerId, now: float) -> str:
-        """Why the scheduler does not lead its shard any more; empty where it may. It was heard at `now`, in seconds since the epoch."""
+        """Why the scheduler no longer leads its shard; empty if it may. `now`: when its message arrived, Unix time in seconds."""
         term = term_of(scheduler)
         if not term:
             return ""

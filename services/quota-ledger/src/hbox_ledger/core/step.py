@@ -1,4 +1,4 @@
-"""What one turn of the ledger changes, as data: the journal writes it in one transaction, the relay sends what it tells others."""
+"""The changes of one turn, as data: the journal writes them in one transaction, the relay publishes the messages about them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +13,7 @@ from .usage import Accrued
 
 
 class Bucket(StrEnum):
-    """Where a queue's units are: with everybody, promised, or in use; and of these two, how many are on loan from the pool."""
+    """State of a queue's units: free, promised or in use; and of the latter two, how many are borrowed from the pool."""
 
     FREE = "free"
     PENDING = "pending"
@@ -72,32 +72,32 @@ class Step:
     """The effects of one turn. `now` is its time, in seconds since the epoch; everything else is in the order of happening."""
 
     now: float
-    first: Index  #: the books' index before it
+    first: Index  #: the books' index before the step
     changes: list[Change] = field(default_factory=list)
     made: dict[ClaimId, ClaimRecord] = field(default_factory=dict)
-    touched: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: changed in it, made before
-    freed: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: of `touched`: voided in it
+    touched: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: changed in the step, created before
+    freed: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: subset of `touched`: voided in the step
     moves: dict[Move, int] = field(default_factory=dict)
     cards: dict[CardKey, CardDelta] = field(default_factory=dict)
-    names: list[CardName] = field(default_factory=list)  #: card numbers assigned in it
+    names: list[CardName] = field(default_factory=list)  #: card numbers assigned in the step
     gangs: dict[JobId, Gang | None] = field(default_factory=dict)
-    nominations: dict[PlanId, HeldNomination | None] = field(default_factory=dict)  #: None: it has ended
-    queues: set[QueueName] = field(default_factory=set)  #: whose use changed
+    nominations: dict[PlanId, HeldNomination | None] = field(default_factory=dict)  #: None: ended
+    queues: set[QueueName] = field(default_factory=set)  #: queues whose usage changed
     stored: list[StoredAnswer] = field(default_factory=list)
     answers: dict[SchedulerId, dict[PlanId, PlanAnswer]] = field(default_factory=dict)
     refused: list[QueueRefused] = field(default_factory=list)
     binds: list[Bind] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
-    receipts: list[EvictionReceipt] = field(default_factory=list)  #: what the owners of pods that leave are told
+    receipts: list[EvictionReceipt] = field(default_factory=list)  #: published to the owners of evicted pods
     leaving: dict[PodUid, int] = field(default_factory=dict)  #: pods whose evictions were accepted -> grace period in seconds
-    stayed: list[PodUid] = field(default_factory=list)  #: who were to make room, and may not be evicted now
+    stayed: list[PodUid] = field(default_factory=list)  #: victims that may not be evicted now
     budgets: list[BudgetUsed] = field(default_factory=list)
     usage: Accrued | None = None
-    announce: bool = False  #: tell of the epoch and index even where no claim changed
+    announce: bool = False  #: publish the epoch and index even if no claim changed
 
     @property
     def durable(self) -> bool:
-        """Whether anything of it has to be on disk."""
+        """Whether the step changes anything that has to be on disk."""
         done = (
             self.changes
             or self.touched

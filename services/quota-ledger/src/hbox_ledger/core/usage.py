@@ -1,14 +1,14 @@
-"""Usage accounts: card-seconds by queue, user and card model, hour by hour, each the queue's own or borrowed; and what a queue deserved and left idle.
+"""Usage accounts: card-seconds by queue, user, card model and hour, each either the queue's own or borrowed; and what a queue deserved and left idle.
 
-Theory of operation. Nothing is timed: an account is an integral over the intervals for which claims were live, as the database has them, from the second up to
-which was accrued to the present one. So a crash loses nothing, and it does not matter how often anybody looks. Times are cut to whole seconds, use is
-in thousandths of a card, amounts in thousandths of a card-second: sums are exact.
+Theory of operation. There are no timers: an account is an integral over the intervals of live claims in the database, from the last accrued second to the
+present one. So a crash loses nothing, and the frequency of queries does not matter. Times are truncated to whole seconds, use is in thousandths of a card,
+amounts in thousandths of a card-second: sums are exact.
 
-- A claim uses cards from the moment it is made (they are nobody else's) until it is void. Of a slice counts the larger of its compute and its memory; of a
-  replica or a fixed partition its part of the card (`cardparts`), by the labels that the node has at that time.
+- A claim uses cards from its creation, which reserves them, until it is void. A slice counts the larger of its compute and memory share; a replica or fixed
+  partition counts its part of the card (`cardparts`), by the node's labels at that time.
 - Borrowed is what a queue uses beyond its deserved cards at that time; of a queue that deserves none, all. Users and models share it in proportion.
-- Idle is what a queue deserves and does not use; it has no user and no model. Queues above others have none: their share is their children's.
-- The user is the namespace of the pod: the one name of its owner that a claim has and that Kubernetes itself guards.
+- Idle is what a queue deserves and does not use; it has no user and no model. Parent queues have none: their share is their children's.
+- The user is the pod's namespace: the only name of its owner in a claim that Kubernetes protects.
 """
 
 from collections import defaultdict
@@ -25,14 +25,14 @@ from .claimrecord import ClaimRecord
 
 HOUR_S = 3600
 CARD = 1000  #: thousandths
-UNKNOWN = "unknown"  #: the model of cards on a node that nobody had told of yet
+UNKNOWN = "unknown"  #: model of cards on a node whose inventory is unknown
 
 
 class Account(NamedTuple):
     queue: QueueName
     user: str
     model: str
-    hour: int  #: its first second, since the epoch
+    hour: int  #: its first second, Unix time
 
 
 @dataclass(slots=True)
@@ -53,14 +53,14 @@ class Held:
 
     queue: QueueName
     user: str
-    cards: Resources  #: by model, in thousandths
+    cards: Resources  #: thousandths of a card by model
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Accrued:
-    """What was added to accounts between two whole seconds."""
+    """Amounts added to accounts between two whole seconds."""
 
     since: int
     until: int
@@ -68,13 +68,13 @@ class Accrued:
 
 
 def meter(made: Iterable[ClaimRecord], nodes: Mapping[NodeName, NodeState]) -> None:
-    """Note on each new claim what it uses of cards."""
+    """Record on each new claim which cards it uses."""
     for record in made:
         record.cards = cards_of(record.claim, nodes.get(record.claim.node))
 
 
 def cards_of(claim: Claim, node: NodeState | None) -> Resources:
-    """Thousandths of cards by model. Pods of others, whose cards nobody named, hold what they asked for; those without a queue are nobody's account."""
+    """Thousandths of cards by model. Foreign pods whose cards are unknown hold what they requested; pods without a queue have no account."""
     if not claim.queue:
         return {}
     found: Resources = {}
@@ -96,14 +96,14 @@ def cards_of(claim: Claim, node: NodeState | None) -> Resources:
 
 
 def deserved_cards(queues: Iterable[Queue]) -> dict[QueueName, int]:
-    """What each queue deserves, in thousandths of a card; queues above others are left out."""
+    """What each queue deserves, in thousandths of a card, without parent queues."""
     everyone = list(queues)
     above = {queue.parent for queue in everyone}
     return {queue.name: cards_in(queue.deserved) * CARD for queue in everyone if queue.name not in above}
 
 
 def accrue(held: Iterable[Held], deserved: Mapping[QueueName, int], *, since: int, until: int) -> Accrued:
-    """What the claims `held` used in [since, until), with `deserved` (thousandths of a card) as it was all that time."""
+    """Usage of the claims `held` in [since, until), with constant `deserved` (thousandths of a card)."""
     by_queue: defaultdict[QueueName, list[Held]] = defaultdict(list)
     for one in held:
         by_queue[one.queue].append(one)
@@ -139,7 +139,7 @@ def _accrue(accrued: Accrued, queue: QueueName, held: Iterable[Held], deserved: 
 
 
 def _split(using: Mapping[tuple[str, str], int], used: int, borrowed: int) -> dict[tuple[str, str], tuple[int, int]]:
-    """Each one's own and borrowed: in proportion, whole, and `borrowed` in sum (largest remainder, then by name)."""
+    """Own and borrowed part of each user and model: proportional, whole, and `borrowed` in sum (largest remainder, then by name)."""
     there = {who: cards for who, cards in using.items() if cards}
     if not borrowed:
         return {who: (cards, 0) for who, cards in there.items()}
