@@ -60,7 +60,7 @@ async def test_evictions_pause_where_they_are_too_many_and_go_on_when_they_are_r
                 await until(paused, "it is said that evictions pause", timeout_s=30)
                 found = readiness(running)
                 assert found["ready"], "a brake is no reason not to be ready"
-                assert "1 pods were told to leave for others within 300 s" in found["conditions"]["evictions"]["message"]
+                assert "1 pods were evicted within 300 s" in found["conditions"]["evictions"]["message"]
                 check = running.hbox("check")
                 assert check.returncode == 0
                 assert "evictions: 1 pods were evicted" in check.stdout

@@ -118,7 +118,7 @@ async def test_who_had_it_all_waits_until_the_other_has_caught_up(platform: Up, 
     assert own["fair"]["counts"] < 0.4
     assert own["fair"]["share"] < own["fair"]["shareWithoutHistory"]
     said = platform.hbox("share", "greedy").stdout
-    assert "of 8 cards on average (an hour weighs half after 168 h)" in said
+    assert "of 8 cards on average (half-life 168 h)" in said
     assert "it is served after others" in said
 
     ending = [f"first-{number}" for number in range(6)]

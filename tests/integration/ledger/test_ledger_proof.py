@@ -94,7 +94,7 @@ async def test_an_end_that_was_cut_off_is_seen_by_the_count_of_the_epoch(kit: Ki
     await history(kit, database_url)
     tamper(database_url, "DELETE FROM audit WHERE seq = 16")
     faults = prove(database_url).faults
-    assert "the audit tells of 1 changes of claims in epoch " in faults[0]
+    assert "the audit trail has 1 claim changes in epoch " in faults[0]
     assert any("is pending, and void by the audit" in fault for fault in faults)
 
 
