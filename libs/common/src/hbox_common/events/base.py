@@ -1,11 +1,11 @@
-"""What every message on the bus is, and the registry of its types.
+"""Base class of all messages on the bus, and the registry of message types.
 
-A message is a frozen pydantic model whose fields are the model's own nouns: pydantic validates their dataclasses on every consume, so that
-what a core is handed is well-formed. Fields may be added, with a default; whatever breaks a reader is a new type under a new version
-(`extra` is ignored, so that old readers stand new writers).
+A message is a frozen pydantic model whose fields are the nouns of `model`: pydantic validates their dataclasses on every consume, so that a core receives only
+well-formed data. New fields need a default; a change that breaks readers needs a new type under a new version (`extra` is ignored, so that old readers accept
+messages of new writers).
 
-What a message has by the thousand (the 1,024 placements of a gang) is a plain dataclass, which nobody changes: to make it frozen, or a model, costs three
-times as much, and more than to find the places. Who receives it validates it as all else.
+Values that a message contains by the thousand (the 1,024 placements of a gang) are plain dataclasses, never modified: frozen dataclasses or models cost three
+times as much, more than the placement itself. The receiver validates them like all other data.
 """
 
 import re
@@ -38,11 +38,11 @@ class Stream(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Facts of a message type that stand in the bus reference.
+    """Properties of a message type, listed in the bus reference.
 
-    `subject` is the subject's template: `hbox.v1.<domain>.<event>` and then one `{key}` per key token. `stream` is None for request and reply.
-    `items`: fields whose items stand each for itself, so that one that cannot be read is set aside and the rest is taken, and what is too large for one
-    message goes in several. `whole`: readers take each message for all that there is; such a one is never divided.
+    `subject` is the subject's template: `hbox.v1.<domain>.<event>` and then one `{key}` per key token. `stream` is None for request and reply. `items`: fields
+    with independent items: an invalid item is set aside and the others are accepted, and a message that is too large is split into several. `whole`: readers
+    treat each message as the complete state; such a message is never split.
     """
 
     subject: str
@@ -54,7 +54,7 @@ class About:
     whole: bool = False
 
 
-#: Epochs come from clocks, in seconds, and indexes count changes: what is far beyond either would be the last that anybody counts from.
+#: Epochs come from clocks, in seconds, and indexes count changes: no valid value is far beyond either, and no later value could follow one.
 SaidEpoch = Annotated[Epoch, Field(ge=0, le=2**40)]
 SaidIndex = Annotated[Index, Field(ge=0, le=2**53)]
 
@@ -89,7 +89,7 @@ class Event(BaseModel):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Holds every integer of the message, those of the dataclasses in it as well, to what a database takes."""
+        """Limits every integer of the message and of its dataclasses to the range of a database integer."""
         schema = handler(source)
         _hold_to_int64(schema, handler, set())
         return schema
@@ -117,9 +117,9 @@ class Event(BaseModel):
 
     @classmethod
     def filter(cls, *keys: str | None) -> str:
-        """The subject with a wildcard for every key that is None; without keys, for all of them: what a consumer filters on.
+        """The subject with a wildcard for every key that is None, or for all keys if none is given: a consumer's filter.
 
-        Raises ValueError when the number of keys is not the template's.
+        Raises ValueError if the number of keys is not the template's.
         """
         if not keys:
             return ".".join("*" if token.startswith("{") else token for token in cls.about.subject.split("."))
@@ -150,8 +150,8 @@ TOKEN_BYTES = 640
 
 
 def token_of(text: str) -> str:
-    """User text as one subject token: lower-case letters, digits and '-' as they are, every other character as `_` and its hexadecimal code; of what is longer
-    than TOKEN_BYTES the beginning, and a digest of the whole behind `_x`, which no escape has.
+    """User text as one subject token: lower-case letters, digits and '-' unchanged, every other character as `_` and its hexadecimal code; a text longer than
+    TOKEN_BYTES is cut and followed by `_x`, which no escape contains, and a digest of the whole.
 
     Injective, so that two names never share a subject; the empty text is `_`.
     """
@@ -162,5 +162,5 @@ def token_of(text: str) -> str:
 
 
 def shard_of(key: str, shards: int) -> str:
-    """In which part of a state that is said in `shards` parts something of that key is: always the same."""
+    """The shard of a key in a state that is published in `shards` parts: constant for each key."""
     return str(crc32(key.encode("utf-8", "surrogatepass")) % shards)

@@ -1,15 +1,15 @@
-"""Bytes to messages and back: msgpack maps under CloudEvents headers (binary mode), capped in size before anything is decoded.
+"""Encoding and decoding of messages: msgpack maps under CloudEvents headers (binary mode), limited in size before decoding.
 
-Traps that this file closes (measured: reference reliability M10, ecosystem §3): headers that lie about lengths, deep nesting, endless
-empty maps, NaN, tuples that come back as lists (pydantic's lax mode takes them), map keys that are no strings, numbers that no database holds.
+Traps that this file closes (measured: reference reliability M10, ecosystem §3): false lengths in headers, deep nesting, endless empty maps, NaN, tuples that
+come back as lists (pydantic's lax mode accepts them), map keys that are not strings, numbers that no database holds.
 
-Whatever is encoded decodes. To decode each message once more where it is written would cost as much as to make it; but what a reader refuses of a well-typed
-message (a string, list or map that is too long, a number beyond int64, NaN) has a mark of its own in msgpack. Bodies with such a mark are decoded on trial:
-the others are what a reader takes.
+Every encoded message can be decoded. Decoding each message again at the writer would cost as much as creating it; but a reader rejects a well-typed message
+only for a string, list or map that is too long, a number beyond int64, or NaN, and each of these has a msgpack marker of its own. Bodies with such a marker are
+decoded on trial; readers accept all others.
 
-Messages go through msgspec where that is safe, at a third of msgpack's time. It reserves memory for as many items as a header names; so bodies with what may
-be the mark of a large list or map (each message of a hundred jobs has such a byte, in a number) are read by msgpack, which knows bounds. Of a key that occurs
-twice both keep the last: whatever would be written otherwise than it came is read once more, pair by pair. That also says what is wrong with a body.
+Messages are decoded by msgspec if that is safe, in a third of msgpack's time. It allocates memory for as many items as a header claims; so bodies with a byte
+that may be the marker of a large list or map (each message of a hundred jobs has one, in a number) are decoded by msgpack, which supports limits. Of duplicate
+keys both keep the last: a body that would be encoded differently is decoded again pair by pair, which also finds the error in it.
 """
 
 import re
@@ -31,7 +31,7 @@ from .base import NO_SCHEMA, REGISTRY, Event
 CONTENT_TYPE = "application/msgpack"
 MESSAGE_ID = "Nats-Msg-Id"
 TRACEPARENT = "traceparent"
-#: The fingerprint of what the writer was told of devices (`Vendors.fingerprint`); absent where that is nothing.
+#: Fingerprint of the writer's device settings (`Vendors.fingerprint`); absent if it has none.
 DEVICE_CONFIG = "ce-deviceconfig"
 
 MAX_ARRAY, MAX_MAP = 200_000, 20_000
@@ -48,7 +48,7 @@ _SUSPECT = tuple(
 #: What begins a list or a map of 65,536 items and more, and a map with more than a reader takes.
 _LARGE = tuple(re.compile(mark) for mark in (rb"\xdd", rb"\xdf", rb"\xde[\x4e-\xff]"))
 
-#: Reasons that are told of one message, of items that were set aside.
+#: Maximum number of reasons reported per message for items that were set aside.
 _REASONS = 10
 
 
@@ -92,10 +92,10 @@ def decode(
     *,
     set_aside: Callable[[str], None] | None = None,
 ) -> Event:
-    """The message, as one of `types` where its type is among them: a reader's own, narrower view of it; else as what is registered.
+    """The message, decoded as one of `types` if its type is among them (a reader's own, narrower view), else as the registered type.
 
-    Raises InvalidRequest that says what is wrong with it, for anything but a well-formed message of a known type.
-    With `set_aside`, items that cannot be read (`About.items`) are left out, and it is told of them once, in words; what is wrong elsewhere still raises.
+    Raises InvalidRequest with the fault unless it is a well-formed message of a known type. With `set_aside`, invalid items (`About.items`) are left out, and
+    it is called once with the reasons; any other fault still raises.
     """
     name = header.get("ce-type", "")
     event = next((t for t in types if t.ce_type() == name), None) or REGISTRY.get(name)
@@ -136,7 +136,7 @@ def _canonical(body: bytes) -> Any:
 
 
 def _message(value: Any) -> Any:
-    """What msgspec asks about: a message within another, and what is not of our model."""
+    """Hook for values unknown to msgspec: a nested message, or a value outside the model."""
     if isinstance(value, Event):
         return value.__dict__
     raise TypeError(f"{type(value).__name__} is no value of a message")
@@ -183,7 +183,7 @@ def _rest(event: type[Event], raw: Any, wrong: list[_Wrong], set_aside: Callable
         try:
             found = event.model_validate(raw)
         except ValidationError as e:
-            wrong = _wrong(e)  # what pydantic looks at only when all else is right
+            wrong = _wrong(e)  # errors that pydantic reports only after all others are corrected
         else:
             wrong = []
     assert set_aside is not None
@@ -209,8 +209,8 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def halves(event: Event) -> tuple[Event, Event] | None:
-    """The message as two, each with half of its items; what stands beside them, and is no more than an option, is said by the first. None: it cannot be
-    divided, since it has one item, or is taken as a whole."""
+    """The message split in two, each with half of its items; fields that are no items and have a default are in the first only. None: the message has one item
+    or is never split."""
     about = event.about
     lists = {name: getattr(event, name) for name in about.items}
     total = sum(map(len, lists.values()))

@@ -1,4 +1,4 @@
-"""HBOX_DECISIONS and HBOX_OUTCOMES: what the binder is to do, and what became of it."""
+"""HBOX_DECISIONS and HBOX_OUTCOMES: decisions for the binder, and their outcomes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
 @dataclass(slots=True)
 class Bind:
-    """Bind one pod. `generation` counts the decisions on this claim; `deadline` is absolute: not begun by then, it is not begun at all."""
+    """Bind one pod. `generation` counts the decisions on this claim; `deadline` is absolute: after it the bind is not started."""
 
     id: DecisionId
     claim: ClaimId
@@ -46,7 +46,7 @@ class BindDecided(Event):
     )
     epoch: SaidEpoch
     binds: tuple[Bind, ...]
-    #: of the books that decided them: a ledger whose books are older was restored, and has to hear of these
+    #: ledger index of the decision: a ledger with a lower index was restored from a backup and has to process it
     index: SaidIndex = Index(0)
 
 
@@ -96,7 +96,7 @@ class NodeDecided(Event):
 
 
 class BindOutcome(StrEnum):
-    """What became of a bind, an eviction or a revocation. UNKNOWN settles nothing and keeps the claim: the binder goes on until something does."""
+    """Outcome of a bind, an eviction or a revocation. UNKNOWN settles nothing and keeps the claim: the binder retries until the outcome is known."""
 
     BOUND = "bound"
     CONFLICT = "conflict"  #: the pod is bound elsewhere
@@ -141,7 +141,7 @@ class OutcomesObserved(Event):
 
 class NodeOutcome(StrEnum):
     DONE = "done"
-    NOT_OURS = "not-ours"  #: somebody else cordoned it
+    NOT_OURS = "not-ours"  #: another client cordoned it
     GONE = "gone"
     REJECTED = "rejected"
 

@@ -1,4 +1,4 @@
-"""HBOX_JOBS: what wants to run, what Kubernetes says runs, and why something does not. Batches; the truth is Kubernetes."""
+"""HBOX_JOBS: pending jobs, pods running according to Kubernetes, and reasons of pending jobs. In batches; Kubernetes is the source of truth."""
 
 from typing import ClassVar
 
@@ -9,11 +9,10 @@ from .base import About, Event, Stream, register
 
 @register
 class JobsPending(Event):
-    """Jobs with pods to place, whole and as they are now. Of one job the highest `revision` counts. `neighbours`: pods, placed or not, that the wishes of
-    pods are about, or on which policies read something, where there is news of them. `priority_classes`: all values by name, and `namespaces`: all labels
-    of namespaces that wishes ask about, where one of them changed. `groups`: PodGroups with a minimum of resources, with pods or without, where there is news
-    of them: told before the jobs that they are. `anew`: the writer has just started, and does not know whom it told what: what it does not name may be gone.
-    `revision`: the highest that was given out so far, for the writer's successor."""
+    """Jobs with pods to place, complete and in their present state. For each job the highest `revision` counts. `neighbours`: changed pods, placed or not, that
+    constraints of pods refer to or policies read. `priority_classes`: all values by name, and `namespaces`: all labels of namespaces that constraints refer to,
+    if one of them changed. `groups`: changed PodGroups with minimum resources, with or without pods: published before their jobs. `anew`: the writer has just
+    started and does not know earlier messages: jobs that it does not name may be gone. `revision`: the highest assigned so far, for the writer's successor."""
 
     about: ClassVar = About(
         "hbox.v1.job.pending.{shard}",
@@ -41,7 +40,7 @@ class JobTermsPending(Event):
 
 
 class JobDemandPending(JobTermsPending):
-    """And with what they wait for: what the ledger reads where queues have shares by weight."""
+    """Also the pending demand, which the ledger reads if queues have shares by weight."""
 
     jobs: tuple[JobDemand, ...]
 
@@ -104,8 +103,8 @@ class JobsWaiting(Event):
 
 @register
 class JobsAdmitted(Event):
-    """PodGroups that the policy's `enqueue` action admits: their phase is to be Inqueue. Said again until they are told of so; counts only from the
-    scheduler that asked for all jobs last (`JobsAsked.gatekeeper`)."""
+    """PodGroups that the policy's `enqueue` action admits: their phase is to become Inqueue. Repeated until the phase is observed; valid only from the
+    scheduler that requested all jobs last (`JobsAsked.gatekeeper`)."""
 
     about: ClassVar = About(
         "hbox.v1.job.admitted.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20, items=("jobs",)

@@ -42,7 +42,7 @@ class Placement:
 
 
 class Victim(Event):
-    """A claim that has to end for a plan's sake. With `to` its pod moves: that place, and these cards there, are kept for its successor."""
+    """A claim that has to end for a plan. With `to` its pod moves: this place and these cards are reserved for its successor."""
 
     claim: ClaimId
     pod_uid: PodUid
@@ -53,8 +53,8 @@ class Victim(Event):
 
 
 class PlanDomain(Event):
-    """A domain of the fabric in which placements of a plan have to be. `version`: of the FabricChanged by which it was planned; whoever knows a newer one
-    judges by that. `placements`: which of the plan's; none: all."""
+    """A fabric domain that placements of a plan must be in. `version`: of the FabricChanged used for planning; a reader with a newer one uses that.
+    `placements`: the plan's placements concerned; none: all."""
 
     fabric: str
     domain: str
@@ -86,17 +86,17 @@ class Plan(Event):
     traceparent: str = ""
     succeeds: tuple[PodUid, ...] = ()  #: pods that moved, whose nominated places its own pods take
     domains: tuple[PlanDomain, ...] = ()  #: in which its pods have to be, as their job asks
-    moves: MoveTerms | None = None  #: of victims that move: what that costs and gains; None: whoever wrote it does not say
+    moves: MoveTerms | None = None  #: of victims that move: cost and gain of the moves; None: not stated by the writer
 
 
 class HeldNomination(Event):
-    """Places for which others leave, as the ledger remembers them from the commit of a plan with victims until they are taken, given up, or `until`. No claim:
-    in the ledger's accounts it takes nothing from anybody."""
+    """Nominated places for which victims leave, as the ledger keeps them from the commit of a plan with victims until they are used, given up, or `until`. No
+    claim: they reduce no amount in the ledger's accounts."""
 
     scheduler: SchedulerId  #: whose plan it was
     plan: Plan  #: its placements are those without a claim yet
     models: tuple[Resources, ...]  #: of each placement: its cards, by model
-    #: of the victims that move: by what they held their places, where their successors have no claim yet
+    #: of the victims that move: the claims that reserve their places until their successors have claims
     moved: tuple[Claim, ...]
     until: float  #: in seconds since the epoch
     #: of each placement: in which pool it counts (`hbox_common.model.pools`); none: all in `pooled`
@@ -104,8 +104,8 @@ class HeldNomination(Event):
 
 
 class GivenUp(Event):
-    """A nomination that comes to nothing: the places of its job, and those kept for victims that have not left. With `moved` no more than the places of the
-    successors of these pods, which never came."""
+    """A cancelled nomination: the places of its job, and those reserved for victims that have not left. With `moved` only the places of the successors of these
+    pods, which were never created."""
 
     plan: PlanId
     moved: tuple[PodUid, ...] = ()
@@ -113,7 +113,7 @@ class GivenUp(Event):
 
 @register
 class PlansProposed(Event):
-    """Plans made on a view of the books as new as `seen`, in the epoch named. What is `given_up` ends before the plans are judged."""
+    """Plans based on a view of the ledger at index `seen` in the named epoch. Nominations in `given_up` end before the plans are judged."""
 
     about: ClassVar = About(
         "hbox.v1.plan.proposed.{scheduler}",
@@ -131,7 +131,8 @@ class PlansProposed(Event):
 
 
 class PlanAnswer(Event):
-    """The one answer to a plan, the same at every repetition. A refusal names the book index that shows why: plan again on a view as new."""
+    """The one answer to a plan, the same at every repetition. A rejection names the ledger index that explains it: the scheduler plans again on a view at least
+    as new."""
 
     plan: PlanId
     job: JobId
@@ -153,8 +154,8 @@ class PlansAnswered(Event):
 
 @register
 class VictimsStayed(Event):
-    """Pods that were to make room and stay: the API server does not let them be evicted now, as under a disruption budget that is used up. Their evictions are
-    taken back, and the plans for which they were to leave come to nothing."""
+    """Victims that the API server does not let the binder evict now, for example because a disruption budget is used up. Their evictions are revoked, and the
+    plans that depend on them are cancelled."""
 
     about: ClassVar = About("hbox.v1.claim.stayed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 2**20)
     epoch: SaidEpoch

@@ -1,4 +1,4 @@
-"""HBOX_EVENTS and HBOX_DLQ: what integrators and operators read. Keyed, one fact a message, published behind the hot path."""
+"""HBOX_EVENTS and HBOX_DLQ: messages for integrators and operators. One keyed fact per message, published after the decisions that it reports."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -10,7 +10,7 @@ from .base import About, Event, Stream, register
 
 class JobPhase(StrEnum):
     PENDING = "pending"
-    WAITING = "waiting"  #: cannot be placed now; the message says why
+    WAITING = "waiting"  #: cannot be placed now; the message gives the reason
     BOUND = "bound"  #: all of its members have nodes
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -60,7 +60,7 @@ class QueueRefused(Event):
 
 @register
 class BudgetUsed(Event):
-    """A queue has used so many percent (80, 100) of its budget of the month. At 100 it is given no more cards in it."""
+    """A queue has used this many percent (80, 100) of its monthly budget. At 100 it gets no more cards in this month."""
 
     about: ClassVar = About("hbox.v1.quota.budget.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli"))
     queue: QueueName
@@ -73,7 +73,7 @@ class BudgetUsed(Event):
 
 
 class EvictionRule(StrEnum):
-    """By which rule pods have to leave."""
+    """The rule by which pods are evicted."""
 
     RECLAIM = "reclaim"  #: a queue takes back what it deserves
     PREEMPT = "preempt"  #: a job of higher priority, of the same queue
@@ -91,8 +91,8 @@ class EvictedPod(Event):
 
 @register
 class EvictionReceipt(Event):
-    """What the owner of pods of one job is told when they have to leave: for whom, by which rule, what the job keeps, and when they may come back. Said when it
-    is decided, before the pods are told to end."""
+    """Notice to the owner of one job's evicted pods: the preemptor, the rule, what the job keeps, and when the pods may return. Published with the decision,
+    before the pods are evicted."""
 
     about: ClassVar = About(
         "hbox.v1.quota.evicted.{queue}.{job}",
@@ -107,22 +107,22 @@ class EvictionReceipt(Event):
     queue: QueueName
     rule: EvictionRule
     pods: tuple[EvictedPod, ...]
-    plan: PlanId = PlanId("")  #: for which they leave; empty where they leave for nobody
+    plan: PlanId = PlanId("")  #: plan of the preemptor; empty if there is none
     for_job: JobId = JobId("")
     for_namespace: str = ""
     for_name: str = ""
     for_queue: QueueName = QueueName("")
     pods_kept: int  #: of the job, that stay
     cards_kept: int  #: whole cards and shares of cards that these hold
-    message: str  #: for whom and why
+    message: str  #: the preemptor and the reason
     returns: str  #: when they may come back
     at: float  #: seconds since the epoch
-    notice_s: int = -1  #: seconds that each pod has at most from when it is told to end; -1: as long as it asks for
+    notice_s: int = -1  #: seconds that each pod has at most after its eviction notice; -1: as long as it requests
 
 
 @register
 class DeadLetter(Event):
-    """A message that a consumer could not use, once, with the reason and the bytes that came."""
+    """A message that a consumer could not process, stored once with the reason and its bytes."""
 
     about: ClassVar = About("hbox.v1.dead.{domain}", Stream.DEAD, ("all",), ("operators",), 2**20)
     consumer: str

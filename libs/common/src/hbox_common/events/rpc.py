@@ -1,4 +1,4 @@
-"""Requests that are answered with pages: how a newcomer gets a whole state at one moment."""
+"""Requests answered with pages: how a new reader gets a complete state at one moment."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -29,7 +29,7 @@ from .plans import HeldNomination
 
 @register
 class ClaimsAsked(Event):
-    """All live claims, please. `head`: only where the books stand, without any."""
+    """Requests all live claims. `head`: only the ledger's index, without claims."""
 
     about: ClassVar = About("hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli"), ("quota-ledger",))
     asker: str
@@ -38,7 +38,7 @@ class ClaimsAsked(Event):
 
 @register
 class EpochAsked(Event):
-    """Which epoch is the ledger in, please: by its database, whoever of several ledgers answers."""
+    """Requests the ledger's epoch according to its database, from whichever ledger process answers."""
 
     about: ClassVar = About("hbox.v1.rpc.ledger.epoch", None, ("binder",), ("quota-ledger",))
     asker: str
@@ -52,8 +52,8 @@ class EpochSaid(Event):
 
 @register
 class ClaimsPage(Event):
-    """A page of the live claims as they were at `index`; the books may be `frozen` (no plan is accepted while they are), or plans be `held` for this
-    reason. What is not claims is on the first pages, and goes on on the next where it is too much for one."""
+    """A page of the live claims at `index`; the ledger may be `frozen` (it accepts no plans), or plans may be `held` for this reason. Data other than claims is
+    on the first pages, continued on the next if it is too large for one."""
 
     about: ClassVar = About(
         "hbox.v1.rpc.ledger.claims-page",
@@ -78,9 +78,9 @@ class ClaimsPage(Event):
 
 
 class UsageKey(StrEnum):
-    """What usage may be summed up by."""
+    """Dimensions for sums of usage."""
 
-    DEPARTMENT = "department"  #: the topmost queue above the queue, as the tree stands now
+    DEPARTMENT = "department"  #: the topmost ancestor of the queue in the present tree
     QUEUE = "queue"
     USER = "user"  #: the namespace of the pod
     MODEL = "model"
@@ -89,7 +89,7 @@ class UsageKey(StrEnum):
 
 @register
 class UsageAsked(Event):
-    """Card-seconds of the hours that begin in [since, until), please, by each combination of `by`. Seconds since the epoch; `until` 0 = now."""
+    """Requests card-seconds of the hours that begin in [since, until), by each combination of `by`. Seconds since the epoch; `until` 0 = now."""
 
     about: ClassVar = About("hbox.v1.rpc.ledger.usage", None, ("cli",), ("quota-ledger",))
     asker: str
@@ -99,7 +99,7 @@ class UsageAsked(Event):
 
 
 class Usage(Event):
-    """Thousandths of card-seconds; what it is not summed up by is empty. Idle time belongs to a queue: it has neither user nor model."""
+    """Thousandths of card-seconds; dimensions not requested are empty. Idle time belongs to a queue: it has neither user nor model."""
 
     department: QueueName = QueueName("")
     queue: QueueName = QueueName("")
@@ -133,10 +133,10 @@ class UsagePage(Event):
 
 @register
 class JobsAsked(Event):
-    """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately;
-    `terms`: of jobs with something to place, no more than what they are entitled to, or (`demand`) that and what they wait for. `gatekeeper`: the scheduler
-    that asks; from the answer on nobody else's word lets PodGroups in. `placed`: also what pods ask for that have nodes. `held`: also jobs that are held back
-    since their namespace has too many that wait: for people, not for who places them. `shard`: of jobs and PodGroups those of one shard alone; empty = all."""
+    """Requests all jobs with a live pod, and all pods on nodes. `pods` and `verdicts` only on request; `ended`: also recently ended pods; `terms`: of jobs with
+    pods to place, only their entitlements, or (`demand`) these and their demand. `gatekeeper`: the requesting scheduler; from the answer on only this scheduler
+    admits PodGroups. `placed`: also the requests of pods on nodes. `held`: also jobs held back because their namespace has too many pending ones: for display,
+    not for scheduling. `shard`: only jobs and PodGroups of this shard; empty = all."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
@@ -154,8 +154,8 @@ class JobsAsked(Event):
 
 @register
 class JobsPage(Event):
-    """A page of what job-controller's caches hold; `complete` says that they were filled from the API before, and that its view of pods is not old:
-    `age_s` ago it was proven to be complete, up to `resource_version`. `why`: what is wrong with it. `shard`: of its jobs, terms, demand and groups."""
+    """A page of job-controller's caches; `complete`: they were filled from the API, and its view of pods is fresh: it was proven complete `age_s` seconds ago,
+    up to `resource_version`. `why`: the fault, if not. `shard`: of its jobs, terms, demand and groups."""
 
     about: ClassVar = About(
         "hbox.v1.rpc.jobs.page",
@@ -175,7 +175,7 @@ class JobsPage(Event):
     groups: tuple[GroupState, ...] = ()  #: PodGroups with a minimum of resources, where jobs were asked for
     terms: tuple[JobTerms, ...] = ()
     demand: tuple[JobDemand, ...] = ()  #: in the place of `terms`
-    #: jobs with those of their pods as `tasks` that have nodes: what they ask for, claims do not tell
+    #: jobs whose `tasks` are the pods on nodes: claims do not contain their requests
     placed: tuple[Job, ...] = ()
     leaving: tuple[LeavingPod, ...] = ()  #: where pods were asked for
     resource_version: str = ""
@@ -189,7 +189,7 @@ MOST_PODS_READ = 500
 
 
 class PodAsked(Event):
-    """One pod, by what cannot come back and by where it is to be found."""
+    """One pod, by its uid, which is never reused, and its namespace and name."""
 
     uid: PodUid
     namespace: str
@@ -198,7 +198,7 @@ class PodAsked(Event):
 
 @register
 class PodsAsked(Event):
-    """What became of these pods, by a consistent read of each at the API server, please. At most MOST_PODS_READ."""
+    """Requests the state of these pods by a consistent read of each at the API server. At most MOST_PODS_READ."""
 
     about: ClassVar = About("hbox.v1.rpc.pods.read", None, ("quota-ledger",), ("binder",))
     asker: str
@@ -206,7 +206,7 @@ class PodsAsked(Event):
 
 
 class PodStanding(StrEnum):
-    """What a consistent read of a pod by its uid says."""
+    """Result of a consistent read of a pod by its uid."""
 
     HOLDS = "holds"  #: it is there, and has not ended
     ENDED = "ended"  #: it is there, and Succeeded or Failed
@@ -223,7 +223,7 @@ class PodRead(Event):
 
 @register
 class PodsRead(Event):
-    """A page of the answer, one entry a pod that was asked for."""
+    """A page of the answer, one entry per requested pod."""
 
     about: ClassVar = About("hbox.v1.rpc.pods.page", None, ("binder",), ("quota-ledger",), items=("pods",))
     pods: tuple[PodRead, ...]

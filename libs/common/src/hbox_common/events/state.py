@@ -1,4 +1,4 @@
-"""HBOX_STATE: the last value of every node, verdict and queue. A newcomer replays the last message of each subject and is up to date."""
+"""HBOX_STATE: the last value of every node, verdict and queue. A new reader replays the last message of each subject and is up to date."""
 
 from typing import ClassVar
 
@@ -29,13 +29,13 @@ from hbox_common.model import (
 
 from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
-#: Parts in which states are said that grow with what tenants make: one message of each would be too large in a large cluster.
+#: Number of messages of states that grow with tenants' objects: one message would be too large in a large cluster.
 QUOTA_SHARDS, COUNT_SHARDS, IMAGE_SHARDS, RUN_TIME_SHARDS = 16, 8, 16, 16
 
 
 @register
 class NodeStateChanged(Event):
-    """A node's inventory as it is now; `node.gone` closes its subject."""
+    """A node's present inventory; `node.gone` closes its subject."""
 
     about: ClassVar = About(
         "hbox.v1.node.state.{node}",
@@ -52,8 +52,8 @@ class NodeStateChanged(Event):
 
 @register
 class NodeDevicesChanged(Event):
-    """What a node's kubelet gave to whom, as it says itself; said when it changes, and every ten minutes. `devices.gone` closes its subject: that is for
-    topology-collector to say, since an agent ends with its node."""
+    """Allocations of a node's kubelet; published on change, and every ten minutes. `devices.gone` closes its subject: topology-collector publishes it, since an
+    agent ends with its node."""
 
     about: ClassVar = About(
         "hbox.v1.node.devices.{node}",
@@ -71,7 +71,7 @@ class NodeDevicesChanged(Event):
 
 @register
 class NodeNumaChanged(Event):
-    """How a node is made, and by which rules its kubelet gives it out; said when it changes. `numa.gone` closes its subject, as of NodeDevicesChanged."""
+    """A node's hardware and its kubelet's allocation policies; published on change. `numa.gone` closes its subject, as in NodeDevicesChanged."""
 
     about: ClassVar = About(
         "hbox.v1.node.numa.{node}", Stream.STATE, ("node-agent", "topology-collector"), ("topology-collector", "cli")
@@ -85,8 +85,7 @@ class NodeNumaChanged(Event):
 
 @register
 class NodeZonesChanged(Event):
-    """What the NUMA nodes of a node have, and what of that is free, where its kubelet aligns pods to them; said when it changes. `zones.gone` closes its
-    subject."""
+    """Capacity and free amounts of a node's NUMA nodes, if its kubelet aligns pods to them; published on change. `zones.gone` closes its subject."""
 
     about: ClassVar = About(
         "hbox.v1.node.zones.{node}", Stream.STATE, ("topology-collector",), ("scheduler-core", "cli"), 1024 * 1024
@@ -100,7 +99,7 @@ class NodeZonesChanged(Event):
 
 @register
 class HealthVerdict(Event):
-    """What may be used of a node, from now on. `node_gone`: the node was deleted, and this was the last verdict on it."""
+    """The usable parts of a node from now on. `node_gone`: the node was deleted, and this is the last verdict on it."""
 
     about: ClassVar = About(
         "hbox.v1.health.verdict.{node}", Stream.STATE, ("health-monitor",), ("scheduler-core", "quota-ledger", "cli")
@@ -132,7 +131,7 @@ class NodeRests(Event):
 
 @register
 class FabricChanged(Event):
-    """The communication tree, whole: domains of nodes by tier. One that is not there any more is said empty."""
+    """The complete communication tree: domains of nodes by tier. A fabric that no longer exists is published empty."""
 
     about: ClassVar = About(
         "hbox.v1.fabric.graph.{fabric}",
@@ -145,25 +144,25 @@ class FabricChanged(Event):
     )
     fabric: str
     hypernodes: tuple[HyperNode, ...]
-    version: int = 0  #: rises with every change of what a source says of this fabric; 0 = nobody counts
+    version: int = 0  #: increases with every change that a source reports of this fabric; 0 = not counted
 
 
 @register
 class FabricSeen(Event):
-    """How old is what FabricChanged says of a fabric that a source outside of the cluster knows (UFM, a file of ibnetdiscover): said again and again. A
-    fabric of which this is not said, or whose `source` is empty, never ages."""
+    """Age of the FabricChanged of a fabric from a source outside the cluster (UFM, an ibnetdiscover file): published repeatedly. A fabric without this message,
+    or whose `source` is empty, never becomes stale."""
 
     about: ClassVar = About("hbox.v1.fabric.seen.{fabric}", Stream.STATE, ("topology-collector",), ("scheduler-core", "cli"))
     fabric: str
     version: int  #: of the FabricChanged that was confirmed
     seen_at: float  #: when its source confirmed it last, seconds since the epoch
     source: str = ""  #: what kind it is: ufm, ibnetdiscover, lldp
-    held: str = ""  #: why what the source says now is not believed, or not to be had; "" = it is
+    held: str = ""  #: why the source's present data is not accepted or not available; "" = it is accepted
 
 
 @register
 class FabricGapsFound(Event):
-    """What is wrong with the cables of a fabric, all of it."""
+    """All cabling faults of a fabric."""
 
     about: ClassVar = About(
         "hbox.v1.fabric.gaps.{fabric}",
@@ -182,7 +181,7 @@ class FabricGapsFound(Event):
 
 @register
 class NodesMeasured(Event):
-    """What nodes really used when they were measured last: all that are measured, at every measurement."""
+    """Measured usage of nodes: all measured nodes, at every measurement."""
 
     about: ClassVar = About(
         "hbox.v1.node.usage.{shard}",
@@ -198,7 +197,7 @@ class NodesMeasured(Event):
 
 @register
 class NodeImagesChanged(Event):
-    """Which nodes have the larger images of one shard (IMAGE_SHARDS of them, by an image's first name): each message is the whole of it."""
+    """Nodes that have the larger images of one shard (IMAGE_SHARDS of them, by an image's first name): each message is complete."""
 
     about: ClassVar = About(
         "hbox.v1.node.images.{shard}",
@@ -214,10 +213,10 @@ class NodeImagesChanged(Event):
 
 @register
 class QueueStateChanged(Event):
-    """A queue's rules and what its live claims add up to: of its own pods, and in `total` with those of all queues below it. `gone`: the queue was deleted.
+    """A queue's rules and the sum of its live claims: of its own pods, and in `total` including all its descendants. `gone`: the queue was deleted.
 
-    `faults` says what is wrong with the rules: what closes the queue, and what contradicts other rules. `recent_cards`: how many cards it and all below it used
-    on average of late, where an hour weighs half after `half_life_h` hours; 0 = nobody keeps that.
+    `faults`: faults in the rules, such as one that closes the queue or contradicts other rules. `recent_cards`: moving average of the cards used by the queue
+    and its descendants, in which the weight of an hour halves after `half_life_h` hours; 0 = not recorded.
     """
 
     about: ClassVar = About(
@@ -240,8 +239,8 @@ class QueueStateChanged(Event):
 
 @register
 class CardQuotasChanged(Event):
-    """What ResourceQuotas say of cards, and of PriorityClasses with what is used of that, in the namespaces of one shard (QUOTA_SHARDS of them): each message
-    is the whole of it. `index`: of the claims that are counted; who has not heard of them yet takes room that is free for room that others hold."""
+    """ResourceQuotas of cards, and of PriorityClasses with their usage, in the namespaces of one shard (QUOTA_SHARDS of them): each message is complete.
+    `index`: of the claims that are counted; a reader behind it may treat free amounts as used."""
 
     about: ClassVar = About(
         "hbox.v1.quota.cards.{shard}",
@@ -259,7 +258,7 @@ class CardQuotasChanged(Event):
 
 @register
 class NamespaceQuotasChanged(Event):
-    """What namespaces of one shard may ask for and have asked for, by their ResourceQuotas without scopes: each message is the whole of it."""
+    """Limits and usage of ResourceQuotas without scopes in the namespaces of one shard: each message is complete."""
 
     about: ClassVar = About(
         "hbox.v1.quota.namespaces.{shard}",
@@ -275,7 +274,7 @@ class NamespaceQuotasChanged(Event):
 
 @register
 class BudgetsChanged(Event):
-    """How many disruptions PodDisruptionBudgets allow, in the namespaces of one shard (QUOTA_SHARDS of them): each message is the whole of it."""
+    """Disruptions that PodDisruptionBudgets allow, in the namespaces of one shard (QUOTA_SHARDS of them): each message is complete."""
 
     about: ClassVar = About(
         "hbox.v1.budget.pods.{shard}",
@@ -290,7 +289,7 @@ class BudgetsChanged(Event):
 
 
 class GroupCounts(Event):
-    """PodGroups of one queue by Volcano's phases, as their objects say; without any phase they are pending."""
+    """PodGroups of one queue by Volcano's phases, according to their status; without a phase they are pending."""
 
     pending: int = 0
     inqueue: int = 0
@@ -301,7 +300,7 @@ class GroupCounts(Event):
 
 @register
 class PodGroupsCounted(Event):
-    """How many PodGroups each queue of one shard (COUNT_SHARDS of them) has, by phase; queues that are not named have none."""
+    """PodGroups by phase of each queue of one shard (COUNT_SHARDS of them); queues that are not named have none."""
 
     about: ClassVar = About(
         "hbox.v1.queue.podgroups.{shard}",
@@ -317,8 +316,8 @@ class PodGroupsCounted(Event):
 
 @register
 class RunTimesLearned(Event):
-    """How long pods ran, by queue and namespace, of one shard (RUN_TIME_SHARDS of them): each message is the whole of it. A scheduler that starts goes on with
-    what the one before it had learned."""
+    """Run times of pods, by queue and namespace, of one shard (RUN_TIME_SHARDS of them): each message is complete. A scheduler that starts continues from its
+    predecessor's data."""
 
     about: ClassVar = About(
         "hbox.v1.policy.runtimes.{shard}",
@@ -334,7 +333,7 @@ class RunTimesLearned(Event):
 
 @register
 class PolicyFollowed(Event):
-    """By what a scheduler places jobs: the actions and plugins of its policy, in their order, and how much history counts in shares (`usageWeight`)."""
+    """A scheduler's policy: its actions and plugins in order, and the weight of history in shares (`usageWeight`)."""
 
     about: ClassVar = About("hbox.v1.policy.followed.{shard}", Stream.STATE, ("scheduler-core",), ("cli", "job-controller"))
     actions: tuple[str, ...]
@@ -344,5 +343,5 @@ class PolicyFollowed(Event):
 
     @property
     def gated(self) -> bool:
-        """Whether PodGroups wait to be let in: a policy of the user's says `enqueue`."""
+        """Whether PodGroups wait for admission: a user-defined policy contains `enqueue`."""
         return self.by_conf and "enqueue" in self.actions
