@@ -67,18 +67,18 @@ log = logging.getLogger(__name__)
 HEALTH_S = 1.0
 STARTING_S = 0.05
 CONDITIONS = ("kube", "bus", "synced")
-#: Between two times that jobs without a verdict are said again since verdicts were lost.
+#: Seconds between two repetitions of jobs without a verdict after verdicts were lost.
 ASK_AGAIN_S = 30.0
 
-#: A phase is said when it is so old: most jobs are bound by then, and that they were pending is no news any more.
+#: Age in seconds at which a phase is published: most jobs are bound by then, and their pending phase is obsolete.
 PHASE_REST_S = 0.5
-#: Phases said at once, and the time between two such batches: said one by one, each wakes the broker and us.
+#: Maximum phases in one batch, and seconds between two batches: published one by one, each phase wakes the broker and this process.
 PHASES_AT_ONCE = 50
 PHASES_WINDOW_S = 0.05
 #: For so long they go at a part of their rate while the platform is busy.
 PHASES_PATIENCE_S = 60.0
 
-#: Outcomes that say: whoever planned this had an old view of the job.
+#: Outcomes that show that the plan was based on an old view of the job.
 _OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT})
 
 #: Outcomes after which a pod waits again.
@@ -153,7 +153,7 @@ class JobController:
 
     @property
     def synced(self) -> bool:
-        """Whether the caches were filled from the API: nothing is said before, since half a gang would be a wrong one, and whose job is whose not known."""
+        """Whether the caches were filled from the API. Nothing is published before: a gang would be incomplete, and the owners of pods unknown."""
         return self._queues_read.is_set() and all(i.synced.is_set() for i in self._informers.values())
 
     async def run(self) -> None:
@@ -366,7 +366,7 @@ class JobController:
         self._wake.set()
 
     async def _verdicts_missed(self) -> None:
-        """Told of them anew, the scheduler says again why jobs wait, and whom it admitted. Many jobs are many messages: rarely."""
+        """After a repeated announcement the scheduler publishes again why jobs wait, and which it admitted. Many jobs are many messages, so this is rare."""
         now = monotonic_s()
         if now >= self._asked_again_at + ASK_AGAIN_S:
             self._asked_again_at = now
@@ -429,9 +429,9 @@ class JobController:
         ]
 
     async def _phases(self) -> None:
-        """Phases of one job in the order in which they were entered; each is said until the broker has it.
+        """Publish the phases of each job in the order in which it entered them; each is retried until the broker has it.
 
-        The first phase of a job that was there before this process may have been said by the one before it.
+        If a job is older than this process, the previous process may have published its first phase.
         """
         listed, said = self.jobs.ids(), dict[JobId, JobPhase]()
         full = TokenBucket(rate_per_s=self._settings.phases_per_s, burst=PHASES_AT_ONCE)
@@ -464,7 +464,10 @@ class JobController:
     async def _news(
         self, phases: Sequence[JobPhaseChanged], listed: set[JobId], said: dict[JobId, JobPhase]
     ) -> list[JobPhaseChanged]:
-        """Without those that only repeat what an earlier process said last. Jobs looked up go from `listed` to `said`, and from there with their first news."""
+        """Drop phases that repeat the last one that an earlier process published. Jobs move from `listed` to `said` when looked up, and leave `said` with their
+        first
+        new phase.
+        """
         if doubtful := [phase for phase in phases if phase.job in listed]:
             await self._look_up(doubtful, said)
         listed.difference_update(phase.job for phase in doubtful)
@@ -474,7 +477,7 @@ class JobController:
         return news
 
     async def _look_up(self, phases: Sequence[JobPhaseChanged], said: dict[JobId, JobPhase]) -> None:
-        """Add to `said` what was said last of these jobs."""
+        """Add the last published phase of these jobs to `said`."""
         try:
             last = await insist(
                 lambda: self._bus.last(JobPhaseChanged, [(None, phase.queue, phase.job) for phase in phases]),
@@ -518,7 +521,7 @@ class JobController:
             await asyncio.sleep(HEALTH_S if self._health.ready else STARTING_S)
 
     def _watch_shards(self) -> None:
-        """Shards without a scheduler are told of; they are no reason not to be ready: the others' jobs go on."""
+        """Report shards without a scheduler. They do not affect readiness, since the other shards' jobs continue."""
         now = monotonic_s()
         self._health.condition("shards").ok("; ".join(self._routing.without_scheduler(now).values()))
         for shard, silent in self._routing.silent_s(now).items():

@@ -1,7 +1,7 @@
-"""What the core has to say, said on the bus: the first change at once, then what came within a window together.
+"""Publishes the core's changes on the bus: the first change at once, then all changes within a window together.
 
-The core remembers what differs, not this shell: while the broker is away one batch is being said, again and again under the same message
-ids, and everything else gathers, coalesced, in the core.
+The core, not this shell, remembers what differs: while the broker is unavailable, one batch is retried under the same message ids, and all other changes
+gather, coalesced, in the core.
 """
 
 import asyncio
@@ -29,16 +29,17 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 0.010
 WINDOW_UNDER_BACKLOG_S = 0.025
-#: More jobs than BURST_JOBS within a window: then throughput counts, which is what messages leave of the machine.
+#: For more than BURST_JOBS jobs within a window: then throughput counts, which depends on the CPU time that messages leave.
 WINDOW_IN_A_BURST_S = 0.05
 BURST_JOBS = 4
-#: And while so many jobs are under way that one more waits far longer than this: what an announcement starts (a plan, a commit, a decision, each with its
-#: messages) costs about the same for thirty jobs as for sixty. By what is under way, and not by the rate alone: 50 pods a second that come in clumps are no
-#: backlog, and at 0.1 s a window they would keep coming in clumps.
+#: Window while so many jobs are in progress that one more waits far longer than the window: the work that an announcement causes (a plan, a commit, a
+#: decision, each with its messages) costs about the same for thirty jobs as for sixty. The criterion is jobs in progress and not the rate alone: 50 pods a
+#: second
+#: that arrive in clumps are no backlog, and a window of 0.1 s would keep the clumps.
 WINDOW_UNDER_LOAD_S, UNDER_LOAD = 0.2, 64
 
-#: After so long the highest revision is said again, where nothing else was: the stream forgets what is older than a quarter of an hour, and whoever comes
-#: next has to go on above it, also where the clock went back.
+#: Seconds after which the highest revision is published again if no other message was: the stream drops messages older than a quarter of an hour, and the next
+#: process has to continue above it, even if the clock was set back.
 REVISION_S = 300.0
 
 #: Pods that came and pods that were bound a second, above which the platform is busy; and for how long it is so after that.
@@ -47,7 +48,7 @@ BUSY_PER_S, BUSY_FOR_S = 120.0, 3.0
 PAGE_ITEMS = 500
 PAGE_PODS = 10_000
 
-#: Of a view that never was; and characters of what is wrong with one.
+#: Age of a view that never existed; maximum characters of a view's problem.
 MOST_AGE_S, MOST_WHY = 1e9, 1000
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ J = TypeVar("J", Job, GroupState)
 
 
 class Announcer:
-    """`wake` is set by whoever changes the jobs; `behind` is set when there may be something for Kubernetes."""
+    """The writers of `jobs` set `wake`; the announcer sets `behind` when there may be changes for Kubernetes."""
 
     def __init__(
         self,
@@ -75,10 +76,10 @@ class Announcer:
         self._wake, self._behind = wake, behind
         self._groups_delivered, self._unread = groups_delivered, unread
         self._busy = Burst(BUSY_PER_S, BUSY_FOR_S)
-        self._revision_at = 0.0  #: monotonic; when the highest revision was said last
+        self._revision_at = 0.0  #: monotonic time of the last publication of the highest revision
 
     def busy(self) -> bool:
-        """Whether so much is being placed now that what can wait should."""
+        """Whether so many jobs are being placed that changes without urgency should wait."""
         return self._busy.lasts(monotonic_s())
 
     def came(self, pods: int) -> None:
@@ -92,9 +93,9 @@ class Announcer:
         return WINDOW_UNDER_BACKLOG_S if jobs > 1 else WINDOW_S
 
     async def run(self) -> None:
-        """Until cancelled. Nobody who waits for a node waits for facts, or for what is withdrawn, to be said."""
+        """Run until cancelled. Pods that wait for a node never wait for facts or withdrawals to be published."""
         said: asyncio.Task[None] | None = None
-        others, until = False, 0.0  # until: the crowd's next turn
+        others, until = False, 0.0  # until: next turn of the crowded namespaces
         await self._publish(JobsPending(jobs=(), anew=True))
         async with asyncio.TaskGroup() as group:
             while True:
@@ -173,7 +174,7 @@ class Announcer:
     def _by_shards(
         self, items: Sequence[T], jobs: Sequence[JobId], batch: Batch
     ) -> Iterator[tuple[Sequence[str], Sequence[T]]]:
-        """The items, which are of these jobs, by those who are to hear of them: schedulers of one shard, or all of them where nobody knows."""
+        """The items, which belong to these jobs, by their receivers: the schedulers of one shard, or of all shards if it is unknown."""
         if not items or len(self._shards) == 1:
             yield from [(self._shards, items)] if items else []
             return
@@ -206,8 +207,10 @@ class Announcer:
                 self._jobs.unpublishable(job.id, f"{why}: make them alike, or split the job", monotonic_s())
 
     async def _publish(self, event: Event, shards: Sequence[str] = ()) -> list[Event]:
-        """Say it to these shards (none: all; what the ledger alone reads goes to the first), in as many messages as it takes, however long the broker is away.
-        Returns what no message can carry."""
+        """Publish the event to these shards (none: all; messages for the ledger alone go to the first), in as many messages as necessary, and retry until the
+        broker
+        is available. Returns the parts that exceed every message.
+        """
         if isinstance(event, JobsPending):
             event, self._revision_at = event.model_copy(update={"revision": self._jobs.revision}), monotonic_s()
         refused: list[Event] = []
@@ -226,9 +229,12 @@ class Announcer:
 def pages(
     asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool, without: Mapping[str, str] | None = None
 ) -> Iterator[JobsPage]:
-    """The answer to `asked`: one page at least; the bus divides those that are too large. What is read is read before the first page is given out. `seen`:
-    the standing of the copy of pods; where it is old its pages are told all the same, but as incomplete: people want them, and whoever decides on them
-    does not. `without`: shards that have no scheduler, with what their jobs are told."""
+    """The answer to `asked`: at least one page; the bus divides those that are too large. All data is read before the first page is returned. `seen`: freshness
+    of
+    the copy of pods; if it is stale, its pages are returned all the same, marked incomplete: they are useful for display but not for decisions. `without`:
+    shards
+    without a scheduler, with the message for their jobs.
+    """
     page = partial(
         JobsPage,
         complete=synced and not seen.old,
@@ -293,7 +299,7 @@ def _plain(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, s
 
 
 def last_revision(event: Event) -> int:
-    """The highest revision that a message of ours says; 0 where it says none, as an older one without jobs."""
+    """The highest revision in one of our messages; 0 if it has none, like an older one without jobs."""
     match event:
         case JobsPending(jobs=jobs, groups=groups, revision=revision):
             return max((revision, *(job.revision for job in jobs), *(group.revision for group in groups)))

@@ -1,8 +1,8 @@
-"""Admission by `enqueue`, as this service keeps it: what the scheduler is told of PodGroups with a minimum of resources, and whose word admits them.
+"""Admission by `enqueue`: which PodGroups with minimum resources are published to the scheduler, and which scheduler may admit them.
 
-The phase on the PodGroup is the truth; the scheduler decides, and its word is written there. A word counts from then on (`admitted`), since whoever decides
-next must not give the same room away again; pods are placed once the phase is published. After a scheduler has asked for all jobs, what another one said
-before, and what is still on its way, is not listened to: it may have seen another cluster.
+The phase of the PodGroup is the truth: the scheduler decides, and this service writes its decision there. A decision counts at once (`admitted`), since the
+next one must not use the same resources; pods are placed once the phase is published. After a scheduler has requested all jobs, decisions of other schedulers,
+also those still in transit, are ignored: they may be based on another state of the cluster.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from .views import GroupView
 
 
 class Admission:
-    """`admitting_schedulers`: by shard, the one whose word counts; none = anyone's of the shard."""
+    """`admitting_schedulers`: by shard, the only scheduler whose decisions count; none = any scheduler of the shard."""
 
     def __init__(self) -> None:
         self.admitting_schedulers: dict[str, SchedulerId] = {}
@@ -27,16 +27,16 @@ class Admission:
         self._due: dict[JobId, GroupState] = {}
 
     def is_on(self, shard: str) -> bool | None:
-        """Whether the shard's policy has the action `enqueue`; None = nobody has said so yet, and nobody is enqueued."""
+        """Whether the shard's policy has the action `enqueue`; None = unknown, and no PodGroup is enqueued."""
         return self._on.get(shard)
 
     def gated(self, shard: str, *, on: bool) -> bool:
-        """What a policy says. Returns whether that is news."""
+        """Apply a published policy. Returns whether the action was added or removed."""
         before, self._on[shard] = self._on.get(shard), on
         return before is not on
 
     def leave(self, job: JobId, revision: Callable[[], int]) -> GroupState | None:
-        """The job goes to another shard. Returns its PodGroup as the one that it leaves is to be told of it: whoever has it next is told of it anew."""
+        """Move the job to another shard. Returns the last state of its PodGroup for the old shard; the new shard gets it anew."""
         known = self._states.pop(job, None)
         self._due.pop(job, None)
         return replace(known, revision=revision(), gone=True) if known is not None else None
@@ -55,7 +55,7 @@ class Admission:
         if phase is GroupPhase.PENDING and tally.bound:
             phase = GroupPhase.INQUEUE
         if phase is GroupPhase.PENDING and job.problem and job.id not in self._admitted:
-            self.gone(job.id, revision)  # it waits for somebody to mend it, and asks for nothing until then
+            self.gone(job.id, revision)  # it waits for its user to fix it, and requests nothing until then
             return
         known = self._states.get(job.id)
         state = GroupState(
@@ -129,5 +129,5 @@ class Admission:
         self._due.update(self._states)
 
     def all(self) -> Iterator[GroupState]:
-        """As they are at this moment: a word that was heard counts, though its job was not worked out since."""
+        """Current states: a received decision counts even if its job was not computed since."""
         return (replace(state, admitted=state.id in self._admitted) for state in self._states.values())

@@ -1,10 +1,9 @@
-"""What Kubernetes is told of jobs: conditions of waiting pods, statuses of PodGroups, Events.
+"""Feedback of jobs to Kubernetes: conditions of waiting pods, statuses of PodGroups, Events.
 
-Everything here is behind the hot path: queued by object, so that only the newest text is written, worked out when its turn comes, so that
-what is not true any more is not written at all, and written only where the object does not say it already (which it may, from before a
-restart). A condition moves its pod's resourceVersion, which fences bindings: a job has to wait a while before its pods are touched.
-A success is not written on pods: the Binding itself sets PodScheduled. Nor is anything written on a pod whose binding is under way: one of
-the two would only meet a conflict.
+Feedback is off the hot path. It is queued by object, so that only the newest text is written; computed at its turn, so that obsolete text is never written;
+and written only if the object does not contain it already, possibly from before a restart. A condition changes its pod's resourceVersion, which fences
+bindings, so a job has to wait a while before its pods are written. No success is written to pods: the Binding itself sets PodScheduled. Nor is a pod written
+while its binding is in progress: one of the two writes would conflict.
 """
 
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ FAILED_ALLOCATION = "FailedAllocation"  #: the kubelet refused to admit the pod 
 GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
 UNKNOWN_FIELD = "UnknownField"  #: the spec of the PodGroup has a field that no PodGroup has
 NODE_REJECTED = "VolumeNodeRejected"  #: the provisioner of a claim made no volume for the node that the pod was given
-PREEMPTED = "Preempted"  #: as kube-scheduler says it of victims
+PREEMPTED = "Preempted"  #: kube-scheduler's Event reason for victims
 
 _WARNINGS = frozenset({FAILED_SCHEDULING, FAILED_ALLOCATION, NODE_REJECTED, PREEMPTED, GANG_NOT_READ, UNKNOWN_FIELD})
 
@@ -37,10 +36,11 @@ MAX_CONDITION_MESSAGE = 32_768
 #: A decision to bind without an outcome for so long is forgotten.
 DECIDED_S = 30.0
 
-#: A claim that lacks the node that its pod was given is told after so long: a provisioner that gave up has taken it away, and may fail again at once.
+#: Seconds after which a PVC without the selected node of its pod is reported: a provisioner that gave up has removed the annotation, and may fail again at
+#: once.
 SELECT_AGAIN_S = 5.0
 
-#: Versions of pods that were written on are remembered up to here; what is forgotten costs one needless request.
+#: Maximum remembered versions of written pods; forgetting one costs a redundant request.
 MAX_REMEMBERED = 20_000
 
 
@@ -114,7 +114,7 @@ class Feedback:
         self._scores: dict[PodUid, PodScore] = {}  #: of pods that were given nodes and are not bound yet
         self._written: dict[PodUid, str] = {}  #: the resourceVersion that a condition was last written on
 
-    # --- what changed
+    # --- changes
 
     def pod(self, old: PodView | None, new: PodView, now: float) -> None:
         """A pod of ours was seen in a new version."""
@@ -144,7 +144,7 @@ class Feedback:
             self._conditions.put(new.uid, new.uid, max(now, record.published_from), new.namespace)
 
     def claims_changed(self, claims: Iterable[str], now: float) -> None:
-        """These claims (namespace/name), or their classes, are not what they were, or are seen for the first time: after a restart, behind their pods."""
+        """Apply a change of these PVCs (namespace/name) or their classes, or their first appearance, after a restart later than that of their pods."""
         for pod in self._jobs.users(claims):
             if pod.node and not pod.status.terminal and self._jobs.volumes.unselected(pod.namespace, pod.volumes):
                 self._selections.put(pod.uid, pod.uid, now + SELECT_AGAIN_S, pod.namespace)
@@ -180,7 +180,7 @@ class Feedback:
             self.pod(None, pod, now)
 
     def evicted(self, receipt: EvictionReceipt, now: float) -> None:
-        """Pods of a job have to leave: their Events say for whom, by which rule, what the job keeps and when they may come back; so does its PodGroup's."""
+        """Pods of a job are evicted: Events of the pods and their PodGroup state the beneficiary, the rule, what the job keeps and when they may come back."""
         pods = len(receipt.pods)
         kept = f"{receipt.pods_kept} pods of its job with {receipt.cards_kept} cards stay"
         said = f"{receipt.message} (rule {receipt.rule}); {kept}; it may come back {receipt.returns}"[:MAX_NOTE]
@@ -194,7 +194,7 @@ class Feedback:
             self._successes.put(f"{group.uid}/{PREEMPTED}", write, now, group.namespace)
 
     def settled(self, record: Record, now: float) -> None:
-        """A job was worked out anew, or why it waits changed."""
+        """A job was computed again, or its reason to wait changed."""
         key = record.key
         if not record.pods and record.group is None:
             self._started.pop(key, None)
@@ -211,7 +211,7 @@ class Feedback:
         if record.group is None or record.foreign:
             return
         self._unknown_fields(record.group, now)
-        # Pods are placed, and made, when it is written: whoever only waits for other reasons comes behind.
+        # Pods are created and placed only after this write: statuses for other reasons come later.
         self._statuses.put(key, key, float("-inf") if self._jobs.admission.entering(record) else now, record.namespace)
         tally = record.tally()
         started = tally.bound + tally.succeeded >= record.min_member
@@ -234,7 +234,7 @@ class Feedback:
             write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, UNKNOWN_FIELD, note)
             self._successes.put(f"{group.uid}/{UNKNOWN_FIELD}", write, now, group.namespace)
 
-    # --- what to write now
+    # --- writes
 
     def next_condition(self) -> float | None:
         return self._conditions.next_due()
@@ -265,7 +265,7 @@ class Feedback:
                 self._conditions.put(uid, uid, not_before, pod.namespace)
                 continue
             message = record.reason[:MAX_CONDITION_MESSAGE]
-            # A version that was written on is history, whether that succeeded or met a newer one: the watch brings the next.
+            # A version that was written is obsolete, whether the write succeeded or conflicted: the watch delivers the next.
             if pod.told != message and self._written.get(uid) != pod.resource_version:
                 if len(self._written) >= MAX_REMEMBERED:
                     self._written.clear()
@@ -293,7 +293,7 @@ class Feedback:
         return writes
 
     def events(self, now: float, limit: int) -> list[EventWrite]:
-        # Of pods that have left meanwhile nobody reads where they were put.
+        # The placement of pods that are gone is not reported.
         found = self._successes.take(now, limit)
         writes = [
             one for one in found if one.reason != SCHEDULED or one.kind is not Kind.POD or self._jobs.view(PodUid(one.uid))

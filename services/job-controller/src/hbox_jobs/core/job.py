@@ -1,16 +1,16 @@
-"""One job: a PodGroup with its pods, or a bare pod; and the value that others are told of it.
+"""One job: a PodGroup with its pods, or a bare pod; and its value as published.
 
-Rules that stand nowhere else:
+Rules that are documented only here:
 
-- **Succeeded pods count for their gang, failed ones do not** (Volcano: ready = allocated + succeeded). They hold no claim any more, so the published
+- **Succeeded pods count for their gang, failed ones do not** (Volcano: ready = allocated + succeeded). They no longer hold a claim, so the published
   `min_member` is what is still missing: `max(1, minMember - succeeded)`. A failed or deleted member is replaced by its controller, and the
-  replacement has to be placed with as many others as keep the gang whole.
-- Pods that are leaving or held back by scheduling gates are no members: a gang too small without them waits for more.
+  replacement has to be placed with enough others to keep the gang at its minimum.
+- Pods that are being deleted or have scheduling gates are no members: a gang below its minimum without them waits for more.
 - Priority is that of the PodGroup's priority class if it names one, else the highest of its pods. Outside the system namespaces, Kubernetes' system classes
-  count no more than the highest class of users (`counted`): any user who may create pods may name them.
-- Pods of equal shape are two tasks where their volumes can be reached from different nodes, or their notes for policies differ; in a gang with
-  minima by task or sub-groups also where their roles, or the labels that sub-groups are formed by, differ.
-- Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
+  count at most as the highest class of users (`counted`): any user who may create pods may name them.
+- Pods of equal shape are two tasks if their volumes can be reached from different nodes, or their annotations for policies differ; in a gang with
+  minima by task or sub-groups also if their roles, or the labels that form sub-groups, differ.
+- Until the PodGroup that pods name exists, they form one job with a problem, so that the user gets a message.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -44,22 +44,24 @@ _Part: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str]
 
 @dataclass(slots=True)
 class Tally:
-    """A job's pods by what they do. `live` = `bound` + placeable ones; `running` of the bound."""
+    """A job's pods by state. `live` = `bound` + placeable ones; `running`: part of the bound ones."""
 
     live: int = 0
     bound: int = 0
     running: int = 0
     succeeded: int = 0
     failed: int = 0
-    gated: Resources = field(default_factory=dict)  #: what pods ask for that have scheduling gates
+    gated: Resources = field(default_factory=dict)  #: requests of pods with scheduling gates
     queue_gates: int = 0  #: of these pods, with the gate that Volcano's scheduler opens
     leaving: int = 0  #: have a node, were deleted, and have not ended: they still hold their places
 
 
 @dataclass(slots=True)
 class Record:
-    """What is known of one job. `job` is the last value worked out of it (revision and all), `announced` whether the bus last heard it pending,
-    `again` whether it is to hear so once more though nothing changed."""
+    """State of one job. `job`: its last computed value (with revision); `announced`: whether the last message reported it pending; `again`: whether to publish
+    it
+    again without a change.
+    """
 
     key: str
     namespace: str
@@ -73,23 +75,23 @@ class Record:
     again: bool = False
     phase: JobPhase | None = None
     verdict: JobVerdict | None = None
-    gated: str = ""  #: why it waits for those who set scheduling gates on its pods
+    gated: str = ""  #: why it waits for the controllers that set its pods' scheduling gates
     stuck: dict[PodUid, str] = field(default_factory=dict)  #: pods that are to leave with it and may not, with the refusal
-    stuck_text: str = ""  #: what its user is told of them
+    stuck_text: str = ""  #: the message about them for its user
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
-    published_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
-    held: str = ""  #: why it is not told of yet: its namespace has too many that wait
-    admitted: bool = False  #: it was worked out, and is not held back: others may have to know of its pods
+    published_from: float = 0.0  #: monotonic; from then on Kubernetes gets the reason why the job waits
+    held: str = ""  #: why it is held back: its namespace has too many waiting jobs
+    admitted: bool = False  #: computed and not held back: other jobs' placement may depend on its pods
     settled_at: float = float("-inf")  #: monotonic; when it was worked out last
-    shard: str = ONE_SHARD  #: whose schedulers place it, as of when it was worked out last
+    shard: str = ONE_SHARD  #: shard whose schedulers place it, when last computed
     problem_reason: str = ""  #: condition reason of the job's `problem`
     volumes_made: str = ""  #: which volumes provisioners make for its pods, and for which nodes they made none
-    unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
+    unpublishable: str = ""  #: why it exceeds every message; it is published again once its pods or its PodGroup change
     arrived: int = 0  #: resourceVersion at which its newest placeable pod became placeable
     read_up_to: int = 0  #: value of `arrived` at the start of the last read of its PodGroup
     read_version: int = 0  #: resourceVersion of the PodGroup as read; 0 = the watch has delivered it
-    # Counted, or each pod of a gang would ask all others:
-    offered: int = 0  #: of `pods`, those that others may take from whatever their queue says
+    # Counters, so that a pod of a gang does not have to visit all others:
+    offered: int = 0  #: number of `pods` that may be preempted whatever their queue allows
     classes: dict[tuple[int, str], int] = field(default_factory=dict)  #: of live pods, by priority and class: how many
 
     def put(self, pod: PodView) -> None:
@@ -130,7 +132,7 @@ class Record:
 
     @property
     def size(self) -> int:
-        """What others are told of it and of its pods that wait, in bytes: what these ask for, and where, is told once of equal ones."""
+        """Size of the message about the job and its waiting pods, in bytes. Requests and constraints of equal pods are contained once."""
         waiting = [pod for pod in self.pods.values() if pod.placeable]
         shapes = {pod.shape.key: pod.shape.written for pod in waiting}
         own = self.group.written if self.group is not None else 0
@@ -153,7 +155,7 @@ class Record:
 
     @property
     def reason(self) -> str:
-        """Why it waits, in words; empty where nobody said so."""
+        """Why it waits; empty if no reason is known."""
         if self.job is not None and self.job.problem:
             return self.job.problem
         if self.held:
@@ -244,7 +246,7 @@ def job_of(
 
 
 def gated_of(record: Record, tally: Tally) -> str:
-    """What a gang is told that is too small without its pods with scheduling gates; empty where it is not."""
+    """The message for a gang that is below its minimum without its pods with scheduling gates; empty if it is not."""
     count, lacking = tally.gated.get(PODS, 0), record.min_member - tally.live - tally.succeeded
     if record.group is None or not count or lacking <= 0:
         return ""
@@ -262,7 +264,7 @@ def traceparent_of(job: JobId) -> str:
 
 
 def preemptable_of(record: Record) -> bool:
-    """Whether others may take from it whatever its queue says of its class: the PodGroup's word, or that of every pod."""
+    """Whether it may be preempted whatever its queue says of its class: by its PodGroup, or by each of its pods."""
     return (record.group is not None and record.group.preemptable) or 0 < len(record.pods) == record.offered
 
 
@@ -272,7 +274,7 @@ def counted(priority: int, ceiling: int) -> int:
 
 
 def class_of(record: Record) -> str:
-    """The PriorityClass that it goes by: its PodGroup's, or that of its most important pod."""
+    """Its PriorityClass: that of its PodGroup, or of its pod with the highest priority."""
     if record.group is not None and record.group.priority_class:
         return record.group.priority_class
     return record.highest[1]
@@ -299,8 +301,9 @@ def _pod_problem(record: Record) -> str:
 
 
 def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[tuple[PodGroupTask, ...], str, str]:
-    """Pods to be placed, equal ones together, in order of creation and name; why the first that waits for a volume does; and what the provisioner of the first
-    volume that is made for a pod does.
+    """The pods to place, grouped if equal, in order of creation and name; the reason of the first pod that waits for a volume; and the status of the
+    provisioner of
+    the first volume that is created for a pod.
 
     `never_preempts`: none of them preempts.
     """
@@ -341,7 +344,7 @@ def _in_group(record: Record, specs: tuple[PodGroupTask, ...]) -> tuple[PodGroup
 
 
 def _ranks(record: Record) -> Mapping[PodUid, int]:
-    """Of a gang's pods, those that have ended or are leaving left out: who takes the place of one has its rank."""
+    """Ranks of a gang's pods, without those that have ended or are being deleted: a replacement takes its predecessor's rank."""
     keys = {pod.uid: pod.rank_key for pod in record.pods.values() if pod.rank_key is not None and pod.live}
     return ranks(keys) if len(keys) > 1 else {}
 
@@ -361,7 +364,7 @@ def _in_order(pods: Iterable[PodView]) -> list[PodView]:
 
 
 def _part(group: GroupView | None, pod: PodView) -> _Part:
-    """Its notes; and where its gang goes by them, its role and its labels that sub-groups are formed by."""
+    """Its annotations; and if its gang uses them, its role and the labels that form sub-groups."""
     annotations = tuple(sorted(pod.annotations.items())) if pod.annotations else ()
     if group is None or not group.particular:
         return "", (), annotations
@@ -370,7 +373,7 @@ def _part(group: GroupView | None, pod: PodView) -> _Part:
 
 
 def gang_part(group: GroupView | None, pod: PodView) -> GangPart | None:
-    """What a pod is in its gang, where the gang goes by that."""
+    """The pod's part in its gang, if the gang has parts."""
     if group is None or not group.particular:
         return None
     role, labels, _ = _part(group, pod)

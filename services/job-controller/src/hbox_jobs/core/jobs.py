@@ -1,12 +1,12 @@
-"""All jobs, and what the bus has yet to hear of them.
+"""All jobs, and which changes of them the bus has yet to receive.
 
-Theory of operation. Every change of a pod, PodGroup or PriorityClass marks its job; `take` works marked jobs out and returns what differs
-from what was said before: nothing is queued, so a job that changes ten times before the bus takes it is said once, and an outage of the
-bus costs no memory. Marks are of two kinds. Urgent: a pod that can be placed is new, changed or gone, and its gang is complete. Lazy, said
-within LAZY_S: a gang still growing, pods that got their node (the scheduler has it from the ledger already), resource versions
-of a gang's pods that moved (they fence bindings, and the binder looks again). So a gang of a thousand, created or bound pod by pod, is said a few times, not a
-thousand; a larger one less often (LAZY_S for each LARGE), since each message has all its pods. Facts about pods with a node are said at once, and then every
-FACTS_S: the ledger waits for them, but commits once a message. Those that say no more than that a pod of ours has its node wait for others up to CONFIRMED_S.
+Theory of operation. Every change of a pod, PodGroup or PriorityClass marks its job; `take` computes marked jobs and returns what differs from what was last
+published. Changes are not queued: a job that changes ten times before the bus takes it is published once, and an outage of the bus costs no memory. A mark is
+urgent if a placeable pod is new, changed or gone, and its gang is complete. It is lazy, published within LAZY_S, for a growing gang, pods that got their node
+(the ledger has already reported it to the scheduler), and new resource versions of a gang's pods (they fence bindings, and the binder reads the pod again). So
+a gang of a thousand, created or bound pod by pod, is published a few times, not a thousand times; a larger one less often (LAZY_S for each LARGE), since each
+message contains all its pods. Facts about bound pods are published at once, and then every FACTS_S: the ledger waits for them, but commits once per message.
+Facts that only confirm that an HBox pod is bound to its node wait for others up to CONFIRMED_S.
 
 If a gang's pods are newer than the watch of PodGroups, its PodGroup is read before the gang is announced (ADR 88): the watch may lag behind an update that
 raised the minimum before these pods were created. Most gangs need no read, since the watch has reached a newer resourceVersion in the meantime.
@@ -64,7 +64,7 @@ from .volumes import Volumes
 LAZY_S = 0.25
 TELL_AFTER_S = 1.0
 FACTS_S = 0.1
-#: Behind the last ones, where they only confirm what the ledger decided: nobody waits for them.
+#: Seconds after the previous facts, for facts that only confirm the ledger's decisions: no component waits for them.
 CONFIRMED_S = 0.25
 #: When a lazy one is due, those due so soon after it come along: each message costs every service behind us.
 COMPANY_S = 0.8 * LAZY_S
@@ -72,11 +72,12 @@ COMPANY_S = 0.8 * LAZY_S
 LARGE = 256
 MAX_REST = 8
 MAX_ITEMS = 512
-#: Of a PodGroup that is so young, and has too few pods, nobody is told so while more of them come: each would be told a count that the next one makes wrong.
+#: Maximum age in seconds of an incomplete PodGroup whose users get no message about missing pods while pods are being created: each next pod would make the
+#: count wrong.
 GROWING_S = 60.0
-#: A namespace with more jobs than this in one batch is one of the crowd: what it does next may wait for its company, what others do may not.
+#: A namespace with more jobs than this in one batch is crowded: its next changes may wait for each other, those of other namespaces may not.
 CROWD = 4
-#: Where the others have more than these together there is no crowd: a message for each of them would cost every service more than it brings.
+#: If the other namespaces together have more jobs than this, none counts as crowded: one message for each would cost every service more than it gains.
 MOST_OTHERS = 16
 #: A PodRef takes about 110 bytes of a message that may have 8 MiB.
 MAX_PODS = 20_000
@@ -106,7 +107,7 @@ class Jobs:
         a gang only with a PodGroup that is as new as its pods (`next_unread`)."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
-        self._told_shards: dict[JobId, str] = {}  #: of jobs in the batch that is being made
+        self._told_shards: dict[JobId, str] = {}  #: of jobs in the current batch
         self._left: list[tuple[str, JobId, int]] = []  #: likewise
         self._groups_left: list[tuple[str, GroupState]] = []  #: likewise
         self._lazy_s, self._tell_after_s, self._trace = lazy_s, tell_after_s, trace
@@ -130,15 +131,15 @@ class Jobs:
         self._urgent: Turns[str] = Turns()
         self._most_pending, self._most_pending_mib = most_pending, most_pending_mib
         self._intake = Intake(most_pending, most_pending_mib << 20)
-        self._doubtful: set[str] = set()  #: jobs that an earlier process may have told of
+        self._doubtful: set[str] = set()  #: jobs that an earlier process may have published
         self.crowd: frozenset[str] = (
             frozenset()
-        )  #: namespaces with more than a few jobs in what was taken last, where the others had few
+        )  #: crowded namespaces: those with many jobs in the last batch, if the others had few
         self._lazy: OrderedDict[str, float] = OrderedDict()  #: in order of their due times, since the delay is always the same
         self._facts: dict[PodUid, PodFact] = {}
         self._ended: deque[tuple[float, PodFact]] = deque(maxlen=MAX_ENDED)  #: GONE facts of the last minute, with when
         self._facts_awaited = False  #: some of these do more than confirm
-        self._facts_said = float("-inf")  #: monotonic; when some were said last
+        self._facts_said = float("-inf")  #: monotonic time of the last published facts
         self._disowned: dict[JobId, None] = {}
         self._proves_groups = proves_groups
         self._groups_at = 0  #: the resourceVersion up to which all changes of PodGroups are known
@@ -148,7 +149,7 @@ class Jobs:
         ] = {}  #: gangs whose PodGroup is being read now -> uid of the PodGroup at the start of the read
         self._revision = 0
         self.phases = PhaseQueue()
-        self.pending = 0  #: jobs with pods to place of which nobody has said why they wait
+        self.pending = 0  #: jobs with pods to place and no reason why they wait
 
     @property
     def revision(self) -> int:
@@ -156,11 +157,11 @@ class Jobs:
         return self._revision
 
     def resume(self, revision: int) -> None:
-        """Revisions up to this one were said by earlier processes: the clock may have gone back since."""
+        """Continue above the revisions that earlier processes published: the clock may have been set back since."""
         self._revision = max(self._revision, revision)
         if self._most_pending or self._most_pending_mib:
             self._doubtful = set(self._records)
-            oldest = sorted(self._urgent, key=self._age)  # who comes in is the same after each start
+            oldest = sorted(self._urgent, key=self._age)  # the order of admission is the same after each start
             for key in oldest:
                 self._urgent.discard(key)
             for key in oldest:
@@ -170,7 +171,7 @@ class Jobs:
         record = self._records.get(key)
         return min((pod.created_at for pod in record.pods.values()), default=0.0) if record is not None else 0.0
 
-    # --- what Kubernetes says
+    # --- from Kubernetes
 
     def pod(self, new: PodView, now: float) -> None:
         """A pod was listed, added or modified."""
@@ -198,8 +199,10 @@ class Jobs:
             self._mark_for(record, old, new, now)
 
     def _add_neighbour(self, new: PodView, old: PodView | None, record: Record | None) -> None:
-        """What others have to know of a pod that has, or may get, a place. Nobody is told of the rest: what a held back pod wants of others would be worked
-        out, sent and kept for nothing."""
+        """Record what other pods' placement depends on, for a pod that has, or may get, a place. Other pods are not published: computing, sending and storing
+        the
+        affinity of a held pod would be useless.
+        """
         if old is not None and not self.neighbours.knows(new.uid):
             old = None
         self.neighbours.put(new, old)
@@ -385,7 +388,7 @@ class Jobs:
                     self._mark(record.key, now, urgent=False)
 
     def volumes_changed(self, claims: Iterable[str], now: float) -> None:
-        """These claims (namespace/name), or what they are bound to, are not what they were (`volumes` knows)."""
+        """Apply a change of these claims (namespace/name) or their volumes (`volumes` has the new state)."""
         for pod in self.users(claims):
             if pod.placeable:
                 self._mark(pod.key, now, urgent=True)
@@ -394,13 +397,14 @@ class Jobs:
         """Pods of ours that use one of these claims (namespace/name)."""
         return (self._pods[uid] for claim in claims for uid in self._users.get(claim, ()))
 
-    # --- what the bus says
+    # --- from the bus
 
     def verdict(self, verdict: JobVerdict, now: float, shard: str = ONE_SHARD) -> Record | None:
-        """Why the shard's scheduler cannot place a job; Kubernetes is told later, if it still waits then.
+        """Record why the shard's scheduler cannot place a job. Kubernetes gets it later, if the job still waits then.
 
-        A job that is not known, or waits for nothing, is disowned: an earlier process told of it. Of one that another shard has it is not believed. Returns the
-        job whose reason changed, else None.
+        If a job is unknown, or waits for nothing, its announcement by an earlier process is withdrawn. Verdicts about a job of another shard are ignored.
+        Returns the
+        job if its reason changed, else None.
         """
         record = self.known(verdict.job)
         if record is None or record.held or not self._waits(record):
@@ -421,7 +425,7 @@ class Jobs:
         own = shard_of(scheduler)
         for job in self.admission.admit(scheduler, [job for job in jobs if self.shard_of(job) == own]):
             if (record := self.known(job)) is not None:
-                record.verdict = None  # said why it was not enqueued
+                record.verdict = None  # it explained why the job was not enqueued
                 self._mark(record.key, now, urgent=True)
 
     def gated(self, on: bool, now: float, shard: str = ONE_SHARD) -> None:
@@ -454,14 +458,14 @@ class Jobs:
             self._enter(record, JobPhase.EVICTED, record.tally(), message, wall)
 
     def unpublishable(self, job: JobId, reason: str, now: float) -> None:
-        """No message can carry this job: nobody plans it until its pods or its PodGroup change, and its user is told why."""
+        """Handle a job that exceeds every message: it is not planned until its pods or its PodGroup change, and its user gets the reason."""
         record = self.known(job)
         if record is not None:
             record.unpublishable = reason
             self._mark(record.key, now, urgent=True)
 
     def blocked(self, job: JobId, pod: PodUid, why: str, refusal: str, now: float) -> Record | None:
-        """A pod was to be evicted, for that reason, and may not, says the API server. Returns its gang where its user is to be told something else."""
+        """Record that the API server refused a pod's eviction, and why it was to be evicted. Returns the pod's gang if its user's message changes."""
         record = self.known(job)
         if record is None or not record.gang or pod not in record.pods:
             return None
@@ -481,7 +485,7 @@ class Jobs:
         refusal = next(iter(record.stuck.values()), "")
         text = stuck_text(len(record.stuck), why, refusal, budgets) if record.stuck else ""
         if record.stuck and not why:
-            return None  # of one less; the next refusal says it
+            return None  # only the number changed: the next refusal reports it
         if text == record.stuck_text:
             return None
         record.stuck_text = text
@@ -499,13 +503,13 @@ class Jobs:
         self.admission.repeat_all()
 
     def repeat_unexplained(self, now: float) -> None:
-        """Verdicts were lost: say again what waits and has none, and what is not enqueued."""
+        """Verdicts were lost: publish again the jobs that wait without one, and those that are not enqueued."""
         for record in self._records.values():
             if record.job is not None and record.verdict is None and (record.job.tasks or self.admission.waits(record)):
                 record.again = True
                 self._mark(record.key, now, urgent=False)
 
-    # --- what is read
+    # --- queries
 
     def known(self, job: JobId) -> Record | None:
         """The job of that id."""
@@ -533,7 +537,7 @@ class Jobs:
         return {record.id for record in self._records.values()}
 
     def jobs(self) -> Iterator[Job]:
-        """All jobs with a live pod, as they were last worked out: marked ones are said right after. Without those that are held back."""
+        """All jobs with a live pod, as last computed; marked ones are published next. Without held jobs."""
         return (
             r.job
             for r in self._records.values()
@@ -563,11 +567,11 @@ class Jobs:
                 yield LeavingPod(pod.namespace, pod.name, pod.node, cards, pod.ends_at, pod.finalizers)
 
     def ended(self, now: float) -> Iterator[PodFact]:
-        """Pods that ended in the last minute: whoever lost what was said of them holds their places for them."""
+        """Pods that ended in the last minute: a service that lost the messages about them still holds their places."""
         return (fact for at, fact in self._ended if now - at < ENDED_S)
 
     def verdicts(self, without: Mapping[str, str] = {}) -> Iterator[JobVerdict]:
-        """Why jobs wait, by the scheduler or by their own problem. `without`: shards that have no scheduler, with what is said of that."""
+        """Why jobs wait, by the scheduler or by their own problem. `without`: shards without a scheduler, with the message for their jobs."""
         for record in self._records.values():
             if record.job is None or not (record.job.tasks or record.gated or self.admission.waits(record)):
                 continue
@@ -589,7 +593,7 @@ class Jobs:
             "held": self._intake.counts(),
         }
 
-    # --- what is said
+    # --- publishing
 
     def next_due(self) -> float | None:
         """When `take` has something: minus infinity for at once, None where nothing is marked."""
@@ -607,12 +611,14 @@ class Jobs:
 
     @property
     def others_wait(self) -> bool:
-        """Whether a namespace that is none of the crowd has something urgent."""
+        """Whether a namespace that is not crowded has urgent changes."""
         return bool(self.crowd) and self._urgent.others(self.crowd)
 
     def take(self, now: float, wall: float, *, others: bool = False) -> Batch:
-        """What is to be said, at most MAX_ITEMS of each kind, of namespaces in turns. The caller says it, for as long as it takes. `others`: only what is
-        urgent of namespaces that are none of the crowd."""
+        """The changes to publish, at most MAX_ITEMS of each kind, from namespaces in turn. The caller publishes them, however long it takes. `others`: only
+        urgent
+        changes of namespaces that are not crowded.
+        """
         pending: list[Job] = []
         self._told_shards, self._left, self._groups_left = {}, [], []
         withdrawn: list[tuple[JobId, int]] = [(job, self._next_revision(wall)) for job in self._disowned]
@@ -675,7 +681,7 @@ class Jobs:
         return phase.phase is not JobPhase.PENDING or (record is not None and record.phase is JobPhase.PENDING)
 
     def _settle(self, record: Record, withdrawn: list[tuple[JobId, int]], wall: float, now: float) -> Job | None:
-        """Work a job out. Returns it where it has to be announced; withdraws what was announced and is no more."""
+        """Compute a job. Returns it if it has to be announced; withdraws an announced job that ended."""
         old, tally = record.job, record.tally()
         if not record.pods and record.group is None:
             del self._records[record.key]
@@ -728,7 +734,7 @@ class Jobs:
         if (new.problem and (old is None or old.problem != new.problem)) or record.gated != gated:
             self._tell_later(record, now)
         if old is not None and old.members < old.min_member and new.members >= new.min_member:
-            # What was said of a gang that was too small is about to change.
+            # The message about a gang below its minimum is about to change.
             record.published_from = max(record.published_from, now + self._tell_after_s)
         said = new == old
         if said:
@@ -757,7 +763,7 @@ class Jobs:
         return None
 
     def _route(self, record: Record, new: Job, wall: float) -> None:
-        """Find its shard. The one that it leaves is told so, with a revision below the one under which the other hears of it."""
+        """Determine its shard. The old shard gets a withdrawal, with a revision below that of the new shard's announcement."""
         shard, before = self.routing.shard_of(new), record.shard
         self._told_shards[new.id] = record.shard = shard
         if record.job is None or shard == before:
@@ -770,7 +776,7 @@ class Jobs:
             self._groups_left.append((before, group))
 
     def _hold(self, record: Record, new: Job, tally: Tally, now: float) -> str:
-        """Why the job is not told of yet, empty where it is: one that waits for places, and has none, comes in as its namespace has room."""
+        """Why the job is held back; empty if it is not. A job that waits for places, and has none, is admitted when its namespace has room."""
         if not (self._most_pending or self._most_pending_mib):
             return ""
         group = record.group
@@ -836,7 +842,7 @@ class Jobs:
             self._lazy[key] = now + self._lazy_s
 
     def _rests(self, record: Record, now: float) -> bool:
-        """Whether it was worked out so lately that what nobody waits for comes later."""
+        """Whether it was computed so recently that changes without urgency come later."""
         times = min(len(record.pods) // LARGE, MAX_REST)
         return times > 0 and not record.again and now < record.settled_at + times * self._lazy_s
 
@@ -845,7 +851,7 @@ class Jobs:
         return self._revision
 
     def _tell_later(self, record: Record, now: float) -> None:
-        """Its reason to wait is new. One that changes all the time is told all the same."""
+        """Delay its new reason to wait. A reason that changes all the time is published all the same."""
         if record.published_from <= now:
             record.published_from = now + self._tell_after_s
 

@@ -1,8 +1,9 @@
-"""Pods that have to do with each other, or on which policies read something: what the scheduler has to know of them, and no more.
+"""Pods whose (anti-)affinity or annotations matter for the placement of others: the part of them that the scheduler needs.
 
-Labels of pods are many and mostly concern nobody. Of a pod is told: its wishes, those of its labels whose keys are named by somebody's wishes, its notes
-for policies, the disruption budgets that select it, and its part in a gang that has any. As long as nobody has any, nothing is told of anybody. A wish that
-could be met by pods without a label (an empty selector, NotIn, DoesNotExist) concerns all pods. Whether one of them is being deleted is told too.
+Pods have many labels, and most matter to no other pod. A pod's neighbour message contains its affinity terms, those of its labels whose keys any pod's terms
+name, its annotations for policies, the disruption budgets that select it, and its part in a gang that has parts. If no pod has any of these, nothing is
+published. A term that pods without a label could match (an empty selector, NotIn, DoesNotExist) concerns all pods. The message also contains whether the pod
+is being deleted.
 """
 
 from collections import Counter
@@ -13,17 +14,17 @@ from hbox_common.model import GangPart, Match, MatchOperator, Neighbour, PodCons
 from .namespaces import Namespaces
 from .views import PodView
 
-#: Stands for all pods among the keys that are asked about. No label is called so.
+#: Wildcard for all pods among the queried keys. No label has this name.
 _EVERYBODY = "*"
 
-#: Of a pod with more, those that somebody asks about are told: no selector looks at others, and Kubernetes bounds their number by the size of the object alone.
+#: Maximum labels; of a pod with more, only those that terms query are published: no selector looks at others, and only the object's size limits their number.
 MAX_LABELS = 64
 
 _WITHOUT = (MatchOperator.NOT_IN, MatchOperator.DOES_NOT_EXIST)
 
 
 class Neighbours:
-    """What is told is told once, and again when it changes. A pod's end is not told: its claim ends."""
+    """Each neighbour is published once, and again when it changes. A pod's end is not published: its claim ends."""
 
     def __init__(self) -> None:
         self._pods: dict[PodUid, PodView] = {}
@@ -31,9 +32,9 @@ class Neighbours:
         self._asked: Counter[str] = Counter()
         self._annotations: dict[PodUid, Mapping[str, str]] = {}  #: its own over its PodGroup's, where there are any, or were
         self._budgets: dict[PodUid, tuple[str, ...]] = {}  #: of pods that any select, or selected
-        self._parts: dict[PodUid, GangPart | None] = {}  #: of pods whose gang goes by them, or did
+        self._parts: dict[PodUid, GangPart | None] = {}  #: of pods whose gang has, or had, parts
         self._pending: dict[PodUid, None] = {}
-        self._told: set[PodUid] = set()  #: of whom something was told that is not taken back yet
+        self._told: set[PodUid] = set()  #: pods with a published neighbour
         self.namespaces = Namespaces()  #: in which the pods are that wishes mean
 
     def put(self, pod: PodView, old: PodView | None) -> None:
@@ -105,20 +106,20 @@ class Neighbours:
 
     @property
     def due(self) -> bool:
-        """Whether somebody has to be told of."""
-        if self._pending and self._silent:  # nobody asks about anybody; what was told of those who changed since is taken back
+        """Whether a neighbour has to be published."""
+        if self._pending and self._silent:  # no pod has terms any more: withdraw the published neighbours of changed pods
             self._pending = {uid: None for uid in self._pending if uid in self._told}
         return bool(self._pending)
 
     def take(self) -> tuple[Neighbour, ...]:
-        """What is to be told now."""
+        """The neighbours to publish now."""
         if not self.due:
             return ()
         pending, self._pending = self._pending, {}
         return tuple(published for uid in pending if (published := self._news(self._pods[uid])) is not None)
 
     def _news(self, pod: PodView) -> Neighbour | None:
-        """What is to be told of a pod that changed. Of one that nobody has to know of any more, that there is nothing: else it would count as it was."""
+        """The message about a changed pod. If no placement depends on the pod any more, the message is empty: otherwise the old one would remain in effect."""
         published = self._of(pod)
         if published is not None:
             self._told.add(pod.uid)
@@ -129,7 +130,7 @@ class Neighbours:
         return Neighbour(pod.uid, pod.namespace, leaving=pod.deleting)
 
     def all(self) -> Iterator[Neighbour]:
-        """For somebody who knows nothing yet."""
+        """All neighbours, for a subscriber without state."""
         if self._silent:
             return
         for pod in self._pods.values():
@@ -139,7 +140,7 @@ class Neighbours:
 
     @property
     def _silent(self) -> bool:
-        """Whether nobody has to know anything of anybody."""
+        """Whether no placement depends on other pods."""
         return not (self._asked or self._annotations or self._budgets or self._parts)
 
     def _of(self, pod: PodView) -> Neighbour | None:

@@ -1,7 +1,7 @@
-"""Which shard has which job (`hbox_common.model.shards`), and which shards have a scheduler that gives signs of life.
+"""Which shard has which job (`hbox_common.model.shards`), and which shards have a live scheduler.
 
-Nothing of this is remembered: the same jobs and queues are routed the same way by whoever comes next. A job goes elsewhere when its queue's pools change, its
-pods name another pool, or the shards are others than before.
+Routing has no memory: another process routes the same jobs and queues in the same way. A job moves when its queue's pools change, its pods name another pool,
+or the set of shards changes.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from hbox_common.model import Job, Queue, QueueName, QueueTree
 from hbox_common.model.pools import in_order
 from hbox_common.model.shards import Shards
 
-#: Schedulers of shards say by what policy they place jobs every 10 s.
+#: Seconds. A shard's scheduler publishes its policy every 10 s.
 SILENT_S = 35.0
 
 
 class Routing:
-    """`shards`: as the service was told. Queues have to be read before anybody is routed where these go by pools."""
+    """`shards`: the configured shards. If they have pools, queues have to be read before any job is routed."""
 
     def __init__(self, shards: Shards = Shards.ONE, *, began: float = 0.0) -> None:
         """`began`: when this service did, in seconds of the clock by which it is asked."""
@@ -26,14 +26,14 @@ class Routing:
 
     @property
     def by_queue(self) -> bool:
-        """Whether what queues may use has to be known."""
+        """Whether the queues' pools have to be known."""
         return self.shards.pooled and len(self.shards.names) > 1
 
     def shard_of(self, job: Job) -> str:
         """Where the job belongs now."""
         if not self.by_queue:
             return self.shards.of(job)
-        # A queue that is not known may use what one without annotations may: who places its jobs says that it is not there.
+        # An unknown queue may use the same pools as one without annotations: the schedulers of that shard report that it does not exist.
         return self.shards.of(job, in_order(self._queues.pools(job.queue), self._queues.reach(job.queue)))
 
     def queue(self, queue: Queue, *, gone: bool) -> bool:
@@ -54,11 +54,11 @@ class Routing:
         self._heard[shard] = at
 
     def silent_s(self, now: float) -> Mapping[str, float]:
-        """Of each shard, for how long nobody has heard of a scheduler, in seconds."""
+        """For each shard, seconds since its scheduler's last message."""
         return {shard: now - self._heard.get(shard, self._began) for shard in self.shards.names}
 
     def without_scheduler(self, now: float) -> dict[str, str]:
-        """Shards without one, with what their jobs are told. Nobody asks that where there is one shard."""
+        """Shards without a scheduler, with the message for their jobs. Empty if there is only one shard."""
         if not self.shards.several:
             return {}
         return {shard: _words(shard, silent) for shard, silent in self.silent_s(now).items() if silent > SILENT_S}
