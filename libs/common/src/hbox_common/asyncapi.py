@@ -3,7 +3,7 @@
     python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
     python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
 
-A file's suffix says which of the two it is. --check exits with 1 and one line that names the first difference.
+A file's suffix selects the format. --check exits with 1 and one line that names the first difference.
 """
 
 import argparse
@@ -149,7 +149,7 @@ def _operations(types: Sequence[type[Event]]) -> Iterator[tuple[str, dict[str, A
     pages = {page: question for question, page in ANSWERS.items()}
     for t in types:
         if t in pages:
-            continue  # stands in the reply of its question
+            continue  # listed as the reply of its request
         for service in t.about.writers:
             yield f"{service}.send.{t.__name__}", _operation("send", t)
         for service in t.about.readers:
@@ -185,7 +185,7 @@ def _message(event: type[Event]) -> dict[str, Any]:
 
 
 def _schemas(types: Sequence[type[Event]]) -> dict[str, Any]:
-    """JSON Schemas of all payloads and what they are made of. Two nouns of one name are told apart by their module."""
+    """JSON Schemas of all payloads and their parts. Two types of the same name are distinguished by their module."""
     _, top = models_json_schema([(t, "validation") for t in types], ref_template="#/components/schemas/{model}")
     text = json.dumps(top["$defs"])
     for long in sorted(name for name in top["$defs"] if "__" in name):
@@ -196,7 +196,7 @@ def _schemas(types: Sequence[type[Event]]) -> dict[str, Any]:
 
 
 def _without_int64(schema: dict[str, Any]) -> dict[str, Any]:
-    """All integers are bounded so; it stands once in the page's words."""
+    """Removes the int64 bounds that all integers share; the page states them once."""
     return {key: one for key, one in schema.items() if (key, one) != ("maximum", INT64_MAX)}
 
 

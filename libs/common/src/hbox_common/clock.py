@@ -10,8 +10,8 @@ _rate, _since = 1.0, 0.0
 
 
 def run_faster(rate: float, since: float) -> None:
-    """From here on the wall clock of this process goes `rate` times as fast as the machine's, and agrees with it at `since`, seconds since the epoch: for an
-    emulated cluster, all of whose processes are told the same. What is counted by the monotonic clock (patience with other processes) stays as it is."""
+    """Run this process' wall clock `rate` times as fast as the machine's, equal to it at `since`, seconds since the epoch: for an emulated cluster, all of
+    whose processes get the same values. The monotonic clock (timeouts towards other processes) is unchanged."""
     global _rate, _since  # the clock is the process' own, as the machine's is
     _rate, _since = rate, since
 
@@ -28,7 +28,7 @@ def monotonic_s() -> float:
 
 
 def processor_s() -> float:
-    """Seconds that this process, with all its threads, has had of processors: what something costs, where waiting costs nothing."""
+    """Processor seconds used by all threads of this process: the cost of work, without waiting."""
     return time.process_time()
 
 

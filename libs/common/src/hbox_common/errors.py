@@ -7,9 +7,9 @@ from .redaction import redacted
 
 
 class HBoxError(Exception):
-    """Anything that HBox raises on purpose.
+    """Base class of all errors that HBox raises on purpose.
 
-    `message` says what is wrong and where; `hint` says what to do about it (may be empty). Passwords and tokens of addresses are left out of both.
+    `message` states the fault and its place; `hint` the remedy (may be empty). Passwords and tokens in addresses are removed from both.
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:

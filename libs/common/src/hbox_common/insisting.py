@@ -12,9 +12,9 @@ RETRY_S = 0.5
 
 
 async def insist(call: Callable[[], Awaitable[T]], *, say: Callable[[Unavailable], object], every_s: float = RETRY_S) -> T:
-    """What `call` returns, once it does not raise Unavailable any more; `say` is told each time that it does. Raises what else it raises.
+    """Retries `call` until it does not raise Unavailable, and returns its result; `say` is called with each Unavailable. Other exceptions propagate.
 
-    What is to be given up for something newer meanwhile is not for this: it asks anew what to do after each failure.
+    Not for calls that newer data may supersede: such a caller decides again after each failure.
     """
     while True:
         try:

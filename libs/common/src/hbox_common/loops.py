@@ -1,4 +1,4 @@
-"""Event loops of our processes: whose they are, and that whoever is cancelled in them ends, and cleans up in the time that it has."""
+"""Event loops of HBox's processes: which implementation they use, and corrected cancellation in older Pythons."""
 
 import asyncio
 import logging
@@ -37,16 +37,16 @@ def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def heed_cancellation() -> None:
-    """Give this process two parts of asyncio as newer Pythons have them (ADR 83).
+    """Replace two parts of asyncio by those of newer Pythons (ADR 83).
 
-    Before 3.12, where a task is cancelled in the turn of the loop in which comes what it waits for by `asyncio.wait_for`, it is told of that alone and goes on
-    (python/cpython#86296): a command goes on after Ctrl-C, a leader after it lost its lease. nats-py waits by it whenever it connects.
+    Before 3.12, if a task is cancelled in the same loop iteration in which its `asyncio.wait_for` completes, the cancellation is lost and the task continues
+    (python/cpython#86296): a command continues after Ctrl-C, a leader after losing its lease. nats-py uses `wait_for` whenever it connects.
 
-    Before 3.11.4, and so in Debian 12, where a task that was cancelled cleans up in an `asyncio.timeout` and its time is over, it is not told so but cancelled
-    anew (python/cpython#102780): what it would have cleaned up next stays.
+    Before 3.11.4, and so in Debian 12, if the `asyncio.timeout` of a cancelled task's cleanup expires, the task gets another cancellation instead of
+    TimeoutError (python/cpython#102780): the rest of its cleanup is skipped.
     """
     if sys.version_info < (3, 12):
-        asyncio.wait_for = _wait_for  # type: ignore[assignment]  # typeshed names futures beside awaitables
+        asyncio.wait_for = _wait_for  # type: ignore[assignment]  # typeshed allows futures in addition to awaitables
     if sys.version_info < (3, 11, 4) and not hasattr(asyncio.Timeout, "cancelling_before"):
         _mend(asyncio.Timeout)
 

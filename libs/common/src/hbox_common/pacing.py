@@ -20,7 +20,7 @@ class TokenBucket:
         self._at: float | None = None
 
     def available(self, now: float) -> int:
-        """Whole tokens. A clock that goes back adds none."""
+        """Whole tokens. A clock set back adds none."""
         if self._at is not None and now > self._at:
             self._tokens = min(self.burst, self._tokens + (now - self._at) * self.rate_per_s)
         self._at = now if self._at is None else max(self._at, now)
@@ -34,7 +34,7 @@ class TokenBucket:
         return True
 
     def spend(self, count: int) -> None:
-        """So many of those that are `available`."""
+        """Spend tokens; `count` is at most `available`."""
         self._tokens -= count
 
     def give_back(self) -> None:

@@ -1,7 +1,7 @@
-"""Ports of 127.0.0.1 for servers that are about to start: found free, and kept from others until they listen.
+"""Ports of 127.0.0.1 for servers about to start: found free, and reserved until the servers listen.
 
-A port that was free a moment ago may be somebody else's when its server is up. So it stays bound, by a socket that does not listen: whoever looks for
-a free port does not find it, while a server that sets SO_REUSEADDR (asyncio's, Go's) may listen there, as often as it starts.
+A port that was free a moment ago may be taken when its server starts. So it stays bound, by a socket that does not listen: other searches for a free port skip
+it, while a server that sets SO_REUSEADDR (asyncio's, Go's) may listen on it, also after a restart.
 """
 
 import errno
@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-#: Below those that connections are given (from 32768 on): on a busy machine one of them would be gone before its server is up.
+#: Below the ephemeral range (from 32768 on): on a busy machine an ephemeral port would be taken before its server is up.
 _PORTS = range(10_240, 32_768)
 _TRIES = 500
 #: Not the generator that tests seed: processes with one seed would look at the same ports.
@@ -19,7 +19,7 @@ _RANDOM = random.SystemRandom()
 
 @contextmanager
 def reserved(count: int) -> Iterator[list[int]]:
-    """`count` different ports that nobody else gets while the block runs. Raises OSError where there are none."""
+    """`count` different ports that no other process gets while the block runs. Raises OSError if there are none."""
     ports: list[int] = []
     with ExitStack() as held:
         for port in _RANDOM.sample(_PORTS, _TRIES):
@@ -39,11 +39,11 @@ def reserved(count: int) -> Iterator[list[int]]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody holds now, all different; for those who cannot hold them. Raises OSError where there are none."""
+    """Ports that are free now, all different; for callers that cannot reserve them. Raises OSError if there are none."""
     with reserved(count) as ports:
         return ports
 
 
 def free_port() -> int:
-    """A port that nobody holds now. Raises OSError where there is none."""
+    """A port that is free now. Raises OSError if there is none."""
     return free_ports(1)[0]

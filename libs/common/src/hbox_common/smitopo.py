@@ -1,9 +1,9 @@
-"""The table of `nvidia-smi topo -m`, as it is printed by drivers of several years and makers, and copied by people: how cards and adapters of a machine hang
-together. /sys says the same more surely; this is to hold against it.
+"""The table of `nvidia-smi topo -m`, as printed by drivers of several years and vendors and copied by people: the links between a machine's cards and adapters.
+/sys is more reliable; this table is for comparison.
 
-Columns are cards, adapters (by a number, which a legend resolves) and what is written behind them of affinity, which the header names with blanks inside and
-sometimes glues to its neighbour. Cells are split by blanks or tabs, and what is behind the last device of a row is its affinity, however many cells that are
-(reference fabric-numa-health §B1).
+Columns are cards, adapters (by a number, which a legend resolves) and affinities, whose names in the header contain blanks and are sometimes joined to their
+neighbour. Cells are separated by blanks or tabs, and all cells behind the last device of a row are its affinity, however many there are (reference
+fabric-numa-health §B1).
 """
 
 import re
@@ -25,7 +25,7 @@ NEAR = frozenset({"PIX", "PXB"})
 @dataclass(frozen=True, slots=True)
 class SmiTopology:
     gpus: tuple[str, ...]
-    nics: tuple[str, ...]  #: in the order of the columns, by their names where a legend says them
+    nics: tuple[str, ...]  #: in the order of the columns, by their names if a legend lists them
     links: Mapping[tuple[str, str], str] = field(default_factory=dict)  #: kind, by card and card, card and adapter
     affinity: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: cells behind a card's row: CPUs, NUMA nodes, ...
 
@@ -34,7 +34,7 @@ class SmiTopology:
         return [nic for nic in self.nics if self.links.get((gpu, nic)) in NEAR]
 
     def numa(self, gpu: str) -> int:
-        """The NUMA node of a card; -1: it says none, or several."""
+        """The NUMA node of a card; -1: none or several are given."""
         cells = self.affinity.get(gpu, ())
         if len(cells) >= 2 and not _is_node(cells[1]) and _is_node(cells[0]):
             return int(cells[0])  # MetaX writes the node first
@@ -93,7 +93,7 @@ def _affinity(cells: list[str]) -> tuple[str, ...]:
 
 
 def _glued(cell: str) -> tuple[str, str] | None:
-    """CPUs and node. Ranges have as many threads on each node: the last range is as long as the one before when its last digit goes."""
+    """CPUs and node. All nodes have equally many threads: the last range has the length of the one before once its last digit is cut off."""
     if not _CPUS.fullmatch(cell) or "," not in cell:
         return None
     before, last = (part.split("-") for part in cell.split(",")[-2:])

@@ -1,8 +1,7 @@
-"""Text from outside as it may be shown to people: nothing in it moves the cursor, hides, or turns the direction of what is beside it.
+"""Untrusted text made safe for display: nothing in it moves the cursor, hides text, or changes the text direction.
 
-Names, annotations, messages and Events are written by tenants, and terminals obey what stands in them: `ESC[2J` clears the screen, U+202E turns a line round,
-a line break makes up a line of its own. Such characters are shown as JSON writes them (`\\u001b`), so that the same may be done to JSON without changing
-what it says.
+Tenants write names, annotations, messages and Events, and terminals interpret control characters in them: `ESC[2J` clears the screen, U+202E reverses a line, a
+line break forges a line. Such characters are shown as in JSON (`\\u001b`), so that JSON may be treated the same way without changing its meaning.
 """
 
 import re

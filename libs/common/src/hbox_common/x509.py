@@ -1,4 +1,4 @@
-"""When certificates begin and end (X.509, RFC 5280). Python's `ssl` says it only of the certificate that a peer has shown and that was verified."""
+"""Validity periods of certificates (X.509, RFC 5280). Python's `ssl` returns them only for a verified certificate that a peer has sent."""
 
 import re
 import ssl
@@ -36,7 +36,7 @@ def validity(der: bytes) -> Validity:
 
 
 def _inside(der: bytes, tag: int) -> tuple[bytes, bytes]:
-    """What is in the first element, and what follows it."""
+    """The content of the first element, and the bytes behind it."""
     if der[0] != tag:
         raise ValueError(f"0x{der[0]:02x} instead of 0x{tag:02x}")
     length, start = der[1], 2

@@ -1,10 +1,10 @@
-"""YAML and JSON from outside into plain values: files, standard input, ConfigMaps. The one place where such text is read.
+"""Untrusted YAML and JSON parsed into plain values: files, standard input, ConfigMaps. The one place where such text is parsed.
 
-Whoever wrote it may mean harm, or have slipped: text that nests 100,000 levels deep ends a parser that calls itself, a few lines of aliases of aliases stand
-for more than fits any memory, and an alias of what it stands in never ends. So values are built from libyaml's events without recursion, aliased values are
-shared, and bytes, depth, and values (aliases followed, for whoever walks them) are bounded; what goes beyond is an InvalidRequest with line and column.
+The text may be hostile or faulty: 100,000 levels of nesting overflow a recursive parser, a few lines of nested aliases expand beyond any memory, and an alias
+of its own container is infinite. So values are built from libyaml's events without recursion, aliased values are shared, and bytes, depth and number of values
+(with aliases expanded, as a traversal sees them) are limited; a text beyond a limit raises InvalidRequest with line and column.
 
-Scalars are read as YAML 1.2 and Kubernetes mean them: `on` and `2026-01-01` are words, not a truth and a date. JSON is read twenty times faster than YAML.
+Scalars follow YAML 1.2 and Kubernetes: `on` and `2026-01-01` are strings, not a boolean and a date. JSON is parsed twenty times faster than YAML.
 """
 
 import re
@@ -19,7 +19,7 @@ import yaml
 
 from .errors import InvalidRequest
 
-#: Larger files are somebody's slip: 100,000 pods are about 200 MiB.
+#: Larger files are mistakes: 100,000 pods are about 200 MiB.
 MAX_FILE_BYTES = 1 << 30
 #: Of a file that people write: settings, policies, pools, kubeconfigs.
 MAX_SETTINGS_BYTES = 4 << 20
@@ -38,15 +38,15 @@ _STR_TAGS = ("!", "tag:yaml.org,2002:str")
 
 
 def contents_of(text: bytes) -> Iterator[Any]:
-    """The documents of a text. Raises InvalidRequest, with line and column, for what is neither YAML nor JSON, or goes beyond the limits.
+    """The documents of a text. Raises InvalidRequest, with line and column, if it is neither YAML nor JSON, or exceeds a limit.
 
-    A key that stands twice in a mapping is an error in YAML; of JSON the last counts, as in Kubernetes.
+    A duplicate key in a mapping is an error in YAML; in JSON the last one counts, as in Kubernetes.
     """
     if text.lstrip()[:1] == b"{":
         try:
             yield _shallow(msgspec.json.decode(text))
         except (msgspec.DecodeError, RecursionError):
-            pass  # YAML may begin so too, and says where it is wrong
+            pass  # YAML may begin like JSON; the YAML parser reports the error
         else:
             return
     yield from _Builder(text).documents()
@@ -82,7 +82,7 @@ def settings_of(path: Path) -> Any:
 
 
 def check(text: bytes) -> None:
-    """Raises InvalidRequest, as `contents_of` does, for YAML that somebody else is going to read."""
+    """Raises InvalidRequest, as `contents_of` does; for YAML that another program will parse."""
     for _ in _Builder(text).documents():
         pass
 

@@ -209,7 +209,7 @@ class Connection:
             reconnected_cb=self._on_reconnected,
             closed_cb=self._on_closed,
             max_reconnect_attempts=-1,
-            reconnect_time_wait=random.uniform(0.2, 0.3),  # type: ignore[arg-type]  # it goes to sleep()
+            reconnect_time_wait=random.uniform(0.2, 0.3),  # type: ignore[arg-type]  # passed to sleep()
             ping_interval=PING_S,
             max_outstanding_pings=PINGS,
             pending_size=-1,

@@ -46,7 +46,7 @@ class Continuity:
         self._consumer = ""
 
     async def run(self) -> NoReturn:
-        """Runs until cancelled. Raises the exceptions of `tell` except Unavailable."""
+        """Runs until cancelled. Raises the callback's exceptions except Unavailable."""
         while True:
             await asyncio.sleep(LOOK_S)
             if not self._consumer or not self._connection.connected.is_set():

@@ -1,4 +1,4 @@
-"""What a node's kubelet says of itself on its unix socket: `podresources` are its messages, `grpc` and `protobuf` how they travel."""
+"""The kubelet's API on its node's unix socket: `podresources` has the messages, `grpc` and `protobuf` the transport."""
 
 from .grpc import Call, GrpcCode, GrpcServer, Refused, StaysOpen, call, listening
 from .podresources import (

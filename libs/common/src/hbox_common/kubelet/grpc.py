@@ -48,7 +48,7 @@ Call: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
 
 class GrpcCode(IntEnum):
-    """Those that a kubelet answers with, and that are told apart here."""
+    """The codes of a kubelet's answers that are distinguished here."""
 
     OK = 0
     INVALID_ARGUMENT = 3
@@ -70,9 +70,9 @@ class Refused(HBoxError):
 
 
 async def call(socket: Path, method: str, request: bytes = b"", *, timeout_s: float = 10.0) -> bytes:
-    """The answer to one question, on a connection of its own.
+    """The answer to one request, on a connection of its own.
 
-    Raises Unavailable where nobody answers, or not in time; Refused with the status; InvalidRequest where the answer is no gRPC.
+    Raises Unavailable if there is no answer in time; Refused with the status; InvalidRequest if the answer is not gRPC.
     """
     try:
         async with asyncio.timeout(timeout_s), _connected(socket) as (reader, writer):
@@ -255,7 +255,7 @@ class GrpcServer:
     async def _begin(
         self, connection: H2Connection, stream: int, method: str, body: bytes
     ) -> tuple[bytes, list[tuple[str, str]] | None]:
-        """Sends headers; returns what is to be sent behind them, trailers last; None: the stream stays open."""
+        """Sends headers; returns the body to be sent behind them, trailers last; None: the stream stays open."""
         code, message, answer, stays = GrpcCode.OK, "", b"", False
         try:
             handler = self._methods.get(method)

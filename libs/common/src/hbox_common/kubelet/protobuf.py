@@ -1,6 +1,6 @@
 """Protocol buffers' wire format, as far as the kubelet's messages need it: varints, and fields of bytes (protobuf.dev/programming-guides/encoding).
 
-A reader goes by field numbers and skips what it does not know, so that a newer kubelet's message is read as an older one's.
+Unknown field numbers are skipped, so that a newer kubelet's message is read as an older one's.
 """
 
 from collections.abc import Iterable, Iterator
@@ -95,8 +95,8 @@ def message(value: int | bytes) -> bytes:
 
 
 def text(value: int | bytes) -> str:
-    """A field that holds a string. Bytes that are no UTF-8, which a kubelet passes on as a plugin wrote them, stand as halves of surrogate pairs: `is_plain`
-    is false of them. Raises InvalidRequest for a number."""
+    """A string field. Bytes that are not UTF-8, which a kubelet passes on from a plugin, become surrogates: `is_plain` is false for them. Raises InvalidRequest
+    for a number."""
     return message(value).decode(errors="surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""What a process is told of devices beyond what HBox has built in: `device_config` and `card_resources`."""
+"""Device settings of a process in addition to the built-in ones: `device_config` and `card_resources`."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from hbox_common.yamltext import read_file
 
 
 def tell_of_devices(*, device_config: Path | None, card_resources: str) -> tuple[str, ...]:
-    """Take these for the rest of the process; to be called before anything else asks for names of devices. Returns what in the file does nothing, in words.
+    """Apply these settings for the rest of the process; to be called before any device name is used. Returns warnings about settings without effect.
 
-    Raises InvalidRequest that names file and key, or the resource, and what to write.
+    Raises InvalidRequest that names file and key, or the resource, and the correction.
     """
     warnings: tuple[str, ...] = ()
     if device_config is not None:

@@ -1,6 +1,6 @@
-"""What a connection to a port of ours may cost, whoever makes it: bounded before HTTP begins.
+"""Limits for every connection to an HTTP port of HBox, applied before HTTP begins.
 
-aiohttp bounds lines, and nothing else of these: it waits for a head for ever, takes any number of headers, and reads what is left of a body.
+aiohttp limits lines only: it waits for a request head for ever, accepts any number of headers, and reads the whole rest of a body.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Health of a process, for kubelets and people: /healthz (the event loop turns), /readyz (every condition is good), /metrics, and
-/metrics/PAGE where a service has more.
+"""Health of a process, for kubelets and people: /healthz (the event loop runs), /readyz (every condition is good), /metrics, and /metrics/PAGE if a service has
+more.
 
-It is asked by whoever reaches the port, and a service's work is done on the same event loop. So what a connection may cost is bounded before HTTP begins
-(`guarded`): how many there are, how long each lives, how many bytes it says in all.
+Any client in the network can connect, and the service does its work on the same event loop. So connections are limited before HTTP begins (`guarded`): their
+number, lifetime and bytes.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ CONDITIONS = gauge("condition", "1 if a readiness condition of /readyz is met, 0
 
 #: Connections at a time. One kubelet, Prometheus and a few people are fewer.
 MOST_CONNECTIONS = 64
-#: A connection lives no longer, whoever is slow in it: probes and scrapes make another one.
+#: Maximum lifetime of a connection: probes and scrapes open another one.
 CONNECTION_S = 30.0
-#: A connection says no more: a probe is 150 bytes, a scrape 500, one a second.
+#: Maximum bytes received on a connection: a probe is 150 bytes, a scrape 500, one a second.
 CONNECTION_BYTES = 64 * 1024
 #: Of a request's first line and of each header.
 LINE_BYTES = 4 * 1024
 
 
-#: Of what is wrong with many things, so many are said in full.
+#: Kinds of faults that are reported in full.
 COMPLAINTS_SAID = 2
 
 
 def complaints(wrong: Mapping[str, str]) -> str:
-    """What is wrong with some kinds, by their names: of the first two all of it, since what keeps many from being read is one thing most of the time."""
+    """The faults by kind, in full for the first two: usually many kinds cannot be read for the same reason."""
     said = [f"{name}: {complaint}" for name, complaint in list(wrong.items())[:COMPLAINTS_SAID]]
     if others := list(wrong)[COMPLAINTS_SAID:]:
         said.append(f"and {', '.join(others)} likewise or otherwise")
@@ -64,9 +64,9 @@ class Health:
 
     service: str
     conditions: dict[str, Condition] = field(default_factory=dict)
-    #: metrics beside /metrics that are too many for every scrape, by the last part of their path: each call begins the text anew
+    #: metrics too large for every scrape, by the last part of their path below /metrics: each call generates the text again
     pages: dict[str, Callable[[], AsyncIterator[bytes]]] = field(default_factory=dict)
-    #: what is told with the conditions and is no reason not to be ready, by name: in words, empty where there is nothing to tell
+    #: remarks shown with the conditions without effect on readiness, by name; an empty text is left out
     remarks: dict[str, Callable[[], str]] = field(default_factory=dict)
 
     def condition(self, name: str) -> Condition:
@@ -95,7 +95,7 @@ class HealthServer:
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._open: set[Guarded] = set()
-        self._asked: set[str] = set()  #: pages that are being told
+        self._asked: set[str] = set()  #: pages being generated
 
     async def __aenter__(self) -> "HealthServer":
         app = web.Application(middlewares=[_without_bodies])
@@ -139,7 +139,7 @@ class HealthServer:
         return web.Response(body=exposition(), content_type="text/plain", charset="utf-8")
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
-        """One at a time: what it costs is not for whoever reaches the port to multiply."""
+        """One request at a time: clients must not be able to multiply its cost."""
         name = request.match_info["page"]
         begin = self._health.pages.get(name)
         if begin is None:

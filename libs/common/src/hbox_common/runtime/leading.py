@@ -1,9 +1,9 @@
 """Leader and standby: of several processes of a service one acts, the others wait for its lease.
 
-A standby has its connections, is ready (it serves its purpose), and does nothing: it waits for its `turn`. A leader that loses its lease ends
-its process: whatever it had in memory may be old, and its keeper starts it again, as a standby. That it noticed too late, as after a long
-pause, must be harmless all the same: every effect is fenced where it lands (the ledger's epoch in its database row, uid and resourceVersion at
-the API server, ids in inboxes). So a leader that is asked to end, and does not drain soon, lets go of its lease before it has.
+A standby has its connections, is ready (it serves its purpose), and does nothing: it waits for its `turn`. A leader that loses its lease exits, because its
+memory may be stale, and its supervisor restarts it as a standby. If it notices the loss late, as after a long pause, that must be harmless: every effect is
+fenced at its target (the ledger's epoch in its database row, uid and resourceVersion at the API server, ids in inboxes). So a leader that is stopped and does
+not drain soon releases its lease before it has drained.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .settings import Settings
 
 S = TypeVar("S", bound=Settings)
 
-#: For what a leader drains in, unless somebody that it talks to is away too; whoever stands by waits no longer.
+#: Seconds in which a leader drains, unless a service that it depends on is unavailable; standbys wait no longer.
 HAND_OVER_S = 1.0
 
 _TERM: ContextVar[int] = ContextVar("term", default=0)
@@ -54,10 +54,10 @@ LEADING = gauge("leading", "1 while this process leads its service, 0 while it i
 def led(
     service: str, run: Callable[[S, Health], Awaitable[None]], *, lease: Callable[[S], str] | None = None
 ) -> Callable[[S, Health], Awaitable[None]]:
-    """`run`, which awaits `turn`, but where the setting `leader_election` is on goes on behind it only while this process holds the lease `service`, or what
-    `lease` says.
+    """Wraps `run`, which awaits `turn`: if the setting `leader_election` is on, `turn` returns only while this process holds the lease `service`, or the one
+    that `lease` names.
 
-    The returned coroutine raises Unavailable when the lease is lost, and InvalidRequest when the API refuses it.
+    The returned coroutine raises Unavailable if the lease is lost, and InvalidRequest if the API server rejects it.
     """
 
     async def run_as_leader(settings: S, health: Health) -> None:

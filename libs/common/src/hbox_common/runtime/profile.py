@@ -17,7 +17,7 @@ def profiled(service: str, folder: str | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    profiler = cProfile.Profile(time.thread_time)  # on a busy machine time on the wall says who else was running
+    profiler = cProfile.Profile(time.thread_time)  # wall time on a busy machine would include other processes
     profiler.enable()
     try:
         yield

@@ -77,24 +77,24 @@ def read_deep_json() -> None:
 
 
 def collect_seldom() -> None:
-    """Long-lived columns and caches make the default collector walk everything again and again: 70 % of decode time (ecosystem §1). The middle generation
-    is of 200,000 objects at most, which takes some 20 ms: whoever waits meanwhile waits no longer than that."""
+    """Long-lived columns and caches make the default collector traverse everything repeatedly: 70 % of decode time (ecosystem §1). The middle generation has
+    200,000 objects at most, whose traversal takes some 20 ms: the longest pause."""
     gc.set_threshold(50_000, 4, 250)
 
 
 class LongLived:
-    """Keeps the collector from walking what a service holds: of 100,000 pods a walk takes half a second, in which all wait. `step`: so many more are set
-    aside together, before which they are walked once: of 500 jobs that takes some 10 ms.
+    """Keeps the collector from traversing a service's long-lived data: for 100,000 pods a traversal takes half a second, in which the process stops. `step`:
+    number of new objects that are frozen together, after one traversal: for 500 jobs some 10 ms.
 
-    What is not walked is freed all the same when nobody refers to it; only cycles that end there stay, until half of what was held is gone: the rest
-    is walked once then.
+    Frozen objects are still freed with their last reference; only cycles among them remain, until half of the objects are gone: then the rest is traversed
+    once.
     """
 
     def __init__(self, step: int = 500) -> None:
         self._step, self._frozen = step, 0
 
     def holds(self, count: int) -> None:
-        """To be told now and then how many there are."""
+        """Report the present number from time to time."""
         if count >= self._frozen + self._step:
             gc.collect(1)  # what is garbage already is not kept
             gc.freeze()

@@ -31,7 +31,7 @@ _SECTIONS = frozenset({*SERVICES, "admission"})
 
 
 class Settings(BaseSettings):
-    """What every service can be told. Subclasses add their own fields, each with a description and a default that works."""
+    """Base class of all services' settings. Subclasses add their own fields, each with a description and a working default."""
 
     model_config = SettingsConfigDict(env_prefix="HBOX_", extra="forbid", frozen=True, env_ignore_empty=True)
 

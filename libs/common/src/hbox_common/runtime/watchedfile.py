@@ -1,7 +1,7 @@
-"""A file of rules: read at the start, and looked at again while the service runs.
+"""A file of rules: read at the start, and checked again while the service runs.
 
-A mounted ConfigMap swaps a symlink and an editor may write a file in two steps, so what counts is the content, once it has stood still from one look to
-the next. Content that is wrong in any way changes nothing: what was in force stays so.
+A mounted ConfigMap swaps a symlink and an editor may write a file in two steps, so content counts only if it is the same in two successive checks. Invalid
+content changes nothing: the previous rules stay in force.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class WatchedFile(Generic[T]):
-    """`value` is in force, `problem` why what the file says now is not; "" = it is."""
+    """`value` is in force; `problem`: why the present content is rejected; "" = it is in force."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class WatchedFile(Generic[T]):
         what: str,
         refused: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """`parse` raises InvalidRequest. `setting` names the file in errors, `what` says what it has to be, and `refused` is told whether it is.
+        """`parse` raises InvalidRequest. `setting` names the file in errors, `what` describes its content, and `refused` is called with whether it is rejected.
 
-        Raises InvalidRequest where the file cannot be read, or is wrong.
+        Raises InvalidRequest if the file cannot be read, or is invalid.
         """
         self._path, self._make, self._setting, self._what, self._refused = path, parse, setting, what, refused
         self._seen: bytes | str = self._read()
@@ -43,7 +43,7 @@ class WatchedFile(Generic[T]):
         self.problem = ""
 
     async def watch(self, changed: Callable[[T], None]) -> NoReturn:
-        """Tell of each new value, until cancelled."""
+        """Call `changed` with each new value, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             if await asyncio.to_thread(self._look):

@@ -1,11 +1,11 @@
-"""Statements of one transaction that do not wait for one another.
+"""Statements of one transaction that do not wait for each other.
 
-Theory of operation. A transaction of ten statements on PostgreSQL is ten round trips, and while the server works the client waits. A batch sends them down a
-pipeline as they come and waits once, at its end, for all; what was expected of each is looked at then, in their order. So a statement that depends
-on an expectation of an earlier one may be sent, and fail, before that one is known not to hold: the first expectation that does not hold is the error, whatever
-failed behind it. Nothing of it stays, for whoever opened the transaction rolls back on any error.
+Theory of operation. A transaction of ten statements on PostgreSQL needs ten round trips, and the client waits while the server works. A batch sends the
+statements through a pipeline as they come, waits once at its end for all results, and then checks the expectation of each, in order. So a statement that
+depends on an earlier expectation may be sent, and fail, before that expectation is checked: the first failed expectation is the error, whatever failed after
+it. No statement takes effect then, because the transaction's owner rolls back on any error.
 
-SQLite is within the process: there each statement has run, and its expectation holds, when the call returns.
+SQLite runs within the process: each statement has run, and its expectation has been checked, when the call returns.
 """
 
 from contextlib import suppress
@@ -26,14 +26,14 @@ class _Expected:
 
 
 class Batch:
-    """A context within a transaction on `connection`. Only prepared statements go in; leaving it waits for them, and raises what went wrong first."""
+    """A context within a transaction on `connection`. Accepts prepared statements only; on exit it waits for them and raises the first error."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._expected: list[_Expected] = []
         self._pipeline: Any = None
         if connection.dialect.name == "postgresql":
-            from .pipeline import Pipeline  # noqa: PLC0415  whoever has SQLite needs no driver of PostgreSQL
+            from .pipeline import Pipeline  # noqa: PLC0415  SQLite needs no PostgreSQL driver
 
             self._pipeline = Pipeline(connection)
 
@@ -47,7 +47,7 @@ class Batch:
         return sent
 
     def expect(self, statement: Prepared, rows: Rows, changes: int, otherwise: Exception) -> None:
-        """Run it for these rows; unless it changes as many rows of the database as `changes` says, the batch raises `otherwise`."""
+        """Run the statement for these rows; if the number of changed rows differs from `changes`, the batch raises `otherwise`."""
         self._expected.append(_Expected(self.run(statement, rows), changes, otherwise))
         if self._pipeline is None:
             self._check()

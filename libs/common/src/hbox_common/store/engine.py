@@ -1,13 +1,12 @@
-"""Opening a database: which one, with which guarantees, and that nobody else writes to it.
+"""Opening a database with its guarantees, and with protection against a second writer.
 
-SQLite: WAL with synchronous=FULL (NORMAL may drop the last commits at a power loss), BEGIN IMMEDIATE (a deferred transaction that upgrades
-after another commit fails at once), foreign keys on, and a lock file beside the database. PostgreSQL: synchronous_commit as the server has it,
-time-outs on every statement, and a session advisory lock. Both locks die with the process that holds them. Sources: reference reliability §4,
-ecosystem §5.
+SQLite: WAL with synchronous=FULL (NORMAL may lose the last commits at a power failure), BEGIN IMMEDIATE (a deferred transaction that upgrades after another
+commit fails at once), foreign keys on, and a lock file next to the database. PostgreSQL: the server's synchronous_commit, timeouts on every statement, and a
+session advisory lock. Both locks end with the process that holds them. Sources: reference reliability §4, ecosystem §5.
 
-A PostgreSQL session that stops in the middle of a transaction (a leader that hangs) holds the rows that its successor needs. The successor ends it;
-by itself the server does so after IDLE_TIMEOUT_MS, but not where the session stopped within a pipeline of statements (before PostgreSQL 17). A server
-that vanished without a word is noticed by TCP within half a minute.
+A PostgreSQL session that stops in the middle of a transaction (a leader that hangs) locks rows that its successor needs. The successor ends the session; the
+server itself does so after IDLE_TIMEOUT_MS, but not if the session stopped within a pipeline of statements (before PostgreSQL 17). TCP detects a server that
+vanished within half a minute.
 """
 
 import fcntl
@@ -28,10 +27,10 @@ from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 
 BUSY_TIMEOUT_MS = 5_000
 CACHE_KIB = 32_768  #: at most; SQLite's own 2 MiB are less than a commit of 400 claims touches among 10,000
-#: 16 MiB: whoever never pauses waits for what is in the log to be written back when it is so long. SQLite's own 1,000 pages are little more than one
-#: commit of 400 claims.
+#: 16 MiB: without a pause in writes, a commit waits for the checkpoint when the log reaches this length. SQLite's default of 1,000 pages is little more than
+#: one commit of 400 claims.
 CHECKPOINT_PAGES = 4_096
-CHECKPOINT_ROWS = 4_000  #: after so many changes, about 3 MiB, it is written back while nobody waits
+CHECKPOINT_ROWS = 4_000  #: changed rows, about 3 MiB, after which a checkpoint runs while no write waits
 CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_MS = 30_000
 #: Between two statements of a transaction; reading 8,000 claims in between takes 0.3 s of a free processor.
@@ -106,8 +105,8 @@ def engine(url: URL) -> Engine:
 
 
 def keep_private(file: Path) -> None:
-    """Nobody else reads the books: SQLite makes its file as the umask says, and those beside it as it finds this one."""
-    with suppress(OSError):  # whatever is wrong with the file is told by who opens it
+    """Let no other user read the ledger: SQLite creates its file according to the umask, and its companions with the same mode."""
+    with suppress(OSError):  # opening the database reports a faulty file
         os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         for one in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
             if one.exists() and one.stat().st_uid == os.geteuid():
@@ -133,7 +132,7 @@ def _sqlite_settings(connection: Any, _: Any) -> None:
 
 
 class Checkpoints:
-    """Writes SQLite's log back into the database when nobody waits for the writer, so that no commit has to."""
+    """Writes SQLite's log back into the database while no write waits, so that no commit has to."""
 
     def __init__(self) -> None:
         self._changes = 0
@@ -177,9 +176,9 @@ class FileLock:
 
 
 def take_advisory_lock(connection: Connection) -> None:
-    """Be the one writer of this PostgreSQL database until the session ends. Raises Unavailable when another session is, and stays.
+    """Become the only writer of this PostgreSQL database until the session ends. Raises Unavailable if another session remains the writer.
 
-    The server lets go of a lock a moment after its holder has closed the connection: so long whoever follows has to wait.
+    The server releases a lock a moment after its holder closed the connection: a successor waits that long.
     """
     connection.execute(text(f"SET LOCAL lock_timeout = {ENDING_MS}"))
     try:
@@ -195,7 +194,7 @@ def take_advisory_lock(connection: Connection) -> None:
 
 
 def end_others(connection: Connection) -> None:
-    """End the sessions of those who wrote to this PostgreSQL database before us, and with them what they had not committed."""
+    """End the sessions of previous writers of this PostgreSQL database; their uncommitted changes are rolled back."""
     if connection.dialect.name != "postgresql":
         return
     others = (
@@ -206,7 +205,7 @@ def end_others(connection: Connection) -> None:
 
 
 def writers(connection: Connection) -> int:
-    """How many sessions of services there are in this PostgreSQL database beside ours."""
+    """Number of other sessions of services in this PostgreSQL database."""
     others = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name "
         "AND pid <> pg_backend_pid()"
@@ -228,7 +227,7 @@ def schema_lock(connection: Connection) -> Iterator[None]:
 
 
 def passing(error: SQLAlchemyError) -> bool:
-    """Whether what SQLite says may be otherwise a moment later: another process is at the file, or the disk has no room."""
+    """Whether SQLite's error may be temporary: another process uses the file, or the disk is full."""
     return getattr(getattr(error, "orig", None), "sqlite_errorcode", 0) & 0xFF in _PASSING
 
 

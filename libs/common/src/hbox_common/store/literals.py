@@ -1,8 +1,8 @@
-"""Values as PostgreSQL reads them: one, and a whole column as an array; as text, and bytes as they are.
+"""Values in PostgreSQL's input format: single ones, and a whole column as an array; as text, and bytes in binary.
 
-The driver's own way to an array looks at every element by itself, in Python: of a commit of 400 claims that took longer than the server needed for all
-of it (measured: 50 of 110 ms). Here a column is one join. Bytes in hexadecimal digits would have to be turned back by the server: of a commit with
-messages of 300 KiB that took 3 of its 25 ms.
+The driver converts each element of an array in Python: for a commit of 400 claims that took longer than the server needed for the whole commit (measured: 50 of
+110 ms). Here a column is one join. The server would have to convert bytes from hexadecimal digits: for a commit with messages of 300 KiB that took 3 of its 25
+ms.
 """
 
 import struct

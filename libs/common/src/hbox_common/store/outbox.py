@@ -1,7 +1,7 @@
-"""The outbox: messages written in the transaction whose effects they tell, published afterwards in the order of their ids.
+"""The outbox: messages written in the transaction whose effects they report, published afterwards in the order of their ids.
 
-An id is a pair (epoch, number), made by the owner: an epoch that rises with every start makes ids, and so the broker's message ids, unique
-for ever without asking the database for a sequence. A letter leaves the table when the broker has stored it.
+An id is a pair (epoch, number), assigned by the owner: an epoch that increases with every start makes ids, and so the broker's message ids, unique for ever
+without a database sequence. A message leaves the table when the broker has stored it.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""PostgreSQL's pipeline, on the driver's lowest level (`psycopg.pq`): statements go out without waiting, and all of their results are waited for at once.
+"""PostgreSQL's pipeline, on the driver's lowest level (`psycopg.pq`): statements are sent without waiting, and all results are awaited together.
 
-Theory of operation. Parameters are text or binary (`literals`), types are the server's to infer. A statement is prepared when a connection has it for
-the first time, and stays so as long as the connection. libpq sends what fills its buffer by itself, so that the server is at work while the client
-writes the next statement. After an error the server passes over the rest; `finish` takes all results in, in their order, whatever happened. The
-driver's own cursors in a pipeline do the same with a message, a select and some forty calls a statement: of a commit of nine small statements they took
-the greater part (measured).
+Theory of operation. Parameters are text or binary (`literals`), the server infers their types. A connection prepares a statement at its first use and keeps it
+for its lifetime. libpq sends its buffer whenever it is full, so that the server works while the client writes the next statement. After an error the server
+skips the rest; `finish` reads all results in order, whatever happened. The driver's own cursors in a pipeline do the same with a message, a select and some
+forty calls per statement: most of the time of a commit of nine small statements (measured).
 """
 
 import select
@@ -59,7 +58,7 @@ class Pipeline:
             self._pg.pipeline_sync()
             error = self._results()
             self._pg.exit_pipeline_mode()
-        except OperationalError as e:  # what the server said before it went says more
+        except OperationalError as e:  # the server's last message explains more
             raise error or e from e
         finally:
             for _, prepares in self._under_way:

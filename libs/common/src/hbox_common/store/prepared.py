@@ -44,7 +44,7 @@ class Sent:
 
 
 class Prepared:
-    """One INSERT, UPDATE or DELETE. `columns`: what an INSERT or UPDATE sets from its rows, beside the bind parameters written in it.
+    """One INSERT, UPDATE or DELETE. `columns`: set by an INSERT or UPDATE from its rows, in addition to the bind parameters written in it.
 
     Rows are mappings by these names; those of an INSERT may be tuples too, in the order of `columns`: many rows of many columns cost half as much.
 
@@ -90,7 +90,7 @@ class _ByRow:
 
 
 class _Numbered:
-    """`values`: what `$1` and so on stand for."""
+    """`values`: the expressions of `$1` and so on."""
 
     def __init__(self, text: str, values: Sequence[tuple[str, Literal]]) -> None:
         self.text, self.values = text, list(values)

@@ -1,13 +1,13 @@
-"""Which older programs a database has room for, as it says itself: see `schema`."""
+"""The older programs that a database supports, recorded in the database: see `schema`."""
 
 from sqlalchemy import Column, Connection, MetaData, Table, Text, insert, inspect
 
-#: The oldest schema whose programs go on beside this one; only in a database where that is, or was, an older one than its own.
+#: The oldest schema whose programs can use this database; only in a database where that is, or was, older than its own schema.
 REACH = Table("schema_reach", MetaData(), Column("oldest", Text, nullable=False))
 
 
 def reaches(connection: Connection, oldest: str, *, head: str) -> None:
-    """Write down that programs which know `oldest` go on beside `head`; before the schema changes, so that none goes on that must not."""
+    """Record that programs with schema `oldest` can use a database at `head`; before the schema changes, so that no unsupported program continues."""
     if oldest == head and not inspect(connection).has_table(REACH.name):
         return
     REACH.create(connection, checkfirst=True)

@@ -1,8 +1,8 @@
-"""Bringing a database to the schema that this program knows, going on with a newer one that has room for it, or refusing it.
+"""Migrates a database to this program's schema, accepts a newer schema that supports this program, or refuses the database.
 
-Migrations go one way, and first only add: columns with a default, tables, indexes. Such a migration says `works_with = "NNNN"`: programs that know that
-schema, or a later one, go on beside it, so that a service is upgraded with an older one beside it and rolled back on the same database. What nobody writes any
-more is taken away a release later, by a migration that says nothing, and so ends that.
+Migrations only go forward, and at first only add: columns with a default, tables, indexes. Such a migration sets `works_with = "NNNN"`: programs with that
+schema or a later one can use the database too, so that old and new versions of a service overlap during an upgrade and a rollback keeps the database. Columns
+and tables without writers are removed one release later, by a migration without `works_with`, which ends that support.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Of a database: its revision, and the oldest one whose programs go on beside it; None where it has none."""
+    """Of a database: its revision, and the oldest revision whose programs it supports; None if it has none."""
 
     revision: str | None
     oldest: str | None
@@ -40,12 +40,11 @@ class Schema:
 
 
 def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -> None:
-    """Run the migrations in the folder `versions` that this database has not had; without a folder, create the tables of `metadata`.
+    """Run the migrations in the folder `versions` that this database lacks; without a folder, create the tables of `metadata`.
 
     `versions`: Alembic's, in files NNNN_what.py whose revision is NNNN.
 
-    Raises InvalidRequest when the database has a schema of which this program knows nothing, and which does not say that it has room for this program; nor
-    must any write where somebody else's tables have the names of ours.
+    Raises InvalidRequest if the database has an unknown schema that does not support this program, or if foreign tables have the names of ours.
     """
     if versions is None:
         metadata.create_all(connection)

@@ -1,17 +1,16 @@
-"""The store: one thread that owns the only connection, and commits what waits for it together.
+"""The store: one thread that owns the only connection, and commits pending writes together.
 
-Theory of operation. `write(fn)` puts fn into a queue and waits. The thread takes what is there, up to GROUP functions, runs them in one
-transaction and commits once: one fsync for all. If one of them raises, the transaction is rolled back and each is run again in a transaction
-of its own, so that one cannot fail the others; therefore a function must do nothing but statements on its connection, and may run twice.
-A connection that broke is opened anew (and its writer's lock taken anew) by the next call; calls that were on it get Unavailable with
-`outcome_unknown`, since a commit may have reached the disk. So do those that wait for longer than ANSWER_S; what nobody waits for any more is
-not begun.
+Theory of operation. `write(fn)` puts fn into a queue and waits. The thread takes up to GROUP functions, runs them in one transaction and commits once: one
+fsync for all. If one of them raises, the transaction is rolled back and each is run again in a transaction of its own, so that one cannot fail the others;
+therefore a function must only execute statements on its connection, and may run twice. After a connection failure the next call opens a new connection (and
+takes the writer's lock again); calls on the failed one raise Unavailable with `outcome_unknown`, since a commit may have reached the disk. So do calls that
+wait for longer than ANSWER_S; a call whose caller is gone is not started.
 
-Each connection is opened with the user and password that the address has then: an operator changes them while a service runs, at the server and in the Secret,
-one after the other. Until both have the new ones, a database that accepted the service before is Unavailable, and not an InvalidRequest, which would end it.
+Each connection uses the user and password that the address has at that time: an operator changes them while a service runs, at the server and in the Secret,
+one after the other. Until both agree, a database that accepted the service before is Unavailable instead of InvalidRequest, which would end the service.
 
-A `brief` write to SQLite runs at once, on the caller's loop, where the thread has nothing to do: a few statements and an fsync are worth less than to wake
-the thread and to be woken by it, which on a busy machine are two turns in the queue for a processor. A disk that was slow once gets no such write for a while.
+A `brief` write to SQLite runs at once, on the caller's loop, if the thread is idle: a few statements and an fsync cost less than waking the thread and being
+woken by it, which on a busy machine means waiting twice for a processor. After a slow write the disk gets no brief writes for a while.
 """
 
 import asyncio
@@ -64,7 +63,7 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
-        self._at_work = threading.Lock()  #: whoever uses the connection
+        self._at_work = threading.Lock()  #: held by the user of the connection
         self._unanswered = 0  #: calls that were put into the queue
         self._spared_until = 0.0
 
@@ -78,12 +77,12 @@ class Store:
     async def open(
         cls, url: str | Callable[[], str], *, metadata: MetaData, versions: Path | None, exclusive: bool = True
     ) -> AsyncIterator["Store"]:
-        """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`. A function is called
-        for the address before each connection; later connections take user and password from it, and no other host or database.
+        """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`. A function is called for the address
+        before each connection; later connections use its user and password, but no other host or database.
 
-        `exclusive`: no other process may write meanwhile. Without it the caller's transactions have to tell by themselves that another has
-        taken over: a lock would keep a standby out for as long as a leader hangs. Whoever opens it last goes on; in PostgreSQL the sessions of
-        those before end there and then.
+        `exclusive`: no other process may write meanwhile. Without it the caller's transactions must detect that another process has taken over: a lock would
+        block a standby for as long as a leader hangs. The last process that opens the database continues; in PostgreSQL the sessions of earlier ones end at
+        once.
 
         Raises InvalidRequest (address, folder, not a database, unknown schema) or Unavailable (unreachable, another writer).
         """
@@ -110,7 +109,7 @@ class Store:
         return cast(T, await self._submit(fn, alone=False))
 
     def _is_idle(self) -> bool:
-        """Whether nobody is at the database, nor waits for it: no other process either, so that a write takes what it takes and no longer."""
+        """Whether no caller uses the database or waits for it, nor any other process, so that a write is not delayed."""
         if self.kind != "sqlite" or not self._exclusive or self._connection is None:
             return False
         return not self._unanswered and monotonic_s() >= self._spared_until
@@ -133,7 +132,7 @@ class Store:
         await self._submit(lambda _: None, alone=True)
 
     async def look(self, fn: Callable[[Connection], T]) -> T:
-        """Run `fn`, which only reads, on what is committed, on a connection and in a thread of its own: for what takes long, while writes go on."""
+        """Run `fn`, which only reads, on committed data, on a connection and in a thread of its own: for long reads concurrent with writes."""
         versions = self._versions
 
         def work() -> T:
@@ -216,7 +215,8 @@ class Store:
                 return [fn(connection) for fn in functions]
         except SQLAlchemyError as e:
             found = mapped(e, "database")
-            # What was refused was rolled back, on a connection that works. A new one may have to wait until the server has let the old one's lock go.
+            # A rejected transaction was rolled back, on a working connection. A new connection may have to wait until the server has released the old one's
+            # lock.
             if connection.invalidated or (self.kind != "sqlite" and not isinstance(found, Bug)):
                 self._drop()
             raise found from e
@@ -274,5 +274,5 @@ class Store:
             else:
                 call.done.set_exception(error)
 
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self._loop.call_soon_threadsafe(settle)

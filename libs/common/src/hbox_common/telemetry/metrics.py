@@ -13,11 +13,11 @@ from prometheus_client import (
     generate_latest,
 )
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, which nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # an additional, unused series for each counter
 
 REGISTRY = CollectorRegistry()
 
-#: `process_*`: memory, processor time, files, when it began. Read from /proc when somebody asks.
+#: `process_*`: memory, processor time, files, start time. Read from /proc at each scrape.
 ProcessCollector(registry=REGISTRY)
 
 #: Seconds: from the half millisecond of a commit to the minute of a gang's deadline.

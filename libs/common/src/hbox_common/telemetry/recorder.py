@@ -1,4 +1,4 @@
-"""Spans recorded by the OpenTelemetry SDK. Imported only where somebody collects them: the SDK costs 0.2 s of start."""
+"""Spans recorded by the OpenTelemetry SDK. Imported only if a collector is configured: the SDK costs 0.2 s at startup."""
 
 import logging
 import re
@@ -41,7 +41,7 @@ class Recorder:
         self._tracer = self._provider.get_tracer("hbox")
 
     def decided(self, traceparent: str) -> str:
-        """The context with the sampler's decision in its flags (OTEL_TRACES_SAMPLER); whoever gets it keeps to that."""
+        """The context with the sampler's decision in its flags (OTEL_TRACES_SAMPLER); all receivers follow it."""
         if (context := _parsed(traceparent)) is None:
             return traceparent
         decision = self._provider.sampler.should_sample(None, context.trace_id, "job").decision

@@ -1,10 +1,10 @@
-"""One trace a job, over all services: W3C trace context, carried in messages and recorded by OpenTelemetry where somebody collects it.
+"""One trace per job, across all services: W3C trace context, carried in messages and recorded by OpenTelemetry if a collector is configured.
 
-The usual OTEL_* variables decide. Where none of them names a collector, no SDK is loaded and a step costs a comparison: the context is only
-handed on, so that a job's trace id is in every message and in log lines about it all the same.
+The usual OTEL_* variables apply. If none of them names a collector, no SDK is loaded and a step costs a comparison: the context is only passed on, so that a
+job's trace id is still in every message and in log lines about it.
 
-Steps are recorded when they are over, with their times. Services work in batches, whose members share the work but not the trace: a span
-that is open while others' work goes on would have to be kept apart from theirs at every await.
+Steps are recorded when they end, with their times. Services work in batches, whose members share the work but not the trace: an open span would have to be kept
+apart from those of other jobs at every await.
 """
 
 import os
@@ -50,7 +50,7 @@ def shutdown() -> None:
 
 
 def recording() -> bool:
-    """Whether anybody collects spans: ask before gathering what only a span needs."""
+    """Whether spans are collected: check before gathering data that only a span needs."""
     return _state.recorder is not None
 
 
@@ -85,6 +85,6 @@ def record(name: str, /, *, traceparent: str, start: float, end: float, **attrib
 
 
 def record_root(name: str, /, *, traceparent: str, start: float, end: float, **attributes: "Attribute") -> None:
-    """The span that `traceparent` itself names: the whole of which the steps are parts. Recorded once, by whoever made the context."""
+    """The span that `traceparent` itself names: the parent of all steps. Recorded once, by the creator of the context."""
     if _state.recorder is not None and traceparent.endswith("1"):
         _state.recorder.record_root(name, traceparent, start, end, attributes)
