@@ -28,7 +28,7 @@ class JobsRequest(_Model):
 
 
 class JobAnswer(_Model):
-    """A job as it is now. `reason`: why it waits, empty where nobody said so. Times in seconds since the epoch."""
+    """A job's current state. `reason`: why it waits, empty if unknown. Times are Unix times in seconds."""
 
     id: JobId
     namespace: str
@@ -63,7 +63,7 @@ class Api:
         return self._found(asked, self._jobs.records())
 
     async def jobs_of(self, asked: JobsRequest, token: str) -> JobsAnswer:
-        """Jobs in the reader's queue. What stands below it is a reader's of its own: queues' parents are not known here."""
+        """Jobs in the reader's queue. Queues below it need their own readers: the parents of queues are not known here."""
         if any(token_of(name) != token for name in asked.queues):
             raise InvalidRequest("queues: not your queue", hint="leave them out")
         tokens: dict[QueueName, str] = {}

@@ -1,7 +1,7 @@
-"""What is written on pods and PodGroups beside their specification, held to its bounds.
+"""Annotations of pods and PodGroups, limited to their bounds.
 
-Annotations are text that Kubernetes bounds by their sum alone (256 KiB), and that anybody writes. What names an object has to be a name, what policies read has
-to be short; nothing else is carried. What is beyond that is left out, and is the pod's or PodGroup's own problem.
+Kubernetes limits only the sum of an object's annotations (256 KiB), and any user may write them. Values that name objects have to be valid names, values for
+policies have to be short; other annotations are not published. A value beyond its bound is dropped, and becomes a problem of the pod or PodGroup.
 """
 
 from collections.abc import Mapping

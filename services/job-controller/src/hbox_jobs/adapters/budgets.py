@@ -1,4 +1,4 @@
-"""Tells schedulers how many disruptions each PodDisruptionBudget allows."""
+"""Publishes to schedulers how many disruptions each PodDisruptionBudget allows."""
 
 import asyncio
 import logging
@@ -15,13 +15,13 @@ from ..core.budgets import Budgets, BudgetView
 
 log = logging.getLogger(__name__)
 
-#: Between two messages: budgets change with every pod that comes or goes.
+#: Seconds between two messages: budgets change with every pod that starts or ends.
 WINDOW_S = 0.1
 RETRY_S = 1.0
 
 
 def budget_view(found: kube.PodDisruptionBudget) -> BudgetView:
-    """A budget as the core's value. One whose selector cannot be read allows nothing to nobody: the API server has accepted it, and asks it."""
+    """A budget as the core's value. If its selector cannot be read, the budget allows no disruptions: the API server has accepted and enforces it."""
     meta, status = found.metadata, found.status
     counted = status.observed_generation >= meta.generation
     budget = PodBudget(
@@ -61,7 +61,7 @@ class BudgetTeller:
             await self._moved.wait()
 
     async def _tell(self) -> bool:
-        """What differs from what was said last. Returns whether nothing is left to be said."""
+        """Publish what differs from the last message. Returns whether nothing is left to publish."""
         shards: dict[str, list[PodBudget]] = {str(n): [] for n in range(QUOTA_SHARDS)}
         for budget in self._budgets.all():
             shards[shard_of(budget.namespace, QUOTA_SHARDS)].append(budget)

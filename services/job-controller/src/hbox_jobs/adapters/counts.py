@@ -1,4 +1,4 @@
-"""Tells the ledger how many PodGroups each queue has: it writes the statuses of queues."""
+"""Publishes the number of PodGroups per queue to the ledger, which writes the statuses of queues."""
 
 import asyncio
 import logging
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 #: Between two messages.
 WINDOW_S = 1.0
-#: After so long they are told again, whatever was lost.
+#: Seconds after which they are published again, in case messages were lost.
 AGAIN_S = 60.0
 #: Of one message, each with a name of 253 bytes.
 MOST_QUEUES = 10_000
 
 
 class CountsTeller:
-    """Counts from the first PodGroup on; tells from `run` on, which is to begin once all are known."""
+    """Counts from the first PodGroup on; publishes from `run` on, which starts once all PodGroups are known."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -53,7 +53,7 @@ class CountsTeller:
                 self._published.clear()  # time to say it again
 
     async def _tell(self) -> None:
-        """What differs from what was said last."""
+        """Publish what differs from the last message."""
         for shard, counted in self._by_shard().items():
             if self._published.get(shard) == counted:
                 continue

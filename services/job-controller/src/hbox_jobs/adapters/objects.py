@@ -71,7 +71,7 @@ from .resized import Given, given_of
 
 log = logging.getLogger(__name__)
 
-#: The preemptionPolicy of pods and PriorityClasses for which nobody has to leave.
+#: The preemptionPolicy of pods and PriorityClasses that never preempt.
 NEVER = "Never"
 
 #: Labels by which coscheduling (kubernetes-sigs/scheduler-plugins) names a pod's gang; the older one is last.
@@ -86,16 +86,20 @@ MAX_IMAGES = 16
 #: Maximum length of a pod's annotations that allocate cards for device plugins, in characters. Each card of a container takes 60.
 ALLOCATED_BYTES = 16 * 1024
 
-#: Of a pod that is being deleted: finalizers that are told, and bytes of each.
+#: Of a pod that is being deleted: maximum published finalizers, and bytes of each.
 MOST_FINALIZERS, MOST_FINALIZER = 3, 128
 
-#: Distinct shapes kept, beside those that pods have; a cluster's day has a few hundred. And what they say, bytes: as objects they have several times these.
+#: Maximum distinct shapes in the cache, in addition to those of existing pods (a cluster's day has a few hundred), and their text in bytes; as objects they
+#: take
+#: several times as much.
 MAX_SHAPES, MAX_SHAPES_BYTES = 10_000, 16 * 2**20
 
 
 class PodReader:
-    """Pods into `PodView`s. `schedulers`: the names that make a pod ours. `completes`: pods are read as if the admission endpoint had written what they leave
-    out; else such are refused, since nobody gives devices to a container that names none."""
+    """Converts pods to `PodView`s. `schedulers`: the scheduler names of HBox's pods. `completes`: read pods as if the admission endpoint had completed them;
+    otherwise
+    incomplete pods are refused, because a container that names no devices gets none.
+    """
 
     def __init__(self, schedulers: Collection[str] = (SCHEDULER_NAME,), *, completes: bool = False) -> None:
         self._completes = completes
@@ -395,7 +399,7 @@ _NO_SPEC, _NO_STATUS = kube.PodSpec(), kube.PodStatus()
 
 
 def identity(pod: kube.Pod) -> kube.Pod:
-    """What is kept of a pod beside its `PodView`: which one it is, in which version. The rest is three quarters of what a pod takes in memory."""
+    """The part of a pod that is kept in addition to its `PodView`: identity and version. The rest takes three quarters of a pod's memory."""
     meta = pod.metadata
     slim = kube.Metadata(
         name=meta.name, uid=meta.uid, namespace=meta.namespace, resource_version=meta.resource_version, labels=_NO_LABELS, annotations=_NO_LABELS
@@ -476,7 +480,7 @@ def _minima(written: Mapping[str, int]) -> dict[str, int]:
 
 
 def _minimum(quantities: Mapping[str, str | float]) -> Resources:
-    """By resource, in base units, without what is 0. Volcano's controllers write the keys of quotas beside it (`limits.cpu`): those are no resources."""
+    """Amounts by resource, in base units, without zeros. Volcano's controllers add keys of quotas (`limits.cpu`), which are no resources."""
     found: Resources = {}
     if len(quantities) > 2 * RESOURCES:
         raise InvalidRequest(oversized("spec.minResources", len(quantities), 2 * RESOURCES))

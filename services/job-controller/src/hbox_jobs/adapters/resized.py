@@ -7,7 +7,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import request_units
 from hbox_common.model.resources import CPU, MEMORY
 
-#: By container: what its status says of cpu and memory, where that differs from what it asks for; and whether its resize is infeasible.
+#: By container: cpu and memory in its status, if they differ from its requests; and whether its resize is infeasible.
 Given: TypeAlias = dict[str, tuple[dict[str, str | float], bool]]
 
 

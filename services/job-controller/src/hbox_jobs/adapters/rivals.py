@@ -1,10 +1,10 @@
-"""Other schedulers of the names that we answer to.
+"""Other schedulers with one of HBox's scheduler names.
 
-Two schedulers of one name bind the same pods, each by its own books: nodes get more than they have, and gangs are torn. Where we are given a name that
-is another scheduler's by birth (`volcano`, `default-scheduler`), we do not start as long as that one is alive, and say so when it comes later. It is
-alive if a pod of its deployment runs in its namespace, or if its lease is renewed: seen to change, whatever the clocks say. What anybody may make
-anywhere (pods with its labels, Events in its name) is no evidence. One without lease and pod, as a process on somebody's machine, is known by its
-deeds alone: pods of ours get nodes that we did not give them.
+Two schedulers with one name bind the same pods, each by its own state: nodes are over-booked, and gangs are split. If HBox is configured with another
+scheduler's default name (`volcano`, `default-scheduler`), it does not start while that scheduler is alive, and reports it if it starts later. A scheduler is
+alive if a pod of its deployment runs in its namespace, or if its lease is renewed: observed to change, independent of clocks. Objects that any user may create
+anywhere (pods with its labels, Events in its name) are no evidence. A scheduler without lease and pod, such as a local process, is only detected by its
+bindings: HBox pods get nodes that HBox did not choose.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 #: Between two looks.
 LOOK_S = 5.0
 START_LOOK_S = 0.5
-#: Pods bound by others are told at most so often, with their number.
+#: Minimum seconds between two messages about pods bound by other schedulers, with their number.
 TELL_S = 60.0
 
 
@@ -109,7 +109,7 @@ class Rivals:
                 await asyncio.sleep(START_LOOK_S)
 
     async def watch(self, condition: Condition) -> NoReturn:
-        """Tells in `condition`, until cancelled, whether one is alive."""
+        """Report in `condition`, until cancelled, whether another scheduler is alive."""
         said = ""
         while True:
             alive = ""
@@ -129,7 +129,8 @@ class Rivals:
             await asyncio.sleep(LOOK_S)
 
     def pod(self, old: PodView | None, new: PodView, now: float) -> None:
-        """A version of a pod of ours. The binder writes the claim in the call that gives the node: a node without one is of somebody else."""
+        """Check a version of an HBox pod. The binder writes the claim in the call that binds the pod: another scheduler bound a pod that has a node and no
+        claim."""
         if old is None or old.node or not new.node or new.claim:
             return
         metrics.STRANGERS.inc()
@@ -168,7 +169,7 @@ class Rivals:
 
 
 def _said(record: LeaseRecord | None) -> tuple[str, float, float]:
-    """Who holds a lease since which renewal (empty: nobody), how long that lasts, and how old it is by our clock; seconds."""
+    """Holder and renewal of a lease (empty: no holder), its duration, and its age by the local clock, in seconds."""
     if record is None or not record.spec.holder_identity:
         return "", 0.0, 0.0
     spec = record.spec

@@ -15,7 +15,7 @@ from ..core.job import Record, traceparent_of
 from ..core.views import PodView
 
 _WAITS = frozenset({JobPhase.PENDING, JobPhase.WAITING})
-#: Kubernetes tells times of creation in whole seconds: what is first seen within one of them is taken as created when seen.
+#: Kubernetes' creation times are whole seconds: a pod first seen within that second counts as created when seen.
 _CREATION_STEP_S = 1.0
 
 
@@ -34,7 +34,7 @@ def trace_of(job: JobId) -> str:
 
 
 class JobTraces:
-    """Does nothing unless somebody collects. `wall` is seconds since the epoch."""
+    """Does nothing without a trace collector. `wall`: Unix time in seconds."""
 
     def __init__(self) -> None:
         self._on = recording()
@@ -52,7 +52,7 @@ class JobTraces:
             times.last_bound = wall
 
     def announced(self, jobs: Sequence[Job], settled: Sequence[Record], start: float, end: float) -> None:
-        """`jobs` were said on the bus; `settled` are they and others that were looked at."""
+        """`jobs`: published on the bus; `settled`: these and other computed jobs."""
         if not self._on:
             return
         keys = {one.id: one.key for one in settled}

@@ -1,4 +1,4 @@
-"""What Kubernetes is told: conditions, PodGroup statuses, Events. Each write is fenced to the object that it was meant for."""
+"""Writes to Kubernetes: conditions, PodGroup statuses, Events. Each write is fenced to its object."""
 
 from contextlib import suppress
 from typing import Any

@@ -1,1 +1,1 @@
-"""Pure: pods, PodGroups and PriorityClasses become jobs; verdicts become what Kubernetes is told."""
+"""Pure: computes jobs from pods, PodGroups and PriorityClasses, and feedback to Kubernetes from verdicts."""

@@ -8,7 +8,7 @@ from hbox_common.model import GroupState, Job, JobId, Neighbour, PodFact, PodPha
 from .job import Record
 from .views import PodStatus
 
-#: What a fact says of a pod with a node.
+#: Phase of a bound pod in its fact.
 FACT_PHASE = {
     PodStatus.PENDING: PodPhase.BOUND,
     PodStatus.RUNNING: PodPhase.RUNNING,
@@ -19,7 +19,7 @@ FACT_PHASE = {
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the bus is to hear now. `settled` are the jobs looked at: what Kubernetes is told of them may have changed."""
+    """Changes to publish now. `settled`: the computed jobs, whose feedback to Kubernetes may have changed."""
 
     pending: tuple[Job, ...] = ()
     withdrawn: tuple[tuple[JobId, int], ...] = ()  #: with revisions

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets, and the pods of ours that they select: whoever makes room has to know who may not be evicted."""
+"""PodDisruptionBudgets and the HBox pods that they select: the choice of victims needs to know which pods may not be evicted."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from hbox_common.model import PodBudget, Selector, selects
 
 @dataclass(frozen=True, slots=True)
 class BudgetView:
-    """One version of one budget. `selector` None: it selects nobody."""
+    """One version of one budget. `selector` None: it selects no pod."""
 
     budget: PodBudget
     selector: Selector | None

@@ -1,7 +1,8 @@
-"""What a pod asks of its node's cards. How a vendor's resources are read is the vendor's (`hbox_common.model.devices`).
+"""A pod's requests for cards. The vendors define how their resources are read (`hbox_common.model.devices`).
 
-A plain request is one of one container (not an init container) for equal cards of one kind, without wishes: it is `count` and amounts. All others are told
-container by container (`PodDevices`), with the sum in the same fields. Rules that HAMi's webhook has for whole pods are held here (reference hami §1.5).
+A plain request is one of a single container (not an init container) for equal cards of one kind, without constraints: it is `count` and amounts. All other
+requests are published container by container (`PodDevices`), with the sum in the same fields. The rules of HAMi's webhook for whole pods apply here (reference
+hami §1.5).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,10 +27,10 @@ def card_request(
     annotations: Mapping[str, str] = _NONE,
     unsupported: Collection[str] = (),
 ) -> CardRequest | None:
-    """What the pod of these containers asks for; None where no container names a card.
+    """The request of a pod with these containers; None if no container names a card.
 
-    `annotations`: of the pod, those that vendors read (`VENDORS.wishes`, models). `unsupported`: those that it has though its vendor's cannot be honoured.
-    Raises InvalidRequest that names container and resource, and says what to write instead.
+    `annotations`: the pod's annotations that vendors read (`VENDORS.wishes`, models). `unsupported`: those that its vendor cannot honour.
+    Raises InvalidRequest with the container, the resource and the correct form.
     """
     everyone = (*init_containers, *containers)
     asks = tuple(

@@ -1,9 +1,9 @@
-"""Who comes in, and whose turn it is, by namespace: a namespace that makes jobs by the ten thousand delays its own and nobody else's.
+"""Admission of jobs in turn, by namespace: a namespace that creates ten thousands of jobs delays only its own.
 
-Two rules. *Turns*: what is to be worked out, said or written is taken from one namespace after the other, one of each. *Intake*: of the jobs of one
-namespace that wait for places, so many are told to scheduler and ledger, of so many bytes together, and no more; the rest is held back here. One comes in as
-another gets its places or leaves: the most important first, then the oldest. A job that is more important than one that is in takes its place at once, so
-that a namespace's own flood keeps nothing important of it out. Who has pods with places is never held back: a gang that lost a member needs it again.
+Two rules. *Turns*: work to compute, publish or write is taken from the namespaces in turn, one item of each. *Intake*: of a namespace's waiting jobs, at most
+a number of jobs and of bytes is published to scheduler and ledger; the others are held back here. One is admitted when another gets its places or ends: the
+highest priority first, then the oldest. A job with a higher priority than an admitted one replaces it at once, so that a namespace's own flood never blocks
+its important jobs. Jobs with placed pods are never held back: a gang that lost a member needs a replacement.
 """
 
 import heapq
@@ -66,7 +66,7 @@ class Turns(Generic[K]):
         return (next(iter(keys)) for keys in self._keys.values())
 
     def others(self, than: Collection[str]) -> bool:
-        """Whether a namespace beside these has something."""
+        """Whether a namespace other than these has work."""
         return any(name not in than for name in self._keys)
 
     def _drop(self, key: K, namespace: str) -> None:
@@ -110,7 +110,7 @@ class Intake:
     def enter(
         self, key: str, namespace: str, *, priority: int, created_at: float, size: int = 0
     ) -> tuple[bool, Collection[str]]:
-        """A job waits for places, of which others are told `size` bytes: whether it is in, and which others come in, or have to go out, from now on."""
+        """Record a waiting job whose message has `size` bytes. Returns whether it is admitted, and which other jobs are admitted or held back by that."""
         if not self._bounded:
             return True, ()
         space = self._spaces.setdefault(namespace, _Space())
@@ -149,8 +149,10 @@ class Intake:
         return found
 
     def _fill(self, space: _Space) -> set[str]:
-        """Those who are held back come in, the most important first, as long as there is room, or others of lower priority go out for it. Nobody passes one
-        that is too large for what room there is, so that it gets its turn. Returns who changed."""
+        """Admit held jobs, the highest priority first, while there is room or admitted jobs of lower priority can be held back instead. No job overtakes one
+        that is
+        too large for the present room, so that it gets its turn. Returns the jobs that changed.
+        """
         changed: set[str] = set()
         while (top := _top(space.next, space.held, negated=True)) is not None:
             rank, key = _negated(top[0]), top[1]
@@ -243,7 +245,7 @@ def _top(heap: list[tuple[_Rank, str]], truth: dict[str, _Rank], *, negated: boo
 
 @lru_cache(maxsize=1024)
 def held_text(namespace: str, most: int) -> str:
-    """What a job is told that is held back: one text for all of a namespace, since 100,000 have it."""
+    """The message for a held job: one text for the whole namespace, since 100,000 jobs may share it."""
     return (
         f"namespace {namespace} has {most} jobs that wait for places, as many as it may have at a time "
         "(HBOX_PENDING_PER_NAMESPACE of job-controller): this one comes in as others start or leave, the most important first"

@@ -7,12 +7,12 @@ from hbox_common.model import PodTerm
 
 
 class Namespaces:
-    """What is asked about is told whole, and again when any of it changes: namespaces are few, and change rarely."""
+    """Published as a whole, and again if any part changes: namespaces are few, and change rarely."""
 
     def __init__(self) -> None:
         self._labels: dict[str, Mapping[str, str]] = {}
         self._asked: Counter[str] = Counter()
-        self._published: Mapping[str, Mapping[str, str]] | None = None  # a former process may have told anything
+        self._published: Mapping[str, Mapping[str, str]] | None = None  # unknown: an earlier process may have published any
         self._stale = False
 
     def put(self, name: str, labels: Mapping[str, str]) -> None:
@@ -37,7 +37,7 @@ class Namespaces:
 
     @property
     def due(self) -> bool:
-        """Whether somebody has to be told."""
+        """Whether the namespaces have to be published."""
         if self._stale:
             self._stale = self.all() != self._published
         return self._stale

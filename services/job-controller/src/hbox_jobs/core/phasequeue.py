@@ -1,5 +1,6 @@
-"""Phases that wait for the bus: of one job in the order in which they were entered, of namespaces in turns. So a namespace that makes jobs by the ten thousand
-delays the news of its own jobs, and nobody else's."""
+"""Phases that wait for publication: those of one job in order, those of namespaces in turn. So a namespace that creates ten thousands of jobs delays only the
+phases of its own jobs.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -45,8 +46,10 @@ class PhaseQueue:
     def take(
         self, limit: int, *, now: float, rest_s: float, is_news: Callable[[JobPhaseChanged], bool]
     ) -> list[JobPhaseChanged]:
-        """At most `limit` phases, one of a job, that were entered `rest_s` ago or earlier: they may be said side by side, the next of a job only behind them.
-        What is no news any more is dropped, and counts for nothing."""
+        """At most `limit` phases, one per job, that were entered at least `rest_s` ago: they may be published concurrently, the next phase of a job only after
+        them.
+        Obsolete phases are dropped and not counted.
+        """
         taken: dict[str, JobPhaseChanged] = {}
         passed = 0  #: namespaces in a row that have nothing to give
         while len(taken) < limit and passed < len(self._of):

@@ -1,4 +1,4 @@
-"""Where a job stands, for integrators (`JobPhase`) and for its PodGroup's status (Volcano's phases)."""
+"""The phase of a job, for integrators (`JobPhase`) and for its PodGroup's status (Volcano's phases)."""
 
 from dataclasses import replace
 
@@ -29,9 +29,9 @@ def phase_of(record: Record, tally: Tally) -> JobPhase:
 
 
 def is_news(phase: JobPhase, said: JobPhase | None) -> bool:
-    """Whether a job's `phase` has to be said where an earlier process said `said` last.
+    """Whether a job's `phase` has to be published, if an earlier process last published `said`.
 
-    A job that waits is pending again for a moment after a restart, until the scheduler repeats why.
+    After a restart a waiting job is pending again for a moment, until the scheduler repeats the reason.
     """
     return phase is not said and (phase, said) != (JobPhase.PENDING, JobPhase.WAITING)
 

@@ -97,7 +97,7 @@ class DueQueue(Generic[K, V]):
 
 
 class Meter:
-    """How many a second, of late: a sum that decays with a time constant of SMOOTHING_S. `now` is monotonic seconds."""
+    """Recent events per second: a sum that decays with a time constant of SMOOTHING_S. `now` is monotonic seconds."""
 
     SMOOTHING_S = 1.0
 
@@ -115,8 +115,10 @@ class Meter:
 
 
 class Burst:
-    """Whether more than `per_s` a second came of late, or up to `for_s` seconds ago: on a crowded machine a burst comes in clumps, and what waits for its end
-    must not be done in the gaps between them."""
+    """Whether the rate exceeds `per_s` events a second, or did up to `for_s` seconds ago: on a crowded machine a burst arrives in clumps, and work that waits
+    for its
+    end must not run in the gaps between them.
+    """
 
     def __init__(self, per_s: float, for_s: float) -> None:
         self._per_s, self._for_s = per_s, for_s

@@ -1,10 +1,10 @@
-"""Whether the holder of somebody else's lease is alive: seen to renew it, whatever clocks say."""
+"""Whether the holder of another component's lease is alive: it is if it renews the lease, independent of clocks."""
 
 from enum import StrEnum
 
-#: A lease that says that it lasts longer is not waited for any longer.
+#: Maximum lease duration that is waited for.
 MAX_LASTS_S = 60.0
-#: No clocks differ by so much: what was renewed so long ago is nobody's, and needs no waiting.
+#: Seconds beyond any clock difference: a lease renewed longer ago has no holder, and is not waited for.
 FORGOTTEN_S = 600.0
 
 
@@ -23,7 +23,7 @@ class Renewals:
         self._renewed = False
 
     def look(self, said: str, lasts_s: float, age_s: float, *, now: float) -> Liveness:
-        """`said`: holder and renewal, empty where nobody holds it; `age_s`: of the renewal, by our own wall clock; `now`: monotonic seconds."""
+        """`said`: holder and renewal, empty without a holder; `age_s`: of the renewal, by the local wall clock; `now`: monotonic seconds."""
         if said != self._seen:
             self._renewed = bool(said and self._seen)
             self._seen, self._since = said, now

@@ -1,11 +1,11 @@
-"""How much a pod takes of its node: Kubernetes' own sum.
+"""The resources that a pod requests, by Kubernetes' own formula.
 
-The rule is the API server's (KEP-753 sidecars, KEP-2837 pod-level resources): containers run together, beside all sidecars; an init
-container runs alone but for the sidecars started before it; the pod takes the larger of the two, by resource; what the pod itself names
-replaces that; the runtime's overhead comes on top. A container that names a limit and no request asks for the limit.
+The rule is the API server's (KEP-753 sidecars, KEP-2837 pod-level resources): containers run together with all sidecars; an init container runs with only the
+sidecars started before it; the pod requests the larger of the two, by resource; pod-level requests replace that; the runtime's overhead is added. A container
+with a limit and no request requests the limit.
 
-Of a container that is resized while it runs counts the largest of what it asks for, what the kubelet has set aside and what it runs with; of a resize that
-its node can never give, only the latter two (KEP-1287; component-helpers resource.PodRequests with UseStatusResources).
+For a container that is resized in place, the largest of its request, the kubelet's allocation and its actual resources counts; if the resize is infeasible on
+its node, only the latter two (KEP-1287; component-helpers resource.PodRequests with UseStatusResources).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ _EVERYWHERE = frozenset({PODS, CPU, MEMORY, EPHEMERAL})
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """`sidecar`: an init container with restartPolicy Always, which goes on running beside the others."""
+    """`sidecar`: an init container with restartPolicy Always, which continues to run with the others."""
 
     name: str
     requests: Mapping[str, str | float] = field(default_factory=dict)
     limits: Mapping[str, str | float] = field(default_factory=dict)
     sidecar: bool = False
-    given: Mapping[str, str | float] = field(default_factory=dict)  #: as its status says; of cpu and memory alone
+    given: Mapping[str, str | float] = field(default_factory=dict)  #: from its status; cpu and memory only
     infeasible: bool = False  #: what it asks for of those is never given
     privileged: bool = False  #: it has every device of its node, whatever it asks for
 
@@ -65,7 +65,7 @@ def pod_requests(
     return {name: min(units, MOST_OF_A_POD) for name, units in together.items() if units > 0}
 
 
-#: Containers that are told one by one; what a pod has beyond is not aligned by anybody.
+#: Maximum containers that are published one by one; a pod's further ones are not aligned.
 MOST_CONTAINERS = 64
 
 

@@ -38,7 +38,7 @@ class PodSpec:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one pod asks for, in base units. `problem` says why it can never be placed as written; empty = fine."""
+    """The requests of one pod, in base units. `problem`: why it can never be placed as written; empty if it can."""
 
     key: str
     requests: Resources = field(compare=False)

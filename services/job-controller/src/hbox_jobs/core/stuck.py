@@ -1,4 +1,4 @@
-"""What the user of a gang is told that is to leave, as one that did not start whole, and may not: who forbids it, and what can be done."""
+"""The message for the user of a gang that did not start completely and whose pods may not be evicted: which rule forbids it, and what the user can do."""
 
 from collections.abc import Iterable
 

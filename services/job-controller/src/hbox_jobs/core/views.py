@@ -54,7 +54,7 @@ class PodView:
     deleting: bool = False
     ends_at: float = 0.0  #: where it is being deleted: when it was to have ended, in seconds since the epoch
     finalizers: tuple[str, ...] = ()  #: likewise
-    gated: bool = False  #: it has scheduling gates: nobody may place it yet
+    gated: bool = False  #: it has scheduling gates: it may not be placed yet
     queue_gate: bool = False  #: one of them is Volcano's own (`QUEUE_GATE`)
     ours: bool = False
     group: str = ""  #: the PodGroup that it names, of its own namespace
@@ -99,11 +99,11 @@ class PodView:
 
     @property
     def evidence(self) -> tuple[object, ...]:
-        """What others want to hear of a pod with a node: they are told whenever this changes."""
+        """The published part of a bound pod: a change of it is published."""
         return (self.node, self.status, self.claim, self.slices, self.allocated, self.shape.key)
 
 
-#: All of a pod but its version and what it was told: what makes it another to place. A copy with these set alike costs five times as much to compare.
+#: A pod's view without its version and its last message: what determines its placement. Comparing copies without these fields takes five times as long.
 content = attrgetter(*(each.name for each in fields(PodView) if each.name not in ("resource_version", "told", "kubelet_at")))
 
 

@@ -1,8 +1,9 @@
-"""Which nodes a pod's volumes can be reached from, and why it has to wait for them: kube-scheduler's VolumeBinding, in its words.
+"""Nodes from which a pod's volumes can be reached, and why it has to wait for them: kube-scheduler's VolumeBinding, with its messages.
 
-A claim is bound once it names its volume and the controller has said that it is done (KEP-1933's annotation). A claim that waits for its first consumer, and
-has a provisioner, keeps its pod from no nodes but those that the provisioner rejected recently: when the pod has a place, the binder gives the provisioner the
-node, and binds the pod when the volume is there. One whose class makes no volumes needs one chosen by hand, and says so. Pods without claims cost nothing.
+A PVC is bound once it names its volume and the controller has marked it as completed (KEP-1933's annotation). A PVC that waits for its first consumer, and has
+a provisioner, excludes no nodes but those that the provisioner rejected recently: when the pod has a place, the binder passes the node to the provisioner, and
+binds the pod when the volume exists. A PVC whose class has no provisioner needs a volume bound by hand; the message states that. Pods without PVCs cost
+nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ class Binding(Enum):
 
     IMMEDIATE = auto()
     PLACED = auto()  #: for the node that the first pod was given (WaitForFirstConsumer)
-    BY_HAND = auto()  #: so too, but nobody makes volumes for the class
+    BY_HAND = auto()  #: likewise, but the class has no provisioner
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Volumes:
         return sorted(self._of.get(name, ()))
 
     def unselected(self, namespace: str, uses: Sequence[VolumeUse]) -> list[str]:
-        """Names of the claims that have to be told for which node to make a volume, once their pod has one."""
+        """Names of the PVCs for which the provisioner needs the pod's node, once it has one."""
         return [
             use.claim
             for use in uses
