@@ -1,8 +1,8 @@
-"""allocate: queues take turns, each serves its first gang, a gang's turn ends when its minimum has places (reference volcano §3).
+"""allocate: queues take turns, each serves its first gang, and a gang's turn ends when its minimum is placed (reference volcano §3).
 
-A turn is one statement: a gang that is ready afterwards is committed; one that is promised enough places keeps them for this session, so that nobody
-else takes them, and commits nothing; any other leaves no trace. A member without a place does not hold up the queue: its gang goes on as long as
-its minimum can still be met.
+A turn is one statement. If the gang is ready afterwards, the statement is committed. If enough members are nominated, the gang keeps the nominated resources
+for this session, so that no other gang takes them, and commits nothing. Otherwise the statement is discarded. A member that does not fit does not block the
+queue: the turn continues while the gang can still reach its minimum.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,12 +26,12 @@ from .pending import PendingMembers, pending_members_of
 if TYPE_CHECKING:
     from ..framework.session import Session
 
-#: Domains that are tried for a gang with affinity to itself, beside the one in which its first member would go.
+#: Maximum domains to try for a gang with affinity to itself, after the attempt that its first member's best node determines.
 _AFFINITY_DOMAINS = 8
 
 
 def candidates(session: "Session") -> Iterable[Gang]:
-    """Gangs that allocate looks at, of those with members that wait. Where no enqueue action admits PodGroups, those that wait are admitted here."""
+    """Gangs with pending members that allocate serves. If the policy has no enqueue action, pending PodGroups are admitted here."""
     if "enqueue" not in session.conf.actions:
         for gang in session.fresh:
             if gang.phase is GroupPhase.PENDING:
@@ -55,7 +55,7 @@ def run(session: "Session") -> None:
             turns.drop(queue)
             continue
         gang = turns.of(queue)
-        if gang is None:  # it is the turn of one that is not in this session
+        if gang is None:  # the next gang is not part of this session
             break
         if not serving.turn(waiting[gang]):
             failures += session.cluster.failure_cost(gang)
@@ -75,14 +75,14 @@ class Serving:
         self._placing = Placing(session)
         self._batches = Batches(session)
         self._run = Run(session, self._batches)
-        self._failed: dict[FilterKey, int] = {}  #: kinds of members without a place, and how many departures there had been
+        self._failed: dict[FilterKey, int] = {}  #: kinds of members that did not fit -> number of departures at that time
 
     @cached_property
     def _domains(self) -> Domains:
         return Domains(self._session)
 
     def turn(self, pending: PendingMembers) -> bool:
-        """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
+        """One turn of a gang. Returns whether it placed any member, so that another turn is useful."""
         session, gang = self._session, pending.gang
         if concerned(gang) and session.topological:
             self._run.end()
@@ -110,7 +110,7 @@ class Serving:
         return True
 
     def _in_the_fabric(self, pending: PendingMembers) -> bool:
-        """A turn of a gang that cares where in the fabric it is: in one pool as a whole, else over several."""
+        """One turn of a gang with topology constraints: in a single pool if possible, else across pools."""
         pools, members = self._session.pools, [member for some in pending.by_sub_gang.values() for member in some]
         choices = pools.choices(members[0]) if pools and members else ()
         for pool in choices:
@@ -120,16 +120,16 @@ class Serving:
         return len(choices) != 1 and self._domains.turn(pending)
 
     def end(self) -> None:
-        """No more turns: what is under way is concluded."""
+        """Finish the batch in progress after the last turn."""
         self._run.end()
 
     @property
     def bound(self) -> int:
-        """Members that got places."""
+        """Number of members placed."""
         return len(self._session.outcome.bindings) + len(self._run)
 
     def _next_lone(self, pending: PendingMembers) -> Member | None:
-        """The gang's next member, where it may start by itself and goes by its shape alone."""
+        """The gang's next member, if it may start alone and is placed by its shape only; else None."""
         gang = pending.gang
         if gang.min_member - gang.ready > 1 or gang.min_task_member or gang.sub_gang_policies:
             return None
@@ -137,7 +137,7 @@ class Serving:
         return member if self._batches.concerns(member) and not self._batches.bounded(member) else None
 
     def _note_fitting(self, statement: Statement, gang: Gang) -> None:
-        """How many members found places, and why the next one found none beside them."""
+        """Record how many members were placed, and why the next one did not fit after them."""
         outcome = self._session.outcome
         outcome.fitting[gang.id] = sum(
             len(done.members) for done in statement.operations if done.kind is OperationKind.ALLOCATE
@@ -146,8 +146,8 @@ class Serving:
             outcome.next_ones[gang.id] = self._placing.reasons(left)
 
     def _in_one_domain(self, pending: PendingMembers, untried: Mapping[SubGang, list[Member]]) -> bool:
-        """A gang whose members want each other's company, once more: where the first of them went all others had to go. Domains of the affinity's topology key
-        that have room for what the gang needs are tried one by one, those with the least room first."""
+        """Retry a gang with affinity to itself, since the first member's node fixed the domain of all others. Tries the domains of the affinity's topology key
+        with enough capacity for the gang's minimum, the smallest capacity first."""
         session, gang = self._session, pending.gang
         for domain in self._domains_of_affinity(gang, next(iter(untried.values()))[0]):
             statement, left = session.statement(), {sub_gang: list(members) for sub_gang, members in untried.items()}
@@ -163,7 +163,7 @@ class Serving:
         return False
 
     def _domains_of_affinity(self, gang: Gang, member: Member) -> Iterator[Bools]:
-        """`[N]` masks; none for members that do not ask for their own company."""
+        """Masks `[N]` of the domains; none for a member without affinity to its own gang."""
         session, columns, terms = self._session, self._session.columns, member.constraints.affinity
         if not terms or not session.population.matches(terms, member.namespace, member):
             return
@@ -176,7 +176,7 @@ class Serving:
             yield codes == code
 
     def fill(self, statement: Statement, sub_gang: SubGang, members: list[Member], within: Bools | None = None) -> None:
-        """Place members in their order until the sub-gang is ready; those tried leave `members`. `within`: `[N]`, rows that may be used."""
+        """Place members in order until the sub-gang is ready; removes tried members from `members`. `within`: `[N]`, rows that may be used."""
         session = self._session
         gang = sub_gang.gang
         queue = session.queues[gang.queue]
@@ -205,7 +205,7 @@ class Serving:
                 break
 
     def _fill_alike(self, statement: Statement, gang: Gang, members: list[Member]) -> int:
-        """Places at once for the first members, as far as they are alike and the gang needs them. Returns how many have one; they leave `members`."""
+        """Place the first equal members that the gang needs in one batch. Returns how many were placed and removes these from `members`."""
         first, need = members[0], max(gang.min_member - gang.ready, 1)
         if need == 1 or not self._batches.concerns(first):
             return 0
@@ -217,8 +217,8 @@ class Serving:
     def _seek(
         self, queue: QueueInfo, member: Member, within: Bools | None, *, known: bool
     ) -> tuple[NodePlacement | None, bool]:
-        """A place for it in the first pool that has one; and whether it was not even looked for, since the queue may have nothing more. known: that there is
-        none."""
+        """A placement in the first pool where the member fits; and whether the queue's limits prevented the search in every pool. known: the member is known
+        not to fit, so only the limits are checked."""
         session, withheld = self._session, True
         choices = session.pools.choices(member) if session.pools else ()
         for pool in choices:
@@ -234,7 +234,7 @@ class Serving:
         return None if known else self._find(member, within), False
 
     def _find(self, member: Member, within: Bools | None) -> NodePlacement | None:
-        """A place for it. None at once where one like it found none, and nobody has left since."""
+        """A placement for the member. Returns None without a search if an equal member did not fit and no pod was displaced since."""
         if within is not None or not self._session.settled(member):
             return self._placing.find(member, within)
         kind, departures = (

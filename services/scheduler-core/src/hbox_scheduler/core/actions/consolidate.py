@@ -1,11 +1,11 @@
-"""consolidate: running members are moved together so that a gang which finds no room in pieces gets it whole (KAI-Scheduler; reference peers §2.2).
+"""consolidate: move running pods off fragmented nodes so that a pending gang fits (KAI-Scheduler; reference peers §2.2).
 
-Nobody loses a place: whoever leaves is promised another one in the same statement, where it goes when it comes back. What is lost is work: they move only
-where the gang gains more (`hbox_common.model.consolidation`, ADR 41). Members of higher priority than the gang's are not moved, nor whom a plugin protects
-(conformance, pdb, cdp, ...), nor members of gangs that are bound to a domain of the fabric, nor pods with cards for a gang without.
+Each moved pod is nominated to another node in the same statement; its successor goes there. A move loses work, so pods move only if the gang gains more
+(`hbox_common.model.consolidation`, ADR 41). The action does not move pods of higher priority than the gang, pods that a plugin protects (conformance, pdb,
+cdp, ...), members of gangs that are bound to a domain of the fabric, nor pods with cards for a gang without cards.
 
-Arguments in `configurations`: mode (on; preview: moves are found and told of, and not made; off); horizon (1h: for how long at most the gang's gain counts);
-restart (2m: what each pod that moves loses beside its work); maxMovedPods (16, for one gang) and maxMovesPerHour (100 pods); 0 = none, -1 = any number.
+Arguments in `configurations`: mode (on; preview: report moves without executing them; off); horizon (1h: maximum time for which the gang's gain counts);
+restart (2m: loss of each moved pod besides its work); maxMovedPods (16 for one gang) and maxMovesPerHour (100 pods); 0 = none, -1 = unlimited.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class Rule:
 
 
 def rule_of(arguments: Given) -> Rule:
-    """Raises InvalidRequest for a wrong argument."""
+    """Raises InvalidRequest if an argument is invalid."""
     mode = arguments.text("mode", Mode.ON)
     mode = {"True": Mode.ON, "False": Mode.OFF}.get(mode, mode)  # YAML 1.1 reads `on` and `off` as booleans
     if mode not in set(Mode):
@@ -73,7 +73,7 @@ def rule_of(arguments: Given) -> Rule:
 
 
 def run(session: "Session") -> None:
-    """Queues take turns. Raises InvalidRequest for a wrong argument."""
+    """Serve the queues in turns. Raises InvalidRequest if an argument is invalid."""
     rule = rule_of(Given(f"action {ACTION}", session.arguments(ACTION)))
     turns = ServiceOrder(session, preemptors(session))
     if rule.mode is Mode.OFF or not rule.most or turns.next_queue() is None:
@@ -82,12 +82,12 @@ def run(session: "Session") -> None:
 
 
 class Consolidation:
-    """One look for moves. What it finds is in the session's outcome (`Outcome.moves`), whether it is made or not."""
+    """One search for moves. Records the moves that it finds in `Outcome.moves`, executed or not."""
 
     def __init__(self, session: "Session", rule: Rule) -> None:
         self._session = session
         self._rule = rule
-        self._moved = 0  #: pods that move by this look
+        self._moved = 0  #: pods moved by this search
         self._pool: Pool | None = None
         self._free_of: dict[int, int] = {}
 
@@ -109,7 +109,7 @@ class Consolidation:
                 self._free_of.clear()
 
     def _fits_in_pieces(self, gang: Gang, members: list[Member]) -> bool:
-        """Whether all nodes together have what the gang needs at least: who moves needs as much as it leaves, so that moves find nobody more than that."""
+        """Whether the free amounts of all nodes together cover the gang's minimum. Moves do not change these sums: a moved pod needs what it frees."""
         needed = max(gang.min_member - gang.ready - gang.waiting, 1)
         if len(members) < needed:
             return False
@@ -120,7 +120,7 @@ class Consolidation:
         return all(self._free(column) >= units for column, units in least.items())
 
     def _free(self, column: int) -> int:
-        """What all nodes together have of it, once all that leaves has left."""
+        """Free amount of a resource on all nodes together, after all terminating pods are gone."""
         found = self._free_of.get(column)
         if found is None:
             columns, alive = self._session.columns, self._session.rows
@@ -129,13 +129,13 @@ class Consolidation:
         return found
 
     def _rated(self, pool: Pool) -> Pool:
-        """Of the nodes on which the gang could be, those come first from which least is lost."""
+        """Rate victims by lost work, so that the search tries nodes with the least loss first."""
         harm: Ints = np.array([round(self._lost_with(member)) for member in pool.members], dtype=np.int64)
         pool.harm = harm
         return pool
 
     def _lost_with(self, member: Member) -> float:
-        """Card-seconds that are lost if the member moves alone: with its whole gang, where that can spare nobody."""
+        """Card-seconds lost if the member moves; includes its whole gang if the gang cannot spare a member."""
         gang = member.gang
         broken = gang.min_member > 1 and gang.ready <= gang.min_member
         return card_seconds_lost(map(self._cost, gang.of(*HOLDING) if broken else (member,)), self._rule.restart_s)
@@ -147,7 +147,7 @@ class Consolidation:
         return self._session.movable(preemptor, [one for one in candidates if not bound_to_domain(one.gang)])
 
     def _pays(self, gang: Gang, statement: Statement) -> bool:
-        """Whether the moves of the statement are made. What was found is noted either way."""
+        """Whether to execute the moves of the statement. Records the moves either way."""
         session = self._session
         if not (session.ready(gang) or session.pipelined(gang)):
             return False
@@ -194,7 +194,7 @@ class Consolidation:
             if other.min_member > 1 and other.holding < other.min_member:
                 restarted |= {id(member): member for member in other.of(*HOLDING)}
         queue = session.queues.get(gang.queue)
-        # What others in its queue ran says little of a gang for which pods have to move: it is not looked at.
+        # Run times of other jobs of the queue predict little about a gang that needs moves: only its own walltime counts.
         written = [written_s(member, queue) for member in placed]
         runs_s = max((inf if walltime_s is None else walltime_s for walltime_s in written), default=inf)
         starts = min((one.start for one in session.reservations if one.gang == gang.id), default=inf)
@@ -210,5 +210,5 @@ class Consolidation:
 
 
 def _part(slice: CardSlice) -> float:
-    """How much of a card it is: of its compute or its memory, whichever is more; what is less than a card gains less."""
+    """The part of a card that the slice covers: the larger one of its compute and its memory, at most 1."""
     return min(max(slice.cores / ALL, slice.memory_mib / REFERENCE_CARD_MIB), 1.0)

@@ -1,5 +1,5 @@
-"""gangpreempt: gangs take from gangs of lower priority in their own queue, inside one domain of the fabric (`gangpreemption`). Beside
-preempt those alone that have to be in one domain."""
+"""gangpreempt: gangs evict gangs of lower priority in their own queue, inside one domain of the fabric (`gangpreemption`). If preempt also runs: only
+topology-bound gangs; else all."""
 
 from typing import TYPE_CHECKING
 

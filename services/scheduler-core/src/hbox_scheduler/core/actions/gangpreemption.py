@@ -1,12 +1,12 @@
-"""A whole gang takes from others, inside one domain: what gangpreempt and gangreclaim share (reference volcano §3).
+"""Eviction for a whole gang inside one domain, shared by gangpreempt and gangreclaim (reference volcano §3).
 
-For each domain that the gang may be in: what could be taken there is bundled (`bundles`), bundles are added in their order until sums say that the
-gang may fit, and then the gang is placed in earnest with them gone; if it does not fit, more are added. Then every bundle that turns out not to be
-needed stays. A gang that is broken leaves whole, wherever its members are. Of the domains the one is chosen where the fewest gangs are broken, then the
-fewest members leave, then the lowest tier. Nothing is evicted unless the whole gang is promised its places.
+For each candidate domain the search groups the victims into bundles (`bundles`). It adds bundles in order until the sums of free resources suffice, then
+evicts them in a statement and places the gang; if the gang does not fit, it adds more. Then it releases every unnecessary bundle. A broken gang is evicted
+whole, including its members in other domains. The search chooses the domain with the fewest broken gangs, then the fewest victims, then the lowest tier.
+It evicts nothing unless the whole gang is nominated.
 
-Volcano tries the widest domains first and takes the first that works; the lowest harm is looked for here, among at most `maxDomains`, those
-first where least has to be freed. With `allowWholeBundle: false` only surplus is taken.
+Volcano tries the widest domains first and takes the first that works. This search minimises the harm among at most `maxDomains` domains, preferring those
+where the least amount is missing. With `allowWholeBundle: false` it evicts surplus members only.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,41 +35,41 @@ from .pending import needed, pending_members_of
 if TYPE_CHECKING:
     from ..framework.session import Session
 
-#: Bundles that are tried to be spared one by one.
+#: Maximum bundles that the search tries to release one by one.
 _SPARED_SINGLY = 32
 
-#: How often the policy is asked who may leave, without gangs that cannot leave whole.
+#: Maximum queries to the policy for legal victims; each excludes gangs that cannot be evicted whole.
 _ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A domain, and who has to leave it."""
+    """A domain with its victims."""
 
     domain: int
     bundles: list[Bundle]
-    harm: tuple[int, ...]  #: gangs broken and members lost, first without offline work; then the tier
+    harm: tuple[int, ...]  #: broken gangs and lost members, without offline work, then with it; last the tier
 
 
 class Takes(Enum):
-    """From whom, beside offline work."""
+    """Victims of the action, in addition to offline work."""
 
     PREEMPT = auto()  #: lower priorities of the same queue
     RECLAIM = auto()  #: other queues
-    OFFLINE = auto()  #: nobody
+    OFFLINE = auto()  #: no others
 
 
 class GangPreemption:
     """One action on one session."""
 
     def __init__(self, session: "Session", *, action: str, takes: Takes) -> None:
-        """Raises InvalidRequest for arguments of the action that are wrong."""
+        """Raises InvalidRequest if an argument of the action is invalid."""
         arguments = Given(f"action {action}", session.arguments(action))
         self._most = arguments.integer("maxDomains", 8, least=1)
         self._breaking = arguments.switch("allowWholeBundle", True)
         arguments.done()
         self._session = session
-        self._protected: list[Member] = []  #: from whom the gang may take later
+        self._protected: list[Member] = []  #: candidates still protected by their minimum run time
         self._protection = Protection(session)
         self._takes, self._reclaim = takes, takes is not Takes.PREEMPT
         self._left_over = takes is Takes.OFFLINE or action.removeprefix("gang") in session.conf.actions
@@ -79,7 +79,7 @@ class GangPreemption:
         )
 
     def preemptors(self) -> list[Gang]:
-        """Beside preempt or reclaim those that these leave aside; without them all."""
+        """If preempt or reclaim also run: only topology-bound gangs; else all."""
         session = self._session
         return [
             gang
@@ -93,7 +93,7 @@ class GangPreemption:
         ]
 
     def serve(self, gang: Gang) -> bool:
-        """Make room for all that the gang needs to run. Also nothing where it needs nobody's room: that is allocate's business."""
+        """Evict victims so that the gang's minimum fits. Does nothing if the gang fits without evictions: allocate places it."""
         self._protected.clear()
         served = self._serve(gang)
         if self._protected and not served:
@@ -131,7 +131,7 @@ class GangPreemption:
         return True
 
     def _candidates(self, gang: Gang) -> list[Member]:
-        """Members that may be taken as far as the action itself is concerned, those taken first before others. Of whom nobody takes yet are `_protected`."""
+        """Victims that the action admits, in the order of eviction. Records those under minimum run time in `_protected`."""
         session = self._session
         found: list[Member] = []
         for other in session.gangs:
@@ -155,8 +155,8 @@ class GangPreemption:
         return session.victims_first(found, preemptor=gang)
 
     def _legal(self, gang: Gang) -> list[Member]:
-        """Of the candidates those whom the policy lets go together, whole gangs or their surplus: of a gang of which some have to stay the others do not count
-        against those who come after it."""
+        """The candidates that the policy allows to be evicted together: whole gangs or their surplus. Other members of a gang that must stay are excluded
+        and queried again, so that they do not use up the policy's limits for later candidates."""
         candidates = self._candidates(gang)
         legal: list[Member] = []
         for _ in range(_ROUNDS):
@@ -175,7 +175,7 @@ class GangPreemption:
         return legal
 
     def _promising(self, gang: Gang, legal: Sequence[Member], need: Ints) -> list[int]:
-        """Domains in which the sums could be enough, those first where the least is lacking."""
+        """Domains where the sums of free and evictable amounts suffice, the least missing amount first."""
         session, tree = self._session, self._session.tree
         columns = session.columns
         gradients = session.gradients(None, gang, evict=True) if session.topological else [[tree.names[tree.root]]]
@@ -197,7 +197,7 @@ class GangPreemption:
     def _offer(
         self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, legal: Sequence[Member]
     ) -> Offer | None:
-        """The least that has to leave this domain. No bundles = nobody has to. None = it is not possible. The statement is left as it was."""
+        """The smallest set of victims for this domain; no bundles = the gang fits without evictions; None = it does not fit. Leaves the statement unchanged."""
         tree = self._session.tree
         need = _asked(wanted)
         inside = tree.mask(domain)
@@ -205,7 +205,7 @@ class GangPreemption:
         bundles = self._allowed(gang, bundles)
 
         def rows(some: Sequence[Bundle]) -> set[int] | None:
-            """Where the gang would be; None = it does not work."""
+            """The gang's rows after evicting these bundles; None = it does not fit."""
             good = self._works(statement, gang, wanted, domain, some)
             found = {member.row for members in wanted.values() for member in members} if good else None
             statement.rollback()
@@ -225,14 +225,14 @@ class GangPreemption:
         return Offer(domain, chosen, (*harm, int(tree.tiers[domain])))
 
     def _allowed(self, gang: Gang, bundles: Sequence[Bundle]) -> list[Bundle]:
-        """Those all of whose members may go when they go in this order."""
+        """The bundles whose members may all be evicted, in this order."""
         session = self._session
         ordered = leaving(bundles)
         fair = set(map(id, session.evictable(gang, ordered, reclaim=self._reclaim))) if ordered else set()
         return [bundle for bundle in bundles if all(id(member) in fair for member in bundle.members)]
 
     def _first(self, bundles: Sequence[Bundle], need: Ints, domain: int) -> int:
-        """The first bundles with which sums say that it may fit; at least one."""
+        """Number of first bundles that free enough by the sums; at least one."""
         short = need - self._free(domain)[: len(need)]
         gone: set[int] = set()
         for count, bundle in enumerate(bundles, start=1):
@@ -245,7 +245,7 @@ class GangPreemption:
         return max(len(bundles), 1)
 
     def _free(self, domain: int) -> Ints:
-        """`[R]`: the sum of what is or will be free in a domain."""
+        """`[R]`: sum of the free amounts in a domain after all terminating pods are gone."""
         columns, rows = self._session.columns, self._session.tree.nodes(domain)
         free = columns.allocatable[:, rows] - columns.used[:, rows] + columns.leaving[:, rows]
         return np.asarray(np.maximum(free, 0).sum(axis=1))
@@ -253,7 +253,7 @@ class GangPreemption:
     def _works(
         self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, bundles: Sequence[Bundle]
     ) -> bool:
-        """Evict and place, in the statement."""
+        """Evict the bundles and place the gang, in the statement. Returns whether the gang fits."""
         if bundles:
             statement.evict_all(leaving(bundles), preemptor=gang, reason=self._reason)
         return self._domains.place_in(statement, gang, wanted, domain, When.NOMINATE)
@@ -267,8 +267,8 @@ def _needed(
     need: Ints,
     short: Ints,
 ) -> list[Bundle]:
-    """Without those who turn out not to be needed: first all at once who leave nodes that the gang does not use (it is on `used`), then those most to be
-    spared, as far as sums allow. `short` `[R]`: what the domain has too little of for the need while nobody leaves."""
+    """The bundles without unnecessary ones. Releases all bundles on nodes that the gang does not use (it uses `used`) at once, then single bundles, the most
+    important first, if the sums still suffice. `short` `[R]`: amounts missing in the domain without evictions."""
     chosen = [bundle for bundle in bundles if any(member.row in used for member in bundle.here)]
     if len(chosen) == len(bundles) or not works(chosen):
         chosen = list(bundles)
@@ -284,7 +284,7 @@ def _needed(
 
 
 def _freed(bundles: Sequence[Bundle], need: Ints) -> Ints:
-    """`[R]`, as long as `need`: in the domain."""
+    """`[R]`, as long as `need`: amounts that the bundles free in the domain."""
     total = np.zeros(len(need), dtype=np.int64)
     for member in leaving_here(bundles):
         total += member.request[: len(need)]
@@ -292,5 +292,5 @@ def _freed(bundles: Sequence[Bundle], need: Ints) -> Ints:
 
 
 def _asked(wanted: dict[SubGang, list[Member]]) -> Ints:
-    """`[R]`: what all of these members ask for."""
+    """`[R]`: sum of the members' requests."""
     return np.asarray(np.sum([member.request for members in wanted.values() for member in members], axis=0))

@@ -1,5 +1,5 @@
-"""gangreclaim: gangs take back from other queues what their own deserves, inside one domain of the fabric (`gangpreemption`). Beside
-reclaim those alone that have to be in one domain."""
+"""gangreclaim: gangs reclaim their queue's deserved amount from other queues, inside one domain of the fabric (`gangpreemption`). If reclaim also runs: only
+topology-bound gangs; else all."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,8 @@
-"""preempt: gangs take from those of lower priority in their own queue, then members from others of their own gang (reference volcano §3).
+"""preempt: gangs evict pods of lower priority in their own queue, then members evict lower ones of their own gang (reference volcano §3).
 
-Nodes are always chosen by what is lost there; Volcano does so with `enableTopologyAwarePreemption` only, and else by their scores. As there, the
-argument decides whether members have to leave whom a filter objects to (anti-affinity, host ports, spread), or only those whose room is needed.
-Members that ask for nothing are left to backfill as long as any node takes one more pod. Where none does, such of lower priority leave for them, and
-nobody else.
+The search always chooses nodes by the cost of the victims; Volcano does so with `enableTopologyAwarePreemption` only, and otherwise by score. As in Volcano,
+the argument decides whether pods may be evicted to resolve a filter failure (anti-affinity, host ports, spread), or only to free capacity. Backfill places
+members without requests as long as a node accepts one more pod. If no node does, they evict only members of lower priority that also have no requests.
 """
 
 from functools import partial
@@ -34,7 +33,7 @@ REASON = "Preempted"
 
 
 def run(session: "Session") -> None:
-    """Raises InvalidRequest for arguments of the action that are wrong."""
+    """Raises InvalidRequest if an argument of the action is invalid."""
     resolve = _resolves(session)
     gangs = list(preemptors(session, best_effort=True))
     turns = ServiceOrder(session, gangs)
@@ -64,14 +63,14 @@ def run(session: "Session") -> None:
 
 
 def _lower(session: "Session", gang: Gang, pool: Pool) -> list[Member]:
-    """Of those from whom nobody takes yet, whom the gang may preempt by its priority."""
+    """Members under minimum run time that the gang could preempt by its priority."""
     if session.has("priority", Preemptable):
         return [member for member in pool.protected if may_preempt(gang.priority, member.gang.priority)]
     return [member for member in pool.protected if member.gang is not gang]
 
 
 def _resolves(session: "Session") -> bool:
-    """Whether members have to leave whom a filter objects to. How many nodes Volcano would look at is read and means nothing: here all are."""
+    """Whether evictions may resolve filter failures. Volcano's limits on candidate nodes are accepted without effect: the search rates all nodes."""
     given = Given("action preempt", session.arguments("preempt"))
     resolve = given.switch("enableTopologyAwarePreemption", False)
     given.integer("topologyAwarePreemptWorkerNum", 16, least=1)
@@ -85,7 +84,7 @@ def _resolves(session: "Session") -> bool:
 
 
 def _among_modest(session: "Session", gang: Gang, pool: Pool, others: Bools) -> None:
-    """Members that ask for nothing take the places of others that ask for nothing, where no node has room for one more pod."""
+    """Preempt members without requests for members without requests, if no node accepts one more pod."""
     members = sorted(best_effort_waiting(gang), key=session.member_key)
     if not members or not session.starving(gang):
         return
@@ -101,7 +100,7 @@ def _among_modest(session: "Session", gang: Gang, pool: Pool, others: Bools) -> 
 
 
 def _within(session: "Session", gang: Gang, pool: Pool) -> None:
-    """Members of higher priority take the places of others of their gang, one by one."""
+    """Preempt members of lower priority for members of higher priority in the same gang, one by one."""
     if all(member.gang is not gang for member in pool.members):
         return
     requests = PreemptionRequests(session, pool, reason=REASON)

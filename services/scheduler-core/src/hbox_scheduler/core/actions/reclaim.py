@@ -1,10 +1,10 @@
-"""reclaim: a queue takes back from others what it deserves (reference volcano §3). Queues take turns, each serves its first gang.
+"""reclaim: a queue reclaims its deserved amount from other queues (reference volcano §3). Queues take turns, each serves its first gang.
 
-Gangs that starve come first, in all queues. Then those that run and have more pods waiting take, pod by pod, what their queue deserves: of single pods and of
-what others have beyond their own minimums, never so that another gang is broken (KAI-Scheduler's elastic jobs; reference peers §2.2).
+Starving gangs of all queues come first. Then running gangs with more pending pods reclaim pod by pod up to the deserved amount of their queue. They evict
+single pods and the surplus of other gangs, and never break a gang (KAI-Scheduler's elastic jobs; reference peers §2.2).
 
-What is taken goes only together with the places that it makes: the search proves them on the state as it will be, and a gang gets all that it needs to
-run or nothing.
+Evictions are committed only together with the nominations that they allow: the search verifies these on the state after the evictions, and a gang gets all
+members of its minimum or none.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from ..framework.turns import ServiceOrder
 if TYPE_CHECKING:
     from ..framework.session import Session
 
-#: Pods beyond its minimum for which one gang takes in one session; the others have their turn when these have their places.
+#: Maximum pods beyond its minimum for which a gang reclaims in one session; the rest follow once these are placed.
 GROWS = 64
 
 
@@ -50,7 +50,7 @@ def run(session: "Session") -> None:
         return [one for one in pool.protected if gives[codes[one.gang.queue]] and one.gang.queue != name]
 
     def spared(preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Of those who may go the ones whose gangs go on without them."""
+        """The legal victims whose gangs keep their minimum without them."""
         legal = session.reclaimable(preemptor, candidates)
         leave = Counter(member.gang for member in legal if not member.task.offline)
         return [
@@ -68,7 +68,7 @@ def run(session: "Session") -> None:
                 turns.drop(queue)
                 continue
             eligible = gives[pool.queue] & (pool.queue != codes.get(queue.name, -1))
-            if session.pools:  # what is lent comes back whatever is said of the queue that has it
+            if session.pools:  # the owner reclaims lent nodes even from queues that are not reclaimable
                 eligible = eligible | np.array(
                     [session.pools.lent(queue.name, member) for member in pool.members], dtype=np.bool_
                 )

@@ -1,6 +1,6 @@
 """Actions by their names in volcano-scheduler.conf.
 
-Volcano's actions may be given arguments that they do not have: files carry what other versions read. They are told of and passed over.
+Policy files may contain arguments for other versions of Volcano. An unknown argument of a Volcano action is ignored with a warning.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-#: Actions without arguments of their own. Those that look for places remember what was in vain, whatever Volcano's switch says.
+#: Actions without own arguments -> accepted switches. Actions that place or evict always cache failures, whatever Volcano's switch is set to.
 _WITHOUT: Mapping[str, Sequence[str]] = {
     "enqueue": (),
     "allocate": FAILURES_REMEMBERED,
@@ -37,7 +37,7 @@ _WITHOUT: Mapping[str, Sequence[str]] = {
 
 
 def run_action(name: str, session: Session) -> None:
-    """Raises InvalidRequest for arguments of the action that are wrong."""
+    """Run an action of the policy. Raises InvalidRequest if an argument of the action is invalid."""
     if name in _WITHOUT and (arguments := session.arguments(name)):
         given = Given(f"action {name}", arguments)
         for switch in _WITHOUT[name]:

@@ -1,7 +1,8 @@
-"""revoke: offline work leaves for those who wait and are none (`hbox_common.model.offline`), whatever shares, priorities, levels and minimum run times say.
+"""revoke: evict offline work for pending gangs that are not offline (`hbox_common.model.offline`), regardless of shares, priorities, levels and minimum run
+times.
 
-No action of a policy's file: it is there under every policy, before those that take from anybody else, and does nothing where no offline work runs. Who finds
-too little of it goes on to the policy's actions, in which offline work goes first too. Limits of queues and namespaces hold: what may not be had is not taken.
+A policy's file does not list this action: it runs under every policy before the actions that evict other pods, and only if offline work runs. If evicting
+offline work does not suffice, the gang continues with the policy's actions, which also evict offline work first. Limits of queues and namespaces apply.
 """
 
 from typing import TYPE_CHECKING
@@ -19,17 +20,17 @@ if TYPE_CHECKING:
 
 REASON = "Revoked"
 
-#: Actions before which it runs: those that make room at somebody's cost.
+#: Actions that evict pods; revoke runs before the first of them.
 MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
 
 
 def place_in(actions: tuple[str, ...]) -> int:
-    """Before which of a policy's actions it runs; after all where none makes room."""
+    """Index at which revoke runs among a policy's actions; the end if none of them evicts."""
     return next((number for number, name in enumerate(actions) if name in MAKE_ROOM), len(actions))
 
 
 def run(session: "Session") -> None:
-    """Queues take turns, each serves its first gang, of those that starve."""
+    """Serve the queues in turns, each with its first starving gang."""
     if not session.offline_runs:
         return
     pool = Pool(session, offline=True)

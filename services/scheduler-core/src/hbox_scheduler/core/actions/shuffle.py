@@ -1,4 +1,4 @@
-"""shuffle: running members that the policy wants elsewhere are evicted; their controllers make new ones (reference volcano §3)."""
+"""shuffle: evict running members that the policy wants to move; their controllers create successors (reference volcano §3)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""volcano-scheduler.conf: what it may say, and exactly what is wrong where it says something else.
+"""Parser of volcano-scheduler.conf: the accepted settings, and precise errors for all others.
 
     actions: "enqueue, allocate, backfill"
     tiers:
@@ -33,13 +33,13 @@ ACTIONS = (
     "enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim", "consolidate",
 )  # fmt: skip
 
-#: Volcano's switch of several actions, by both of its names: whether what was tried in vain is remembered for pods that are alike. Here it always is.
+#: Volcano's switch of several actions, by both of its names: whether failures are cached for equal pods. HBox always caches them.
 FAILURES_REMEMBERED = ("enablePredicateErrorCache", "predicateErrorCacheEnable")
 
 #: Other spellings of plugins' names.
 ALIASES: Mapping[str, str] = {"leastWaste": "least-waste"}
 
-#: Actions of older Volcanos, and of its design documents. Volcano 1.16 refuses them too.
+#: Actions of older Volcano versions and of its design documents. Volcano 1.16 also rejects them.
 GONE = ("elect", "reserve", "gangPreempt", "gangReclaim")
 
 _TOP = ("actions", "tiers", "configurations", "metrics")
@@ -54,7 +54,7 @@ class PluginConf:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     off: frozenset[Hook] = frozenset()
     hierarchy: bool = False
-    line: int = field(default=0, compare=False)  #: where it stands in the file; 0 = in none
+    line: int = field(default=0, compare=False)  #: line in the file; 0 = not from a file
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ def first_of_equals(plugins: Sequence[EqualNodeOrder], columns: Columns, rank: F
 
 
 def up_to_equals(plugins: Sequence[EqualNodeOrder], columns: Columns, rank: Floats, order: Ints) -> Ints:
-    """Rows in their order, best first: up to the first ones that are told apart, with those equal to these in the order that they are taken in. What comes
-    behind them depends on them. rank: `[N]`."""
+    """Sort `order`, best first, up to the first group of equal rows that a plugin orders, and cut it after this group: the order of later rows depends on
+    it. rank: `[N]`."""
     for plugin in plugins:
         apart = plugin.tells_apart(columns, order)
         if apart is None or not apart.any():

@@ -12,7 +12,7 @@ from ..cluster.task import Task
 
 
 class FitPlugin(Protocol):
-    """How much of a task fits beside what is booked."""
+    """A limit on the pods of a task that fit on nodes beyond the bookings."""
 
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:
         """`[n]`: pods of this task that fit on each node, exact in being 0 or not; None = no limit from this plugin."""

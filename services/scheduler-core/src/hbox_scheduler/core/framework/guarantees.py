@@ -1,7 +1,7 @@
-"""What others are guaranteed, in a session: what a queue that gives nothing back may have beside it (S4, `hbox_common.model.lending`).
+"""Guarantees of queues in a session: they limit the amounts that non-reclaimable queues may use (S4, `hbox_common.model.lending`).
 
-Asked with every placement, as limits are, whatever plugins the policy has: of one pool and one model there may be too little left, and enough of another. What
-the session gives such queues, and whom it has leave them, counts at once; all of it is taken back when the session closes.
+Checked for every placement, as limits are, under every policy, by pool and by card model. Placements and evictions in such queues count at once; all of them
+are reverted when the session closes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ _NOTHING: Final[frozenset[QueueName]] = frozenset()
 
 
 def lending_of(gangs: Sequence[Gang], queues: QueueTree, columns: Columns) -> Lending:
-    """What of guarantees is lent to these gangs' members, as they are when it is counted: of those that leave nothing is held any more."""
+    """The guaranteed amounts lent to members of these gangs, evaluated at the time of counting. Members that are being evicted hold nothing."""
 
     def held() -> Iterator[Held]:
         for member in (member for gang in gangs for member in gang.members):
@@ -42,14 +42,14 @@ def lending_of(gangs: Sequence[Gang], queues: QueueTree, columns: Columns) -> Le
 
 
 def held_of(member: Member, columns: Columns) -> Held:
-    """What a member with a place holds."""
+    """The amounts that a placed member holds."""
     models = cards_by_model(columns.states[member.row], member.slices) if member.slices else {}
     amounts = amounts_in(member.account, {**member.task.requests, **models})
     return Held(member.gang.queue, columns.names[member.row], amounts, member.preemptable and member.gang.preemptable)
 
 
 class Guarantees:
-    """False where every queue gives back, or nobody is guaranteed anything: then it has no say, and costs nothing."""
+    """Truth value: whether guarantees limit any queue. False if every queue is reclaimable or no queue has a guarantee; checks are skipped then."""
 
     def __init__(self, columns: Columns, cluster: Cluster) -> None:
         self._columns = columns
@@ -67,14 +67,14 @@ class Guarantees:
         return bool(self._keeping)
 
     def room(self, member: Member, most: int) -> int:
-        """How many members like this one, and `most` at most, leave others what they are guaranteed: where, and on what model, it is tried now."""
+        """How many members equal to this one, at most `most`, leave other queues their guarantees, in the pool and on the model that it is tried on."""
         if member.gang.queue not in self._keeping or member.task.offline or most <= 0:
             return most
         times = self._times(member.gang.queue, self._amounts(member))
         return most if times is None else min(most, times)
 
     def withheld_reason(self, members: Sequence[Member]) -> str:
-        """Why all of these members of one gang together would leave others too little; "" = they would not."""
+        """Why these members of one gang together would violate guarantees of other queues; "" = they would not."""
         queue, asked = members[0].gang.queue, Resources()
         if queue not in self._keeping or members[0].task.offline:
             return ""
@@ -84,7 +84,7 @@ class Guarantees:
         return f"{Label.QUEUE_GUARANTEES}: {headroom.message}" if headroom.times == 0 else ""
 
     def left_of_models(self, queue: QueueName, pool: str) -> Resources:
-        """How many cards more the queue may have of each model that anybody is guaranteed in this pool."""
+        """Further cards that the queue may use of each model with guarantees in this pool."""
         if queue not in self._keeping:
             return {}
         found: Resources = {}
@@ -95,7 +95,7 @@ class Guarantees:
         return found
 
     def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]]) -> bool:
-        """Whether the queue may have the models of all of these cards. places: rows and slices."""
+        """Whether guarantees allow the queue all of these cards, by model. places: rows and slices."""
         if queue not in self._keeping:
             return True
         asked: Resources = {}
@@ -106,7 +106,7 @@ class Guarantees:
         return self._times(queue, asked) != 0
 
     def book(self, member: Member, row: int, times: int = 1) -> None:
-        """It has a place on the row now; `times=-1`: no more."""
+        """Book the member on the row; `times=-1` reverts it."""
         if member.gang.queue not in self._keeping or row < 0:
             return
         found = self._booked.pop(id(member), None)

@@ -1,10 +1,10 @@
-"""Cards by model in a session: what each member counts of which model, and what the limits of queues leave of each.
+"""Cards by model in a session: the cards of each model that a member uses, and the amounts that the limits of queues leave.
 
-Nobody asks for a model's cards by a resource, so what a member counts is known when it has a place, or is tried on cards of one model (`tried`): who looks
-for places that others hold does so model by model, since the right to take is a right to cards of a model. A member that moves keeps its model.
+No resource name requests a model, so the models of a member are known only once it is placed, or tried on cards of one model (`tried`). The victim search
+proceeds model by model, because the right to evict is a right to cards of a model. A member that moves keeps its model.
 
-Limits hold whatever plugins a policy has: at the queue and at every queue above it, as the quota-ledger judges. Who leaves counts until it is gone, but for
-those who wait for that (`later`).
+Limits apply under every policy, at the queue and all its ancestors, as in the quota-ledger. A victim counts until it is gone, except for members that are
+nominated to its resources (`later`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -127,7 +127,7 @@ class Models:
 
     @contextmanager
     def tried(self, member: Member, variant: Variant) -> Iterator[None]:
-        """The member counts, and is placed, as if it could have these cards alone. A place that it gets meanwhile it keeps."""
+        """Within the context the member may use cards of this variant only, and counts there. It keeps a placement made within the context."""
         before, self._trial = self._trial, (member, variant)
         member.models = variant.models
         try:
@@ -138,7 +138,7 @@ class Models:
                 member.models = ()
 
     def has(self, variant: Variant, cards: int) -> Bools:
-        """`[N]`: nodes with so many cards of the variant's model, whoever is on them."""
+        """`[N]`: nodes with at least this number of cards of the variant's model, free or not."""
         columns, rows = self._columns, slice(0, self._columns.size)
         other = columns.models_counted(variant.excluded)[columns.card_model[rows]]
         return np.asarray(((columns.card_index[rows] >= 0) & ~other).sum(axis=1) >= cards)
@@ -146,7 +146,7 @@ class Models:
     # Limits.
 
     def left(self, queue: QueueName, *, later: bool, pool: str = "") -> Resources:
-        """Cards more that the queue may have of each limited model, in this pool. `later`: once all that leaves has left."""
+        """Further cards of each limited model that the queue may use in this pool. `later`: after all terminating pods are gone."""
         limits = self._limits_of(queue, self._leaving if later else {})
         left = of_pool(pool, remaining(limits, lambda name: by_pool(name)[1] == pool))
         for model, more in self._guarantees.left_of_models(queue, pool).items() if self._guarantees else ():

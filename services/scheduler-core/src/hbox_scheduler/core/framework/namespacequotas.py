@@ -1,6 +1,6 @@
-"""The namespaces of a session whose quotas limit cards: what is held there, with all that the session has given or promised.
+"""Card quotas of namespaces in a session, with their use including the session's placements and nominations.
 
-Those who leave count until they are gone: nobody is evicted for a quota's sake.
+Victims count until they are gone: a quota never causes an eviction.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from ..quotas.namespaces import NamespaceQuota
 
 
 class NamespaceQuotas:
-    """False where no quota limits cards anywhere: then it has no say, and costs nothing."""
+    """Truth value: whether any quota limits cards. If False, all checks are skipped."""
 
     def __init__(self, columns: Columns, cluster: Cluster) -> None:
         self._quotas = cluster.card_books.copy() if cluster.card_books is not None else CardQuotas()

@@ -1,4 +1,4 @@
-"""Host ports: two pods that clash never share a node. What clashes is said by `hbox_common.model.hostports`."""
+"""Host ports: two pods that clash never share a node. `hbox_common.model.hostports` defines the clashes."""
 
 from collections.abc import Iterator
 

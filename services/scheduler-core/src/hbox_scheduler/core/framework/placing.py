@@ -30,7 +30,7 @@ from .zones import REFUSALS, strict_rows
 if TYPE_CHECKING:
     from .session import Session
 
-#: As whose score the vendors' own ranking of nodes is told.
+#: Name of the vendors' node ranking among the scores of an explanation.
 DEVICES = "devices"
 
 
@@ -109,7 +109,7 @@ class Placing:
         return terms if own is None else [(DEVICES, own), *((name, TIE_BREAK * score) for name, score in terms)]
 
     def best(self, member: Member, candidates: Bools, cluster: Columns | None = None) -> int:
-        """The best row of the candidates `[N]`, of which there must be one; equal ones as plugins tell them apart, then by row."""
+        """The best row of the candidates `[N]`, which must not be empty; plugins order equal scores, then the row does."""
         seen = cluster or self._columns
         terms = self._terms(member, seen, candidates)
         scores = sum((score for _, score in terms), np.zeros(seen.size, dtype=np.float64))
@@ -223,7 +223,7 @@ class Placing:
         return np.concatenate((np.flatnonzero(fails & ~others), np.flatnonzero(fails & others)))
 
     def _reserved_for(self, member: Member) -> list[str]:
-        """For whom nodes are set aside that the member may not use, and until when."""
+        """Notices of the reservations whose nodes the member may not use: gang and expected start."""
         passed = self._session.task(member).passes
         kept = [one for one in self._session.reservations if not one.bit & passed]
         return [f"{np.count_nonzero(one.rows)} {one.notice}" for one in kept]

@@ -1,8 +1,8 @@
-"""Members that may be evicted in one action, in arrays: who, where, of which queue, and how much their leaving frees.
+"""The evictable members of one action as arrays: member, node, queue and freed amounts.
 
-Built once an action. Within a queue the lowest priority goes first; of equal ones whom their gangs can spare, before gangs are broken; then who loses the
-least work, where a plugin can tell; then the reverse of the order of service at the action's beginning. Whom nobody takes from yet (`minruntime`) is left
-out. The order of queues is asked for anew as shares change.
+Each action builds the pool once. Order within a queue: the lowest priority first; then surplus members before members whose eviction breaks a gang; then the
+least lost work, if a plugin estimates it; then the reverse order of service at the start of the action. Members under minimum run time (`minruntime`) are
+excluded. The pool does not order the queues, because their order follows the shares.
 """
 
 from collections import defaultdict
@@ -20,15 +20,15 @@ from ..cluster.task import Task
 if TYPE_CHECKING:
     from .session import Session
 
-#: In whose name offline work stands here, of whichever queue: it goes before all others.
+#: Pseudo queue of the offline work of all queues, which is evicted first.
 OFFLINE_QUEUE = QueueName(OFFLINE)
 
 
 class Pool:
-    """V members; arrays are by member, in the order of `members`: within each queue who is taken first comes first."""
+    """V members; arrays are indexed as `members`, which is in the order of eviction within each queue."""
 
     def __init__(self, session: "Session", *, queue: QueueName | None = None, offline: bool = False) -> None:
-        """All that hold a place and may be evicted; `queue`: of that queue only, and offline work; `offline`: that alone."""
+        """Collect all running or bound members that may be evicted. `queue`: only of that queue, plus offline work; `offline`: only offline work."""
         by_queue: dict[QueueName, list[Gang]] = defaultdict(list)
         leaving = session.offline_runs
         there = [
@@ -39,13 +39,13 @@ class Pool:
         for gang in reversed(session.in_order(there)):
             by_queue[OFFLINE_QUEUE if leaving and gang.offline else gang.queue].append(gang)
         members: list[Member] = []
-        self.protected: list[Member] = []  #: of whom nobody takes yet
-        harm: list[int] = []  # how many are lost with it: beyond its surplus a gang goes whole
-        breaks: list[bool] = []  # whether its gang can spare it no more
+        self.protected: list[Member] = []  #: members under minimum run time
+        harm: list[int] = []  # members lost with it: beyond its surplus a gang is evicted whole
+        breaks: list[bool] = []  # whether its eviction breaks its gang
         counts: list[int] = []
         running, bound, now = Status.RUNNING, Status.BOUND, session.now
         for name in sorted(by_queue):
-            before, leaves = len(members), name == OFFLINE_QUEUE  # whatever is said of it
+            before, leaves = len(members), name == OFFLINE_QUEUE  # offline work is always evictable
             for gang in by_queue[name]:
                 if len(gang.members) == 1:  # most jobs of most clusters
                     m = gang.members[0]
@@ -95,26 +95,26 @@ class Pool:
         )
         self.members = [members[i] for i in order.tolist()]
         self.size = len(members)
-        self.in_place: Bools = np.ones(self.size, dtype=np.bool_)  #: not evicted since
+        self.in_place: Bools = np.ones(self.size, dtype=np.bool_)  #: False once evicted
         self.position = dict(zip(self.members, range(self.size), strict=True))
         self.rows: Ints = np.array([member.row for member in self.members], dtype=np.int64)
-        #: how many are lost with it: beyond its surplus a gang goes whole
+        #: members lost with it: beyond its surplus a gang is evicted whole
         self.harm: Ints = np.array(harm, dtype=np.int64)[order]
         self.priority: Ints = priority[order]
         self.queues = sorted(by_queue)
         self.queue: Ints = queues
         self.codes = {name: code for code, name in enumerate(self.queues)}
-        self.strangers = [name for name in self.queues if name not in session.queues]  #: queues of which nothing is known
-        self.starts: list[int] = [0, *np.cumsum(counts).tolist()]  #: by code: where its members begin
+        self.strangers = [name for name in self.queues if name not in session.queues]  #: queues that the session does not know
+        self.starts: list[int] = [0, *np.cumsum(counts).tolist()]  #: by code: index of the queue's first member
         classes, levels = np.unique(self.priority, return_inverse=True)
-        self.priority_level: Ints = levels  #: priorities by their order, from 0
+        self.priority_level: Ints = levels  #: rank of each priority, from 0
         self.priorities = max(len(classes), 1)
         self._by_row = np.argsort(self.rows, kind="stable")
         self._sorted_rows = self.rows[self._by_row]
         self.amounts = self._amounts(session)
 
     def _amounts(self, session: "Session") -> Ints:
-        """`[V, R]`"""
+        """Requested amounts `[V, R]`."""
         asked = [member.task for member in self.members]
         tasks: dict[Task, int] = {task: code for code, task in enumerate(dict.fromkeys(asked))}
         codes = [tasks[task] for task in asked]
@@ -125,7 +125,7 @@ class Pool:
         return table[np.array(codes, dtype=np.int64)]
 
     def staying(self, eligible: Bools) -> list[Member]:
-        """Of `[V]` those that have not left."""
+        """The members of the mask `eligible` `[V]` that are not evicted."""
         return [self.members[position] for position in np.flatnonzero(eligible & self.in_place).tolist()]
 
     def on_row(self, row: int) -> Ints:
@@ -134,9 +134,9 @@ class Pool:
         return self._by_row[first:last]
 
     def positions(self, gang: Gang) -> list[int]:
-        """Of the gang's members."""
+        """Positions of the gang's members in the pool."""
         return [self.position[member] for member in gang.members if member in self.position]
 
     def of(self, gang: Gang) -> list[Member]:
-        """The gang's members in the pool that are still where they were."""
+        """The gang's members in the pool that are not evicted."""
         return [member for member in gang.members if member in self.position and member.status in EVICTABLE]

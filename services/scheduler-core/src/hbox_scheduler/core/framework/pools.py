@@ -1,11 +1,11 @@
-"""Pools of nodes in a session: in which of them a member may have a place, in which order, and what of others is lent there.
+"""Pools of nodes in a session: the pools that a member may use, their order, and lent nodes.
 
-Amounts of queues are by pool (`hbox_common.model.pools`), so that what a member counts depends on where it goes. As with models of cards one pool is tried at a
-time: own pools first, then `pooled`, `public`, and last what others lend. While one is tried the member counts there, and no node of another does (`PoolFit`).
-A member that moves keeps its pool.
+Amounts of queues are by pool (`hbox_common.model.pools`), so the amounts that a member uses depend on its node. Like card models, pools are tried one at a
+time: own pools first, then `pooled`, `public`, and last the pools that others lend. During a try the member counts in that pool and fits on its nodes only
+(`PoolFit`). A member that moves keeps its pool.
 
-What an owner lends it has back whatever plugins say, but those that keep pods where they have to stay (`ALWAYS_GUARD`). A gang that breaks by it goes whole,
-wherever the rest of it is, as far as all of it may leave.
+An owner reclaims lent nodes regardless of plugins, except those that protect pods from every eviction (`ALWAYS_GUARD`). A gang that this breaks is evicted
+whole, on all nodes, provided that all its members may be evicted.
 """
 
 from collections import Counter
@@ -25,17 +25,17 @@ from ..cluster.running import RunningGangs
 from ..cluster.task import Task, in_one_pool
 from ..explain.labels import Label
 
-#: Plugins whose word holds against an owner too: what the API server would refuse, and what no cluster is without.
+#: Plugins that protect pods against an owner too: the API server would refuse the eviction, or every cluster needs the pods.
 ALWAYS_GUARD = frozenset({"pdb", "conformance"})
 
-#: The same of offline work; and nobody stays behind who is too few to run.
+#: Plugins that protect offline work; `gang` keeps a gang from running below its minimum.
 OFFLINE_GUARDS = ALWAYS_GUARD | {"gang"}
 
 _NO_LIMIT = 1 << 30
 
 
 class PoolFit:
-    """A pod that is tried in one pool has room on no node of another."""
+    """Fit plugin: a pod that is tried in one pool fits on no node of another."""
 
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:
         """`[n]`"""
@@ -67,14 +67,14 @@ class Pools:
         return self._active
 
     def of(self, row: int) -> str:
-        """The pool of a node, as counted."""
+        """The pool in which a node's amounts count."""
         return self._columns.pool_of(row)
 
     # Pools that are tried.
 
     def choices(self, member: Member) -> Sequence[str]:
-        """The pools that a waiting member may have a place in, as counted, those first that are to be used first. None: nothing has to be tried, since it goes
-        to `pooled` if anywhere, or is tried already."""
+        """The pools that a pending member may use, in order of preference. Empty: no pool has to be tried, because the member may use `pooled` only, or is
+        being tried already."""
         if not self._active or member.status is not Status.PENDING or id(member) in self._trial:
             return ()
         key = member.gang.queue, member.task.pools
@@ -92,7 +92,7 @@ class Pools:
 
     @contextmanager
     def tried(self, members: Iterable[Member], pool: str) -> Iterator[None]:
-        """These members count, and are placed, as if they could have nodes of this pool alone. A place that one gets meanwhile it keeps."""
+        """Within the context these members may use nodes of this pool only, and count there. They keep placements made within the context."""
         mine = [member for member in members if member.status is Status.PENDING]
         for member in mine:
             self._trial[id(member)] = pool
@@ -147,11 +147,11 @@ class Pools:
         return self._borrowers.get(pool, frozenset())
 
     def may_take_back(self, queue: QueueName, pool: str) -> bool:
-        """Whether the queue owns the pool and others are there."""
+        """Whether the queue owns the pool and other queues use it."""
         return self.owns(queue, pool) and bool(self.borrowers(pool))
 
     def to_be_returned(self, owner: QueueName, candidates: Collection[Member], pool: str) -> list[Member]:
-        """Of candidates those on nodes of this pool, which the queue has lent them; and, of a gang that breaks without these, those elsewhere."""
+        """The candidates on nodes of this pool that the owner lent to them; if their eviction breaks a gang, also its members on other nodes."""
         leaving = Counter(id(m.gang) for m in candidates if m.pool == pool and self.lent(owner, m))
         return [
             m
@@ -161,11 +161,11 @@ class Pools:
         ]
 
     def judged_by_shares(self, owner: QueueName, victims: Collection[Member]) -> list[Member]:
-        """Of those who have left their places for the owner: all but whom it has lent nodes, and what was left of gangs that broke by that."""
+        """The victims to which shares apply: all except borrowers of the owner's nodes and the rest of gangs that their eviction broke."""
         broken = {id(m.gang) for m in victims if self.lent(owner, m) and m.gang.ready < m.gang.min_member}
         return [m for m in victims if not self.lent(owner, m) and id(m.gang) not in broken]
 
 
 def may_go_whole(gang: Gang, now: float) -> bool:
-    """Whether nobody is kept from taking any of its members."""
+    """Whether all members of the gang are preemptable and past their minimum run time."""
     return all(m.preemptable and not protects(m.protected_until, now) for m in gang.of(*HOLDING))

@@ -1,4 +1,4 @@
-"""Gangs that may take from others, one after the other: what preempt and reclaim have in common beyond the search itself."""
+"""Gangs that may evict others, served one by one: the part that preempt and reclaim share beyond the victim search."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def preemptors(session: "Session", *, best_effort: bool = False) -> Iterator[Gang]:
-    """Admitted gangs that starve, are valid and no offline work; `best_effort`: also those of which only members wait that ask for nothing. Those bound to a
-    topology domain are left to gangpreempt and gangreclaim, which look at whole domains."""
+    """Admitted, valid, starving gangs that are not offline; `best_effort`: include gangs whose pending members all have no requests. Gangs that are bound to a
+    topology domain are excluded: gangpreempt and gangreclaim serve them by whole domains."""
     for gang in session.unplaced:
         if gang.phase is GroupPhase.PENDING or gang.queue not in session.queues or gang.offline:
             continue
@@ -34,7 +34,7 @@ def preemptors(session: "Session", *, best_effort: bool = False) -> Iterator[Gan
 
 
 def growing(session: "Session") -> Iterator[Gang]:
-    """Admitted gangs that have what they need to run, while more of their pods wait. Those bound to a topology domain grow by what is free there alone."""
+    """Admitted gangs with their minimum placed and more pods pending. Topology-bound gangs are excluded: they grow on free resources only."""
     for gang in session.unplaced:
         if not gang.holding or gang.queue not in session.queues or gang.offline or bound_to_domain(gang):
             continue
@@ -48,39 +48,38 @@ def bound_to_domain(gang: Gang) -> bool:
 
 
 def waiting(gang: Gang) -> Iterator[Member]:
-    """Members that wait for a place and may take one from others."""
+    """Pending members that request resources and may evict others."""
     return (m for m in gang.members if m.status is Status.PENDING and not m.never_preempts and not m.best_effort)
 
 
 def best_effort_waiting(gang: Gang) -> Iterator[Member]:
-    """Members that ask for nothing but to be a pod, and wait for a place that they may take from such as them."""
+    """Pending members without requests, which may evict other members without requests."""
     return (m for m in gang.members if m.status is Status.PENDING and not m.never_preempts and m.best_effort)
 
 
-#: How many gangs one request tries to do without in the end.
+#: Maximum victim gangs that one request tries to release at the end.
 _SPARED = 8
 
-#: In how many leaves of the fabric a gang is tried that would rather be together: those with the most free room.
+#: Maximum leaves of the fabric to try for a gang that prefers one leaf, the most free capacity first.
 _LEAVES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequest:
-    """Who asks for places, and by which rules it may take from whom."""
+    """A gang to place, and the rules for its victims."""
 
     gang: Gang
     members: Sequence[Member]
     legal: Legal
     may: Callable[[Member], bool] | None
-    rightful: Callable[[Gang, Statement], bool] | None  #: whether it may, all in all
+    rightful: Callable[[Gang, Statement], bool] | None  #: whether the gang may evict all victims of the statement together
     giving: Giving | None
     gangs_last: bool = False  #: as in `Search`
     surplus: bool = False  #: for pods beyond the gang's minimum
 
 
 class PreemptionRequests:
-    """One action's requests on one pool. A gang that is equal to one that got nothing is not searched for again: no request of the action can have made
-    it easier."""
+    """One action's requests on one pool. A gang equal to a failed one is skipped, because no request of the action frees resources for it."""
 
     def __init__(self, session: "Session", pool: Pool, *, reason: str, moves: int | None = None, resolve: bool = True) -> None:
         """moves, resolve: as in `Search`."""
@@ -103,11 +102,11 @@ class PreemptionRequests:
         giving: Giving | None = None,
         surplus: bool = False,
     ) -> bool:
-        """Places for a gang's members, in this order, as long as it starves; all that it needs to run, or nothing at all. Where nobody has to leave but
-        those who do so for others already, the places are promised too, or the next gang would count on the same room. Returns whether anybody has to.
+        """Nominate a gang's members in this order while the gang starves: all of its minimum or none. If earlier evictions already free enough, the members are
+        nominated too, so that the next gang does not count on the same resources. Returns whether the gang evicts any pod.
 
-        eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand; rightful: whether the gang may
-        take all that a statement takes; giving: as in `Search`; surplus: the gang has what it needs, and these are more.
+        eligible: `[V]`, members of the pool that the gang may evict; may: whether a member may evict others now; rightful: whether the gang may evict all
+        victims of a statement together; giving: as in `Search`; surplus: the members are beyond the gang's minimum.
         """
         if may is not None:
             alike = {(id(member.task), member.preemptable): member for member in members}
@@ -118,7 +117,7 @@ class PreemptionRequests:
             return False
         request = PreemptionRequest(gang, members, legal, may, rightful, giving, surplus=surplus)
         search, enough = self._search(request, eligible)
-        if not enough and search.broke:  # a gang that crosses its queue's line may go last, and nobody after it
+        if not enough and search.broke:  # a broken gang may end evictions in its queue: retry, gangs last
             search.discard()
             request = replace(request, gangs_last=True)
             search, enough = self._search(request, eligible)
@@ -129,7 +128,7 @@ class PreemptionRequests:
         if not search.evicts:
             search.statement.commit()
             return False
-        if self._moves is None and len(members) > 1:  # of one member the search has tried that itself
+        if self._moves is None and len(members) > 1:  # for one member the search itself has done it
             search, eligible = self._spare(request, search, eligible)
             if self._session.topological and concerned(gang):
                 search = self._in_one_leaf(request, search, eligible)
@@ -137,7 +136,7 @@ class PreemptionRequests:
         return True
 
     def _in_one_leaf(self, request: "PreemptionRequest", search: Search, eligible: Bools) -> Search:
-        """Of a gang that would rather be together: the same in one leaf of the fabric, where that takes no more from anybody than over several leaves does."""
+        """For a gang that prefers one leaf of the fabric: the same in one leaf, if that evicts no more than the search across leaves."""
         tree, columns, members = self._session.tree, self._session.columns, request.members
         leaves = tree.leaves()
         if len(set(leaves[[member.row for member in members if member.row >= 0]].tolist())) < 2:

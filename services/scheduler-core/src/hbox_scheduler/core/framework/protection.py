@@ -1,5 +1,5 @@
-"""What a job is told that could take from others, were these not in their minimum run time or cool-down (ADR 40), or under disruption budgets that are used up
-(ADR 28): how many, of which queues, by which rule, and until when."""
+"""Pending reason of a job whose possible victims are protected by minimum run time or cool-down (ADR 40), or by exhausted disruption budgets (ADR 28): the
+number of victims, their queues, the rule and its end."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,25 +14,25 @@ from ..cluster.entities import Gang, Member, QueueInfo
 if TYPE_CHECKING:
     from .session import Session
 
-#: Queues that are named.
+#: Maximum queues that a reason names.
 _NAMED = 4
 
-#: Gangs unlike each other that one action looks at.
+#: Maximum kinds of gangs that one action examines.
 _LOOKS = 16
 
 
 class Protection:
-    """Of one action: whom gangs that got nothing could take from, were these not protected."""
+    """Collects the protected victims of the unserved gangs of one action."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
-        self._known: dict[object, str] = {}  #: by what is equal of gangs
+        self._known: dict[object, str] = {}  #: reason by kind of gang
 
     def note(
         self, gang: Gang, others: Callable[[], Sequence[Member]], legal: Callable[[Sequence[Member]], list[Member]]
     ) -> None:
-        """others: of those from whom nobody takes now, whom the gang might take from by queues and priorities; legal: of such those that the policy gives away.
-        Of gangs that are unlike each other the first few of an action are looked at: a look costs as much as there are such others."""
+        """others: members under minimum run time that the gang could evict by queue and priority; legal: returns the subset that the policy allows. Only the
+        first `_LOOKS` kinds of gangs of an action are examined, since the cost is proportional to the number of `others`."""
 
         def looked() -> str:
             given = legal(found) if (found := others()) else []
@@ -43,7 +43,7 @@ class Protection:
     def note_budgets(
         self, gang: Gang, others: Callable[[], Sequence[Member]], legal: Callable[[Sequence[Member]], list[Member]]
     ) -> None:
-        """As `note`, of those who may not leave by disruption budgets alone. others: whom the gang might take from by queues."""
+        """As `note`, for members that only disruption budgets protect. others: members that the gang could evict by queue."""
 
         def looked() -> str:
             kept = self._session.outcome.under_budgets
@@ -68,7 +68,7 @@ class Protection:
 
 
 def path_of(session: "Session", name: QueueName | None) -> Iterator[QueueInfo]:
-    """A queue, and those above it."""
+    """A queue and its ancestors."""
     seen: set[QueueName] = set()
     while name is not None and name not in seen and (queue := session.queues.get(name)) is not None:
         seen.add(name)

@@ -1,5 +1,5 @@
-"""Queues in the order of service, kept as shares change: keys are computed and sorted once a session, then anew for those queues alone whose keys a change
-may have changed. With 2,000 queues one sort takes longer than the search for a victim."""
+"""Queues in the order of service, updated incrementally: a session computes and sorts all keys once, then recomputes only keys that a change may affect.
+With 2,000 queues one sort takes longer than a victim search."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +14,8 @@ _ONE_BY_ONE = 16
 
 
 class QueueRanking:
-    """`key`: of a queue as things stand, the lowest is served first; keys differ between queues. `related`: the queues whose keys may change with what a queue
-    has, itself among them; None: all of them."""
+    """`key`: returns a queue's current key; the lowest is served first, and no two queues have equal keys. `related`: returns the queues, including the given
+    one, whose keys may change with its allocated amounts; None: all of them."""
 
     def __init__(
         self,
@@ -25,17 +25,17 @@ class QueueRanking:
     ) -> None:
         self._queues, self._key, self._related = queues, key, related
         self._keys: dict[QueueName, Key] = {}
-        #: replaced, never changed: readers may go through it meanwhile
+        #: replaced, never modified: readers may iterate over it meanwhile
         self._ordered: list[tuple[Key, QueueName]] | None = None
         self._touched: dict[QueueName, None] = {}
-        self.changed: list[QueueName] = []  #: queues that got another key, as it happened
+        self.changed: list[QueueName] = []  #: queues whose key changed, in order of the changes
 
     def touch(self, name: QueueName) -> None:
-        """What the queue has is another amount now."""
+        """Mark the queue's allocated amounts as changed."""
         self._touched[name] = None
 
     def key(self, name: QueueName) -> Key:
-        """The queue's key as things stand."""
+        """The queue's current key."""
         self.refresh()
         found = self._keys.get(name)
         if found is None:
@@ -43,18 +43,18 @@ class QueueRanking:
         return found
 
     def in_order(self) -> list[tuple[Key, QueueName]]:
-        """All queues with their keys, those that are served first before others. Not to be changed."""
+        """All queues with their keys, in the order of service. Callers must not modify it."""
         self.refresh()
         if self._ordered is None:
             self._ordered = sorted((self.key(name), name) for name in self._queues)
         return self._ordered
 
     def position(self, name: QueueName) -> int:
-        """Where the queue stands in that order."""
+        """The queue's index in the order of service."""
         return bisect_left(self.in_order(), (self.key(name), name))
 
     def refresh(self) -> None:
-        """Bring the keys up to date, and enter into `changed` whose are others."""
+        """Update the keys, and append the queues with a new key to `changed`."""
         if not self._touched:
             return
         names: dict[QueueName, None] = {}

@@ -24,8 +24,8 @@ _MOST = 65_536
 
 
 class RowStates:
-    """Of one policy's columns. States are numbers, equal for rows that are equal in all amounts and cards; and, beside them, for rows that are equal in their
-    cards, or in their amounts (`Columns.kind`, `Columns.booked`).
+    """Row states of one policy's columns. A state is a number that equal rows share. There are separate states for equal amounts and cards, for equal cards,
+    and for equal amounts (`Columns.kind`, `Columns.booked`).
 
     `cards`: by task, number and count of pods."""
 

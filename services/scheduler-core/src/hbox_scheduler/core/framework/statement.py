@@ -1,8 +1,8 @@
-"""The journal of one decision: whole outcomes are committed, everything else leaves no trace.
+"""The journal of one decision: `commit` keeps all its operations, `discard` reverts all of them.
 
-Each operation changes the columns, the member and the plugins' sums at once; `discard` takes the operations back, newest first, and every cell is what
-it was before. What Volcano's statement gets wrong when it replays a dry run (#5362, #5684) cannot happen here: a dry run is a statement that
-is rolled back, and the chosen outcome is made anew by the same operations.
+Each operation updates the columns, the member and the plugins' sums at once; `discard` reverts the operations, newest first, and restores every cell. The bugs
+of Volcano's statement when it replays a dry run (#5362, #5684) cannot occur here: a dry run is a statement that is rolled back, and the same operations
+repeat the chosen outcome.
 """
 
 from collections.abc import Sequence
@@ -26,16 +26,16 @@ class OperationKind(Enum):
     ALLOCATE = auto()
 
 
-@dataclass(slots=True)  # not frozen: those take three times as long to make, and large gangs make thousands
+@dataclass(slots=True)  # not frozen: frozen ones take three times as long to create, and large gangs create thousands
 class Operation:
-    """What was done to a member, or to `alike` ones at once, and what it was before. Not changed after it was made."""
+    """One operation on a member, or on several equal ones (`alike`), with the member's previous state. Never modified after creation."""
 
     kind: OperationKind
     member: Member
     status: Status
     row: int
     slices: tuple[CardSlice, ...]
-    preemptor: Gang | None = None  #: of an eviction: for whom
+    preemptor: Gang | None = None  #: the gang for which an eviction is made
     reason: str = ""
     models: Asked = ()
     pool: str = ""
@@ -47,17 +47,17 @@ class Operation:
 
 
 def _whole(slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
-    """As a tuple; one that knows more than its items (`devices.PodSlices`) stays what it is."""
+    """The slices as a tuple; a tuple subclass with more data (`devices.PodSlices`) is returned unchanged."""
     return slices if isinstance(slices, tuple) else tuple(slices)
 
 
 def depart(columns: Columns, member: Member, times: int = 1) -> None:
-    """The member will leave its place (`times=1`), or does not after all, or is promised one that others leave (-1)."""
+    """Book the departure of the member from its node. `times=-1` reverts it, or nominates the member to resources that victims still hold."""
     columns.depart(member.row, member.task.requests, member.slices, times, aligned=member.task.aligned, pod=member.id)
 
 
 class Statement:
-    """Operations on one session. Not to be used after `commit` or `discard`."""
+    """Operations on one session. Unusable after `commit` or `discard`."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
@@ -67,7 +67,7 @@ class Statement:
         return len(self.operations)
 
     def allocate(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
-        """Give a pending member a place that is free now."""
+        """Place a pending member on resources that are free now."""
         self._note(OperationKind.ALLOCATE, member)
         member.row, member.slices = row, _whole(slices)
         self._turn(member, Status.ALLOCATED)
@@ -77,7 +77,7 @@ class Statement:
         self._session.placed(member, row)
 
     def allocate_all(self, members: Sequence[Member], batch: Batch, slices: Sequence[tuple[CardSlice, ...]]) -> None:
-        """As `allocate`, for equal pending members of one gang, along the batch, which is booked at once."""
+        """As `allocate`, for equal pending members of one gang, in the order of the batch, which is booked at once."""
         session = self._session
         session.columns.apply(batch)
         rows: list[int] = batch.rows.repeat(batch.counts).tolist()
@@ -92,7 +92,7 @@ class Statement:
         session.placed_all(members)
 
     def pipeline(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
-        """Promise a pending member a place that will be free once all that leaves has left."""
+        """Nominate a pending member to resources that are free once all terminating pods are gone."""
         self._note(OperationKind.PIPELINE, member)
         self._session.promises += 1
         member.row, member.slices = row, _whole(slices)
@@ -103,7 +103,7 @@ class Statement:
         self._session.placed(member, row)
 
     def evict(self, member: Member, *, preemptor: Gang | None, reason: str) -> None:
-        """Have a member that holds a place leave it."""
+        """Evict a member from its node."""
         self._note(OperationKind.EVICT, member, preemptor, reason)
         self._turn(member, Status.RELEASING)
         if member.row >= 0:
@@ -113,7 +113,7 @@ class Statement:
         self._session.displaced(member, member.row)
 
     def evict_all(self, members: Sequence[Member], *, preemptor: Gang | None, reason: str) -> None:
-        """As `evict`, one after the other; those that are alike and on one node at once."""
+        """As `evict`, for each member in order; equal members on one node are booked together."""
         if len(members) == 1:
             self.evict(members[0], preemptor=preemptor, reason=reason)
             return
@@ -144,7 +144,7 @@ class Statement:
         )
 
     def _count_models(self, member: Member) -> None:
-        """It has its cards now, in their pool."""
+        """Record the member's pool and the models of its cards, and count them."""
         if self._session.pools:
             member.pool = counts_in(self._session.pools.of(member.row), offline=member.task.offline)
         models = self._session.models
@@ -158,7 +158,7 @@ class Statement:
         member.gang.moved(member, before)
 
     def evicted(self) -> list[Member]:
-        """Whom it has leave."""
+        """The members that the statement evicts."""
         return [done.member for done in self.operations if done.kind is OperationKind.EVICT]
 
     def mark(self) -> int:
@@ -166,14 +166,14 @@ class Statement:
         return len(self.operations)
 
     def rollback(self, mark: int = 0) -> None:
-        """Take back all operations after the mark, newest first."""
+        """Revert all operations after the mark, newest first."""
         while len(self.operations) > mark:
             done = self.operations.pop()
             for member in reversed(done.members):
                 self._take_back(done, member)
 
     def _take_back(self, done: Operation, member: Member) -> None:
-        """Undo what was done to one of its members."""
+        """Revert an operation for one of its members."""
         session, row = self._session, member.row
         columns = session.columns
         if done.kind is not OperationKind.EVICT:

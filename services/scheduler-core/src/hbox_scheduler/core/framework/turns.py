@@ -1,7 +1,7 @@
-"""Whose turn it is: the queue that is served first now, and in it the gang that is served first. Queues' keys are asked anew every turn, for each outcome
-changes shares; a gang's depend on the gang alone, and are asked anew when it comes to its turn or loses members.
+"""Order of turns: the queue to serve next, and its gang to serve next. Queue keys are refreshed every turn, because each outcome changes shares; a gang's key
+depends on the gang only and is refreshed when its turn comes or when it loses members.
 
-Gangs that were nominated places come before all others: others have left for them. Offline work comes after all others, of whichever queue.
+Nominated gangs come before all others, because victims were evicted for them. Offline work of all queues comes last.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from .hooks import Key
 if TYPE_CHECKING:
     from .session import Session
 
-#: Whether nobody in the queue was nominated, the queue's key, the queue.
+#: Whether the queue has no nominated gang, the queue's key, the queue.
 _Turn: TypeAlias = tuple[bool, Key, QueueName]
 
 #: Key, number of the entry, gang.
@@ -26,22 +26,22 @@ _Entry: TypeAlias = tuple[tuple[object, ...], int, Gang]
 
 
 class ServiceOrder:
-    """Gangs that wait for their turn, by queue. Gangs whose queue does not exist have none."""
+    """Gangs that wait for their turn, by queue. Gangs whose queue does not exist are ignored."""
 
     def __init__(self, session: "Session", gangs: Iterable[Gang], outside: Iterable[QueueName] = ()) -> None:
-        """`outside`: queues of which other gangs wait that are not here: such a queue has turns also when none of those here is left."""
+        """`outside`: queues with further waiting gangs outside this session: such a queue keeps its turns after its gangs of this session are served."""
         self._session = session
         self._heaps: dict[QueueName, list[_Entry]] = {}
         self._waiting: set[Gang] = set()
         self._in_queue: Counter[QueueName] = Counter()
-        self._nominated_in: Counter[QueueName] = Counter()  #: gangs that wait and were nominated places
+        self._nominated_in: Counter[QueueName] = Counter()  #: waiting gangs with nominations
         self._nominated: set[Gang] = set()
         self._number = count()
         self._read = len(session.departures)
-        self._turns: list[_Turn] = []  #: heap; what is not as `_turn` says any more does not count
+        self._turns: list[_Turn] = []  #: heap; entries that differ from `_turn` are stale
         self._seen = len(session.ranking.changed)
         self.at_last = False  #: whether only offline work is left
-        self._last: list[Gang] = []  #: offline work: its turns come when all others have had theirs
+        self._last: list[Gang] = []  #: offline work, served after all others
         for gang in gangs:
             if gang.queue in session.queues:
                 if gang.offline:
@@ -58,12 +58,12 @@ class ServiceOrder:
                 self._in_queue[name] += 1
 
     def next(self) -> Gang | None:
-        """The gang whose turn it is; it waits no longer."""
+        """Remove and return the gang to serve next."""
         queue = self.next_queue()
         return None if queue is None else self.of(queue)
 
     def next_queue(self) -> QueueInfo | None:
-        """The queue whose turn it is, of those with gangs that wait."""
+        """The queue to serve next among those with waiting gangs."""
         if not self._in_queue and self._last:
             self._enrol_last()
         if len(self._in_queue) == 1:
@@ -93,15 +93,15 @@ class ServiceOrder:
         return not self._nominated_in[name], self._session.ranking.key(name), name
 
     def _enter(self, name: QueueName) -> None:
-        """The queue has a turn by its key as it is now; entries by older ones are passed over."""
+        """Add a turn of the queue by its current key; entries with older keys become stale."""
         heappush(self._turns, self._turn(name))
 
     def left(self) -> set[Gang]:
-        """Those that wait for their turn."""
+        """The gangs that still wait for their turn."""
         return self._waiting.union(self._last)
 
     def of(self, queue: QueueInfo) -> Gang | None:
-        """The queue's gang that is served first; it waits no longer. None: all of those that are here have been served."""
+        """Remove and return the queue's gang to serve next. None: all its gangs of this session were served."""
         self._push_again()
         heap = self._heaps.get(queue.name, [])
         while heap:
@@ -122,7 +122,7 @@ class ServiceOrder:
         return None
 
     def put_back(self, gang: Gang) -> None:
-        """The gang waits for another turn."""
+        """Add the gang again for another turn."""
         self._wait(gang)
         self._enter(gang.queue)
 
@@ -138,7 +138,7 @@ class ServiceOrder:
             self._nominated_in[gang.queue] += 1
 
     def drop(self, queue: QueueInfo) -> None:
-        """The queue has no more turns."""
+        """Remove the queue with all its gangs."""
         for _, _, gang in self._heaps.pop(queue.name, ()):
             self._waiting.discard(gang)
             self._nominated.discard(gang)
@@ -159,7 +159,7 @@ class ServiceOrder:
         return (gang not in self._nominated, *self._session.gang_key(gang))
 
     def _push_again(self) -> None:
-        """Those that wait and have lost members since the last look may come sooner now."""
+        """Push waiting gangs that lost members since the last call again: their keys may have decreased."""
         departures = self._session.departures
         if self._read == len(departures):
             return

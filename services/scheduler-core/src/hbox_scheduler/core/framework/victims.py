@@ -1,15 +1,14 @@
-"""Who has to leave so that the members of a gang get places: the search that preempt and reclaim share.
+"""Victim search of preempt and reclaim: which pods to evict so that the members of a gang fit.
 
-For each member every node is rated by who would have to leave it: the members that are taken there first, in their order, until what is lacking is freed.
-The node where those least to be spared leave comes first: by queue and priority, then by how many are lost, then by the sum of their priorities, then
-by the order of service. Ratings are made with arrays over all nodes once, and anew only for nodes that changed, so that a gang of equal members costs one
-pass. They are made over as many queues as are needed, those first whose members are taken first: a node that does with these comes before all that need
-somebody of a later queue.
+For each member the search rates every node by its victims: the node's candidates in the order of eviction, until they free the missing amounts. The node
+with the least important victims comes first: by queue and priority, then by the number of lost members, then by the sum of their priorities, then by the
+order of service. Array operations rate all nodes once, and later only nodes that changed, so a gang of equal members costs one pass. The ratings cover only as
+many queues as necessary, in the order of eviction: a node that needs victims of these queues only precedes all nodes that need a victim of a later queue.
 
-A node is then tried in earnest, in the statement: the plugins have to agree to each victim on the state as it then is, and the member has to fit by
-every rule with them gone. Who turns out not to be needed stays. What fails is taken back.
+The search then tries a node in the statement: the plugins must agree to each victim on the current state, and after the evictions the member must pass every
+filter. The search releases victims that turn out to be unnecessary, and reverts a failed attempt.
 
-Members are taken one by one where their gang can spare them, else with all that is left of it.
+A victim is evicted alone if its gang keeps its minimum, else together with the rest of its gang.
 """
 
 from collections import deque
@@ -35,10 +34,10 @@ from .statement import OperationKind, Statement
 if TYPE_CHECKING:
     from .session import Session
 
-#: Of candidates those that may be evicted for the preemptor, all of them together.
+#: Returns the subset of the candidates that may be evicted together for the preemptor.
 Legal: TypeAlias = Callable[[Member, Sequence[Member]], list[Member]]
 
-#: What a filter says against a node that those who leave may change.
+#: Filter failures that evictions may resolve.
 RESOLVABLE = frozenset(
     {
         Label.NODE_PORTS_TAKEN,
@@ -49,42 +48,42 @@ RESOLVABLE = frozenset(
     }
 )
 
-#: What is about room as much as resources are: always to be changed by those who leave.
+#: Filter failures that concern capacity, as resources do: evictions may always resolve them.
 ROOM = frozenset({Label.PROPORTION_KEPT})
 
-#: Nodes that may fail in a row before whole queues are asked for a legal victim at all.
+#: Consecutive failed nodes after which the search checks whether a queue has any legal victim.
 _PATIENCE = 8
 
-#: Members that are looked at first, and how many times as many each time after that: those of whole queues, in their order.
+#: Minimum number of candidates of the first step, and growth factor of each further step; a step adds whole queues in the order of eviction.
 _AT_ONCE, _GROWTH = 64, 3
 
-#: Of which queues anybody may be taken for a member; None: not known.
+#: Returns the queues that may have victims for a member; None: unknown.
 Giving: TypeAlias = Callable[[Member], Collection[QueueName] | None]
 
-#: Queue and priority of the last to leave, members lost, sum of the priorities of those who leave, order of service, node row.
+#: Queue and priority of the last victim, number of lost members, sum of the victims' priorities, order of service, node row.
 Rating: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True)
 class MemberClass:
-    """What equal members of the preemptor share during its search."""
+    """State that equal members of the preemptor share during its search."""
 
     example: Member
     amount: Amount
     columns: Ints  #: of the amount
     request: Ints
-    allowed: Bools  #: `[N]` no filter speaks against the node
-    resolvable: Bools  #: `[N]` filters speak against it, but evictions may change that
-    settled: bool  #: filters need not be asked again
-    free: Bools  #: `[N]` nodes with the room already
-    ratings: list[Rating] | None = None  #: heap of nodes that may do; None = to be made
+    allowed: Bools  #: `[N]` nodes that pass all filters
+    resolvable: Bools  #: `[N]` nodes that fail only filters that evictions may resolve
+    settled: bool  #: filters need not run again
+    free: Bools  #: `[N]` nodes where the member fits without evictions
+    ratings: list[Rating] | None = None  #: heap of candidate nodes; None = not computed
     current: dict[int, Rating] = field(default_factory=dict)  #: row -> its rating
-    tried: set[int] = field(default_factory=set)  #: rows that did not do
+    tried: set[int] = field(default_factory=set)  #: rows that failed
     failed: bool = False
 
 
 class Search:
-    """One gang's search on one statement. What a member gets stays in the statement; what did not work out left no trace."""
+    """One gang's search on one statement. Successful placements stay in the statement; failed attempts are reverted."""
 
     def __init__(
         self,
@@ -102,14 +101,13 @@ class Search:
         within: Bools | None = None,
         gangs_last: bool = False,
     ) -> None:
-        """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. giving: of which queues anybody may be taken, where that
-        is known. moves: whoever leaves has to get another place,
-        and no more than so many may have to; None = they need not. resolve: also have members leave that a filter objects to, not only for room.
-        within: `[N]`, nodes that may be used; None = all. gangs_last: no gang is broken for a member while others can be taken one by one."""
+        """eligible: `[V]`, members of the pool that are candidates, unless already evicted. giving: the queues that may have victims. moves: each victim must
+        get another placement, with at most this number of victims; None = evict without replacement. resolve: also evict to resolve filter failures, not only
+        for capacity. within: `[N]`, nodes that may be used; None = all. gangs_last: break no gang for a member while single evictions suffice."""
         self._session = session
         self._gangs_last = gangs_last
         self._breaks = True  #: whether gangs may be broken now
-        self.broke = False  #: whether any was, be it in vain
+        self.broke = False  #: whether an attempt broke a gang, even a failed one
         self.statement = statement
         self._gang = gang
         self._queue: QueueInfo = session.queues[gang.queue]
@@ -123,17 +121,19 @@ class Search:
         self._placing = Placing(session, later=True)
         self._kinds: dict[object, MemberClass] = {}
         self._gives: Collection[QueueName] | None = None
-        self._there = self._eligible.copy()  #: whose queues are looked at
+        self._there = self._eligible.copy()  #: candidates at the start: the search reads their queues only
         among = pool.queue[self._there]
-        self._alone = not len(among) or bool(among[0] == among[-1])  #: whether one queue is looked at, in whatever order
+        self._alone = not len(among) or bool(
+            among[0] == among[-1]
+        )  #: whether all candidates are of one queue, so that queue order is irrelevant
         self._giving = giving
         self._relatives = session.relatives(self._queue)
         self._failures = 0
-        self._asked = False  #: whether whole queues are asked for a legal victim before they are looked at
+        self._asked = False  #: whether a queue must have a legal victim before the search rates it
         self._forget()
 
     def serve(self, member: Member) -> bool:
-        """Find a place for a pending member, evicting whom it takes. Whether it has one."""
+        """Nominate a pending member to a node, with the necessary evictions. Returns whether one was found."""
         if self._gangs_last:
             self._breaks = False
             served, self._breaks = self._serve_anywhere(member), True
@@ -152,7 +152,7 @@ class Search:
             with pools.tried((member,), pool):
                 if self._serve_there(member):
                     return True
-            self._eligible = eligible  # what is left out there may be had in another pool
+            self._eligible = eligible  # candidates excluded in this pool may be legal in another
             self._forget()
         return not choices and self._serve_there(member)
 
@@ -165,7 +165,7 @@ class Search:
             with models.tried(member, variant):
                 if self._serve(member, variant):
                     return True
-            self._eligible = eligible  # what is left out there may be had on another model
+            self._eligible = eligible  # candidates excluded for this model may be legal for another
             self._forget()
         return False
 
@@ -196,11 +196,11 @@ class Search:
 
     @property
     def evicts(self) -> bool:
-        """Whether anybody has to leave."""
+        """Whether the statement evicts any pod."""
         return any(done.kind is OperationKind.EVICT for done in self.statement.operations)
 
     def needless(self) -> list[Gang]:
-        """Gangs all of whose members that leave would fit beside those who come, one by one, by resources and cards; those most to be spared first."""
+        """Gangs whose eviction may be unnecessary, most important first: each of their victims alone fits on its node next to the preemptor's members."""
         columns = self._session.columns
         fit: dict[Gang, bool] = {}
         free: dict[int, list[int]] = {}
@@ -223,10 +223,10 @@ class Search:
         return sorted(gangs, key=lambda gang: max(self._pool.positions(gang)), reverse=True)
 
     def discard(self) -> None:
-        """As if the search had not been."""
+        """Revert all operations of the search."""
         self._undo(0)
 
-    # What is where.
+    # Member classes.
 
     def _kind(self, member: Member, variant: Variant | None) -> MemberClass:
         settled = self._session.settled(member)
@@ -271,17 +271,17 @@ class Search:
         )
 
     def _lacking(self, kind: MemberClass, rows: slice) -> Ints:
-        """`[C, n]`: what is missing of the request once all that leaves has left."""
+        """`[C, n]`: missing amounts of the request after all terminating pods are gone; negative = surplus."""
         columns, c = self._session.columns, kind.columns
         return kind.request[:, None] - columns.allocatable[c, rows] + columns.used[c, rows] - columns.leaving[c, rows]
 
     def _lacking_at(self, kind: MemberClass, rows: Ints) -> Ints:
-        """`[n, C]`: the same of these rows."""
+        """`[n, C]`: as `_lacking`, for these rows."""
         columns, c, r = self._session.columns, kind.columns[None, :], rows[:, None]
         return kind.request[None, :] - columns.allocatable[c, r] + columns.used[c, r] - columns.leaving[c, r]
 
     def _lacking_on(self, kind: MemberClass, row: int) -> dict[int, int]:
-        """The same of one row, by column, where something is missing. Arrays of a few cells would take three times as long."""
+        """Missing amounts on one row, by column. Scalar code: arrays of a few cells would take three times as long."""
         columns = self._session.columns
         allocatable, used, leaving = columns.allocatable, columns.used, columns.leaving
         found: dict[int, int] = {}
@@ -306,10 +306,10 @@ class Search:
     # Ratings.
 
     def _forget(self) -> None:
-        """No queue has been looked at."""
-        self._codes: Iterator[int] | None = None  #: of queues, those first whose members are taken first
-        self._ordered: object = None  #: the ranking by which these come
-        self._given: list[int] = []  #: what came
+        """Drop all ratings and start again with the first queue."""
+        self._codes: Iterator[int] | None = None  #: remaining queues, in the order of eviction
+        self._ordered: object = None  #: the ranking that orders them
+        self._given: list[int] = []  #: queues taken from `_codes`
         self._seen: list[int] = []  #: of these the queues whose members are rated
         self._who = self._rows = self._rank = self._level = np.empty(0, dtype=np.int64)  #: those members, by row and rank
         for kind in self._kinds.values():
@@ -317,7 +317,7 @@ class Search:
             kind.tried.clear()
 
     def _reorder(self, member: Member) -> None:
-        """Begin anew where the order in which queues came is not that of now."""
+        """If the order of the queues changed, restart with the first queue."""
         if self._codes is not None and self._alone:
             return
         ordered = self._session.ranking.in_order()
@@ -332,7 +332,7 @@ class Search:
         self._codes, self._ordered = codes, ordered
 
     def _in_order(self) -> Iterator[int]:
-        """Codes of queues with members to be looked at: offline work first, then relatives, and among equals those that would be served last."""
+        """Codes of queues with candidates, in the order of eviction: offline work, relatives, other queues; inside each the queue served last comes first."""
         pool, ranking, known = self._pool, self._session.ranking, self._session.queues
         near: set[QueueName] = set()
         ordered = ranking.in_order()
@@ -358,7 +358,7 @@ class Search:
         return self._gives is None or name in self._gives or name == OFFLINE_QUEUE
 
     def _see_more(self, member: Member) -> bool:
-        """Look at more queues: at one at least, and at several as long as they have few members. Whether there are any."""
+        """Add at least one queue to the rated ones, and further queues while these have few members. Returns False if no queue is left."""
         pool, seen = self._pool, len(self._seen)
         assert self._codes is not None
         wanted = max(_AT_ONCE, _GROWTH * len(self._who)) if self._moves is None else self._pool.size + 1
@@ -380,7 +380,7 @@ class Search:
         self._who, self._rank = who[order], rank[order]
         self._rows = pool.rows[self._who]
         self._level = place[order] * pool.priorities + pool.priority_level[self._who]
-        if self._moves is not None:  # nobody gives anything: what is lost decides alone
+        if self._moves is not None:  # queues lose nothing by moves: only the lost work matters
             self._level = np.zeros_like(self._level)
         for kind in self._kinds.values():
             kind.ratings = None
@@ -409,7 +409,7 @@ class Search:
                     heappush(kind.ratings, rating)
 
     def _rate(self, kind: MemberClass, first: int, end: int) -> list[Rating]:
-        """Ratings of rows on which those who may be taken free enough, by the members from `first` to before `end` of those looked at: all of each row."""
+        """Ratings of rows on which the candidates free enough, computed from the members `first` to `end` (exclusive), which must cover whole rows."""
         pool = self._pool
         who, rows = self._who[first:end], self._rows[first:end]
         at = np.flatnonzero(self._eligible[who] & (kind.allowed | kind.resolvable)[rows])
@@ -446,7 +446,7 @@ class Search:
         )
 
     def _next(self, member: Member, kind: MemberClass) -> int | None:
-        """The row to be tried next. Who is needed there is of the queues that were looked at: on every other row somebody of a later queue is."""
+        """The next row to try. Its victims are of the rated queues; every other row needs a victim of a later queue."""
         while True:
             if kind.ratings is None:
                 self._rate_all(kind)
@@ -459,13 +459,13 @@ class Search:
                 return None
 
     def _ask_queues(self, member: Member) -> None:
-        """Leave out queues of which nobody may be taken: what is not legal now will not become it while more is taken."""
+        """Exclude queues without a legal victim: an illegal victim does not become legal by further evictions."""
         self._asked = True
         for code in self._seen:
             self._ask(member, code)
 
     def _ask(self, member: Member, code: int) -> bool:
-        """Whether anybody of the queue may be taken; nobody is eligible else."""
+        """Whether the queue has a legal victim. If not, its members are no longer eligible."""
         pool = self._pool
         first, end = pool.starts[code], pool.starts[code + 1]
         mine = (np.flatnonzero(self._eligible[first:end]) + first).tolist()
@@ -475,7 +475,7 @@ class Search:
         return False
 
     def _on_row(self, row: int) -> list[Member]:
-        """Members on a node that may be taken, in the order in which they are."""
+        """Candidates on a node, in the order of eviction."""
         pool, ranking, known = self._pool, self._session.ranking, self._session.queues
         who = pool.on_row(row)
         who = who[self._eligible[who]]
@@ -496,7 +496,7 @@ class Search:
                 mine.append(pool.members[i])
         return [member for mine in by_queue.values() for member in mine]
 
-    # In earnest.
+    # Attempts on the statement.
 
     def _try(self, member: Member, kind: MemberClass, row: int) -> bool:
         mark = self.statement.mark()
@@ -522,7 +522,7 @@ class Search:
         return False
 
     def _few(self, member: Member, members: Sequence[Member], left: dict[int, int]) -> list[Member] | None:
-        """The first members that free what is lacking, none of them in vain, if all of them may go; None = it is not as simple as that."""
+        """Fast path: the first members that free the missing amounts, without unnecessary ones, if they may be evicted together; else None."""
         frees = {
             task: [(column, units) for column, units in task.amount if column in left]
             for task in dict.fromkeys(one.task for one in members)
@@ -560,7 +560,7 @@ class Search:
         return chosen if len(self._legal(member, chosen)) == len(chosen) else None
 
     def _one_by_one(self, member: Member, kind: MemberClass, row: int, members: Sequence[Member]) -> list[list[Member]] | None:
-        """Evict, in their order, until the member fits. Returns those who went, by who had to go together; None = it does not fit."""
+        """Evict candidates in order until the member fits. Returns the victims, grouped by joint evictions; None = it does not fit."""
         bundles: list[list[Member]] = []
         fits = self._fits(member, kind, row) is not None
         in_turn, put_off = deque(members), set[int]()
@@ -589,19 +589,19 @@ class Search:
         return bundles if fits and bundles else None
 
     def _spares_another(self, member: Member, gang: Gang, members: Iterable[Member]) -> bool:
-        """Whether one of these may leave the gang by itself: before a gang is broken, it gives what it has beyond its need."""
+        """Whether one of these members of the gang may be evicted alone: a gang loses its surplus before it is broken."""
         return any(one.gang is gang and one.status in EVICTABLE and self._legal(member, [one]) for one in members)
 
     def _spare(
         self, member: Member, kind: MemberClass, row: int, mark: int, bundles: list[list[Member]]
     ) -> tuple[CardSlice, ...]:
-        """Take back who is not needed, those most to be spared first. Returns the member's cards."""
+        """Revert unnecessary evictions, the most important victims first. Returns the member's cards."""
         needed = list(bundles)
         for bundle in bundles[-2::-1]:
             rest = [one for one in needed if one is not bundle]
             victims = [victim for one in rest for victim in one]
             self._undo(mark)
-            if len(self._legal(member, victims)) < len(victims):  # what is left of a gang may only go with the others
+            if len(self._legal(member, victims)) < len(victims):  # a gang's rest may be evicted only with the others
                 continue
             self._evict_all(victims)
             if self._fits(member, kind, row) is not None:
@@ -628,7 +628,7 @@ class Search:
         self.statement.rollback(mark)
 
     def _fits(self, member: Member, kind: MemberClass, row: int) -> tuple[CardSlice, ...] | None:
-        """The cards that the member takes on the row, with all that leaves gone; None = it does not fit."""
+        """The cards for the member on the row after all terminating pods are gone; None = it does not fit."""
         session = self._session
         if self._lacking_on(kind, row) or not session.allocatable(self._queue, member):
             return None
@@ -641,7 +641,7 @@ class Search:
         return slices
 
     def _resettled(self, mark: int) -> bool:
-        """Whether those who left since the mark have other places, where they have to; the largest choose first."""
+        """If victims must move (`moves`), nominate those evicted since the mark to other nodes, the largest first. False if one does not fit."""
         if self._moves is None:
             return True
         gone = [done.member for done in self.statement.operations[mark:] if done.kind is OperationKind.EVICT]

@@ -1,4 +1,4 @@
-"""What is known of a task on every node: allowed or not, how many pods fit, how good. Kept per task, brought up to date row by row."""
+"""Views of a task on all nodes: whether it is allowed, how many pods fit, and the score. Cached per task and updated row by row."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,25 +20,25 @@ from .rowstates import RowStates
 
 
 class Shapes(Protocol):
-    """What a policy says of a pod's shape on a node, whoever else waits or runs."""
+    """Masks, capacities and scores of a policy that depend only on a pod's shape and a node's row."""
 
     @property
     def fills(self) -> bool:
-        """As `ShapeScore.fills`, of all scores together."""
+        """As `ShapeScore.fills`, for the sum of all scores."""
         ...
 
     @property
     def equal_nodes(self) -> Sequence[EqualNodeOrder]:
-        """Who tells apart nodes that are equal to all scores."""
+        """Plugins that order nodes with equal scores."""
         ...
 
     def orders_cards_of(self, task: Task) -> bool:
-        """Whether it says which of a node's cards such a pod takes."""
+        """Whether the policy orders a node's cards for such a pod."""
         ...
 
     @property
     def version(self) -> int:
-        """As `ShapeScore.version`, of all scores together."""
+        """As `ShapeScore.version`, for the sum of all scores."""
         ...
 
     def allowed(self, columns: Columns, rows: Rows, task: Task) -> Bools:
@@ -46,11 +46,11 @@ class Shapes(Protocol):
         ...
 
     def limits(self, task: Task) -> bool:
-        """Whether room is kept from such pods for others, so that others who come may leave them more of it."""
+        """Whether the policy keeps capacity free from such pods for others, so that placing other pods may raise their capacity."""
         ...
 
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints:
-        """`[n]`: pods that fit by what is booked, and what is kept of the rest for others; 0 or more."""
+        """`[n]`: pods that fit beyond the bookings and the capacity kept free for others; 0 or more."""
         ...
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats:
@@ -62,7 +62,7 @@ class Shapes(Protocol):
         ...
 
     def by_requests(self, columns: Columns, task: Task) -> bool:
-        """Whether, besides, pods that request the same have equal scores on rows of equal amounts, whatever is on their cards."""
+        """Whether pods with equal requests also have equal scores on rows with equal amounts, independent of the cards' bookings."""
         ...
 
 
@@ -84,8 +84,8 @@ class View:
         self._returned = -1
 
     def refresh(self, version: int) -> None:
-        """Look again at the rows that changed since the last time; at all of them when that is unknown or the policy learned. Where nothing was taken back
-        since, full rows are still full, unless others who came leave such pods more room. `version`: the policy's."""
+        """Update the rows that changed since the last refresh; all rows if the changes are unknown or the policy learned. If no booking was reverted since,
+        full rows stay full, unless the policy keeps capacity free from such pods. `version`: the policy's."""
         columns = self._columns
         if len(self.capacity) < columns.size:
             self.allowed = grown(self.allowed, 0, columns.size)
@@ -112,7 +112,7 @@ class View:
         self._changes, self._returned = end, columns.returned
 
     def _refresh_by_state(self, rows: list[int]) -> None:
-        """As `_refresh_rows`, looking at those alone whose states were not met before."""
+        """As `_refresh_rows`, but computes only rows with a new state."""
         if not rows:
             return
         states, ranks = self._states.of(rows), self._states.ranks(self.task)
@@ -124,11 +124,11 @@ class View:
             found = zip(room, rank, strict=True)
             self._states.keep(self.task, dict(zip(unknown, found, strict=True)))
         capacity, rank, allowed = self.capacity, self.rank, self.allowed
-        for row, state in zip(rows, states, strict=True):  # of so few rows in less time than arrays take
+        for row, state in zip(rows, states, strict=True):  # faster than arrays for so few rows
             capacity[row], rank[row] = ranks[state] if allowed[row] else _FULL
 
     def _rank_by_requests(self, rows: Iterable[int], fits: list[int]) -> list[float]:
-        """As `_rank`, looking at those alone whose amounts were not met before, by any task that requests the same."""
+        """As `_rank`, but computes only rows with new amounts; tasks with equal requests share the results."""
         known, amounts = self._states.scores(self.task), self._states.amounts_of(rows)
         open_rows = zip(amounts, rows, fits, strict=True)
         if unknown := {state: row for state, row, room in open_rows if room and state not in known}:
@@ -149,12 +149,12 @@ class View:
         self.rank[rows] = self._rank(rows, fits)
 
     def _at(self, changed: Ints | None) -> Rows:
-        """All rows, where those that changed are not known, or so many that a few more make no difference."""
+        """The changed rows; all rows if the changes are unknown or cover more than a third of the rows."""
         size = self._columns.size
         return slice(0, size) if changed is None or 3 * len(changed) > size else changed
 
     def _rank(self, rows: Rows, fits: Ints) -> Floats:
-        """`[n]`: the score where any fits, else -inf; asked for where that saves something only for rows with room, which often are few."""
+        """`[n]`: the score of rows with capacity, else -inf. Computes scores of these rows only, if they are fewer than half."""
         open_rows = np.flatnonzero(fits)
         if 2 * len(open_rows) >= len(fits):
             score = self._policy.score(self._columns, rows, self.task)
@@ -172,7 +172,7 @@ class View:
         return int(self.capacity.sum())
 
     def best(self, pods: int) -> tuple[Ints, Ints]:
-        """As `_best`, and whoever wants to know of choices is told."""
+        """As `_best`; also records the choice in `Columns.choices`."""
         rows, counts = self._best(pods)
         self._tell(rows)
         return rows, counts
@@ -182,10 +182,10 @@ class View:
             choices.of_equals(self.task, rows, self.rank)
 
     def _best(self, pods: int) -> tuple[Ints, Ints]:
-        """Rows for up to `pods` more pods and how many on each, best node first; equal ones as plugins tell them apart, then by row. Empty = none fits.
+        """Rows for up to `pods` more pods and the number on each, best node first; plugins order equal scores, then the row does. Empty = none fits.
 
-        Only as many as can be given without looking at scores again: all at once under a policy that fills nodes, else one on the best
-        node, together with the nodes before it that are full with one pod.
+        Returns only as many as the present scores decide: all of them under a policy that fills nodes, else one pod for each node up to the first one that
+        has capacity for several.
         """
         if not len(self.rank):
             return _NONE, _NONE
@@ -193,7 +193,7 @@ class View:
         room = int(self.capacity[first])
         if room == 0:
             return _NONE, _NONE
-        if self.task.cards is not None and self.task.cards.devices is not None:  # how many more fit there is not counted
+        if self.task.cards is not None and self.task.cards.devices is not None:  # its capacity beyond one pod is not computed
             return np.array([first], dtype=np.int64), np.ones(1, dtype=np.int64)
         fills = self._policy.fills and not self._by_adapters
         if self.task.aligned is not None and first in self._columns.zones:
@@ -229,7 +229,7 @@ class View:
         return order, counts
 
     def sequence(self, pods: int) -> list[int]:
-        """The rows of up to `pods` more pods, one after the other. Empty = none fits. As many as can be told without looking at all nodes again."""
+        """One row per pod for up to `pods` more pods, as many as can be chosen without updating all nodes. Empty = none fits."""
         if pods == 1 and len(self.rank):
             first = self._first()
             if not self.capacity[first]:
@@ -246,7 +246,7 @@ class View:
 
     @property
     def _by_adapters(self) -> bool:
-        """Whether its cards are chosen by their RDMA adapters, so that a pod may leave its node a worse one for the next."""
+        """Whether RDMA adapters decide the choice of cards, so that a placed pod may lower its node's score for the next one."""
         return self.task.rdma and self._columns.any_adapters
 
     def _first(self) -> int:
@@ -258,7 +258,7 @@ class View:
         return first_of_equals(equal_nodes, self._columns, self.rank, first)
 
     def _foreseen(self) -> bool:
-        """Whether it is known beforehand what such a pod takes of its node: no card of several that would do, and no port."""
+        """Whether the bookings of such a pod are known in advance: it has no choice between cards and uses no host port."""
         cards = self.task.cards
         if (self.task.aligned is not None and self._columns.zones) or self._by_adapters:
             return False
@@ -274,8 +274,8 @@ class View:
         return plain and not self.task.ports and not self._policy.orders_cards_of(self.task)
 
     def _spread(self, pods: int) -> list[int]:
-        """Where a pod makes its node worse for the next one: the best nodes are scored as they would be with one, two and more such pods, and the pods go
-        where the best score is then; until it is the turn of a node that was not looked at, or of one with more pods than were looked at."""
+        """Rows for pods under a policy where each pod lowers its node's score. Scores the best nodes with one, two and more such pods in advance and assigns
+        each pod to the best score; stops at a node outside the scored ones, or at one with more pods than were scored."""
         open_rows = np.flatnonzero(self.capacity)
         plain = open_rows[np.argsort(-self.rank[open_rows], kind="stable")]
         order = up_to_equals(self._policy.equal_nodes, self._columns, self.rank, plain)
@@ -285,7 +285,7 @@ class View:
         wide, found = min(len(order), pods, _WIDE), []
         chosen, room = order[:wide], self.capacity[order[:wide]].tolist()
         rows = chosen.tolist()
-        # Among equal scores the first row comes first; nodes that a plugin tells apart share the turns of their rows in the plugin's order.
+        # Among equal scores the lowest row comes first. Nodes that a plugin orders take the positions of their rows in the plugin's order.
         turns = [
             (-rank, row, i, 0)
             for i, (rank, row) in enumerate(zip(self.rank[chosen].tolist(), plain[:wide].tolist(), strict=True))
@@ -309,7 +309,7 @@ class View:
         return found
 
     def _deeper(self, rows: Ints) -> Iterator[Floats]:
-        """Scores of these rows with one such pod, with two, and so on; where so many do not fit they mean nothing."""
+        """Scores of these rows with one such pod, with two, and so on; undefined for rows where that many do not fit."""
         task, request = self.task, self.task.cards
         columns = self._columns.trial()
         while True:
@@ -324,24 +324,24 @@ class View:
             yield self._policy.score(columns, rows, task)
 
 
-#: Nodes that are looked at together, and pods on each.
+#: Maximum nodes that are scored together, and maximum pods on each.
 _WIDE, _DEEP = 512, 16
 
-#: Changed rows that are looked up one by one.
+#: Maximum changed rows that are updated one by one.
 _FEW = 64
 
-#: Of a row that takes nobody: capacity and rank.
+#: Capacity and rank of a row where no pod fits.
 _FULL = (0, -np.inf)
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
-#: Views, of which each has its task: what pods may say is bounded for one.
+#: Maximum number of cached views; each keeps its task alive.
 MOST = 8192
 
 
 class Views:
-    """The views of the tasks met lately; at most `cells` nodes in all of them, and MOST."""
+    """Cache of the views of recently used tasks: at most MOST views, with at most `cells` rows in total."""
 
     def __init__(self, columns: Columns, policy: Shapes, cells: int = 3_000_000) -> None:
         self._columns = columns
@@ -351,7 +351,7 @@ class Views:
         self.states = RowStates(columns)
 
     def follow(self, policy: Shapes) -> None:
-        """Another policy from now on."""
+        """Switch to another policy and drop all views."""
         self._policy = policy
         self._views.clear()
         self.states.clear()

@@ -73,7 +73,7 @@ class WaitReasons:
         self._by_shape = by_shape or KnownReasons(session.columns)
 
     def of(self, member: Member) -> Waiting:
-        """Why this member has no place that it could be bound to, what is reserved for its gang, from whom it may not take yet, and why nobody moves for it."""
+        """Pending reason of the member, with its gang's reservation, its protected victims and the reason why no moves are made for it."""
         waiting, gang = self._of(member), member.gang.id
         words = [one.words for one in self._session.reservations if one.gang == gang]
         if kept := self._session.outcome.protected.get(gang) or self._session.cluster.protected_words.get(gang):

@@ -13,15 +13,15 @@ from ..explain.labels import Label
 
 _UNLIMITED = 1 << 30
 
-#: Of what kubelets say, that has a label of its own; all else, and what is not known yet, is TopologyAffinityError.
+#: Kubelet rejections with a label of their own; all others, and unknown ones, are TopologyAffinityError.
 _OWN = {SMT_ERROR: Label.SMT_ALIGNMENT, ADMISSION_ERROR: Label.MEMORY_MANAGER}
 
-#: Labels of nodes whose kubelets refuse.
+#: Labels of nodes whose kubelet would reject the pod.
 REFUSALS = (*_OWN.values(), Label.TOPOLOGY_AFFINITY)
 
 
 class ZoneFit:
-    """Room plugin. Pods of which nothing is aligned, and nodes whose kubelets refuse nobody or are not known, pass it by."""
+    """Fit plugin for NUMA alignment. It does not limit pods without aligned resources, nor nodes whose kubelet policy is unknown or never rejects pods."""
 
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:
         zones = columns.zones

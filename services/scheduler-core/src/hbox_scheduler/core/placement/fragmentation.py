@@ -1,8 +1,8 @@
-"""How fragmented the idle cards are, by two measures: what nobody can use of them, and how large a gang would start.
+"""Fragmentation of the idle cards by two measures: the part that pods cannot use, and the largest gangs that would start.
 
-FGD's F (Weng et al., USENIX ATC'23; `plugins.fgd`): the part of idle cards that a pod of the mix, by popularity, cannot use on the node where it is idle. The
-mix are the pods that run and wait now. The other measure are gangs of pods with 1, 2, 4, ... whole cards each: how many such pods would start together, by
-whole idle cards alone. Nodes that take nobody (not ready, cordoned, sick) count for nothing.
+FGD's F (Weng et al., USENIX ATC'23; `plugins.fgd`): the part of a node's idle cards that a pod of the mix, weighted by popularity, cannot use. The mix consists
+of all running and pending pods. The other measure is the number of pods with 1, 2, 4, ... whole cards each that would start together, by whole idle cards
+alone. Nodes that accept no pods (not ready, cordoned, unhealthy) are excluded.
 """
 
 from collections import Counter
@@ -21,19 +21,19 @@ from ..plugins.fgd import Fragments, Shape, shape_of
 class Fragmentation:
     """Amounts in cards."""
 
-    cards: int  #: of nodes that take pods, the sound ones
+    cards: int  #: healthy cards of nodes that accept pods
     idle: float  #: parts of cards among them
-    fragments: float  #: FGD's F: of the idle ones, what is of no use to the mix
+    fragments: float  #: FGD's F: idle amounts that the mix cannot use
     largest: Mapping[int, int]  #: whole cards of a pod -> pods that would start together
 
     @property
     def ratio(self) -> float:
-        """What is of no use, of all cards; 0 where there are none."""
+        """Unusable idle amounts per card; 0 if there are no cards."""
         return self.fragments / self.cards if self.cards else 0.0
 
 
 def fragmentation(columns: Columns, tasks: Iterable[tuple[Task, int]]) -> Fragmentation:
-    """`tasks`: what pods that run and wait ask for, and how many do."""
+    """`tasks`: requests of running and pending pods, with the number of pods."""
     mix: Counter[Shape] = Counter()
     for task, count in tasks:
         if count > 0:
@@ -47,7 +47,7 @@ def fragmentation(columns: Columns, tasks: Iterable[tuple[Task, int]]) -> Fragme
     cpu = columns.resource("cpu")
     free_cpu = np.maximum(columns.allocatable[cpu, rows] - columns.used[cpu, rows], 0)
     idle = free.sum(axis=1)
-    asked = any(shape.cards for shape in mix)  #: else there is nobody to whom anything is of no use
+    asked = any(shape.cards for shape in mix)  #: without pods that request cards, F is undefined: report 0
     lost = table.expected(idle, *table.tally(free), table.weights(free_cpu, columns.card_model[rows, 0]))
     whole = ((free == ALL) & (columns.card_pods[rows] == 0)).sum(axis=1)
     usable = columns.card_ok[rows]

@@ -1,4 +1,4 @@
-"""What is remembered of moves (the policy's action `consolidate`): those that were found and are not made, and those that this process made of late."""
+"""Records of moves (the policy's action `consolidate`): moves found but not executed, and moves that this process executed recently."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from ..queueing.jobs import Entry
 from .facts import ClusterFacts
 from .gangs import waiting_id
 
-#: What is said of moves that are not made is said anew after so long, though they are the same ones, seconds.
+#: Seconds after which the reason of unexecuted moves is updated even if the moves are the same.
 REWORD_S = 60.0
 
 
@@ -20,17 +20,16 @@ class MoveNotes:
 
     def __init__(self, facts: ClusterFacts) -> None:
         self._facts = facts
-        self.reworded: list[Entry] = []  #: of whom something else is said since it was emptied
+        self.reworded: list[Entry] = []  #: jobs whose reason changed; the reader empties it
 
     def clear(self) -> None:
-        """Another policy: nothing was found by it yet."""
+        """Drop all records after a change of policy."""
         self.reworded.clear()
         self._facts.move_words.clear()
         self._facts.moves_seen.clear()
 
     def note(self, session: Session, preemptors: Mapping[Gang, Entry]) -> None:
-        """Remember for whom moves were found that are not made, and why. What was said of a job before stays while it is about the same moves: the hours that
-        they cost change with each look."""
+        """Record the jobs with unexecuted moves, and why. A job's reason stays while the kind of its moves does: their cost changes with each search."""
         words, facts = self._facts.move_words, self._facts
         for gang, entry in preemptors.items():
             found = session.outcome.moves.get(gang.id)
@@ -48,28 +47,28 @@ class MoveNotes:
                 self.reworded.append(entry)
 
     def forget(self, job: JobId) -> None:
-        """The job is gone."""
+        """Drop the records of a deleted job."""
         self._facts.move_words.pop(waiting_id(job), None)
         self._facts.moves_seen.pop(waiting_id(job), None)
 
     def note_made(self, plan: PlanId, pods: int) -> None:
-        """So many pods move by this plan."""
+        """Record the number of pods that this plan moves."""
         self._facts.recent_moves.note(plan, pods, self._facts.now)
 
     def withdraw(self, plan: PlanId) -> None:
-        """The plan was refused: nobody moves by it."""
+        """Remove the moves of a refused plan."""
         self._facts.recent_moves.withdraw(plan)
 
     def hold(self, why: str) -> None:
-        """The ledger has nobody move now, and says why; "": it may be asked again."""
+        """Record why the ledger pauses moves; "" = moves may be proposed again."""
         self._facts.moves_held = why
 
     @property
     def refused(self) -> bool:
-        """Whether moves were found that are not made: time alone may change that."""
+        """Whether there are unexecuted moves, which may become admissible as time passes."""
         return bool(self._facts.move_words)
 
 
 def _kind_of(found: FoundMoves) -> tuple[str, float, int]:
-    """By what two findings are about the same moves."""
+    """Key by which two results count as the same moves."""
     return found.refused, found.terms.cards_gained, found.terms.pods_moved

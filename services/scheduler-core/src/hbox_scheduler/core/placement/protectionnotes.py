@@ -1,4 +1,4 @@
-"""What is remembered of those who could take from others, were these not in their minimum run time or cool-down: told until the next look finds otherwise."""
+"""Records of jobs whose possible victims are protected by minimum run time or cool-down, valid until the next search."""
 
 from collections.abc import Mapping
 
@@ -16,15 +16,15 @@ class ProtectionNotes:
 
     def __init__(self, facts: ClusterFacts) -> None:
         self._facts = facts
-        self.reworded: list[Entry] = []  #: of whom something else is said since it was emptied
+        self.reworded: list[Entry] = []  #: jobs whose reason changed; the reader empties it
 
     def clear(self) -> None:
-        """Another policy: nothing was found by it yet."""
+        """Drop all records after a change of policy."""
         self.reworded.clear()
         self._facts.protected_words.clear()
 
     def note(self, session: Session, preemptors: Mapping[Gang, Entry]) -> None:
-        """Remember what this look found."""
+        """Record the results of this session's victim search."""
         words, found = self._facts.protected_words, session.outcome.protected
         for gang, entry in preemptors.items():
             if words.get(gang.id, "") == (said := found.get(gang.id, "")):
@@ -36,5 +36,5 @@ class ProtectionNotes:
             self.reworded.append(entry)
 
     def forget(self, job: JobId) -> None:
-        """The job is gone."""
+        """Drop the record of a deleted job."""
         self._facts.protected_words.pop(waiting_id(job), None)

@@ -42,21 +42,21 @@ from .ranks import Walk, arrange
 from .reserving import Reserving
 from .sessions import Sessions
 
-#: Actions of a policy that give free places.
+#: Actions of a policy that place pods on free resources.
 PLACE = ("allocate", BACKFILL)
 
 #: The action that admits PodGroups.
 ENQUEUE = "enqueue"
 
-#: The action that has pods leave for nobody in particular.
+#: The action that evicts pods without a preemptor.
 SHUFFLE = "shuffle"
 
-#: Plugins that judge whom to evict by the time, or by what they are told from outside.
+#: Plugins whose victim decision depends on the clock or on external data.
 _TIMED = frozenset({"minruntime", "tdm", "cdp", "sla", "extender", "usage", "rescheduling", "proportion", "drf"})
 
 
 class SessionRunner:
-    """Looks for placements, over all claims."""
+    """Runs sessions of the policy over all claims and bookings."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SessionRunner:
         conf: Conf,
         policy: Policy,
     ) -> None:
-        """`sessions`: over the same columns; `policy`: what of `conf` goes by shape, and what it has learned."""
+        """`sessions`: opens sessions on the same columns; `policy`: the masks and scores of `conf` by shape, with their learned state."""
         self._sessions = sessions
         self._columns = columns
         self._bookings = bookings
@@ -84,15 +84,15 @@ class SessionRunner:
         self.follow(conf, policy)
 
     def follow(self, conf: Conf, policy: Policy) -> None:
-        """The policy from the next session on."""
+        """Switch to this policy from the next session on."""
         self._sessions.follow(conf, policy)
-        #: whether whom it evicts changes with time alone
+        #: whether a plugin's victim decision depends on the clock
         self.timed = not _TIMED.isdisjoint(plugin.name for plugin in conf.plugins)
         conf = as_the_ledger_judges(conf)
         self.reserving.follow(conf)
         self.moves.clear()
         self.protection.clear()
-        #: whether jobs' wishes of the fabric count
+        #: whether the policy applies jobs' topology constraints
         self.heeds_domains = any(one.name == NetworkTopology.name and DomainGradients not in one.off for one in conf.plugins)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in revoke.MAKE_ROOM))
@@ -107,8 +107,8 @@ class SessionRunner:
             self._shuffling, tiers=tuple(tuple(one for one in tier if one.name != Rescheduling.name) for tier in conf.tiers)
         )
         slow = [one for tier in plugins_of(conf) for one in tier if isinstance(one, Rescheduling)]
-        self.interval_s = slow[0].interval_s if slow else 0.0  #: after which `shuffle` may be asked with `slow` again
-        self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
+        self.interval_s = slow[0].interval_s if slow else 0.0  #: seconds between two calls of `shuffle` with `slow`
+        self.shuffles = SHUFFLE in conf.actions  #: whether the policy has the action `shuffle`
 
     def spare(self, pods: Iterable[PodUid], until: float) -> None:
         """Exclude these pods from victims until `until` (monotonic)."""
@@ -120,12 +120,12 @@ class SessionRunner:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody has to leave: the policy has no action that evicts, and no offline work runs."""
+        """Whether no eviction is possible: the policy has no action that evicts, and no offline work runs."""
         return not self._conf.actions and not self._bookings.offline
 
     def may_preempt(self, entry: Entry, queues: QueueTree) -> bool:
-        """Whether a session may find victims for the job: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower
-        priority; or the policy moves pods together, or gives shares by weight, which sessions know; or offline work runs, and the job is none."""
+        """Whether a session may find victims for the job: its queue or an ancestor is below its deserved amount of the requested resources, or has pods of
+        lower priority; or the policy moves pods or weights shares, which only a session evaluates; or offline work runs. False for an offline job."""
         task = entry.pending[0][0] if entry.pending else None
         if task is None or entry.offline or self.idle:
             return False
@@ -133,7 +133,7 @@ class SessionRunner:
             task.namespace
             and not self._quota.within_quota(task, self._quota.remaining(task.namespace), together=max(entry.need, 1))[1]
         ):
-            return False  # nobody is evicted because of a quota
+            return False  # a quota never causes an eviction
         if self._moves or not self._sessions.shares_by_use or self._bookings.offline:
             return True
         pools = self._columns.pools_there()
@@ -193,8 +193,7 @@ class SessionRunner:
             self._facts.now = before
 
     def card_reasons(self, entry: Entry, queues: QueueTree, leaving: Iterable[PodUid]) -> list[tuple[list[str], CardReasons]]:
-        """Of each shape of pods of the job that cards are in the way of: their names, and what the cards of all nodes say to one of them now. Nothing is
-        changed by it."""
+        """Why the cards of all nodes do not fit the job's pending pods, with the pods' names, one item per shape. Changes no state."""
         entry.update_pending(self._bookings)
         if not entry.pending or entry.problem():
             return []
@@ -221,8 +220,8 @@ class SessionRunner:
         most_failures: int | None,
         failure_cost: Callable[[Entry], int],
     ) -> list[Placed | Unplaced | Untried]:
-        """Places that are free: for each job what it gets, or why it gets nothing. `represented`: for whom it stands (`Gang.represented`); `outside`, `most`,
-        `most_failures`, `failure_cost`: as in `Cluster`. What is given is on the columns."""
+        """Place jobs on free resources: for each job its placements or its pending reason. `represented`: as in `Gang.represented`; `outside`, `most`,
+        `most_failures`, `failure_cost`: as in `Cluster`. The placements are booked on the columns."""
         with self._sessions.open(
             self._placing,
             entries,
@@ -247,15 +246,15 @@ class SessionRunner:
             return [_found(session, gang, entry, by_gang.get(gang), reasons) for gang, entry in gangs.items()]
 
     def _arrange(self, by_gang: Mapping[Gang, Sequence[Member]]) -> None:
-        """Members of gangs change places with their equals, so that ranks follow the fabric."""
+        """Exchange the nodes of equal members of a gang so that ranks follow the fabric."""
         for members in by_gang.values():
             if len(members) > 1 and members[0].rank >= 0:
                 self._walk.follow(self._facts.hypernodes)
                 arrange(members, self._columns, self._walk)
 
     def shuffle(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, slow: bool) -> list[Booking]:
-        """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs. `slow`: also by plugins
-        that judge by what is measured, which lags behind what was done."""
+        """Running pods that the policy wants to move. `entries`: jobs with pending pods, which count as not placed. `slow`: include plugins that read measured
+        utilisation, which lags behind placements."""
         conf = self._shuffling if slow else self._between
         with self._sessions.open(conf, entries, queues, leaving, whole=True) as (session, _):
             run_action(SHUFFLE, session)
@@ -265,8 +264,8 @@ class SessionRunner:
     def enqueue(
         self, outside: Sequence[JobId], entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
     ) -> dict[JobId, str]:
-        """Of PodGroups that wait for admission, with pods or without: why they are rejected, or "" for those that are admitted. `entries`: jobs with pods
-        that wait, theirs and others'."""
+        """For each PodGroup that waits for admission, with or without pods: the rejection reason, or "" if it is admitted. `entries`: all jobs with pending
+        pods."""
         with self._sessions.open(self._enqueue, entries, queues, leaving, with_groups=True) as (session, preemptors):
             run_action(ENQUEUE, session)
             jobs = {gang: entry.job.id for gang, entry in preemptors.items()}
