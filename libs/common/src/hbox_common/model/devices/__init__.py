@@ -1,4 +1,4 @@
-"""Cards, and the makers that HBox knows: values in `cards`, the interface of a vendor in `vendor`, one file a vendor beside it."""
+"""Cards, and the vendors that HBox supports: values in `cards`, the interface of a vendor in `vendor`, one file per vendor."""
 
 from .adapters import NearAdapters, PathKind, asks_rdma
 from .asking import Ask, CardRequest, PodDevices

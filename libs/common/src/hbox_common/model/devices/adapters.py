@@ -1,8 +1,8 @@
-"""How near RDMA adapters are to cards, in the words of `nvidia-smi topo -m`, and who asks for that.
+"""Distance of RDMA adapters from cards, in the terms of `nvidia-smi topo -m`, and requests for RDMA devices.
 
-A PCI device's path names every bridge between it and its host bridge. Two devices below one switch meet there (PIX; PXB where more than one switch is between
-them), others of one host bridge meet in it (PHB), others of one NUMA node in the processor (NODE), all else goes from socket to socket (SYS). Where the first
-component differs, only NUMA nodes tell; where these are not known, nothing does.
+A PCI device's path names every bridge between it and its host bridge. Two devices below a common switch meet there (PIX; PXB across several switches), others
+below one host bridge meet in it (PHB), others of one NUMA node in the processor (NODE), all others across sockets (SYS). If the first components differ, only
+NUMA nodes determine the distance; if these are unknown, it is unknown.
 """
 
 import re
@@ -15,7 +15,7 @@ from hbox_common.errors import InvalidRequest
 
 from ..bounds import KEY_BYTES, is_plain, sanitized
 
-#: Of one card that are told: of 256 virtual functions of one NUMA node nobody needs all names.
+#: Adapters published per card: 256 virtual functions of one NUMA node need not all be listed.
 MAX_NEAR = 16
 #: Bridges between a device and the root of its tree: real boxes have up to eight.
 MAX_DEPTH = 24
@@ -64,7 +64,7 @@ class NearAdapters:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """`path`: as `pci_path` has it; `numa` -1: nobody says."""
+    """`path`: as from `pci_path`; `numa` -1: unknown."""
 
     name: str
     path: str
@@ -85,7 +85,7 @@ def pci_path(link: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def path_kind(one: str, other: str, *, one_numa: int = -1, other_numa: int = -1) -> PathKind | None:
-    """Between two devices by their paths and NUMA nodes; None: nobody knows."""
+    """Path kind of two devices from their paths and NUMA nodes; None: unknown."""
     if one and other:
         a, b = one.split("/"), other.split("/")
         shared = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
@@ -119,7 +119,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 @lru_cache(maxsize=4096)
 def is_rdma(resource: str) -> bool:
-    """Whether it is one of RDMA devices: `rdma/...` of the shared device plugin, and what SR-IOV's and clouds' plugins call theirs."""
+    """Whether a resource counts RDMA devices: `rdma/...` of the shared device plugin, and the names used by the plugins of SR-IOV and clouds."""
     domain, _, name = resource.partition("/")
     return bool(name) and (domain == "rdma" or resource in _RDMA_NAMES or _RDMA_NAME.search(name.lower()) is not None)
 

@@ -25,7 +25,7 @@ class Amd(HamiVendor):
         return HamiVendor.ask(self, asked, wishes)
 
     def device_text(self, card: Card, taken: CardSlice) -> str:
-        """The product's name stands in the place of the word, and compute in units."""
+        """With the product's name instead of HAMi's word, and compute in units."""
         units = card.says.units
         return f"{card.uuid},{card.model},{taken.memory_mib},{min(max(units * taken.cores // ALL_CORES, 1), units)}"
 

@@ -1,7 +1,7 @@
 """Huawei's Ascend NPUs: whole, divided by templates, or shared by HAMi's software (`huawei.com/vnpu-mode: hami-core`) (reference hami §2.8).
 
-Each chip is a kind with resources and templates of its own: a request for memory becomes the smallest template that has it, above the largest the whole card.
-Several 910s come from one HCCS group as far as it goes. A 910C is a module of two dies, which are given together: who asks for one gets both.
+Each chip is a kind with its own resources and templates: a memory request gets the smallest template that covers it, or the whole card above the largest.
+Several 910s come from one HCCS group if possible. A 910C is a module of two dies, which are allocated together: a request for one gets both.
 """
 
 import json
@@ -32,7 +32,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """`memory_mib`: that can be given away, `capacity_mib`: that it has; more than that nobody can ask for."""
+    """`memory_mib`: allocatable, `capacity_mib`: installed, which no request can exceed."""
 
     word: str
     memory_mib: int
@@ -57,7 +57,7 @@ def _chip(
 
 _B3 = (("vir05_1c_16g", 16_384, 5), ("vir10_3c_32g", 32_768, 10))
 
-#: As HAMi's chart has them. Users found those of the 910B4-1 wrong on some firmware (HAMi issues 1497, 2288).
+#: As in HAMi's chart. Users reported wrong values for the 910B4-1 with some firmware (HAMi issues 1497, 2288).
 CHIPS = (
     _chip("Ascend910A", 32_768, 30, ("vir02", 2184, 2), ("vir04", 4369, 4), ("vir08", 8738, 8), ("vir16", 17_476, 16)),
     _chip("Ascend910B2", 65_536, 24, ("vir03_1c_8g", 8192, 3), ("vir06_1c_16g", 16_384, 6), ("vir12_3c_32g", 32_768, 12)),
@@ -162,7 +162,7 @@ class Ascend(HamiVendor):
     def choice_score(self, offer: Offer, ask: Ask, chosen: Sequence[CardSlice]) -> float:  # noqa: ARG002
         return _GROUP_WEIGHT * largest_share(offer, chosen) if self.chip.linked else 0.0
 
-    def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:  # noqa: ARG002  memory says what is left
+    def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:  # noqa: ARG002  memory determines the remainder
         """Templates of the chip, with their memory."""
         parts = parts_of(taken.part)
         sizes = {template.name: template.memory_mib for template in self.chip.templates}

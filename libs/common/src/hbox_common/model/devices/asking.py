@@ -21,7 +21,7 @@ class Ask:
 
     @property
     def whole(self) -> bool:
-        """Whether the cards are taken whole, with nobody beside."""
+        """Whether the cards are allocated whole and exclusively."""
         return self.cores >= ALL_CORES or (self.memory_mib == 0 and self.memory_percent >= 100)
 
     def memory_on(self, card_memory_mib: int) -> int:
@@ -38,10 +38,10 @@ class PodDevices:
     asks: tuple[Ask, ...]  #: in the order of their containers
     containers: int = 1  #: that the pod has, init containers first
     init: int = 0  #: how many of these are init containers
-    sidecars: tuple[int, ...] = ()  #: those of the init containers that go on beside the others
+    sidecars: tuple[int, ...] = ()  #: those of the init containers that continue to run with the others
     #: annotations of the pod that vendors' rules read (`Vendor.wishes`), sorted by name
     wishes: tuple[tuple[str, str], ...] = ()
-    default_policy: str = ""  #: for its cards, where no annotation says one: `binpack`, `spread`; empty: best fit
+    default_policy: str = ""  #: card policy without an annotation: `binpack`, `spread`; empty: best fit
 
     def of(self, container: int) -> Iterator[Ask]:
         return (ask for ask in self.asks if ask.container == container)
@@ -64,14 +64,14 @@ class CardRequest:
     memory_mib: int = 0  #: of each card; 0 = `memory_percent` counts
     memory_percent: int = 100  #: of each card's memory, where `memory_mib` is 0
     models: tuple[str, ...] = ()  #: the models allowed; empty = any
-    #: what each container asks for, where these fields alone do not say it: they are then the sum, for masks and for books by number
+    #: requests by container, if these fields do not determine them: they are then the sum, for masks and for counts
     devices: PodDevices | None = None
     container: int = 0  #: which one asks, init containers first
     containers: int = 1  #: that the pod has, init containers among them
 
     @property
     def whole(self) -> bool:
-        """Whether the cards are taken whole, with nobody beside."""
+        """Whether the cards are allocated whole and exclusively."""
         return self.cores >= ALL_CORES or (self.memory_mib == 0 and self.memory_percent >= 100)
 
     def memory_on(self, card_memory_mib: int) -> int:

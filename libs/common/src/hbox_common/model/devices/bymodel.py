@@ -1,7 +1,7 @@
 """Cards that a device plugin counts by model, under a resource of their own: `nvidia.com/A100`, `nvidia.com/H800`.
 
-NVIDIA's plugin renames resources by its configuration, and some platforms give every model its own name. Which names are cards nobody can see from a node: the
-setting `card_resources` says it. Such cards are taken whole; the kubelet chooses which. Queues, quotas and reports count them under the resource's own name.
+NVIDIA's plugin can rename resources, and some platforms name each model. A node does not show which resources are cards: the setting `card_resources` lists
+them. Such cards are allocated whole; the kubelet selects them. Queues, quotas and reports count them under the resource's own name.
 """
 
 from dataclasses import dataclass

@@ -25,7 +25,7 @@ ASSIGNED = ("CAMBRICON_DSMLU_ASSIGHED", "CAMBRICON_DSMLU_ASSIGNED")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SummedVendor(CountedVendor):
-    """Cards of which a node says only how much compute and memory they have together; several for one container are whole ones."""
+    """Cards of which a node publishes only total compute and memory; a container with several gets whole ones."""
 
     units: int  #: of the resource `cores`, to a card
 

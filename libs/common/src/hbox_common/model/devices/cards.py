@@ -1,4 +1,4 @@
-"""Cards, parts of them, and what a pod asks of them, whoever made them. What differs from maker to maker stands in its file (`vendor`)."""
+"""Cards, parts of them, and a pod's requests for them, independent of the vendor. Vendor-specific rules are in the vendor's file (`vendor`)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class CardTraits:
-    """What only some vendors' rules ask of a card. The defaults are those of a card of which nothing is said."""
+    """Properties of a card that only some vendors' rules use. The defaults apply if nothing is reported."""
 
     mode: str = ""  #: how it is shared: `hami-core`, `mig`, `mps`, `die`
     units: int = ALL_CORES  #: its compute in the vendor's own units (HAMi's devcore): AI cores, compute units, percent
@@ -62,8 +62,8 @@ class Card:
     numa: int = -1
     healthy: bool = True  #: as the node reports it; health.verdict may say otherwise
     kind: str = ""  #: HAMi's common word (`Vendor.kind`); empty where the node has cards of one kind, which its resources name
-    traits: CardTraits | None = None  #: None: nothing is said
-    adapters: NearAdapters | None = None  #: the nearest RDMA adapters; None: nobody knows
+    traits: CardTraits | None = None  #: None: not reported
+    adapters: NearAdapters | None = None  #: the nearest RDMA adapters; None: unknown
     former: str = ""  #: the UUID that the inventory generated before the kubelet reported the real one
     parent: str = ""  #: of a MIG instance (`mig:UUID`): the UUID of the card that it is a part of; "": unknown
 

@@ -1,6 +1,6 @@
 """Vendors whose cards are judged one by one: HAMi's generic rule (reference hami §1.4).
 
-A vendor's own rules come in by overriding `node_fault`, `judge`, `further`, `amounts`, `choose` and `choice_score`, each of which says one thing.
+A vendor's own rules override `node_fault`, `judge`, `further`, `amounts`, `choose` and `choice_score`.
 """
 
 from collections import Counter
@@ -90,7 +90,7 @@ class CardVendor(Vendor):
         ask: Ask,  # noqa: ARG002
         first: CardSlice,  # noqa: ARG002  most vendors give a container one slice of a card
     ) -> tuple[Iterable[CardSlice], DeviceLabel | None]:
-        """The slices that a card gives to the same container beside the first, and why not one more."""
+        """Further slices that a card gives to the same container in addition to the first, and why not one more."""
         return (), None
 
     def node_fault(self, offer: Offer, ask: Ask) -> DeviceLabel | None:  # noqa: ARG002  most vendors have none
@@ -137,8 +137,8 @@ class CardVendor(Vendor):
         return ask.memory_on(card.memory_mib), ask.cores
 
     def choose(self, offer: Offer, fitting: Sequence[Fitting], ask: Ask) -> Sequence[CardSlice] | DeviceLabel:  # noqa: ARG002
-        """`ask.count` of the slices that fit, which come in the order of the pod's policy: the first of them. Without a policy that order is by index for
-        whole cards, and for parts by what is left. Fewer: so many go together; a label: none of those that fit do."""
+        """Select `ask.count` of the fitting slices, which come in the order of the pod's policy: the first ones. Without a policy whole cards are ordered by
+        index, and parts by remainder. Fewer: the largest number that fits together; a label: none of the fitting ones can be used."""
         return [taken for _, taken in fitting[: ask.count]]
 
     def card_score(self, offer: Offer, card: Card, taken: CardSlice) -> float:

@@ -1,12 +1,12 @@
-"""Alibaba's shared GPUs: cGPU of ACK, and its open plugin gpushare-device-plugin, both by `aliyun.com/gpu-mem`.
+"""Alibaba's shared GPUs: cGPU of ACK, and its open plugin gpushare-device-plugin, both with `aliyun.com/gpu-mem`.
 
-A node says sums: `aliyun.com/gpu-count` cards which have `aliyun.com/gpu-mem` GiB together, all alike, and where compute is divided too (ACK's node label
-`ack.node.gpu.schedule: core_mem`) 100 of `aliyun.com/gpu-core.percentage` to each. A container asks for GiB of one card; the containers of a pod are on the
-same card (policy SingleDevice of ACK's scheduler). Pods that ask for compute go where it is divided, others where it is not, as in ACK.
+A node publishes sums: `aliyun.com/gpu-count` cards with `aliyun.com/gpu-mem` GiB in total, all equal, and if compute is divided too (ACK's node label
+`ack.node.gpu.schedule: core_mem`) 100 of `aliyun.com/gpu-core.percentage` per card. A container requests GiB of one card; a pod's containers share one card
+(policy SingleDevice of ACK's scheduler). Pods that request compute are placed on nodes that divide it, others on nodes that do not, as in ACK.
 
-What the plugins read on a pod is written in both their forms: `ALIYUN_COM_GPU_MEM_*` (gpushare-scheduler-extender), one card and the pod's sum; and
-`scheduler.framework.gpushare.*` with `gpushare.alibabacloud.com/core-percentage`, by container and card (Koordinator's plugin for ACK). They look for a pod by
-its amount: of two with equal ones that come to a node at a time each may get the other's card, and the books are as true as before.
+The plugins' annotations of a pod are written in both forms: `ALIYUN_COM_GPU_MEM_*` (gpushare-scheduler-extender), one card and the pod's sum; and
+`scheduler.framework.gpushare.*` with `gpushare.alibabacloud.com/core-percentage`, by container and card (Koordinator's plugin for ACK). They find a pod by its
+amount: of two pods with equal amounts that arrive on a node together, each may get the other's card, and the allocated amounts stay correct.
 """
 
 import json

@@ -50,7 +50,7 @@ _FACTOR = 1 << 16
 #: Volcano's plugin has the same section, with names of its own domain.
 _VOLCANO = "volcano.sh/"
 
-#: HAMi's word for a chip: it stands in names of annotations.
+#: HAMi's word for a chip: a part of annotation names.
 _WORD = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,38}[A-Za-z0-9])?")
 _TEMPLATE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -115,20 +115,20 @@ _HIDES_NVIDIA, _HIDES_ASCEND = ("NVIDIA_VISIBLE_DEVICES", "none"), ("ASCEND_VISI
 
 _RUNTIME_CLASS = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?)?")
 
-#: What only device plugins act on: it is in what they register.
+#: Keys for device plugins only: their effect is in the plugins' registers.
 _OF_PLUGINS = ("libCudaLogLevel", "enableNumaTopology", "disableCoreLimit", "migProfileAllowlist", "migStrategy")
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """What a `device-config.yaml` makes of the vendors, and what in it does nothing, in words."""
+    """The vendors as configured by a `device-config.yaml`, and warnings about settings without effect."""
 
     vendors: tuple[Vendor, ...]
     warnings: tuple[str, ...] = ()
 
 
 def configured(vendors: Iterable[Vendor], text: str) -> DeviceConfig:
-    """The vendors as this text sets them. Raises InvalidRequest that names the key, and says what to write."""
+    """The vendors as configured by this text. Raises InvalidRequest that names the key and the correction."""
     content = content_of(text)
     reading = _Reading({vendor.kind: vendor for vendor in vendors})
     if content is not None and not isinstance(content, dict):
@@ -164,7 +164,7 @@ class _Reading:
 
 
 class _Section:
-    """A mapping of the file; what is asked for of it is known, and all else is warned of by `close`."""
+    """A mapping of the file; keys that are read are known, and `close` warns of all others."""
 
     def __init__(self, reading: _Reading, where: str, content: object) -> None:
         if not isinstance(content, dict):
@@ -340,7 +340,7 @@ def _vnpus(reading: _Reading, content: object) -> None:
         unit = max(section.number("memoryFactor", made.memory_unit_mib, 0, _FACTOR), 1)
         made = replace(made, memory_unit_mib=unit, **section.written_into_pods(_HIDES_ASCEND))
         reading.vendors[word] = section.named(made, _ASCEND_NAMES)
-        # Dies of a 910C are one module whatever superPod says: HAMi too gives both.
+        # The dies of a 910C are one module regardless of superPod: HAMi allocates both too.
         section.flag("superPod")
         section.close("chipName", "aiCPU")
     for kind, vendor in list(reading.vendors.items()):
@@ -349,7 +349,7 @@ def _vnpus(reading: _Reading, content: object) -> None:
 
 
 def _chip(section: _Section, word: str, known: Chip | None) -> Chip:
-    """Of a chip that nobody knows memory and compute have to be said."""
+    """A chip without built-in values needs memory and compute."""
     least = 0 if known is not None else 1
     memory = section.number("memoryAllocatable", known.memory_mib if known else 0, 1, MAX_MEMORY_MIB)
     capacity = section.number("memoryCapacity", max(known.capacity_mib if known else 0, memory), 1, MAX_MEMORY_MIB)

@@ -1,10 +1,10 @@
 """Enflame's GCUs: whole (`GCU`), and shared (`Enflame`) by either of HAMi's two ways (reference hami §2.7).
 
-Up to v2.9 `enflame.com/vgcu` counts cards and `vgcu-percentage` says a part of each, rounded up to what the node's plugin divides its cards into. The plugin
-says nothing of sizes: percent stand in the books as compute, and there is no memory.
+Up to v2.9 `enflame.com/vgcu` counts cards and `vgcu-percentage` requests a part of each, rounded up to the fraction into which the node's plugin divides its
+cards. The plugin does not report sizes: percent are booked as compute, and memory is unknown.
 
-From v2.10 on (DRS) cards are divided by profiles, such as `3g.20gb`: three of six slices with 20 GB. `drs-gcu` names the slices, `gcu-memory` and `gcu-core`
-what the smallest profile has to have. Such a pod has one card, and `enflame.com/vgcu` counts it in the books.
+From v2.10 on (DRS) cards are divided by profiles, such as `3g.20gb`: three of six slices with 20 GB. `drs-gcu` requests slices, `gcu-memory` and `gcu-core` the
+minimum of the profile. Such a pod has one card, and `enflame.com/vgcu` counts it.
 """
 
 import json
@@ -26,7 +26,7 @@ from .vendor import NodeReport, Quantity, whole_number
 
 DRS = "drs"
 _MAX_PROFILES = 64
-#: As HAMi reads them: what comes behind a second dot is a name.
+#: As parsed by HAMi: a suffix behind a second dot is a name.
 _PROFILE = re.compile(r"(\d{1,4})g?\.(\d{1,4})(?:gb)?(?:\..*)?")
 _CAPACITY = "enflame.com/gcu-drs-capacity"
 _COUNT, _SHARED = "enflame.com/gcu-count", "enflame.com/shared-gcu"
@@ -41,7 +41,7 @@ _BY_SLICES, _BY_SIZE = "drs=", "drs"
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gcu(CountedVendor):
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
-        """As HAMi says it: somebody is on the card, which has one slot."""
+        """As in HAMi: a card has one slot, and this one is in use."""
         found = CountedVendor.judge(self, offer, card, ask)
         return DeviceLabel.EXCLUSIVE if found is DeviceLabel.SLOTS else found
 
@@ -237,7 +237,7 @@ def _number(value: object, default: int) -> int:
 
 
 def _profile(cards: Sequence[Card], ask: Ask) -> Profile | None:
-    """The smallest profile of the node that has what is asked for. Memory above twice the largest profile's GB is MiB, else GB, as in HAMi."""
+    """The smallest profile of the node that covers the request. Memory above twice the largest profile's GB is MiB, else GB, as in HAMi."""
     profiles = sorted(
         {profile for card in cards for profile in card.says.profiles}, key=lambda one: (one.units, one.memory_mib)
     )

@@ -1,7 +1,7 @@
-"""Whether a node's cards can take a pod, container by container, and which they take. Pure: the same answer for placing, reasons and what-if questions.
+"""Whether a pod fits a node's cards, container by container, and which cards it gets. Pure: the same answer for placing, reasons and what-if questions.
 
-The order is HAMi's (reference hami §1.4): each container by itself, the init containers first, each of these beside what the node has given away and the
-side-cars that started before it; then all others, one beside the other. What is particular to a kind of device is its vendor's (`Vendor.fit`).
+The order is HAMi's (reference hami §1.4): each container by itself, the init containers first, each in addition to the node's allocations and the sidecars
+started before it; then all others together. Rules of a kind of device are its vendor's (`Vendor.fit`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

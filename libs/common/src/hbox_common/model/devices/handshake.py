@@ -26,7 +26,7 @@ BIND_PHASES = (BIND_PHASE, "volcano.sh/bind-phase")
 
 
 class BindPhase(StrEnum):
-    """Of a pod, as its annotation `hami.io/bind-phase` says it."""
+    """Phase of a pod in its annotation `hami.io/bind-phase`."""
 
     ALLOCATING = "allocating"
     SUCCESS = "success"
@@ -51,7 +51,7 @@ def format_lock(namespace: str, pod: str, now: float) -> str:
 
 
 def parse_lock(text: str) -> NodeLock:
-    """What the annotation says. Never raises: whoever may write on nodes may have written it."""
+    """Parse the annotation. Never raises: any client with write access to nodes may have written it."""
     time, _, owner = text.partition(",")
     namespace, divider, pod = owner.partition(",")
     try:

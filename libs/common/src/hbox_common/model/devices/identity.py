@@ -1,4 +1,4 @@
-"""Ids of cards of which nobody says which they are: a device plugin without a register says only how many a node has."""
+"""Ids of cards whose identity is unknown: a device plugin without a register reports only a node's number of cards."""
 
 import re
 from collections.abc import Collection
@@ -15,12 +15,12 @@ def is_resource(text: str) -> bool:
 
 
 def made_up_id(node: str, index: int) -> str:
-    """What the inventory calls such a card, until the node's kubelet says better."""
+    """The inventory's id of such a card, until the node's kubelet reports the real one."""
     return f"{node}-{index}"
 
 
 def made_up(node: str, card: Card, registered: Collection[str]) -> bool:
-    """Whether the card has its id from us. `registered`: the kinds of the node's cards whose plugins name them (`NodeState.registered`), however they do."""
+    """Whether HBox generated the card's id. `registered`: the kinds of the node's cards whose plugins report ids (`NodeState.registered`), in whatever form."""
     if card.kind in registered or not card.uuid.startswith(f"{node}-"):
         return False
     rest = card.uuid[len(node) + 1 :]
@@ -29,5 +29,5 @@ def made_up(node: str, card: Card, registered: Collection[str]) -> bool:
 
 
 def short_name(resource: str) -> str:
-    """What stands in ids of cards that are counted by model under this resource."""
+    """Prefix in ids of cards that are counted by model under this resource."""
     return resource.rpartition("/")[2]

@@ -83,7 +83,7 @@ def broken(used: Collection[int]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WingVendor(HamiVendor):
-    """What both kinds share: cards that go together, or the word that nothing does."""
+    """Common to both kinds: groups of cards, or a label if no group fits."""
 
     def has_uuid(self, offer: Offer, card: Card) -> bool:
         wanted, old = listed(offer, _USE_UUID), listed(offer, _OLD_USE_UUID)
@@ -115,7 +115,7 @@ class WingVendor(HamiVendor):
         return CardSlice(card.index, ALL_CORES, card.memory_mib)
 
     def reasons(self, offer: Offer, ask: Ask, free: int) -> Mapping[DeviceLabel, int]:  # noqa: ARG002  of whole cards
-        """As HAMi says it: of ids that the pod may not have, else once that nothing goes together."""
+        """As in HAMi: the number of excluded ids, else one for the missing group."""
         if barred := sum(not self.has_uuid(offer, card) for card in offer.cards):
             return {DeviceLabel.UUID: barred}
         return {DeviceLabel.NUMA: 1}
@@ -213,7 +213,7 @@ class SharedXpu(WingVendor):
 
 
 def _handles(size_mib: int) -> int:
-    """That a card divided into parts of this size takes beside its own."""
+    """Handles used by a card divided into parts of this size, in addition to its own."""
     parts = CARD_MIB // max(size_mib, SIZES_MIB[0])
     return parts if parts > 1 else 0
 

@@ -17,7 +17,7 @@ class DeviceLabel(StrEnum):
     QUOTA = "ResourceQuotaNotFit"
     MEMORY = "CardInsufficientMemory"
     CORE = "CardInsufficientCore"
-    EXCLUSIVE = "ExclusiveDeviceAllocateConflict"  #: a whole card is asked for, and somebody is on it
+    EXCLUSIVE = "ExclusiveDeviceAllocateConflict"  #: a whole card is requested, and it is in use
     UNITS = "CardComputeUnitsExhausted"  #: all of its compute is promised to others
     CUSTOM = "CardNotFoundCustomFilterRule"
     MIG = "CardMigTopologyInfeasible"

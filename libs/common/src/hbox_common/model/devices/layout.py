@@ -77,9 +77,9 @@ def relocated(text: str, before: Sequence[CardSlice], after: Sequence[CardSlice]
 
 
 def layout_fault(text: str, slices: Sequence[CardSlice], asked: int) -> str:
-    """Why a layout cannot be that of a pod which asks for so many cards and takes these slices in the books; empty where it can.
+    """Why a layout cannot belong to a pod that requests `asked` cards and has these slices booked; empty if it can.
 
-    To be asked of what others wrote: no container may get what the books do not hold.
+    Checks foreign annotations: no container may get devices that are not booked.
     """
     try:
         layout, init = parse_layout(text)

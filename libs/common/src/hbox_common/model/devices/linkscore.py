@@ -34,9 +34,9 @@ Matrix: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def linked(cards: tuple[Card, ...], text: str) -> tuple[Card, ...]:
-    """The cards with `links` as the annotation says them: `[{"uuid": u, "score": {u2: 100}}]`.
+    """The cards with `links` from the annotation: `[{"uuid": u, "score": {u2: 100}}]`.
 
-    A pair whose two directions differ counts 0, as does one that is not named. The cards as they are where the text cannot be read, or says nothing.
+    A pair whose two directions differ counts 0, as does a missing one. If the text cannot be read or is empty, the cards are unchanged.
     """
     if not text or len(text) > _CHARS or len(cards) > _CARDS:
         return cards

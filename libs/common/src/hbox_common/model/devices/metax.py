@@ -42,7 +42,7 @@ _USE_UUID, _NOUSE_UUID = "metax-tech.com/use-gpuuuid", "metax-tech.com/nouse-gpu
 _REGISTER = "metax-tech.com/node-gpu-devices"
 _NO_WISHES: Mapping[str, str] = {}
 
-#: A node's score is so much less what the plugin says.
+#: A node's score is reduced from this by the plugin's value.
 _BASE = 2000.0
 
 #: Two cards of one zone.
@@ -68,7 +68,7 @@ class MetaxGpu(CountedVendor):
 
 
 def _said(text: str, count: int) -> float:
-    """Of so many cards, from `{"1":100,"2":200}`; 0 where it says nothing of them."""
+    """Value for this number of cards, from `{"1":100,"2":200}`; 0 if missing."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -133,7 +133,7 @@ class MetaxSgpu(HamiVendor):
             return DeviceLabel.QOS
         if not online:
             return CardVendor.judge(self, offer, card, ask)
-        # Nobody online is promised compute, so there is none to be short of.
+        # Online pods are not promised compute, so it cannot be short.
         found = CardVendor.judge(
             self, replace(offer, used={**offer.used, card.index: _without_cores(held)}), card, replace(ask, cores=0)
         )
@@ -162,7 +162,7 @@ class MetaxSgpu(HamiVendor):
         return is_true(offer.wishes.get(TOPOLOGY, ""), unsaid=self.topology_aware)
 
     def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:
-        """Online pods beside offline ones alone, those of no class beside such, and these by one policy."""
+        """Online pods share a card with offline ones only, pods without a class with each other, and these only under one policy."""
         asks = [Ask(self.kind, 1, taken.cores, taken.memory_mib, part=part) for part in parts_of(taken.part)]
         return all(_class_fits(ask, held) and (ask.part == ONLINE or _qos_fits(card, ask, held)) for ask in asks)
 
@@ -248,7 +248,7 @@ def _qos_fits(card: Card, ask: Ask, held: CardAllocation) -> bool:
 
 
 def _crowd(classes: Counter[str]) -> tuple[bool, int, int]:
-    """Cards that only offline pods are on go last, those with the fewest online pods first."""
+    """Cards with offline pods only are last, those with the fewest online pods first."""
     only_offline = bool(classes[OFFLINE]) and not classes[ONLINE]
     return only_offline, classes[ONLINE], classes[OFFLINE]
 

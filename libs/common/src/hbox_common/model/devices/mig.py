@@ -61,7 +61,7 @@ class Taken:
 
 
 def taken_of(card: Card, parts: Iterable[str], pods: int) -> Taken | None:
-    """What these parts take of the card, which `pods` containers are on at least. None where they do not say it all, or what no card can be divided into."""
+    """The placements of these parts on the card, which at least `pods` containers use. None if they are incomplete, or match no division of a card."""
     found, known = Taken(), 0
     for part in parts:
         if not _add(card, found, part):
@@ -100,7 +100,7 @@ def instance(card: Card, taken: Taken, memory_mib: int) -> Instance | None:
 
 
 def admits(card: Card, held: CardAllocation, part: str) -> bool:
-    """Whether these parts of one pod can stand on the card beside all others. Parts of one pod may follow each other in the same place (init containers)."""
+    """Whether these parts of one pod fit on the card in addition to all others. Parts of one pod may use the same place in turn (init containers)."""
     if card.says.mode != MIG:
         return not part and not held.parts
     taken, wanted = free_of(card, held), parts_of(part)
@@ -118,8 +118,8 @@ def admits(card: Card, held: CardAllocation, part: str) -> bool:
 
 
 def registered_profiles(position: int, value: object) -> tuple[Profile, ...]:
-    """`migProfiles` of one card of a register annotation. Raises InvalidRequest, naming the card by its position. Profiles whose name is written with a `+`
-    (media extensions) are left out: two of them share what a placement does not say."""
+    """`migProfiles` of one card of a register annotation. Raises InvalidRequest, naming the card by its position. Profiles whose name contains a `+` (media
+    extensions) are left out: two of them share something that their placements do not show."""
     if value is None:
         return ()
     wrong = InvalidRequest(f"card {position}: migProfiles is no list of profiles with a name, memoryMB and placements")
@@ -231,7 +231,7 @@ def known_profiles(model: str, geometries: Geometries) -> tuple[Profile, ...]:
     return ()
 
 
-#: Of a pod: its instances, beside the annotation that names its cards (HAMi v2.10).
+#: Pod annotation with its instances, in addition to the one that names its cards (HAMi v2.10).
 RECORD = "hami.io/vgpu-mig-allocations"
 
 
@@ -260,8 +260,8 @@ def record(layout: Layout, cards: Mapping[int, Card]) -> str:
 
 
 def with_record(allocated: str, text: str) -> str:
-    """The annotation that names a pod's cards, each id with its instance behind it in brackets, as HAMi wrote both in one to v2.9. Where the record cannot be
-    read nothing is added, and the card counts as taken by nobody knows what."""
+    """The annotation that names a pod's cards, with each instance in brackets behind its id, as in HAMi up to v2.9. If the record cannot be read, nothing is
+    added, and the card counts as used by an unknown instance."""
     if not text or len(text) > _RECORD_CHARS:
         return allocated
     try:

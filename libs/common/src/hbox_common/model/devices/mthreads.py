@@ -80,7 +80,7 @@ class Mthreads(SummedVendor):
         notes = CountedVendor.annotate(self, layout, cards, node=node, now=now)
         own = next((one for one in layout if one), ())
         if len(own) > 1:
-            notes["mthreads.com/request-gpu-num"] = str(len(own))  # as HAMi's webhook says it of the pod
+            notes["mthreads.com/request-gpu-num"] = str(len(own))  # as HAMi's webhook writes it
         return notes | {
             "mthreads.com/gpu-index": ",".join(cards[s.index].uuid.rpartition("-")[2] for s in own),
             "mthreads.com/predicate-node": node,

@@ -1,7 +1,7 @@
 """AWS Neuron devices, whole or one of their two cores (reference hami §2.6).
 
-Several devices go by the instance's links: on Inferentia any that follow one another; on Trainium 1, 4, 8 or 16, from a multiple of their number on. A part of
-a device says which of its cores it is: `1` and `2` are the first and the second, `12` both, asked for as cores, `d` the device.
+Several devices follow the instance's links: on Inferentia any consecutive ones; on Trainium 1, 4, 8 or 16, starting at a multiple of their number. A part of a
+device names its cores: `1` and `2` are the first and the second, `12` both, requested as cores, `d` the device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ class Neuron(CountedVendor):
         """No core is given twice."""
         masks = [MASKS.get(part, 0) for part in parts_of(taken.part)]
         own = sum({bit for mask in masks for bit in (1, 2) if mask & bit})
-        # Containers that follow one another may have the same core; those beside each other may not.
+        # Containers that run one after the other may share a core; concurrent ones may not.
         beside = taken.slots < len(masks) or sum(masks) == own
         return all(masks) and bool(masks) and beside and not own & _mask(held)
 
@@ -128,7 +128,7 @@ class Neuron(CountedVendor):
 
 
 def _mask(held: CardAllocation) -> int:
-    """The cores that are given away; all of them where somebody does not say which."""
+    """The allocated cores; all of them if an allocation does not name its cores."""
     masks = [MASKS.get(part, MASKS[DEVICE]) for text in held.parts for part in parts_of(text)]
     return sum({bit for mask in masks for bit in (1, 2) if mask & bit}) if len(masks) >= held.pods else MASKS[DEVICE]
 

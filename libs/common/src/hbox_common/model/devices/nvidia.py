@@ -1,7 +1,7 @@
 """NVIDIA, shared by HAMi (reference hami §2.1).
 
-Without HAMi's register the labels are those of GPU feature discovery. Beside HAMi's generic rule there are: the way in which cards are shared (`hami-core`,
-`mig`, `mps`), which a pod may name; cards that an operator has cordoned one by one; how well cards are linked (`linkscore`); instances of MIG (`mig`).
+Without HAMi's register the labels are those of GPU feature discovery. In addition to HAMi's generic rule: the sharing mode of cards (`hami-core`, `mig`,
+`mps`), which a pod may request; cards cordoned one by one; links between cards (`linkscore`); instances of MIG (`mig`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ GPU_CORES = "nvidia.com/gpucores"
 GPU_MEMORY = "nvidia.com/gpumem"
 GPU_MEMORY_PERCENT = "nvidia.com/gpumem-percentage"
 
-#: Variables that HAMi's library in the container goes by.
+#: Environment variables read by HAMi's library in the container.
 TASK_PRIORITY, CORE_POLICY = "CUDA_TASK_PRIORITY", "GPU_CORE_UTILIZATION_POLICY"
 
 _NO_WISHES: Mapping[str, str] = {}
@@ -36,7 +36,7 @@ CORDON, CORDON_CHARS = "hami.io/device-cordon", 64 * 1024
 class NvidiaVendor(HamiVendor):
     links_annotation: str = ""  #: of a node: how well its cards are linked
     record_annotation: str = ""  #: of a pod: its instances of MIG
-    geometries: mig.Geometries = mig.KNOWN_GEOMETRIES  #: of cards in MIG whose plugin says no profiles
+    geometries: mig.Geometries = mig.KNOWN_GEOMETRIES  #: of cards in MIG whose plugin reports no profiles
     #: how HAMi's library holds containers to their compute, where that is not its own default (`gpuCorePolicy`)
     core_policy: str = ""
 
@@ -49,8 +49,8 @@ class NvidiaVendor(HamiVendor):
         return replace(found, env=env | ({CORE_POLICY: self.core_policy} if self.core_policy else {}))
 
     def register(self, node: NodeReport) -> tuple[Card, ...]:
-        """As all of HAMi's; what is said of cards beside is read too. A matrix of links that cannot be read is none: links are a preference, and a node is
-        not out of use for it."""
+        """As for all of HAMi's vendors, with additional card annotations. An unreadable link matrix is ignored: links are a preference and must not disable a
+        node."""
         cards = HamiVendor.register(self, node)
         cordoned = {name.strip() for name in node.annotations.get(CORDON, "")[:CORDON_CHARS].split(",")}
         cards = tuple(self._divided(card) for card in cards)
@@ -61,7 +61,7 @@ class NvidiaVendor(HamiVendor):
         return linkscore.linked(cards, node.annotations.get(self.links_annotation, ""))
 
     def _divided(self, card: Card) -> Card:
-        """Where the plugin says no profiles of a card that it divides, the geometries that its release knows are meant."""
+        """If the plugin reports no profiles of a card that it divides, the geometries known to its release apply."""
         if card.says.mode != mig.MIG or card.says.profiles:
             return card
         known = mig.known_profiles(f"{self.type_prefix}{card.model}", self.geometries)
@@ -73,7 +73,7 @@ class NvidiaVendor(HamiVendor):
         return mig.MIG in mode and any(card.says.mode == mig.MIG for card in offer.cards)
 
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
-        """As all of HAMi's; a card in MIG then gives an instance. One on which somebody is with an instance that cannot be read is out of use."""
+        """As for all of HAMi's vendors; a card in MIG then gives an instance. A card in use by an unreadable instance is unusable."""
         held = offer.of(card)
         divided = card.says.mode == mig.MIG
         taken = mig.free_of(card, held) if divided else None
@@ -111,7 +111,7 @@ class NvidiaVendor(HamiVendor):
         return CardSlice(card.index, min(own, left), min(found.profile.memory_mib, left_mib), found.part)
 
     def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:
-        """Whether the instances can stand beside those that others have; on a card that is not divided there are none."""
+        """Whether the instances fit in addition to the allocated ones; a card that is not divided has none."""
         return mig.admits(card, held, taken.part)
 
     def allocated(self, annotations: Mapping[str, str]) -> str:
@@ -125,7 +125,7 @@ class NvidiaVendor(HamiVendor):
         return notes | {self.record_annotation: instances} if instances else notes
 
     def device_id(self, card: Card, taken: CardSlice) -> str:
-        """An instance by geometry stands behind the card's id."""
+        """An instance by geometry follows the card's id."""
         return f"{card.uuid}[{taken.part}]" if card.says.mode == mig.MIG and taken.part and "@" not in taken.part else card.uuid
 
     def device_text(self, card: Card, taken: CardSlice) -> str:
@@ -140,7 +140,7 @@ class NvidiaVendor(HamiVendor):
         return (not mode or card.says.mode in mode) and HamiVendor.has_type(self, offer, card)
 
     def choose(self, offer: Offer, fitting: Sequence[Fitting], ask: Ask) -> Sequence[CardSlice]:
-        """By links where the pod's policy says so: several cards that are linked best, one card that the others miss least."""
+        """By links if the pod's policy requests it: several cards with the best links, or one card with the least loss for the others."""
         if not self.policy(offer).topology or len(fitting) <= ask.count:
             return [taken for _, taken in fitting[: ask.count]]
         chosen = linkscore.chosen(offer.cards, [card for card, _ in fitting], ask.count)

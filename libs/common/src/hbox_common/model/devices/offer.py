@@ -1,4 +1,4 @@
-"""What a vendor is asked by a fit, and its no: the cards of one kind that a node offers, and why none of them will do."""
+"""Input and rejection of a vendor's fit: the cards of one kind that a node offers, and why none of them can be used."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from .labels import DeviceLabel
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The cards of one kind of a node, and what is given away of them at a moment of a fit."""
+    """The cards of one kind of a node, and their allocations at a step of a fit."""
 
     cards: tuple[Card, ...]  #: by index
     used: Mapping[int, CardAllocation]  #: by index; a card that is not in it is idle
     facts: Mapping[str, str] = field(default_factory=dict)  #: of the node (`NodeState.device_facts`)
     wishes: Mapping[str, str] = field(default_factory=dict)  #: of the pod
-    policy: str = ""  #: for cards, where no wish says one
+    policy: str = ""  #: for cards, if no annotation names one
     mine: tuple[CardSlice, ...] = ()  #: what earlier containers of the pod got of these cards
     others: Mapping[int, CardAllocation] = field(default_factory=dict)  #: what is given away to other pods, by index
 

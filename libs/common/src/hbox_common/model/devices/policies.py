@@ -1,8 +1,8 @@
-"""By which order a pod's cards are chosen among those that fit: `hami.io/gpu-scheduler-policy`, one word or several (reference hami §1.4).
+"""Order in which a pod's cards are selected among the fitting ones: `hami.io/gpu-scheduler-policy`, one word or several (reference hami §1.4).
 
-`binpack`, `spread` and `numa` are orders; several, separated by commas, count one after the other. `mutex` and `topology-aware` are no orders: the first keeps
-shared cards out (`CardVendor.judge`), the second chooses among cards by their links (`linkscore`). Among cards that are equal to the policy the one of the
-highest NUMA node goes first, as in HAMi from v2.10, then the one of the lowest index; where HAMi has several words, of the highest.
+`binpack`, `spread` and `numa` are orders; several, separated by commas, apply one after the other. `mutex` and `topology-aware` are not orders: the first
+excludes shared cards (`CardVendor.judge`), the second selects cards by their links (`linkscore`). Among cards that the policy ranks equal, the highest NUMA
+node comes first, as in HAMi from v2.10, then the lowest index; where HAMi has several words, the highest.
 """
 
 from collections.abc import Callable
@@ -24,17 +24,17 @@ _WORDS = 16
 
 @dataclass(frozen=True, slots=True)
 class CardPolicy:
-    """`orders` is empty where nobody names one: whole cards then go by index, parts where the least is left."""
+    """`orders` is empty if none is named: whole cards are then ordered by index, parts by the smallest remainder."""
 
     orders: tuple[str, ...] = ()
-    mutex: bool = False  #: only cards that nobody is on
+    mutex: bool = False  #: only unused cards
     topology: bool = False  #: by links
     chained: bool = False  #: written as several words, or as `numa`
 
     def order(self, *, whole: bool, numa_first: bool = False) -> Callable[[Card, float], tuple[float, ...]]:
-        """The key to sort cards by, of a card and its score (the fuller, the higher): the lowest key goes first.
+        """The key to sort cards by, from a card and its score (the fuller, the higher): the lowest key is first.
 
-        `numa_first`: the cards of one NUMA node have to follow one another (numa-bind).
+        `numa_first`: the cards of one NUMA node must be consecutive (numa-bind).
         """
         orders = self.orders
         if not orders:
@@ -44,7 +44,7 @@ class CardPolicy:
             if numa_first:
                 orders = (NUMA, *(each for each in orders if each != NUMA))
             return lambda card, score: (*(_key(each, card, score) for each in orders), -card.index)
-        # HAMi goes up through the NUMA nodes where it packs, and down where it spreads.
+        # HAMi orders NUMA nodes upwards for binpack, and downwards for spread.
         first = (1 if orders[0] == BINPACK else -1) if numa_first else 0
         return lambda card, score: (first * card.numa, _key(orders[0], card, score), -card.numa, card.index)
 
@@ -60,7 +60,7 @@ def card_policy(text: str) -> CardPolicy:
 
 
 def is_true(text: str, *, unsaid: bool = False) -> bool:
-    """Whether an annotation says yes, as HAMi reads it; `unsaid` where it says neither yes nor no."""
+    """Whether an annotation is true, as parsed by HAMi; `unsaid` if it is neither true nor false."""
     return text.strip() in _TRUE or (unsaid and text.strip() not in _FALSE)
 
 

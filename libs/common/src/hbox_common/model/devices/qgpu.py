@@ -1,8 +1,8 @@
 """Tencent's qGPU, in TKE: known, and left to its own scheduler.
 
-A node says sums: 100 of `tke.cloud.tencent.com/qgpu-core` to a card, which has its part of `tke.cloud.tencent.com/qgpu-memory`, in GiB; so its cards can be
-counted. Which card a container has, TKE's qgpu-scheduler tells its qgpu-manager in a way that is not published: a pod that HBox placed would wait on its node
-for ever, or get a card that somebody else has. So a pod that asks for qGPU is refused, with what to write instead.
+A node publishes sums: 100 of `tke.cloud.tencent.com/qgpu-core` per card, with its part of `tke.cloud.tencent.com/qgpu-memory`, in GiB; so its cards can be
+counted. TKE's qgpu-scheduler passes a container's card to its qgpu-manager in an unpublished way: a pod placed by HBox would wait on its node for ever, or get
+a card in use. So a pod that requests qGPU is rejected with the alternative.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class QGpu(SummedVendor):
 QGPU = QGpu(
     name="tencent",
     kind="qGPU",
-    cards="tke.cloud.tencent.com/qgpu",  # of HBox alone: the node says cards as hundreds of compute
+    cards="tke.cloud.tencent.com/qgpu",  # HBox's own name: the node publishes cards as hundreds of compute
     cores="tke.cloud.tencent.com/qgpu-core",
     memory="tke.cloud.tencent.com/qgpu-memory",
     sizes=("tke.cloud.tencent.com/qgpu-core-greedy",),

@@ -1,4 +1,4 @@
-"""The vendors whose cards HBox knows. A new one is a file beside this, and its name in VENDORS."""
+"""The vendors whose cards HBox supports. A new one is another file in this folder, and its name in VENDORS."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ _BLOCK = 16
 
 
 class Vendors:
-    """By the names of their resources. `default`: the one that tables show where nobody says which."""
+    """The vendors by the names of their resources. `default`: the one that tables show if none is specified."""
 
     def __init__(self, *vendors: Vendor) -> None:
         self.adopt(vendors)
@@ -94,19 +94,19 @@ class Vendors:
         self.partition_starts = tuple(self.partitioned)
         self.no_models = frozenset(self.model_prefixes).union(self.parts, *(vendor.no_models for vendor in vendors))
         self.figures: Mapping[str, Figures] = {name: found for vendor in vendors for name, found in vendor.figures.items()}
-        #: what differs here from what is built in: alike where processes were told the same, empty where they were told nothing
+        #: fingerprint of the differences from the built-in settings: equal for processes with equal settings, empty without settings
         self.fingerprint = _fingerprint(self._built_in, vendors)
 
     def configure(self, text: str) -> tuple[str, ...]:
-        """From now on these vendors are as a `device-config.yaml` sets them, whatever another one said before. Returns what in it does nothing, in words.
-        Raises InvalidRequest, and changes nothing, for a text that is none."""
+        """Configure the vendors by a `device-config.yaml`, replacing any previous one. Returns warnings about settings without effect. Raises InvalidRequest,
+        and changes nothing, for an invalid text."""
         found = configured((vendor for vendor in self._built_in if not isinstance(vendor, CountedByModel)), text)
         self._beside(found.vendors, [vendor for vendor in self._vendors if isinstance(vendor, CountedByModel)])
         return found.warnings
 
     @contextmanager
     def configured(self, text: str | None) -> Iterator[tuple[str, ...]]:
-        """Meanwhile as `configure`, with what it returns; None = as they are. Raises InvalidRequest for a text that is none."""
+        """As `configure`, for the duration of the block; None = unchanged. Raises InvalidRequest for an invalid text."""
         before = self._vendors
         warnings = () if text is None else self.configure(text)
         try:
@@ -116,7 +116,7 @@ class Vendors:
                 self._take(before)
 
     def count_by_model(self, named: Sequence[CountedByModel]) -> None:
-        """Take these, beside all others, for the resources that count cards by model. Raises InvalidRequest for a resource that a vendor has already."""
+        """Add vendors for the resources that count cards by model. Raises InvalidRequest for a resource that a vendor has already."""
         self._beside([vendor for vendor in self._vendors if not isinstance(vendor, CountedByModel)], named)
 
     def _beside(self, vendors: Sequence[Vendor], named: Sequence[CountedByModel]) -> None:
@@ -138,7 +138,7 @@ class Vendors:
         return self._vendors[0]
 
     def of(self, amounts: Mapping[str, int]) -> Vendor | None:
-        """Whose cards these amounts name: a pod's requests, or what a node has to give."""
+        """The vendor of the cards in these amounts: a pod's requests, or a node's allocatable."""
         if amounts.get(self.cards[0]):
             return self._vendors[0]
         # There are some thirty vendors, and pods and nodes name a handful of resources.
@@ -155,15 +155,15 @@ class Vendors:
         return [self._vendors[rank] for rank in sorted(ranks)]
 
     def kind(self, kind: str) -> Vendor:
-        """By HAMi's common word. Raises KeyError for a word that nobody has."""
+        """The vendor by HAMi's common word. Raises KeyError for an unknown word."""
         return self._kinds[kind]
 
     def knows(self, kind: str) -> bool:
         return kind in self._kinds
 
     def cards_of(self, node: NodeReport, complain: Callable[[str], None]) -> tuple[Card, ...]:
-        """All cards of a node, each with its kind, by distinct indices: those of a second kind come behind those of the first, from the next multiple of 16, so
-        that pairs and rows of cards stay where they are. What cannot be read of a kind is said to `complain`, and its cards are left out."""
+        """All cards of a node, each with its kind, by distinct indices: those of a second kind follow those of the first, from the next multiple of 16, so that
+        the order of pairs and rows of cards is kept. If the cards of a kind cannot be read, `complain` is called and they are left out."""
         found: list[Card] = []
         for vendor in self._vendors:
             if node.amounts.get(vendor.cards, 0) > MAX_CARDS:

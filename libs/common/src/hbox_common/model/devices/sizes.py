@@ -123,7 +123,7 @@ def as_content(sizes: Iterable[Size]) -> list[dict[str, Any]]:
 
 
 def choose(size: Size, cards: Sequence[Card]) -> Choice | None:
-    """What the size becomes where these cards are; None: no card of them can take it."""
+    """The result of the size on these cards; None: it fits none of them."""
     if (found := settled(size)) is not None:
         count = sum(can_take(found, card) for card in cards)
         return replace(found, cards=count) if count else None
@@ -138,7 +138,7 @@ def choose(size: Size, cards: Sequence[Card]) -> Choice | None:
 
 
 def settled(size: Size) -> Choice | None:
-    """What the size becomes by its own word; None where it says nothing."""
+    """The result of the size according to its own `becomes`; None without it."""
     if (word := size.becomes) is None:
         return None
     vendor = VENDORS.kind(word.kind)

@@ -14,9 +14,9 @@ Resolve = Callable[[Size], Choice]
 
 
 def applied(document: Any, sizes: Mapping[str, Size], resolve: Resolve) -> tuple[Any, list[str]]:
-    """The document with every size in its pods and pod templates resolved, and a line for each. What it was given is not changed.
+    """A copy of the document with every size in its pods and pod templates resolved, and a line for each.
 
-    Raises InvalidRequest that names the container, for a size that nobody knows, an amount that is none, and annotations that contradict each other.
+    Raises InvalidRequest that names the container, for an unknown size, an invalid amount, and contradictory annotations.
     """
     changed = deepcopy(document)
     said: list[str] = []

@@ -46,18 +46,18 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a container that asks for devices leaves out or says otherwise than its device plugin, or a quota, has to read it: what HAMi's webhook writes
-    (reference hami §1.5), but for amounts that say nothing new, such as all of a card's memory."""
+    """Requests and annotations that a container with devices lacks, or states otherwise than its device plugin or a quota needs: the changes of HAMi's webhook
+    (reference hami §1.5), except amounts without new information, such as all of a card's memory."""
 
-    amounts: Mapping[str, int] = field(default_factory=dict)  #: of the container, in place of what it says
-    env: Mapping[str, str] = field(default_factory=dict)  #: of the container, in place of what it says
-    default_env: Mapping[str, str] = field(default_factory=dict)  #: likewise, where it says nothing
-    annotations: Mapping[str, str] = field(default_factory=dict)  #: of its pod, where that says nothing
+    amounts: Mapping[str, int] = field(default_factory=dict)  #: of the container, replacing its own
+    env: Mapping[str, str] = field(default_factory=dict)  #: of the container, replacing its own
+    default_env: Mapping[str, str] = field(default_factory=dict)  #: of the container, if it does not set them
+    annotations: Mapping[str, str] = field(default_factory=dict)  #: of its pod, if it does not set them
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What a node says of its devices."""
+    """A node's report on its devices."""
 
     name: str
     amounts: Mapping[str, int] = field(default_factory=dict)  #: allocatable, by resource
@@ -76,11 +76,11 @@ class Vendor(ABC):
     memory: str = ""  #: of each card's memory, in MiB
     memory_percent: str = ""  #: of each card's memory, in percent
     sizes: tuple[str, ...] = ()  #: resources that say a part of each card in another way: slices, cores by number
-    priority: str = ""  #: by which a container says how urgent its work on a card is: no node has such a resource
+    priority: str = ""  #: requests the priority of a container's work on a card: no node has such a resource
     memory_unit_mib: int = 1  #: of the resource `memory`, in requests and in quotas
     no_models: frozenset[str] = frozenset()  #: resources of its device plugin that look like a model's and are none
     models_annotation: str = ""  #: of a pod: the models that it may have, separated by commas
-    #: annotations of pods that `fit` reads, beside those of all vendors (`COMMON_WISHES`) and `models_annotation`
+    #: pod annotations that `fit` reads, in addition to those of all vendors (`COMMON_WISHES`) and `models_annotation`
     wishes: tuple[str, ...] = ()
     #: annotations and labels of pods that HBox cannot honour: placing such a pod would break them
     unsupported: tuple[str, ...] = ()
@@ -93,12 +93,12 @@ class Vendor(ABC):
     to_allocate_annotation: str = ""  #: of a pod: what its device plugin is still to hand over (`handshake`)
     names_containers: bool = False  #: whether its device plugin reads something by names of containers (`by_container`)
     without_init: bool = False  #: whether its device plugin counts containers without init containers
-    usual: Mapping[str, str] = field(default_factory=dict)  #: wishes that say what is so without them
+    usual: Mapping[str, str] = field(default_factory=dict)  #: wishes that only state the default
     runtime_class: str = ""  #: of pods that ask for these cards and name none (`runtimeClassName` of device-config.yaml)
     #: a variable and its value that keep the cards from a container which asks for none (`overwriteEnv`)
     hidden: tuple[str, str] | None = None
     clique_label: str = ""  #: of a node: which domain of the vendor's own link it is in, where that reaches over several nodes
-    #: of a node: the lock that the plugin goes by; empty: it needs none, and many pods may be in allocation at once
+    #: node annotation with the plugin's lock; empty: it needs none, and many pods may be in allocation at once
     node_lock: str = ""
     always_fits: bool = False  #: whether `fit` is asked of every request: amounts of its cards do not say all
     #: by names of models; the longest one that is a word of a card's model counts
@@ -115,12 +115,12 @@ class Vendor(ABC):
         cards are out of use until it can."""
 
     def offered(self, cards: Sequence[Card], amount: int) -> int:  # noqa: ARG002  kubelet's word counts for most
-        """How many units of the resource `cards` a node has to give. `amount`: what its kubelet says, 0 where it says nothing."""
+        """Units of the resource `cards` on a node. `amount`: reported by its kubelet, 0 if missing."""
         return amount
 
     def ask(self, asked: Mapping[str, Quantity], wishes: Mapping[str, str] = _NO_WISHES) -> Ask | None:  # noqa: ARG002  see `wishes`
-        """What a container asks for by the vendor's resources, requests before limits; None where that is nothing. `wishes`: annotations of its pod, those
-        among them that the vendor reads. Raises InvalidRequest that names the resource or annotation, with what to write instead as its hint."""
+        """A container's request by the vendor's resources, requests before limits; None if there is none. `wishes`: annotations of its pod, of which the vendor
+        reads its own. Raises InvalidRequest that names the resource or annotation, with the correction as its hint."""
         count = whole_number(self.cards, asked)
         return Ask(self.kind, self.bounded(count)) if count else None
 
@@ -136,7 +136,7 @@ class Vendor(ABC):
         return Completion(dict.fromkeys(ask.completed, ask.count)) if ask is not None else Completion()
 
     def amounts_of(self, count: int, memory_mib: int = 0, cores: int = 0) -> Mapping[str, int]:  # noqa: ARG002  a vendor without parts
-        """What a container writes for so many cards, with so much of each: the reverse of `ask`. Without `memory_mib`: whole."""
+        """A container's amounts for this number of cards, with these parts of each: the inverse of `ask`. Without `memory_mib`: whole."""
         return {self.cards: count}
 
     def request(self, asked: Mapping[str, Quantity], models: tuple[str, ...]) -> CardRequest | None:
@@ -154,15 +154,15 @@ class Vendor(ABC):
         """The slices that a container gets of these cards, or why it gets none."""
 
     def usage_score(self, offer: Offer) -> float:  # noqa: ARG002  a vendor without one
-        """How full these cards are: more goes first under binpack, less under spread."""
+        """How full these cards are: fuller ones come first under binpack, emptier ones under spread."""
         return 0.0
 
     def choice_score(self, offer: Offer, ask: Ask, chosen: Sequence[CardSlice]) -> float:  # noqa: ARG002  a vendor without one
-        """What the vendor adds to the node's score for these slices, `offer` being the cards before they are given."""
+        """The vendor's addition to the node's score for these slices; `offer`: the cards before their allocation."""
         return 0.0
 
     def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:  # noqa: ARG002  a vendor whose amounts say all
-        """Whether this slice can stand beside what is given away of the card, where cores, memory and shares suffice (`validate_claim`)."""
+        """Whether this slice fits in addition to the card's allocations if cores, memory and shares suffice (`validate_claim`)."""
         return True
 
     def registered(self, node: NodeReport) -> bool:  # noqa: ARG002  a vendor whose plugin does not register cards
@@ -177,14 +177,14 @@ class Vendor(ABC):
         node: str = "",  # noqa: ARG002
         now: float = 0.0,  # noqa: ARG002
     ) -> dict[str, str]:
-        """What the device plugin of this kind reads on a pod: annotations, written in the call that binds it. `layout`: what each container has of this kind,
-        init containers first, empty for one that has nothing; `cards`: those of the node, by index; `now`: seconds since the epoch, for plugins that read a
-        time of their own. Pure: what is true of all kinds (node, time, phase) is `handshake.assignment`."""
+        """The pod annotations that this kind's device plugin reads, written in the call that binds the pod. `layout`: each container's devices of this kind,
+        init containers first, empty for one without; `cards`: those of the node, by index; `now`: seconds since the epoch, for plugins that read a time of
+        their own. Pure: annotations common to all kinds (node, time, phase) are in `handshake.assignment`."""
         return {}
 
     def by_container(
         self,
-        layout: Layout,  # noqa: ARG002  a vendor that says nothing by names
+        layout: Layout,  # noqa: ARG002  a vendor that does not use names
         cards: Mapping[int, Card],  # noqa: ARG002
         containers: Sequence[str],  # noqa: ARG002
     ) -> dict[str, str]:
@@ -215,8 +215,8 @@ class Vendor(ABC):
         asks: Sequence[Ask],  # noqa: ARG002
         wishes: Mapping[str, str] = _NO_WISHES,  # noqa: ARG002
     ) -> Layout:
-        """The layout that `allocated` says, of these cards; () where it says nothing of them. `asks`: what the pod's containers ask for of this
-        kind; `wishes`: its annotations. Never raises: anybody may write it."""
+        """The layout in `allocated` on these cards; () if it contains none of them. `asks`: the requests of the pod's containers for this kind; `wishes`: its
+        annotations. Never raises: any client may have written it."""
         return ()
 
     def bounded(self, count: int) -> int:

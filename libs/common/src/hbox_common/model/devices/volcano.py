@@ -42,7 +42,7 @@ GROUP_POLICY = "volcano.sh/vgpu-podgroup-policy"
 #: Among the wishes of a request, and no annotation: which group the pod is of (`in_group`).
 _GROUP = "group"
 
-#: Of parts: whose pod is on a card, and whose that keeps away from others of its group.
+#: Prefixes of parts: a pod's group on a card, and a group whose pods avoid each other.
 _MEMBER, _ALONE = "group=", "spread="
 _NO_WISHES: Mapping[str, str] = {}
 
@@ -53,7 +53,7 @@ def spreads(request: CardRequest | None) -> bool:
 
 
 def in_group(request: CardRequest | None, group: str, models_annotation: str) -> CardRequest | None:
-    """The request of a pod of a group in which some pod `spreads`, which says so with each slice. `group`: `namespace/name`."""
+    """The request of a pod of a group in which some pod `spreads`, recorded with each slice. `group`: `namespace/name`."""
     if request is None:
         return None
     devices = request.devices
@@ -71,7 +71,7 @@ def in_group(request: CardRequest | None, group: str, models_annotation: str) ->
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VolcanoVendor(NvidiaVendor):
     def register(self, node: NodeReport) -> tuple[Card, ...]:
-        """Only what the plugin registered: without a register nobody knows of any card."""
+        """Only cards that the plugin registered: without a register no card is known."""
         text = node.annotations.get(self.register_annotation)
         if text is None:
             return ()
@@ -162,7 +162,7 @@ class VolcanoVendor(NvidiaVendor):
 
 
 def _mark(wishes: Mapping[str, str]) -> str:
-    """What the slices of a pod say of its group; empty: nobody asks."""
+    """The group marks of a pod's slices; empty: no pod of the group spreads."""
     token = wishes.get(_GROUP, "")
     return f"{_ALONE if wishes.get(GROUP_POLICY) == SPREAD else _MEMBER}{token}" if token else ""
 
@@ -178,7 +178,7 @@ def _of_group(part: str, mark: str) -> bool:
 
 
 def _own(part: str) -> str:
-    """The part without what it says of groups: the instances of MIG."""
+    """The part without group marks: the instances of MIG."""
     return "+".join(one for one in parts_of(part) if not one.startswith((_MEMBER, _ALONE)))
 
 
