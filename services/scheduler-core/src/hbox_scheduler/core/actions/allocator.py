@@ -32,13 +32,13 @@ class Allocator:
     def __init__(
         self, session: "Session", *, may: Callable[[QueueInfo, Member], bool] | None = None, later: bool = False
     ) -> None:
-        """`may`: whether a queue may take one more member, beside what it may anyway. `later`: as for `Placing`."""
+        """`may`: a further condition for placing a member in its queue, in addition to the queue's limits. `later`: as for `Placing`."""
         self._session = session
         self._placing = Placing(session, later=later)
         self._may = may
 
     def kinds(self, members: Iterable[Member]) -> list[list[Member]]:
-        """Members that every rule sees alike, the largest kind first."""
+        """Group members that all filters and scores treat alike, the largest kind first."""
         given = list(members)
         first = given[0]
         if all(member.task is first.task and member.preemptable is first.preemptable for member in given):
@@ -56,7 +56,7 @@ class Allocator:
 
     @staticmethod
     def entangled(members: Sequence[Member]) -> bool:
-        """Whether where one of them goes changes where the next may go, beside what is booked."""
+        """Whether placing one of them changes the allowed nodes of the next, apart from the bookings."""
         return any(
             m.task.ports or (m.constraints and (m.constraints.affinity or m.constraints.anti_affinity or m.constraints.spread))
             for m in members

@@ -1,7 +1,7 @@
-"""Equal members placed at once: a strategy of `allocate` for members that are to every plugin as any other of their shape (`Session.by_shape`).
+"""Batch placement of equal members: a strategy of `allocate` for members that every plugin treats by their shape (`Session.by_shape`).
 
-Where they go is what one after the other would come to: views keep masks, room and scores by shape from session to session, and are brought up to date by the
-rows that changed. Which members are placed, and in which order, is the queue's business as always; only the search for a node is not made anew for each.
+The result equals placing them one by one. Views cache masks, capacities and scores by shape across sessions and update changed rows only. The queue decides,
+as always, which members are placed and in which order; the batch only avoids a search for a node for each member.
 """
 
 from collections import Counter
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    """On one session."""
+    """Batch placements of one session."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._placing = Placing(session)
 
     def concerns(self, member: Member) -> bool:
-        """Whether the member may be placed here: by its shape, while nothing is promised to others."""
+        """Whether the member may be placed in a batch: by its shape, while the session has no nominations."""
         return member.nominated is None and not self._session.promises and self._session.by_shape(member)
 
     def bounded(self, member: Member) -> bool:
-        """Whether some of the cards are not for it, or not so many: limits of models, or quotas of its namespace, have a say."""
+        """Whether limits of card models or quotas of its namespace may exclude cards for the member."""
         session = self._session
         return member.task.cards is not None and (bool(session.models) or bool(session.namespace_quotas))
 
     def place(self, statement: Statement, members: Sequence[Member]) -> int:
-        """Places for equal members of one gang, as many as there are. Returns how many of them, the first ones, have one now."""
+        """Place as many equal members of one gang as fit, in order. Returns the number of placed members."""
         pools, done = self._session.pools, 0
         choices = pools.choices(members[0]) if pools else ()
         for pool in choices:
@@ -65,13 +65,12 @@ class Batches:
         return done
 
     def rows(self, task: Task, wanted: int) -> list[int]:
-        """The nodes of `wanted` members at most, one after the other: of as many as can be told without looking at all nodes again."""
+        """One row per member for at most `wanted` members, as many as can be chosen without updating all nodes."""
         assert self._session.views is not None
         return self._session.views.of(task).sequence(wanted)
 
     def seats(self, member: Member, rows: Sequence[int]) -> tuple[Batch, list[tuple[CardSlice, ...]], Sequence[int]]:
-        """The batch to be booked for members like this one that go to these rows, one after the other; the slices of each, and whose they are: its place
-        among `rows`."""
+        """The batch to book for members equal to this one on these rows in order; the slices of each member; and for each its index in `rows`."""
         session, columns, cards = self._session, self._session.columns, member.task.cards
         if rows.count(rows[0]) == len(rows):
             batch, slices = self._on_one_row(member, rows[0], len(rows))
@@ -87,7 +86,7 @@ class Batches:
         return batch, slices_of(columns, batch, cards.count if cards is not None else 0), order
 
     def _on_one_row(self, member: Member, row: int, count: int) -> tuple[Batch, list[tuple[CardSlice, ...]]]:
-        """As `seats`, on one row."""
+        """As `seats`, for a single row."""
         session, columns, task = self._session, self._session.columns, self._placing.task(member)
         assert session.views is not None
         states, at, counts = session.views.states, np.array([row], dtype=np.int64), np.array([count], dtype=np.int64)
@@ -110,25 +109,25 @@ class Batches:
 
 
 class Run:
-    """Members that start by themselves, one a turn, of equal shape: their nodes are known at once, their cards when the run ends. Turns go on meanwhile as if
-    each were placed, which it is."""
+    """Equal members that start alone, placed one per turn. Each gets its node in its turn; the cards of all are chosen when the run ends. Until then the
+    members count as placed."""
 
     def __init__(self, session: "Session", batches: Batches) -> None:
         self._session = session
         self._batches = batches
         self._taken: list[Member] = []
-        self._rows: list[int] = []  #: the nodes of `_taken`, and of those that may come
+        self._rows: list[int] = []  #: rows of `_taken`, then rows for further members
         self._task: Task | None = None
-        self._kind: tuple[object, ...] = ()  #: of the last ones taken: like them to every plugin
-        self._room = 0  #: how many more such their queue may take
-        self._size = 1  #: of nodes asked for at once: more, the longer the run is
-        self._full: set[int] = set()  #: shapes in one pool of which no more fit there: nobody leaves while a run lasts
+        self._kind: tuple[object, ...] = ()  #: key of the last member: members with the same key are equal for every plugin
+        self._room = 0  #: number of further such members that fit into their queue
+        self._size = 1  #: number of rows requested at once; grows with the run
+        self._full: set[int] = set()  #: shapes in one pool that no longer fit there: no pod is evicted during a run
 
     def __len__(self) -> int:
         return len(self._taken)
 
     def take(self, member: Member) -> bool:
-        """Whether there is a place for the member: then it has it."""
+        """Place the member if it fits. Returns whether it was placed."""
         pools = self._session.pools
         choices = pools.choices(member) if pools else ()
         for pool in choices:
@@ -165,7 +164,7 @@ class Run:
         return True
 
     def end(self) -> None:
-        """Those taken get their cards, and are bound."""
+        """Choose the cards of the members placed so far, and bind the members."""
         if self._taken:
             session = self._session
             batch, slices, order = self._batches.seats(self._taken[0], self._rows[: len(self._taken)])
@@ -176,5 +175,5 @@ class Run:
         self._taken, self._rows, self._task, self._kind = [], [], None, ()
 
 
-#: Members of a run until their cards are chosen.
+#: Maximum members of a run before their cards are chosen.
 _MOST = 512

@@ -1,6 +1,6 @@
-"""What can be taken from a gang: members beyond what it needs, one by one, and all that it has at once, which breaks it.
+"""Bundles of victims: each surplus member of a gang alone, or all its members together, which breaks the gang.
 
-A gang that is broken goes whole, with its members in other domains: nobody stays behind who is too few to run.
+A broken gang is evicted whole, including its members in other domains, because the rest would be too few to run.
 """
 
 from collections import Counter
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """Members that go together or not at all."""
+    """Members that are evicted together or not at all."""
 
     members: tuple[Member, ...]
-    breaks: bool  #: the gang is no longer whole afterwards
-    here: tuple[Member, ...]  #: those of them in the domain that is looked at
+    breaks: bool  #: the eviction takes the gang below its minimum
+    here: tuple[Member, ...]  #: the members inside the domain
 
 
 def bundles_of(
     session: "Session", legal: Sequence[Member], inside: Bools, *, preemptor: Gang, need: Ints, breaking: bool
 ) -> list[Bundle]:
-    """Bundles in one domain, `inside` `[N]`, of the members that may leave, in the order in which they are taken: all surplus before the first gang is broken,
-    then by queues and gangs; between gangs that the policy sees alike those first that give the most of the need `[R]` for each member that is lost."""
+    """Bundles of the legal victims in one domain, `inside` `[N]`, in the order of eviction: all surplus before the first broken gang, then by queue and gang.
+    Among gangs that the policy ranks equal, those come first that cover the most of the need `[R]` for each lost member."""
     by_gang: dict[Gang, list[Member]] = {}
     may_leave = set(map(id, legal))
     for member in session.victims_first([member for member in legal if inside[member.row]], preemptor=preemptor):
@@ -48,27 +48,27 @@ def bundles_of(
     asked = [(column, int(need[column])) for column in np.flatnonzero(need > 0).tolist()]
     alike = groupby(rest, key=lambda bundle: (bundle.members[0].gang.queue, session.gang_key(bundle.members[0].gang)[:-2]))
     found = safe + [bundle for _, run in alike for bundle in sorted(run, key=lambda bundle: -_worth(bundle, asked))]
-    return sorted(found, key=lambda bundle: not bundle.members[0].task.offline)  # that goes before any surplus
+    return sorted(found, key=lambda bundle: not bundle.members[0].task.offline)  # offline work comes before any surplus
 
 
 def _worth(bundle: Bundle, asked: Sequence[tuple[int, int]]) -> float:
-    """The part of what is asked for (column, units) that it covers, for each member that its gang loses."""
+    """The part of the requested amounts (column, units) that the bundle covers, per member that its gang loses."""
     covered = sum(min(sum(int(member.request[column]) for member in bundle.here) / units, 1.0) for column, units in asked)
     return covered / max(bundle.members[0].gang.holding, 1)
 
 
 def leaving(bundles: Iterable[Bundle]) -> list[Member]:
-    """All who leave with these bundles, each once: a gang that is broken takes its surplus along."""
+    """The victims of these bundles, each once: a broken gang's bundle contains its surplus again."""
     return list({id(member): member for bundle in bundles for member in bundle.members}.values())
 
 
 def leaving_here(bundles: Iterable[Bundle]) -> list[Member]:
-    """Those of them in the domain."""
+    """The victims of these bundles inside the domain, each once."""
     return list({id(member): member for bundle in bundles for member in bundle.here}.values())
 
 
 def spared(gang: Gang, members: Iterable[Member]) -> Iterable[Member]:
-    """Members that the gang can lose, each counted off: minMember, the minimums of its roles, sub-gangs of full size."""
+    """Members that the gang can lose one after the other: it keeps minMember, the minimums of its roles and its full sub-gangs."""
     left = gang.ready
     roles = Counter(member.role for member in gang.members if member.status in HOLDING)
     there = {sub_gang: sum(member.status in HOLDING for member in sub_gang.members) for sub_gang in gang.sub_gangs}

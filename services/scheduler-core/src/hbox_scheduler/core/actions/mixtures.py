@@ -116,7 +116,7 @@ class Mixtures:
         return rooms, np.bincount(leaves, weights=capacities[0].taken) > 0
 
     def _used(self, kinds: Sequence[list[Member]], taken: Bools) -> int:
-        """Leaves that the members use beside those taken before."""
+        """Leaves that the members use in addition to those used before."""
         used = np.zeros(len(taken), dtype=np.bool_)
         used[self._tree.leaves()[[member.row for kind in kinds for member in kind]]] = True
         return int(np.count_nonzero(used & ~taken))

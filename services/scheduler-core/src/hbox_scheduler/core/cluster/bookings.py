@@ -1,6 +1,6 @@
-"""What is given away, pod by pod: the ledger's live claims, and our own placements that it has not answered yet.
+"""Bookings of pods: the ledger's live claims, and the scheduler's placements that the ledger has not answered yet.
 
-A pod has one booking at most. The columns are the sum of the bookings; where a node's cards change or it comes back, its row is summed anew.
+A pod has at most one booking. The columns are the sum of the bookings; if a node's cards change or a deleted node returns, its row is recomputed.
 """
 
 from collections import Counter, defaultdict
@@ -50,25 +50,25 @@ class Booking:
     plan: PlanId
     priority: int = 0
     namespace: str = ""
-    task: Task | None = None  #: all that the pod asks for, where this process placed it; claims do not tell
-    gang: bool = False  #: whether its job has a PodGroup, as far as that is known
+    task: Task | None = None  #: the pod's full requests if this process placed it; claims do not contain them
+    gang: bool = False  #: whether its job is known to have a PodGroup
     preemptable: bool = True
     claim: ClaimId = ClaimId("")
     held: Claim | None = None  #: the ledger's claim, once there is one
     models: Resources | None = None  #: cards by model, while queues name models
-    pool: str = ""  #: in which it counts
-    #: as what it stands in the books of its node's zones; None: it does not, or its kubelet has counted it
+    pool: str = ""  #: pool in which it counts
+    #: request in the zone books of its node until the kubelet counts the pod; else None
     waiting: PodAsk | None = None
 
     @property
     def amounts(self) -> Resources:
-        """What counts against its queue."""
+        """The amounts that count in its queue."""
         amounts = self.requests | self.models if self.models else self.requests
         return amounts_in(self.pool, amounts) if self.pool else amounts
 
     @classmethod
     def of(cls, claim: Claim, before: "Booking | None") -> "Booking":
-        """The booking of a ledger's claim, in place of our own booking `before`."""
+        """The booking of a ledger's claim, which replaces the scheduler's booking `before`."""
         return cls(
             pod=claim.pod_uid,
             job=claim.job,
@@ -89,12 +89,12 @@ class Booking:
 
 
 class Changed:
-    """Pods whose bookings changed since a reader that keeps a view of its own last asked. Nothing is noted before its first question."""
+    """Pods whose bookings changed since the reader's last call of `take`. Before the first call no changes are recorded."""
 
-    MOST = 65_536  #: beyond it the reader begins anew
+    MOST = 65_536  #: maximum recorded pods; beyond it the reader rebuilds its view
 
     def __init__(self) -> None:
-        self._pods: dict[PodUid, None] | None = None  # in order: what is made of them must not depend on hashes
+        self._pods: dict[PodUid, None] | None = None  # ordered: results must not depend on hashes
 
     def note(self, pods: Iterable[PodUid]) -> None:
         if self._pods is not None:
@@ -103,18 +103,18 @@ class Changed:
                 self._pods = None
 
     def begin(self) -> None:
-        """All have changed."""
+        """Mark all bookings as changed."""
         self._pods = None
 
     def take(self) -> list[PodUid] | None:
-        """None: all may have changed."""
+        """Return and clear the changed pods; None: all may have changed."""
         pods, self._pods = self._pods, {}
         return None if pods is None else list(pods)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """Bookings that are removed during a trial, and the logs of freed resources as of before."""
+    """Bookings that are removed during a trial, and the previous logs of freed resources."""
 
     bookings: tuple[Booking, ...]
     queues_freed: set[QueueName]
@@ -123,27 +123,27 @@ class Suspended:
 
 
 class Bookings:
-    """All bookings, with the columns and the queues' sums kept in step."""
+    """All bookings; each change also updates the columns and the queues' sums."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._of: dict[PodUid, Booking] = {}
-        self._on: dict[NodeName, list[PodUid]] = {}  #: whose bookings are on a node
+        self._on: dict[NodeName, list[PodUid]] = {}  #: booked pods by node
         self.queue_used: dict[QueueName, Resources] = {}  #: of each queue's own pods
         self.queues = QueueTree(self.queue_used)
-        self.card_quotas = CardQuotas()  #: of namespaces, with what is held there
-        self.namespaces_freed: set[str] = set()  #: where cards were given back; the reader empties it
+        self.card_quotas = CardQuotas()  #: card quotas of namespaces, with their use
+        self.namespaces_freed: set[str] = set()  #: namespaces that freed cards; the reader empties it
         self._priorities: defaultdict[QueueName, Counter[int]] = defaultdict(Counter)
-        self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
+        self.queues_freed: set[QueueName] = set()  #: queues that freed resources; the reader empties it
         self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
-        #: queues whose non-preemptible work waits because of what others are guaranteed; the reader empties it
+        #: queues whose non-preemptible jobs are pending because of guarantees of other queues; the reader empties it
         self.limited_by_guarantees: set[QueueName] = set()
         self._by_model = False
-        #: of all but `pooled`: how many are there, by queue
+        #: number of booked pods by pool and queue, for all pools but `pooled`
         self._in_pools: defaultdict[str, Counter[QueueName]] = defaultdict(Counter)
-        self._protected: dict[PodUid, float] = {}  #: until when nobody takes from them
-        self.in_domains: set[JobId] = set()  #: jobs that were placed inside one domain of the fabric, and have to stay there
-        self.domains_left: set[JobId] = set()  #: of them, those of which a pod has left; the reader empties it
+        self._protected: dict[PodUid, float] = {}  #: end of the minimum run time or cool-down
+        self.in_domains: set[JobId] = set()  #: jobs that were placed inside one fabric domain and must stay there
+        self.domains_left: set[JobId] = set()  #: jobs of `in_domains` that lost a pod; the reader empties it
         self.changed = Changed()
         self._gone: dict[NodeName, None] = {}  #: deleted nodes that had bookings
 
@@ -160,11 +160,11 @@ class Bookings:
         return self._of
 
     def on(self, node: NodeName) -> list[Booking]:
-        """Of one node, in the order in which they came."""
+        """Bookings on a node, oldest first."""
         return [self._of[pod] for pod in self._on.get(node, ())]
 
     def record(self, bookings: Sequence[Booking]) -> None:
-        """Take down bookings of free pods with equal requests, of one job, whose amounts are on the columns already (by a batch)."""
+        """Record bookings of unbooked pods of one job with equal requests, whose amounts a batch has already added to the columns."""
         of, on, count = self._of, self._on, len(bookings)
         pods = [booking.pod for booking in bookings]
         after = len(of) + count
@@ -201,7 +201,7 @@ class Bookings:
                 self.lending.book(_held(booking))
 
     def note_domain(self, job: Job) -> None:
-        """The job gets places; where it is bound to a domain of the fabric, its pods are not to be moved out of it."""
+        """Record a placed job that is bound to a fabric domain, so that its pods are not moved out of it."""
         if any(
             wish is not None and wish.mode is TopologyMode.HARD
             for wish in (job.topology, *(policy.topology for policy in job.sub_gangs))
@@ -209,7 +209,7 @@ class Bookings:
             self.in_domains.add(job.id)
 
     def ruled(self) -> None:
-        """Rules of queues changed: what is booked is counted by model from now on, or no more."""
+        """Apply changed limits of queues: count bookings by card model if and only if queues name models."""
         if self._by_model is self.queues.by_model:
             return
         self._by_model = not self._by_model
@@ -222,7 +222,7 @@ class Bookings:
         self.changed.begin()
 
     def _pool(self, booking: Booking) -> str:
-        """In which pool it counts: as the ledger's claim says, where there is one, else by the inventory."""
+        """The pool in which it counts: from the ledger's claim if there is one, else from the inventory."""
         if booking.held is not None:
             return booking.held.pool
         if booking.task is not None and booking.task.offline:
@@ -231,7 +231,7 @@ class Bookings:
         return self._columns.pool_of(row) if row is not None else ""
 
     def _models(self, booking: Booking) -> Resources | None:
-        """Cards by model: as the ledger's claim says, where there is one, else by the inventory."""
+        """Cards by model: from the ledger's claim if there is one, else from the inventory."""
         if not self._by_model or not booking.slices:
             return None
         if booking.held is not None:
@@ -240,11 +240,11 @@ class Bookings:
         return cards_by_model(self._columns.states[row], booking.slices) or None if row is not None else None
 
     def held(self, pods: Iterable[PodUid]) -> list[Held]:
-        """What those of them that have bookings hold."""
+        """The amounts held by those of the pods that have bookings."""
         return [_held(booking) for pod in pods if (booking := self._of.get(pod)) is not None]
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
-        """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
+        """Replace all card quotas. Returns the namespaces whose quotas changed."""
         return self.card_quotas.adopt(
             quotas, ((booking.namespace, booking.requests, booking.slices) for booking in self._of.values())
         )
@@ -261,11 +261,11 @@ class Bookings:
         return sums
 
     def lowest_priority(self, queue: QueueName) -> int | None:
-        """Of the bookings in a queue; None where there are none."""
+        """Lowest priority of the bookings in a queue; None if there are none."""
         return min((priority for priority, count in self._priorities.get(queue, {}).items() if count > 0), default=None)
 
     def put(self, booking: Booking) -> None:
-        """Book a pod, in place of what it had. Equal amounts on the same node leave the columns untouched."""
+        """Book a pod and replace its previous booking. Equal amounts on the same node leave the columns unchanged."""
         old = self._of.get(booking.pod)
         self.changed.note((booking.pod,))
         booking.models, booking.pool = self._models(booking), self._pool(booking)
@@ -297,18 +297,18 @@ class Bookings:
         return slices if all(a is b for a, b in zip(found, slices, strict=True)) else found
 
     def _waiting(self, booking: Booking, row: int) -> PodAsk | None:
-        """What is on its way to the node's zones with it."""
+        """The request to enter into the node's zone books; None once the kubelet has counted the pod."""
         if row not in self._columns.zones or self._counted(booking, row):
             return None
         return booking.task.aligned if booking.task is not None else guessed_ask(booking.requests)
 
     def _counted(self, booking: Booking, row: int) -> bool:
-        """Whether its kubelet has counted it."""
+        """Whether the kubelet has counted the pod."""
         held = booking.held
         return held is not None and self._columns.zones.has_seen(row, held.namespace, held.pod, booking.pod)
 
     def _rezone(self, booking: Booking) -> None:
-        """A booking that stands: its kubelet may have counted it meanwhile."""
+        """Update the zone books for an unchanged booking, since its kubelet may have counted the pod meanwhile."""
         row = self._columns.row_of.get(booking.node)
         if row is None or row not in self._columns.zones:
             return
@@ -322,7 +322,7 @@ class Bookings:
             self._columns.rezoned(row)
 
     def rezone(self, node: NodeName) -> None:
-        """A kubelet has spoken of its zones, and nothing stands in their books: book there again what it has not counted."""
+        """Fill the zone books of a node, which a report of its kubelet has emptied, with the pods that the kubelet has not counted."""
         row = self._columns.row_of[node]
         for pod in self._on.get(node, ()):
             booking = self._of[pod]
@@ -331,7 +331,7 @@ class Bookings:
                 self._columns.zones.book(row, booking.waiting, anew=False)
 
     def remove(self, pod: PodUid) -> Booking | None:
-        """Take a pod's booking back. Returns it, or None where there was none."""
+        """Remove a pod's booking. Returns it, or None if there was none."""
         booking = self._of.get(pod)
         if booking is None:
             return None
@@ -354,21 +354,21 @@ class Bookings:
         return Suspended(mine, *freed)
 
     def restore(self, suspended: Suspended) -> None:
-        """Undo `suspend`, including its effects on the logs of freed resources."""
+        """Revert `suspend`, including its effects on the logs of freed resources."""
         for booking in suspended.bookings:
             self.put(booking)
         self.queues_freed, self.namespaces_freed = suspended.queues_freed, suspended.namespaces_freed
         self.domains_left = suspended.domains_left
 
     def take_back(self, plan: PlanId, pods: Iterable[PodUid]) -> None:
-        """Remove what a plan booked for these pods, where the ledger has not put a claim in its place."""
+        """Remove the plan's bookings of these pods, except those that a claim of the ledger has replaced."""
         for pod in pods:
             booking = self._of.get(pod)
             if booking is not None and booking.plan == plan and not booking.claim:
                 self.remove(pod)
 
     def rebuild(self, node: NodeName) -> None:
-        """Sum up a node's row anew."""
+        """Recompute a node's row from its bookings."""
         row = self._columns.row_of[node]
         self.moved(node)
         self._columns.clear_usage(row)
@@ -390,7 +390,7 @@ class Bookings:
             self.rebuild(node)
 
     def moved(self, node: NodeName) -> None:
-        """The node has another row now, or none."""
+        """Record that the node moved to another row, or was deleted."""
         self.changed.note(self._on.get(node, ()))
         if node not in self._columns.row_of:
             self._gone[node] = None
@@ -426,7 +426,7 @@ class Bookings:
             self._protected[booking.pod] = booking.held.protected_until
 
     def next_unprotected(self, now: float) -> float | None:
-        """When the next of those may be taken from whom nobody takes from now; None where there are none."""
+        """The earliest end of a minimum run time or cool-down; None if no pod is protected."""
         for pod in [pod for pod, until in self._protected.items() if not protects(until, now)]:
             del self._protected[pod]
         return min(self._protected.values(), default=None)
@@ -442,11 +442,11 @@ class Bookings:
 
     @property
     def offline(self) -> bool:
-        """Whether anybody has a place as offline work."""
+        """Whether any offline work is booked."""
         return any(count > 0 for count in self._in_pools.get(OFFLINE, {}).values())
 
     def on_loan(self, owner: QueueName) -> bool:
-        """Whether others are on nodes of a pool that the queue owns."""
+        """Whether other queues use nodes of a pool that the queue owns."""
         return any(
             count > 0 and self.queues.owns(owner, pool) and self.queues.borrows(queue, pool)
             for pool, there in self._in_pools.items()

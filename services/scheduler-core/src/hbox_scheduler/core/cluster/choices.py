@@ -1,4 +1,4 @@
-"""Who is told when a node is chosen, and by which scores: see `explain.decisions`."""
+"""Port that records the choice of a node and its scores: see `explain.decisions`."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,10 +10,10 @@ from .task import Task
 
 
 class Choices(Protocol):
-    """Told of choices, before anything is booked."""
+    """Records choices before they are booked."""
 
     def of_equals(self, task: Task, rows: Ints, rank: Floats) -> None:
-        """Pods that ask for the same go to these rows, the best first. `rank[N]`: the sum of the scores by shape, -inf where nothing fits."""
+        """Record that pods with equal requests go to these rows, the best first. `rank[N]`: sum of the scores by shape, -inf where no pod fits."""
 
     def of_pod(self, pod: PodUid, row: int, scores: Floats, terms: Sequence[tuple[str, Floats]]) -> None:
-        """The pod goes to this row. `scores[N]`: -inf where it may not go, the caller's no longer; `terms`: `[N]` each."""
+        """Record that the pod goes to this row. `scores[N]`: -inf where it does not fit; the callee owns the array. `terms`: `[N]` each."""

@@ -34,25 +34,25 @@ from .task import Task
 
 
 class Status(Enum):
-    """Where a member stands. Volcano's task statuses, but for those that only its bind workers need."""
+    """Status of a member: Volcano's task statuses, except those that only its bind workers need."""
 
     __hash__ = object.__hash__  # Enum's own hashes the name, in Python: statuses are looked up in sets millions of times
 
     PENDING = auto()
-    GATED = auto()  #: has scheduling gates: not looked at, but it exists
-    ALLOCATED = auto()  #: given a place that is free now, in this session
-    PIPELINED = auto()  #: promised a place that victims have yet to leave, in this session
-    BOUND = auto()  #: has a node and does not run yet
+    GATED = auto()  #: exists, but has scheduling gates
+    ALLOCATED = auto()  #: placed on free resources in this session
+    PIPELINED = auto()  #: nominated in this session to resources that victims still hold
+    BOUND = auto()  #: bound to a node, not running yet
     RUNNING = auto()
-    RELEASING = auto()  #: leaving, or evicted in this session
+    RELEASING = auto()  #: terminating, or evicted in this session
     SUCCEEDED = auto()
     FAILED = auto()
 
 
-#: Hold their places now.
+#: Hold resources now.
 HOLDING = frozenset({Status.ALLOCATED, Status.BOUND, Status.RUNNING})
 
-#: Nowhere any more.
+#: Hold no resources any more.
 ENDED = frozenset({Status.SUCCEEDED, Status.FAILED})
 
 #: May be evicted.
@@ -80,7 +80,7 @@ class Member:
     models: Asked = ()  #: cards by model that it counts, by column, where queues name models
     pool: str = ""  #: in which it counts (`model.counted_as`), while it has a place or is tried there
     preemptable: bool = True
-    #: until then nobody takes from it: minimum run time, or cool-down (`hbox_common.model.minruntime`)
+    #: protected from eviction until then: minimum run time or cool-down (`hbox_common.model.minruntime`)
     protected_until: float = 0.0
     movable: bool = True  #: all that it asks for is known, so that another place can be found for it
     never_preempts: bool = False  #: preemptionPolicy: Never
@@ -154,7 +154,7 @@ class Gang:
     members: list[Member] = field(default_factory=list)
     sub_gangs: list[SubGang] = field(default_factory=list)
     problem: str = ""  #: why it cannot be scheduled as written
-    represented: Sequence[float] = ()  #: others for whom it stands: just like it, and not in the session. When each was made
+    represented: Sequence[float] = ()  #: creation times of equal gangs outside the session that this one represents
     kinds: "Sequence[tuple[Member, int]]" = ()
     """Of a gang that is made once for several sessions, all of whose members wait, and of which no more is known than their shapes: one member of each shape,
     and how many there are. It is divided into sub-gangs and counted."""
@@ -170,7 +170,7 @@ class Gang:
 
     @property
     def offline(self) -> bool:
-        """Whether it is offline work: it comes after all others, takes from nobody, and goes first (`hbox_common.model.offline`)."""
+        """Whether it is offline work: served after all others, evicts no pods, and is evicted first (`hbox_common.model.offline`)."""
         return self.members[0].task.offline if self.members else is_offline(self.priority_class)
 
     @property
@@ -198,30 +198,30 @@ class Gang:
 
     @property
     def ready(self) -> int:
-        """Members that count for the minimum: with a place, finished, or best effort and waiting."""
+        """Members that count for the minimum: placed, finished, or best effort and pending."""
         return self._ready if self._counts is not None else sum(map(_counts, self.members))
 
     @property
     def served(self) -> int:
-        """Members with a place, or finished: as `ready`, without those who ask for nothing and wait."""
+        """Members that are placed or finished: as `ready`, without pending best-effort members."""
         return self.holding + self.count(Status.SUCCEEDED)
 
     @property
     def waiting(self) -> int:
-        """Members that are promised a place."""
+        """Nominated members."""
         return self.count(Status.PIPELINED) if self._counts is None else self._counts.get(Status.PIPELINED, 0)
 
     @property
     def holding(self) -> int:
-        """Members that have a place."""
+        """Placed members."""
         return self.count(*HOLDING) if self._counts is None else self._holding
 
     def dissolve(self) -> None:
-        """Nobody needs it any more: what refers to it does so no longer, so that it goes at once and not when the collector comes."""
+        """Break the gang's reference cycles, so that its memory is freed at once, without the garbage collector. Call it last."""
         self.members, self.sub_gangs, self.kinds = [], [], ()
 
     def tally(self) -> None:
-        """Count the members. From now on their statuses are changed by statements alone, which tell (`moved`), or this is called again."""
+        """Count the members by status. Afterwards only statements change statuses, and call `moved`; after any other change, call this again."""
         counts: dict[Status, int] = {}
         if len(self.members) == 1:  # most jobs of most clusters
             member = self.members[0]
@@ -235,7 +235,7 @@ class Gang:
         self._holding = sum(counts.get(status, 0) for status in HOLDING)
 
     def moved(self, member: Member, before: Status) -> None:
-        """A member's status was `before`, and is another now. As `moved_alike` for one, in a third of its time: an eviction is told here."""
+        """Update the counts after a member's status changed from `before`. As `moved_alike` for one member, in a third of its time."""
         counts, now = self._counts, member.status
         if counts is None:
             return
@@ -245,7 +245,7 @@ class Gang:
         self._ready += _counts(member) - (before in _READY or (before is Status.PENDING and member.best_effort))
 
     def moved_alike(self, members: Sequence[Member], before: Status) -> None:
-        """Equal members' statuses were `before`, and are another one now."""
+        """Update the counts after the status of equal members changed from `before`."""
         if self._counts is None or not members:
             return
         first, count = members[0], len(members)
@@ -309,7 +309,7 @@ class QueueInfo:
     phase: QueuePhase = QueuePhase.OPEN
     created_at: float = 0.0
     annotations: Mapping[str, str] = field(default_factory=dict)
-    recent_cards: float = 0.0  #: that it and all below it used on average of late: its history
+    recent_cards: float = 0.0  #: recent average of cards used by the queue and its descendants
     node_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of node groups by `NODE_GROUP_RULES` (spec.affinity)."""
     pools: Pools = (POOLED,)  #: that it may use, those of `QueueTree.pools`

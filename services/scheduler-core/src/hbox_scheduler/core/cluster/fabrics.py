@@ -1,7 +1,7 @@
-"""What each source says of the fabric, and which of it is too old to promise anything on.
+"""Fabric domains by source, and detection of stale fabrics.
 
-A gang that has to be in one domain is promised something about cables: when nobody has confirmed them for too long, it waits. Everybody else goes by what was
-known last. Fabrics that are read from the cluster itself (HyperNodes) never age.
+A gang that must be in one domain depends on the cabling: if the source of the fabric has not confirmed it for too long, the gang stays pending. All other pods
+use the last known state. Fabrics that are read from the cluster itself (HyperNodes) never become stale.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ class Fabrics:
     _seen_at: dict[str, float] = field(default_factory=dict)  #: likewise, seconds since the epoch
     _too_old: frozenset[str] = frozenset()
     _degraded: dict[str, Mapping[NodeName, int]] = field(default_factory=dict)  #: by fabric
-    #: Rails of nodes that are down, slow or at another leaf, by how many: to be read only.
+    #: Number of degraded rails by node (down, slow or at another leaf); read-only.
     degraded: Mapping[NodeName, int] = field(default_factory=lambda: MappingProxyType({}))
-    #: Domains of fabrics that are too old, and why: to be read only.
+    #: Domains of stale fabrics -> why they are stale; read-only.
     old: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def put(self, fabric: str, hypernodes: Iterable[HyperNode], version: int = 0) -> list[HyperNode]:
-        """All domains of a fabric, and the version of that; returns those of all. One that a fabric before by name has too is left out."""
+        """Replace all domains of a fabric. Returns the domains of all fabrics; a domain that several fabrics define belongs to the first fabric by name."""
         self._domains[fabric], self._versions[fabric] = tuple(hypernodes), version
         found: dict[str, HyperNode] = {}
         self._fabric_of.clear()
@@ -36,12 +36,12 @@ class Fabrics:
         return list(found.values())
 
     def source_of(self, domain: str) -> tuple[str, int] | None:
-        """The fabric that a domain is of, and its version. None = it is of none."""
+        """The fabric of a domain, and its version; None if no fabric has it."""
         fabric = self._fabric_of.get(domain)
         return None if fabric is None else (fabric, self._versions[fabric])
 
     def put_degraded(self, fabric: str, rails: Mapping[NodeName, int]) -> bool:
-        """How many rails of its nodes are not as they should be, all of them. Returns whether that is other than before."""
+        """Replace the numbers of degraded rails of a fabric's nodes. Returns whether they changed."""
         if self._degraded.get(fabric, {}) == rails:
             return False
         self._degraded[fabric] = rails
@@ -53,15 +53,15 @@ class Fabrics:
         return True
 
     def seen(self, fabric: str, at: float) -> None:
-        """Its source confirmed it. `at`: seconds since the epoch."""
+        """Record that the fabric's source confirmed it. `at`: seconds since the epoch."""
         self._seen_at[fabric] = at
 
     def forget_age(self, fabric: str) -> None:
-        """It is of the cluster's own objects from now on."""
+        """Record that the fabric now comes from the cluster's own objects, so that it never becomes stale."""
         self._seen_at.pop(fabric, None)
 
     def age(self, now: float, limit_s: float) -> bool:
-        """Find out what is too old at `now`. Returns whether that is other than before."""
+        """Determine the stale fabrics at `now`. Returns whether they changed."""
         too_old = frozenset(fabric for fabric, at in self._seen_at.items() if now - at > limit_s)
         if too_old == self._too_old:
             return False
@@ -70,7 +70,7 @@ class Fabrics:
         return True
 
     def relist(self, limit_s: float) -> None:
-        """The domains of fabrics that are too old, after either changed."""
+        """Rebuild `old` after the stale fabrics or their domains changed."""
         self.old = MappingProxyType(
             {
                 one.name: f"fabric {fabric} was not confirmed by its source for more than {limit_s:g} s"
@@ -82,5 +82,5 @@ class Fabrics:
 
     @property
     def aging(self) -> bool:
-        """Whether any fabric ages, or one that ages no more still counts as too old."""
+        """Whether any fabric may become stale, or is marked as stale."""
         return bool(self._seen_at or self._too_old)

@@ -1,11 +1,11 @@
-"""Moves of running pods that `consolidate` has found: for whom, what they cost and gain, and what became of them."""
+"""Moves of running pods found by `consolidate`: the gang that gains, costs and gains, and the result."""
 
 from dataclasses import dataclass
 
 from hbox_common.model import NodeName, PodUid, QueueName
 from hbox_common.model.consolidation import MoveTerms
 
-#: Why moves are not made that pay, where the policy only looks for them.
+#: Reason why profitable moves are not executed under mode: preview.
 IN_PREVIEW = "which pays, but the policy has mode: preview"
 
 
@@ -20,20 +20,20 @@ class FoundMove:
     node: NodeName
     to: NodeName
     cards: int
-    lost_s: float  #: seconds of work, without those to start again
+    lost_s: float  #: seconds of lost work, without the restart time
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMoves:
-    """All that would move for one gang, each with a place of its own."""
+    """The moves for one gang, each with its target node."""
 
     gang: str  #: its id
     terms: MoveTerms
     moves: tuple[FoundMove, ...]
-    refused: str = ""  #: why nobody is moved; "" = they move
+    refused: str = ""  #: why the moves are not executed; "" = they are
 
     @property
     def words(self) -> str:
-        """Of moves that are not made, for the gang that waits."""
+        """Pending reason of the gang, if the moves are not executed."""
         count = self.terms.pods_moved
         return f"moving {count} {'pod' if count == 1 else 'pods'} would make room for it, {self.refused}: {self.terms.words}"

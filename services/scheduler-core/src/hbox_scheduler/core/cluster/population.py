@@ -1,7 +1,6 @@
-"""Who is where: how many placed members of each kind every node has, for the rules that pods have about each other.
+"""Counts of placed members on every node by pod term, for inter-pod affinity and topology spread.
 
-A kind is asked for by a term (selector and namespaces); from the first question on its counts are kept in step with every placement. Kinds that nobody
-asks about cost nothing.
+A term consists of a selector and namespaces. After the first query for a term, every placement updates its counts. Terms without a query cost nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +15,11 @@ from .arrays import Bools, Ints
 from .columns import Columns
 from .entities import Member
 
-#: A term, and the namespace of the pod that has it: without namespaces of its own the term means that one. True: of those alone that are not being deleted.
+#: Terms; the namespace of their pod, which applies to terms without namespaces; whether to exclude members that are being deleted.
 TermKey: TypeAlias = tuple[tuple[PodTerm, ...], str, bool]
 
 
-#: Of `PodConstraints`, those that are terms about other pods.
+#: The fields of `PodConstraints` that contain terms about other pods.
 Constraint: TypeAlias = Literal["affinity", "anti_affinity", "preferred_affinity", "preferred_anti_affinity"]
 
 
@@ -41,13 +40,13 @@ class Population:
     columns: Columns
     namespace_labels: Mapping[str, Mapping[str, str]]
     _members: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: id(member) -> member, row
-    _constrained: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: those of them that want something of others
+    _constrained: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: the members with inter-pod terms
     _matching: dict[TermKey, Ints] = field(default_factory=dict)
     _by_term: dict[Constraint, dict[tuple[PodTerm, str, int], TermCounts]] = field(default_factory=dict)
 
-    _beginning: "Callable[[], Population] | None" = None  #: until somebody asks: the members that were there before
-    _since: list[tuple[Sequence[Member], bool]] = field(default_factory=list)  #: who came to their rows, or left, until then
-    _constraining: bool = True  #: whether anybody may want something of others, of those before; then, of all
+    _beginning: "Callable[[], Population] | None" = None  #: until the first query: source of the initial members
+    _since: list[tuple[Sequence[Member], bool]] = field(default_factory=list)  #: placed (True) or displaced members until then
+    _constraining: bool = True  #: whether any member may have inter-pod terms
 
     @classmethod
     def beginning_with(
@@ -58,7 +57,7 @@ class Population:
         *,
         constrained: bool,
     ) -> "Population":
-        """The members of another, who are looked at when somebody asks about them. `constrained`: whether one of them may want something of others."""
+        """A population with the members of `before`, which the first query evaluates. `constrained`: whether one of them may have inter-pod terms."""
         return cls(columns, namespace_labels, _beginning=before, _constraining=constrained)
 
     def _begin(self) -> None:
@@ -82,7 +81,7 @@ class Population:
         self._count(member, row, 1)
 
     def put_all(self, members: Sequence[Member]) -> None:
-        """Each where it is now."""
+        """Add members, each on its current row."""
         constrained = (not members[:1] or not members[0].gang.kinds) and any(member.constraints for member in members)
         if self._beginning is not None:
             self._since.append((members, True))
@@ -114,8 +113,8 @@ class Population:
                 self._members.pop(id(member), None)
 
     def of(self, terms: tuple[PodTerm, ...], namespace: str, *, staying: bool = False) -> Ints:
-        """`[N]`: members that match all of the terms, each asked by a pod of `namespace`. `staying`: without those that are being deleted. Not to be written
-        to."""
+        """`[N]`: number of members that match all terms of a pod in `namespace`. `staying`: exclude members that are being deleted. Callers must not modify the
+        array."""
         self._begin()
         key = (terms, namespace, staying)
         found = self._matching.get(key)
@@ -134,7 +133,7 @@ class Population:
         return all(self._meant(term, namespace, member) and selects(term.selector, member.labels) for term in terms)
 
     def term_counts(self, constraint: Constraint) -> Iterator[TermCounts]:
-        """The terms that placed members have of this constraint, and where these members are."""
+        """The terms of placed members for this constraint, with the rows of these members."""
         if self._beginning is not None and not self._constraining:
             return iter(())
         self._begin()

@@ -1,4 +1,4 @@
-"""Nodes that are set aside for a gang that waits, so that it starts though smaller work comes and goes; and who may use them all the same."""
+"""Nodes reserved for a pending gang, so that smaller jobs do not delay its start, and the rules for other pods on these nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from .arrays import Bools
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """`start`: when the gang is expected to start, in seconds since the epoch; inf where nobody knows when those on its nodes end."""
+    """`start`: expected start of the gang, in seconds since the epoch; inf if the end of the pods on its nodes is unknown."""
 
     gang: JobId
     queue: QueueName
     priority: int
-    pods: int  #: that have to start together
+    pods: int  #: number of pods that start together
     bit: int  #: in `Columns.reserved` and `Task.passes`
     rows: Bools  #: `[N]`
     start: float
-    entitled: bool  #: all that it waits for is within what its queue deserves
-    own_queue: bool  #: so far work of its own queue alone is held back
-    sure: bool  #: it has waited for so long that nobody is let in who might not have ended by its start
-    words: str  #: for the gang: where, from when, and who is there
-    notice: str  #: for those whom it holds back
+    entitled: bool  #: the pending pods fit within the deserved amount of its queue
+    own_queue: bool  #: at present the reservation blocks only jobs of its own queue
+    sure: bool  #: after a long wait, only pods that end before `start` for sure are admitted
+    words: str  #: reason for the gang: nodes, expected start, and pods on them
+    notice: str  #: reason for jobs that the reservation blocks
 
     def passed(
         self,
@@ -37,10 +37,10 @@ class Reservation:
         entitled: Callable[[], bool],
         now: float,
     ) -> bool:
-        """Whether the nodes are open to a pod of this gang. `ends`: when it has ended, if it starts now, for sure or (False) more likely than not; `entitled`:
-        whether its queue has less than it deserves.
+        """Whether a pod of this gang may use the nodes. `ends`: returns when the pod ends if it starts now, for sure or (False) probably; `entitled`: whether
+        its queue is below its deserved amount.
 
-        A reservation gives no more than running there would: who could take the nodes back from the running gang is not kept from them.
+        A reservation protects no more than running there would: a gang that could evict the running gang may use the nodes.
         """
         if gang == self.gang or (now < self.start < inf and ends(self.sure) <= self.start):
             return True
