@@ -1,24 +1,24 @@
-"""`device-config.yaml`: what an operator sets for the vendors of HAMi's scheduler (ConfigMap hami-scheduler-device, v2.7 to 2.10) or Volcano's vGPU plugin.
+"""`device-config.yaml`: an operator's settings for the vendors of HAMi's scheduler (ConfigMap hami-scheduler-device, v2.7 to 2.10) or Volcano's vGPU plugin.
 
     nvidia:
       resourceCountName: nvidia.com/gpu   # also resourceMemoryName, resourceMemoryPercentageName, resourceCoreName
       memoryFactor: 1           # HAMi: MiB to one of nvidia.com/gpumem
-      defaultMemory: 0          # HAMi: MiB where a container names no memory; 0 = the whole card
+      defaultMemory: 0          # HAMi: MiB of a container that requests no memory; 0 = the whole card
       defaultCores: 0           # HAMi: percent of compute with a part of the memory
-      defaultGPUNum: 1          # HAMi: cards where a container names only parts
-      deviceSplitCount: 10      # pods to a card that no plugin registered; a register says its own
-      preConfiguredDeviceMemory: 0   # MiB of such a card where no label says it
+      defaultGPUNum: 1          # HAMi: cards of a container that requests only parts
+      deviceSplitCount: 10      # pods per card without a register; a register has its own value
+      preConfiguredDeviceMemory: 0   # MiB of such a card without a label for it
       gpuMemoryFactor: 1        # Volcano: MiB to one of its memory, everywhere
-      knownMigGeometries: []    # both: how cards in MIG may be divided (`mig`)
+      knownMigGeometries: []    # both: possible divisions of cards in MIG (`mig`)
     hygon, amd, cambricon, metax, enflame, mthreads, kunlun, awsneuron, vastai, biren: names of resources by HAMi's keys
     hygon.memoryFactor, metax.sgpuTopologyAware
     iluvatars: [{commonWord, resourceCountName, resourceMemoryName, resourceCoreName}]
     vnpus: {hamiVnpuCore: false, configs: [{commonWord, resourceName, ..., templates}]}     # a list of configs to v2.8
 
-What is not named keeps what HBox has built in, also where the value is empty: a section says what is different. Annotations have the names that they have in
-HAMi, whatever resources are called. A value that cannot be understood is an InvalidRequest that names its key: cards would be counted by other rules than their
-plugin's. A key that nobody knows is a warning, as is one that asks for something that HBox does not do; what device plugins alone act on is passed over.
-`nvidia` and each of `vnpus` also have `overwriteEnv` and `runtimeClassName`, `nvidia` `gpuCorePolicy`, for the admission endpoint.
+Settings that are missing or empty keep HBox's built-in values. Annotations have their names in HAMi, whatever the resources' names. An invalid value raises
+InvalidRequest that names its key: otherwise cards would be counted by other rules than their plugin's. An unknown key causes a warning, as does one for an
+unsupported feature; keys for device plugins only are ignored. `nvidia` and each of `vnpus` also have `overwriteEnv` and `runtimeClassName`, `nvidia`
+`gpuCorePolicy`, for the admission endpoint.
 """
 
 import difflib

@@ -1,15 +1,15 @@
 """Vendors whose cards are shared by HAMi: one grammar for nodes, requests and allocations, with each vendor's own names (reference hami §1.1, §2.1).
 
-- A node's register annotation comes first, in both of its forms: a JSON array (v2.8 on) or records `id,count,devmem,devcore,type,numa,health` with
-  `,index,mode` in newer plugins, each closed by `:`. Without it, the count in `allocatable` and two labels are all that is known.
-- `<cards>: n` takes n cards whole, unless the same container names a part of each: MiB, else percent of the memory.
-- Compute is a percentage of each card's; with a part of the memory and no compute, so much is promised as the vendor's plugin takes for granted
-  (`cores_unnamed`); without either, or with all of the memory, the card is taken alone (100), as HAMi's webhook sets it from v2.10.
-- MiB win over percent, and 0 MiB count as not written, as in HAMi.
+- A node's register annotation has precedence, in both of its forms: a JSON array (v2.8 on) or records `id,count,devmem,devcore,type,numa,health` with
+  `,index,mode` in newer plugins, each closed by `:`. Without it, only the count in `allocatable` and two labels are known.
+- `<cards>: n` requests n whole cards, unless the same container requests a part of each: MiB, else percent of the memory.
+- Compute is a percentage of each card's; with a part of the memory and no compute, the default of the vendor's plugin applies (`cores_unnamed`); without
+  either, or with all of the memory, the card is allocated exclusively (100), as set by HAMi's webhook from v2.10.
+- MiB have precedence over percent, and 0 MiB count as not set, as in HAMi.
 
-Parts without a number of cards mean one card, as HAMi's webhook completes them (`Ask.completed`).
+Parts without a number of cards mean one card, as completed by HAMi's webhook (`Ask.completed`).
 
-Whether cards fit, and which are taken, stands in `cardvendor`.
+Fitting and selection of cards: `cardvendor`.
 """
 
 import json
@@ -56,17 +56,17 @@ class HamiVendor(CardVendor):
     replicas_label: str = ""  #: of a node: units of `cards` that its plugin offers for each card
     model_label: str = ""  #: of a node: the product's name, where there is no register
     memory_label: str = ""  #: of a node: MiB of each card
-    cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
+    cores_unnamed: int = 0  #: default percent of compute for a request with a part of the memory
     memory_unnamed_mib: int = 0  #: of each card where a container names no memory; 0 = all of it
     count_unnamed: int = 1  #: cards where a container names only parts of them
     shares_unregistered: int = DEFAULT_SHARES  #: pods to a card of known memory that no plugin registered
-    memory_unregistered_mib: int = 0  #: of such a card where neither label nor name says it
+    memory_unregistered_mib: int = 0  #: of such a card if neither label nor product name states it
     cores_in_percent: bool = True  #: whether allocations say compute in percent, and not in the card's own units
     allocated_unit_mib: int = 1  #: of the memory in allocations
 
     def register(self, node: NodeReport) -> tuple[Card, ...]:
-        """Without a register as many cards as the kubelet would give out, as the labels describe them, with ids `<node>-<index>`. Memory is the label's, else
-        what the product's name says (`A100-SXM4-80GB`), else 0: such a card can only be taken whole."""
+        """Without a register, as many cards as the kubelet's allocatable, described by the labels, with ids `<node>-<index>`. Memory is the label's, else from
+        the product's name (`A100-SXM4-80GB`), else 0: such a card can only be allocated whole."""
         text = node.annotations.get(self.register_annotation)
         if text is not None:
             try:
@@ -176,11 +176,11 @@ class HamiVendor(CardVendor):
         return tuple(layout) if any(layout) else ()
 
     def identity(self, text: str) -> tuple[str, str]:
-        """The id of a card in such an annotation, and the part of the card that stands with it."""
+        """The id of a card in such an annotation, and the part of the card given with it."""
         return text, ""
 
     def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
-        """The slice that one record of an allocation says. Compute in the card's own units is what was asked for, else as much in percent, rounded up."""
+        """The slice in one record of an allocation. Compute in the card's own units is taken from the request, else from the percentage, rounded up."""
         if not self.cores_in_percent:
             units = card.says.units
             cores = -(-cores * ALL_CORES // units) if ask is None else ask.cores
@@ -189,7 +189,7 @@ class HamiVendor(CardVendor):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CountedVendor(HamiVendor):
-    """Cards that no annotation of the node tells of: as many as its kubelet gives out, all alike, with HAMi's ids (`<node>-<word>-<index>`)."""
+    """Cards without a node annotation: as many as the kubelet's allocatable, all equal, with HAMi's ids (`<node>-<word>-<index>`)."""
 
     word: str  #: in ids
     model: str = ""
@@ -219,7 +219,7 @@ class CountedVendor(HamiVendor):
 def registered_cards(text: str, type_prefix: str = "") -> tuple[Card, ...]:
     """The cards of a register annotation, in its order.
 
-    Raises InvalidRequest, saying which record is wrong, for what is neither form; an index twice is wrong too.
+    Raises InvalidRequest that names the faulty record, for a text in neither form, and for a duplicate index.
     """
     text = text.strip()
     if len(text) > REGISTER_BYTES:
@@ -268,7 +268,7 @@ def _json_card(position: int, fields: Mapping[str, Any], type_prefix: str, group
 
 
 def _traits(position: int, fields: Mapping[str, Any], groups: dict[str, int]) -> CardTraits | None:
-    """None where the record says nothing beyond the defaults. `groups`: of the node's links so far, by name."""
+    """None if the record has only defaults. `groups`: of the node's links so far, by name."""
     mode, units = fields.get("mode", ""), _whole(position, "devcore", fields.get("devcore", ALL_CORES))
     info = fields.get("custominfo") or {}
     if not isinstance(info, dict):

@@ -1,16 +1,16 @@
-"""HAMi's protocol between whoever binds a pod and the device plugin of its node (reference hami §1.1, §1.3).
+"""HAMi's protocol between the binder of a pod and the device plugin of its node (reference hami §1.1, §1.3).
 
-kubelet's Allocate names no pod, so a plugin looks for the one pod in allocation on its node: the owner of the node's lock. From that pod's annotations it pops
-the cards of one container at a call; when none are left of any vendor it writes the phase `success` and releases the lock. Where something is wrong it writes
-`failed`, releases the lock, and kubelet fails the pod.
+kubelet's Allocate does not name the pod, so a plugin looks for the one pod in allocation on its node: the owner of the node's lock. It removes the cards of one
+container per call from that pod's annotations; when no vendor has any left, it writes the phase `success` and releases the lock. On a fault it writes `failed`
+and releases the lock, and kubelet fails the pod.
 
-    of a pod    hami.io/vgpu-node, vgpu-time         where it was put, and when (also a label: HAMi's monitor lists by it)
-                <vendor>-devices-to-allocate         what is still to be handed over; `;` a container when all is
-                <vendor>-devices-allocated           the same, and stays
+    of a pod    hami.io/vgpu-node, vgpu-time         its node, and the time of binding (also a label: HAMi's monitor lists by it)
+                <vendor>-devices-to-allocate         cards not handed over yet; `;` per container when all are
+                <vendor>-devices-allocated           the same, permanent
                 hami.io/bind-phase, bind-time        allocating, then success or failed
     of a node   hami.io/mutex.lock                   `<RFC 3339>,<namespace>,<pod>`
 
-Cards are written `<uuid>,<word>,<MiB>,<cores>:`, a container's closed by `;`, init containers first, those that ask for none empty.
+Cards are written `<uuid>,<word>,<MiB>,<cores>:`, a container's closed by `;`, init containers first, empty for containers without cards.
 """
 
 from dataclasses import dataclass

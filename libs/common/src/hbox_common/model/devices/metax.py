@@ -1,12 +1,12 @@
 """MetaX's GPUs: whole (`Metax-GPU`), and shared as sGPUs (`Metax-SGPU`) (reference hami §2.2, §2.3).
 
-Whole GPUs: MetaX's own plugin chooses the cards, and says on each node what so many of them cost of its links, and how well they are linked.
+Whole GPUs: MetaX's own plugin selects the cards, and publishes on each node, by number of cards, the loss of links and the quality of links.
 
-sGPUs: a card in use has one policy of quality of service, which its pods share. Pods of an app class have cards to themselves: `online` ones, which promise
-each other no compute, and `offline` ones beside them only where nobody online is. A part says both: `fixed-share`, `online`, `offline/best-effort`.
+sGPUs: a card in use has one quality-of-service policy, which its pods share. Pods of an app class share cards only with each other: `online` ones, which have
+no guaranteed compute, and `offline` ones only on cards without online pods. A part contains both: `fixed-share`, `online`, `offline/best-effort`.
 
-Whole sGPUs (vcore 100) come from one link zone where one holds them. HAMi's text of v2.7 makes better links a penalty under spread; its code turns the sign, so
-that the better node wins under both policies. So it is here.
+Whole sGPUs (vcore 100) come from one link zone if one has enough. HAMi's documentation of v2.7 makes better links a penalty under spread; its code reverses the
+sign, so that the better node wins under both policies. HBox follows the code.
 """
 
 import json

@@ -1,16 +1,16 @@
 """MIG: cards of NVIDIA that are divided into instances of fixed sizes (reference hami §2.1, volcano §4).
 
-Two ways of dividing are in use, and a card's profiles say which is its own.
+Two ways of dividing are in use, and a card's profiles determine its own.
 
-- **By placement** (HAMi v2.10): a profile lists where on the card it may start and how many of the card's slices it covers there. Any profiles stand beside
-  each other whose placements do not overlap. A part is written `1g.5gb@6`: profile, and the slice at which it starts.
+- **By placement** (HAMi v2.10): a profile lists its possible start positions on the card and the number of the card's slices that it covers there. Profiles
+  fit together if their placements do not overlap. A part is written `1g.5gb@6`: profile, and the slice at which it starts.
 - **By geometry** (HAMi to v2.9, Volcano): a list of groups that the card may be divided into, each a number of instances of each size. An idle card takes the
-  first group with an instance that is large enough, and stays with it until it is idle again. A part is written `<group>-<position>`, the position counting all
-  instances of the group in their order: the `[...]` behind a card's id in these schedulers' annotations. As profiles, these are named `<group>/<size>`, with
+  first group with an instance that is large enough, and keeps it until it is idle again. A part is written `<group>-<position>`, the position counting all
+  instances of the group in order: the `[...]` behind a card's id in these schedulers' annotations. As profiles, these are named `<group>/<size>`, with
   placements of no slices at their positions.
 
-Of what is large enough the smallest is taken; where a size is full, the next one. What the books count is the instance's memory, and its compute where the
-profile says it. A card on which somebody is without a readable part takes nothing more: nobody knows what of it is free.
+The smallest sufficient size is allocated; if it is full, the next one. The instance's memory is booked, and its compute if the profile states it. A card in use
+without a readable part accepts nothing more: its free part is unknown.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""Standard sizes: names such as `24GB-inference` that stand for what a container needs of devices, whoever made them (requirements D3).
+"""Standard sizes: names such as `24GB-inference` for a container's device requests, independent of the vendor (requirements D3).
 
-A catalogue is data. Each size says what it is for, how much it needs, and in which ways it may be had, the best one first:
+A catalogue is data. Each size states its purpose, its amounts, and the ways in which it may be provided, the best one first:
 
-    share      a part of a card beside others, held apart by software (HAMi's vGPU and its like)
-    partition  a part of a card that the hardware keeps apart (MIG)
-    whole      cards with nobody beside
+    share      a part of a shared card, isolated by software (HAMi's vGPU and the like)
+    partition  a part of a card isolated by the hardware (MIG)
+    whole      exclusive cards
 
-`becomes` of a size settles it, for those who do not see the nodes (the admission endpoint), and for everybody who does. Else
-a size becomes resources and annotations of the cluster that is there: the first of its ways that some kind of device on the nodes allows; of several kinds
-the one that the size names first, else the one with most such cards.
+`becomes` of a size fixes the result, for components that do not see the nodes (the admission endpoint), and for all others. Without it a size is resolved to
+resources and annotations of the present cluster: the first of its ways that some kind of device on the nodes allows; of several kinds the one that the size
+names first, else the one with most such cards.
 """
 
 from collections import Counter

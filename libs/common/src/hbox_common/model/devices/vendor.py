@@ -1,19 +1,19 @@
-"""What HBox asks of a maker of devices: the interface through which names and habits of one maker come in.
+"""The interface of a device vendor: its names and rules enter HBox only through it.
 
-A vendor is one kind of device, by HAMi's common word for it. Its file stands beside this one, with a value for each kind of its maker, and their lines in the
-registry (`registry`). All else deals with cards, whoever made them:
+A vendor is one kind of device, by HAMi's common word for it. Its file is in this folder, with a value for each kind of its maker, listed in the
+registry (`registry`). All other code handles cards of any vendor:
 
-    names      which resource counts the cards, and which say a part of each       everybody, by the registry
-    register   what is written on a node -> its cards                              topology-collector, `hbox audit`
-    ask        what a container asks for -> how many cards and how much of each    job-controller
-    complete   what a container asks for -> what it leaves out                     the admission endpoint, previews
-    fit        cards and what is given away of them -> the slices, or why not      scheduler-core, `hbox simulate`
-    admits     whether slices can stand on a card beside others                    quota-ledger
-    annotate   the slices of a pod's containers -> what its device plugin reads    binder, in the call that binds the pod
-    rebuild    what another scheduler wrote on a pod -> the layout that it has     `hbox simulate`, `hbox audit`
-    figures    what is known of the vendor's models                                scheduler-core's plugin `card-models`
+    names      the resource that counts the cards, and those for a part of each    all components, by the registry
+    register   a node's annotations -> its cards                                   topology-collector, `hbox audit`
+    ask        a container's requests -> number of cards and amount of each        job-controller
+    complete   a container's requests -> the missing ones                          the admission endpoint, previews
+    fit        cards and their allocations -> the slices, or why not               scheduler-core, `hbox simulate`
+    admits     whether slices fit on a card in addition to others                  quota-ledger
+    annotate   the slices of a pod's containers -> its device plugin's annotations binder, in the call that binds the pod
+    rebuild    a pod's annotations by another scheduler -> its layout              `hbox simulate`, `hbox audit`
+    figures    properties of the vendor's models                                   scheduler-core's plugin `card-models`
 
-What a vendor has to say against a node's or a pod's words is the message of its InvalidRequest; why cards do not fit, a `DeviceLabel`.
+A vendor reports faults of a node or pod as the message of its InvalidRequest; the reason why cards do not fit as a `DeviceLabel`.
 """
 
 from abc import ABC, abstractmethod

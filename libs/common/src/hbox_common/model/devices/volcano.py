@@ -1,13 +1,13 @@
 """Volcano's vGPU: cards of NVIDIA that volcano-vgpu-device-plugin shares, under names of Volcano's own (reference hami §2.16, volcano §4).
 
 The plugin is HAMi's, with another protocol: a register of records `uuid,shares,MiB,type,healthy,mode`; MIG only by geometry; amounts of memory in units of
-`gpuMemoryFactor` MiB everywhere, on nodes and in allocations as in requests. Cards are chosen by Volcano's rule: packed by memory, spread by pods, and where no
-policy is set the highest index first. A node has cards of this kind, or NVIDIA's with HAMi's plugin, never the same cards as both.
+`gpuMemoryFactor` MiB everywhere, on nodes and in allocations as in requests. Cards are selected by Volcano's rule: packed by memory, spread by pods, and
+without a policy the highest index first. A node has cards of this kind, or NVIDIA's with HAMi's plugin, never the same cards as both.
 
-A pod with `volcano.sh/vgpu-podgroup-policy: spread` goes to no card on which another pod of its PodGroup is, whether that one has the annotation or not
-(Volcano's deviceshare, `deviceHasPodFromSameGroup`). So the slices of all pods of a group in which somebody asks for that say which group it is: their part is
-`group=TOKEN`, and `spread=TOKEN` of those who ask (`in_group`), beside the instance of MIG where there is one. Books by cards then say all: who plans, who
-judges and who rebuilds them after a restart need know nothing of groups.
+A pod with `volcano.sh/vgpu-podgroup-policy: spread` avoids cards with another pod of its PodGroup, whether or not that one has the annotation (Volcano's
+deviceshare, `deviceHasPodFromSameGroup`). So if a pod of a group has it, the slices of all pods of the group carry the group: their part is `group=TOKEN`, and
+`spread=TOKEN` for pods with the annotation (`in_group`), in addition to the instance of MIG if there is one. So a card's bookings are sufficient: planning,
+judging and rebuilding after a restart need no other data on groups.
 """
 
 from collections.abc import Mapping, Sequence
