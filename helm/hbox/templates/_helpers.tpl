@@ -18,7 +18,7 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* What the profile says, as YAML: the chart's values outrank it. */}}
+{{/* The profile's values, as YAML; the chart's values override them. */}}
 {{- define "hbox.profile" -}}
 {{- $small := dict "paired" 1 "brokers" 1 "persistent" true "keep" false "networkPolicy" true "priorityClassName" "" "queues" "open" "cpu" "100m" "memory" "192Mi" "limit" "2Gi" -}}
 {{- $profiles := dict
@@ -84,7 +84,7 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Servers that keep each stream: all of ours, or as many as nats.replicas says of a broker of somebody else's. */}}
+{{/* Replicas of each stream: all of the chart's brokers, or nats.replicas of an external broker. */}}
 {{- define "hbox.brokers" -}}
 {{- $own := ternary (include "hbox.profile" . | fromYaml).brokers 1 .Values.nats.enabled -}}
 {{- $replicas := int (ternary $own .Values.nats.replicas (kindIs "invalid" .Values.nats.replicas)) -}}
@@ -92,7 +92,7 @@ imagePullSecrets:
 {{- $replicas -}}
 {{- end -}}
 
-{{/* Where the broker is; empty where the address stands in a Secret. By TLS by the name that its certificate is for. */}}
+{{/* Address of the broker; empty if a Secret holds it. With TLS the name in its certificate. */}}
 {{- define "hbox.natsUrl" -}}
 {{- if and .Values.nats.enabled .Values.nats.tls.secret }}tls://{{ include "hbox.name" . }}-nats.{{ .Release.Namespace }}.svc:4222
 {{- else if .Values.nats.enabled }}nats://{{ include "hbox.name" . }}-nats:4222
