@@ -1,4 +1,4 @@
-"""What slices are to their vendors (`CardSlice.part`), by row and card: few have such a word, so they are kept sparse, beside the columns."""
+"""Vendor-specific parts of slices (`CardSlice.part`) by row and card. Stored sparsely outside the columns, because few slices have one."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

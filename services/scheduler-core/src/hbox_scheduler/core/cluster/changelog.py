@@ -1,6 +1,6 @@
-"""Which rows changed since a reader looked last: an append-only list of row numbers that forgets its oldest part.
+"""Log of changed rows: an append-only list of row numbers that drops its oldest part.
 
-A reader keeps the position up to which it has read. One that is further behind than the log remembers is told to look at everything.
+A reader keeps the position up to which it has read. If the log no longer contains that position, the reader must process all rows.
 """
 
 import numpy as np

@@ -1,14 +1,13 @@
 """The cluster in columns.
 
-Nodes are rows; a node that goes leaves its row to the next newcomer. Amounts are int64 in base units. `allocatable[R, N]` and `used[R, N]` hold
-resources; cards are `[N, D]`, ordered by their index on the node, with `card_index` -1 where a node has fewer than D. Integers are added and
-taken away, so that undoing restores every cell exactly.
+Nodes are rows; a new node reuses the row of a deleted one. Amounts are int64 in base units. `allocatable[R, N]` and `used[R, N]` hold resources; cards are
+`[N, D]`, ordered by their index on the node, with `card_index` -1 where a node has fewer than D. All updates add or subtract integers, so reverting one
+restores every cell exactly.
 
-`leaving` and `card_*_leaving` hold what will go once those who leave have left, less what is promised to others: `future()` shows the columns
-as they will be then.
+`leaving` and `card_*_leaving` hold the amounts of terminating pods, less the amounts of nominated ones: `future()` shows the columns after both.
 
-Three logs tell readers what to look at again: `changes` (any cell of a row), `described` (what does not depend on bookings: labels, health,
-sizes) and `risen` (rows that may take more than before: what wakes waiting jobs).
+Three logs record changes for readers: `changes` (any cell of a row), `described` (data independent of bookings: labels, health, sizes) and `risen` (rows
+whose capacity may have increased, which retries pending jobs).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -130,7 +129,7 @@ class Columns:
         self.card_cores_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_memory_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_pods_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
-        self.choices: Choices | None = None  #: who is told when a node is chosen
+        self.choices: Choices | None = None  #: recorder of node choices
         #: `[N]`: number of the lowest domain of the fabric that a row is in; None: no fabric is known
         self.units: Ints | None = None
         self.descriptions = Descriptions(_ROWS)
@@ -353,11 +352,11 @@ class Columns:
         return self.descriptions.column(POOL).matching(lambda value: counted_as(value or "") == pool, rows)
 
     def described_nodes(self) -> Iterator[tuple[NodeState, Verdict | None]]:
-        """Every node, as it was told of last."""
+        """The last known state and verdict of every node."""
         return ((state, self.verdicts.get(state.name)) for state in self.states if state is not None)
 
     def put_verdict(self, verdict: Verdict) -> None:
-        """Health of a node; kept also for nodes that are not known yet, where it says more than that all is well."""
+        """Record the health of a node; for an unknown node only if it reports a fault."""
         self.verdicts[verdict.node] = verdict
         row = self.row_of.get(verdict.node)
         if row is None:
@@ -399,8 +398,8 @@ class Columns:
             self.risen.add(row)
 
     def put_zones(self, zones: NodeZones) -> bool:
-        """What a node's kubelet says of its NUMA nodes; kept also for nodes that are not known yet. Returns whether anything may have changed for pods: then
-        the caller books anew what is on its way to the row."""
+        """Record the NUMA nodes that a kubelet reports, also for unknown nodes. Returns whether placements may be affected: the caller then books again
+        the pods that the kubelet has not counted."""
         if zones.gone:
             self._zones_told.pop(zones.node, None)
         else:
@@ -687,7 +686,7 @@ class Columns:
         return bool(self.leaving.any() or self.card_pods_leaving.any() or self.card_memory_leaving.any() or self.ports_leaving)
 
     def not_nominated(self) -> Self:
-        """The columns as they are, and what is promised to others beside: room here is free now and will stay so. To be read only, and at once."""
+        """A view of the columns with nominations added to the bookings: its free resources are free now and stay free. Read-only; stale after any change."""
         if not self.moving:
             return self
         view = self.future()

@@ -1,4 +1,4 @@
-"""Host ports given away, by port and row. Few pods take one, and any of 65,535 may be taken: kept sparse, beside the columns."""
+"""Booked host ports by port and row. Stored sparsely outside the columns, because few pods use one of the 65,535 ports."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias

@@ -1,5 +1,5 @@
-"""The queues of a session, and what sessions ask of all of them together. Kept from session to session while they are the same: a session for one pod costs as
-much beside thousands of queues as beside ten."""
+"""The queues of a session with aggregates over them. Cached across sessions while the queues are unchanged, so that a session for one pod costs the same with
+thousands of queues as with ten."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from .entities import QueueInfo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roster:
-    """Compared by identity. `queues` in their order; `named`: the resources that amounts of theirs name, each once; `keeping`: those that give nothing back;
-    `weighted`: whether any has a weight beyond what it deserves (`OVER_QUOTA_WEIGHT`)."""
+    """Compared by identity. `queues`: in their order; `named`: the resources that their amounts name, each once; `keeping`: queues that are not reclaimable;
+    `weighted`: whether any queue has a weight beyond its deserved amount (`OVER_QUOTA_WEIGHT`)."""
 
     queues: Mapping[QueueName, QueueInfo]
     named: tuple[str, ...]

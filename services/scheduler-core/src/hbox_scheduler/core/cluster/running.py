@@ -1,10 +1,10 @@
-"""Gangs all of whose members have places, kept from session to session, with the sums over them that plugins ask for.
+"""Cache of fully placed gangs across sessions, with sums over their members for plugins.
 
-The running service opens sessions many times a second over all that runs, and hardly any of it changes from one to the next. What is kept here is divided
-into sub-gangs and counted once, is in `Session.gangs` like all others, and its sums are read as they are. A gang that a session may change other than by
-operations that are told to its maker is not kept here: it is given to that session as the others are.
+The service opens many sessions per second over all running pods, and few pods change in between. A cached gang is divided into sub-gangs and counted once; it
+is part of `Session.gangs`, and sessions read its sums. A gang that a session may change other than by operations reported to the owner is not cached: the
+session receives it like a pending one.
 
-What places pods asks for sums alone, and most gangs that come are never looked at: they are counted when they come (`expect`), and made when somebody looks.
+Placement reads only the sums, and most gangs are never inspected. So `expect` counts a gang when it arrives, and the first access builds it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -29,7 +29,7 @@ KindKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """What members have in common that count alike in every sum. Not one of them: sessions change members that are lent to them."""
+    """The common attributes of members that count equally in every sum. It holds no member, because sessions modify members that are lent to them."""
 
     queue: QueueName
     task: Task
@@ -46,19 +46,19 @@ class Kind:
 
 
 class Watcher(Protocol):
-    """What a plugin keeps over these gangs from session to session."""
+    """A plugin's state over these gangs that outlives a session."""
 
     def counted(self, kind: Kind, count: int) -> None:
-        """So many more members of this kind are here now; negative: fewer."""
+        """`count` members of this kind were added; negative: removed."""
         ...
 
     def promised(self, queue: QueueName, minimum: Resources, times: int) -> None:
-        """A gang that counts with its minimum came (1) or went (-1)."""
+        """A gang that counts with its minimum was added (`times=1`) or removed (-1)."""
         ...
 
 
 class RunningGangs:
-    """Gangs that run whole. Not to be changed while a session is on, which has them `tell` of changes when it opens."""
+    """Fully placed gangs. Callers must not change them during a session; a session publishes pending changes (`tell`) when it opens."""
 
     def __init__(self, columns: Columns, make: Callable[[JobId], Gang] | None = None) -> None:
         """`make`: the gang of an expected job, as it is now."""
@@ -75,17 +75,17 @@ class RunningGangs:
         self._columns = columns
         self.requested: Ints = np.zeros(len(columns.allocatable), dtype=np.int64)  #: `[R]`, by all members
         self._alike: dict[KindKey, tuple[Kind, int]] = {}
-        self._untold: dict[KindKey, tuple[Kind, int]] = {}  #: that nobody was told of
+        self._untold: dict[KindKey, tuple[Kind, int]] = {}  #: changes not yet published by `tell`
         self._counted: dict[JobId, Counted] = {}
 
     @property
     def jobs(self) -> Set[JobId]:
-        """Whose gangs are here."""
+        """The jobs of the cached gangs."""
         return self._counted.keys()
 
     @property
     def gangs(self) -> Mapping[JobId, Gang]:
-        """All of them, made by now."""
+        """All cached gangs; builds the expected ones."""
         for job in self._expected:
             assert self._make is not None
             self._enter(self._make(job))
@@ -94,8 +94,8 @@ class RunningGangs:
 
     @property
     def population(self) -> Population:
-        """All of their members, and the pods beside them."""
-        self.gangs  # noqa: B018  # made by now
+        """All members of the gangs, and the pods outside them (`beside`)."""
+        self.gangs  # noqa: B018  # builds the expected gangs
         if self._expected_beside:
             assert self._make is not None
             for job in self._expected_beside:
@@ -105,7 +105,7 @@ class RunningGangs:
         return self._population
 
     def put(self, gang: Gang) -> None:
-        """All of its members hold places, it is admitted, and its id is new here. What its minimum names has to have a column."""
+        """Add an admitted gang with a new id whose members are all placed. Every resource of its minimum must have a column."""
         assert gang.id not in self._counted
         self._enter(gang)
         self.constrained = self.constrained or any(member.constraints for member in gang.members)
@@ -113,13 +113,13 @@ class RunningGangs:
         self._count(counted, 1)
 
     def expect(self, job: JobId, counted: "Counted") -> None:
-        """As `put`, of a gang that counts so, and with no minimum."""
+        """As `put`, for a gang without minimum resources that is built later; `counted`: its sums."""
         self._expected[job] = None
         self._counted[job] = counted
         self._count(counted, 1)
 
     def beside(self, job: JobId) -> None:
-        """A job that no queue counts: rules between pods see its pods, and nobody else does. None of them leaves for others."""
+        """Add a job without a queue: only inter-pod terms see its pods, and they are never evicted."""
         self._beside[job] = None
         self._expected_beside[job] = None
 
@@ -130,7 +130,7 @@ class RunningGangs:
         self._population.put_all(gang.members)
 
     def take(self, job: JobId) -> Gang | None:
-        """Out of here, if it is here."""
+        """Remove the job's gang and return it; None if there is none."""
         expected = job in self._expected
         gang = self._leave(job)
         if expected:
@@ -139,7 +139,7 @@ class RunningGangs:
         return gang
 
     def drop(self, job: JobId) -> None:
-        """As `take`, of a gang that nobody needs any more, or of a job beside them."""
+        """As `take`, for a gang that is no longer needed, or for a job without a queue."""
         if (gang := self._leave(job)) is not None:
             gang.dissolve()
         self._expected_beside.pop(job, None)
@@ -158,7 +158,7 @@ class RunningGangs:
         return gang
 
     def tell(self) -> None:
-        """Have the sums, and those who watch, follow what came and went: of each kind once."""
+        """Update the sums and the watchers with the members added and removed since the last call, once per kind."""
         for kind, more in self._untold.values():
             if more:
                 self.requested += more * kind.request
@@ -167,7 +167,7 @@ class RunningGangs:
         self._untold.clear()
 
     def alike(self) -> Iterator[tuple[Kind, int]]:
-        """Each kind of members, and how many there are."""
+        """Each kind of members with their number."""
         return iter(self._alike.values())
 
     def _count(self, counted: "Counted", times: int) -> None:

@@ -16,7 +16,7 @@ from .hostports import Ports
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Task:
-    """Compared by identity: `Tasks` hands out one object for equal requests, as long as somebody has it."""
+    """Compared by identity: `Tasks` returns one object for equal requests while it is referenced."""
 
     requests: Resources
     amount: Amount
@@ -32,7 +32,7 @@ class Task:
     namespace: str = ""  #: whose quotas limit its cards; empty where none do
     offline: bool = False  #: whether it is offline work (`hbox_common.model.offline`)
     aligned: PodAsk | None = None  #: what kubelets align of it; None: nothing
-    rdma: bool = False  #: whether its cards are to have RDMA adapters beside them
+    rdma: bool = False  #: whether its cards should have RDMA adapters close to them
     passes: int = 0  #: bits of the reservations that it may pass: nodes set aside for them are open to it
 
 

@@ -1,4 +1,4 @@
-"""One task for equal requests, while somebody has it."""
+"""Interning of tasks: one object for equal requests while it is referenced."""
 
 from typing import TypeAlias
 from weakref import WeakValueDictionary
@@ -15,8 +15,8 @@ _Key: TypeAlias = tuple[object, ...]
 
 
 class Tasks:
-    """Interns task signatures. Those that nobody has any more are forgotten: one may have as many bytes as a pod may say, and whoever makes and deletes pods
-    decides how many there are."""
+    """Interns task signatures. References are weak, since the size of a signature is bounded only by the pod's, and users control their number by creating and
+    deleting pods."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns

@@ -25,7 +25,7 @@ class PlanDomains:
     """Of the fabric as the scheduler knows it."""
 
     def __init__(self, tree: KnownTree, fabrics: Fabrics, *, heeded: Callable[[], bool]) -> None:
-        """`heeded`: whether the policy goes by what jobs wish of the fabric."""
+        """`heeded`: returns whether the policy applies jobs' topology constraints."""
         self._tree, self._fabrics, self._heeded = tree, fabrics, heeded
 
     def of(self, entry: Entry, places: "Sequence[Member | PodPlacement]") -> tuple[PlanDomain, ...] | None:

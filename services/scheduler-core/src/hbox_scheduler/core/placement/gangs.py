@@ -125,8 +125,8 @@ def _kinds(members: Sequence[Member]) -> list[tuple[Member, int]]:
 
 
 def join(gang: Gang, placed: Gang, entry: Entry, *, settled: bool) -> None:
-    """Members that have places join those that wait: the places of all depend on each other. `settled`: nobody may have them leave, as in any case those of
-    which the ledger has not said yet that they have theirs."""
+    """Add the placed members of a job to its pending ones, because their placements depend on each other. `settled`: protect the placed members from eviction;
+    members without a claim of the ledger are always protected."""
     specs = _specs(entry.job)
     for member in placed.members:
         spec = specs.get(member.uid)
@@ -138,13 +138,13 @@ def join(gang: Gang, placed: Gang, entry: Entry, *, settled: bool) -> None:
             if member.status is not Status.RELEASING:
                 member.status = Status.BOUND
     held = sum(member.status is not Status.RELEASING for member in placed.members)
-    unseen = max(entry.job.bound + entry.held - held, 0)  # the cluster has them, the ledger does not yet
+    unseen = max(entry.job.bound + entry.held - held, 0)  # bound in the cluster, not yet known to the ledger
     gang.min_member = max(entry.job.min_member - unseen, 1)
     gang.members = [*placed.members, *gang.members]
 
 
 def waiting_id(job: JobId) -> JobId:
-    """An id beside the job's own: that is the gang of its members with places, where it does not matter which those are."""
+    """The gang id of a job's pending members. The job's own id is the gang of its placed members."""
     return JobId(f"{job} ")
 
 

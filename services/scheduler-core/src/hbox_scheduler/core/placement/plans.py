@@ -33,14 +33,15 @@ class Plans:
     domains: PlanDomains
 
     def placed(self, entry: Entry, members: Sequence[Member]) -> list[Plan]:
-        """The plans for places that a session gave to these members, which are on the columns: one for all that have to start together; what a gang has beyond
-        its minimum goes pod by pod, so that no conflict about one holds up others."""
+        """The plans for placements of a session, which are already on the columns: one plan for all members that start together, and one for each pod beyond
+        the gang's minimum, so that a conflict about one pod does not delay others."""
         if entry.need > 0 or len(members) == 1:
             return [self._plan(entry, members)]
         return [self._plan(entry, (member,)) for member in members]
 
     def _plan(self, entry: Entry, members: Sequence[Member | PodPlacement]) -> Plan:
-        """The plan of these places, taken down in the bookings. The ledger answers an id as it did before: none comes twice, also of a job that was gone."""
+        """Create the plan of these placements and record its bookings. Plan ids are never reused, even if a job is recreated, because the ledger repeats its
+        answer to a known id."""
         job = entry.job
         entry.counter += 1
         if job.topology is not None or job.sub_gangs:

@@ -14,13 +14,13 @@ class QueueInfos:
     """Kept as long as they are the same: who keeps something by queue sees what changed."""
 
     def __init__(self) -> None:
-        self._seen = (-1, -1)  #: the version of the tree, and the changes of what was used of late
+        self._seen = (-1, -1)  #: version of the tree, and number of changes of recent use
         self._infos: dict[QueueName, tuple[Queue, QueueInfo]] = {}
         self._unknown: list[QueueName] = []  #: those of the roster that are not in the tree
         self._roster = Roster.of(())
 
     def of(self, queues: QueueTree, named: Set[QueueName], recent_use: RecentUse) -> Roster:
-        """Those of the tree, and those that nobody made and somebody names."""
+        """The queues of the tree, plus queues that jobs name but that do not exist."""
         unknown = sorted(name for name in named if name not in queues)
         seen = queues.version, recent_use.changes
         if (seen, unknown) == (self._seen, self._unknown):

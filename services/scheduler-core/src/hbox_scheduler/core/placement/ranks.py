@@ -55,8 +55,8 @@ def _domains(hypernodes: Sequence[HyperNode]) -> dict[NodeName, NodeKey]:
 
 
 def arrange(members: Sequence[Member], columns: Columns, walk: Walk, *, by_labels: bool = True) -> None:
-    """Equal members of one gang, all with places given in this session, change places; those without ranks stay. `by_labels`: those whose labels differ are
-    not equal, since somebody may ask about labels."""
+    """Exchange the nodes of equal members of one gang that this session placed; members without ranks keep theirs. `by_labels`: members with different labels
+    are not equal, because selectors may read labels."""
     if len(members) < 2 or members[0].rank < 0:
         return
     for alike in _kinds(members, by_labels=by_labels):
@@ -65,7 +65,7 @@ def arrange(members: Sequence[Member], columns: Columns, walk: Walk, *, by_label
 
 
 def _kinds(members: Sequence[Member], *, by_labels: bool) -> Iterable[list[Member]]:
-    """Members that no rule tells apart."""
+    """Group equal members."""
     first = members[0]
     if first.gang.kinds and all(member.task is first.task and member.status is first.status for member in members):
         return [list(members)]

@@ -1,4 +1,4 @@
-"""What the policy's plugin `reservation` says: who is a large gang, which nodes are set aside for it, and who may pass."""
+"""Reservations by the policy's plugin `reservation`: large gangs, the nodes reserved for them, and the jobs that may use these nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -51,16 +51,16 @@ class Reserving:
 
     @property
     def reserves_from(self) -> int | None:
-        """Gangs that start with so many pods may have nodes set aside for them; None: nobody."""
+        """Minimum pods of a gang for which nodes may be reserved; None: no reservations."""
         return self._plugin.large.members if self._plugin is not None else None
 
     @property
     def reservations(self) -> Sequence[Reservation]:
-        """In force."""
+        """The reservations in force."""
         return self._facts.reservations
 
     def is_large(self, entry: Entry) -> bool:
-        """Whether the job's pods that wait are a large gang, to the policy. By all that have to start together, of whichever shapes."""
+        """Whether the job's pending pods are a large gang under the policy, by all pods that start together, of all shapes."""
         if self._plugin is None or not entry.pending:
             return False
         left, needs = max(entry.need, 1), []
@@ -72,11 +72,11 @@ class Reserving:
 
     @property
     def after_s(self) -> float:
-        """How long a job has to have waited before nodes are set aside for it; inf: for nobody."""
+        """Seconds that a job must be pending before nodes are reserved for it; inf: no reservations."""
         return self._plugin.after_s if self._plugin is not None else inf
 
     def make(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[tuple[Entry, Reservation]]:
-        """Set nodes aside for these jobs, as far as the policy does so, and for no others. Returns for whom, and what."""
+        """Replace all reservations by those that the policy makes for these jobs. Returns the jobs with their reservations."""
         for entry in entries:
             entry.update_pending(self._bookings)
         entries = [entry for entry in entries if entry.pending and not entry.problem()]
@@ -89,7 +89,7 @@ class Reserving:
             return [(entry, made[gang.id]) for gang, entry in gangs.items() if gang.id in made]
 
     def passes(self, entry: Entry, queues: QueueTree) -> int:
-        """The bits of the reservations that the job may pass now, by its first pods."""
+        """Bits of the reservations whose nodes the job's first pods may use now."""
         facts = self._facts
         if not facts.reservations or not entry.pending:
             return 0
@@ -116,12 +116,12 @@ class Reserving:
         )
 
     def unreserve(self) -> None:
-        """Nothing is set aside for anybody."""
+        """Remove all reservations."""
         self._facts.reservations = ()
         self._columns.reserve(np.zeros(self._columns.size, dtype=np.int64))
 
     def learn_run_time(self, claim: Claim, wall: float) -> None:
-        """The pod of this claim has ended."""
+        """Record the run time of the pod of an ended claim."""
         neighbour = self._neighbours.get(claim.pod_uid)
         started = neighbour.started_at if neighbour is not None and neighbour.started_at is not None else claim.claimed_at
         queue = self._bookings.queues.get(claim.queue)

@@ -22,8 +22,8 @@ _SHAPES = 4096
 
 
 class RunningJobs:
-    """Members for all bookings on known nodes. Pods that no queue counts, of other schedulers above all, are on the columns alone, and where rules between pods
-    may concern them also beside the gangs."""
+    """Members for all bookings on known nodes. Pods without a queue, mostly of other schedulers, are on the columns only; those that inter-pod terms may
+    concern are also members outside the gangs."""
 
     def __init__(
         self, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], groups: Groups
@@ -36,7 +36,7 @@ class RunningJobs:
         self._begin()
 
     def current(self) -> RunningGangs:
-        """All of them as they are now, in gangs by their jobs' ids."""
+        """The current members, in gangs by job id."""
         changed = self._bookings.changed.take()
         if changed is None or self._size != len(self._columns.allocatable):
             self._begin()
@@ -48,7 +48,7 @@ class RunningJobs:
             if booking is not None and not booking.queue and pod not in self._neighbours:
                 booking = None
             if before is None and booking is None:
-                continue  # it came and went between two looks, or is nobody's neighbour
+                continue  # booked and removed between two calls, or a foreign pod without inter-pod terms
             if before is not None:
                 changed_jobs[before] = None
                 if booking is None or booking.job != before:
@@ -225,14 +225,14 @@ class RunningJobs:
 
 
 def _labels(neighbour: Neighbour | None) -> Mapping[str, str]:
-    """Those that somebody asks about, and those that its gang's sub-groups are formed by."""
+    """The labels that selectors read, and the labels that form the sub-groups of its gang."""
     if neighbour is None:
         return {}
     return neighbour.labels if neighbour.part is None else {**neighbour.labels, **neighbour.part.labels}
 
 
 def vector_of(task: Task, columns: Columns) -> Ints:
-    """`[R]` what it asks for, in base units, without `pods`: every pod is one, and who asks for no more asks for nothing (`Member.request`)."""
+    """`[R]`: requests in base units, without `pods`, so that a best-effort pod has a zero vector (`Member.request`)."""
     vector = np.zeros(len(columns.allocatable), dtype=np.int64)
     counted = columns.resources.get(PODS)
     for column, units in task.amount:
@@ -242,13 +242,13 @@ def vector_of(task: Task, columns: Columns) -> Ints:
 
 
 def _started(claim: Claim | None, neighbour: Neighbour | None) -> float | None:
-    """When the pod began to run; where nobody has told that, when it got its place."""
+    """Start time of the pod; if unknown, the time of its claim."""
     if neighbour is not None and neighbour.started_at is not None:
         return neighbour.started_at
     return claim.claimed_at if claim is not None and claim.state is ClaimState.POSTED else None
 
 
 def _movable(task: Task | None) -> bool:
-    """Whether enough is known of what a pod asks for to give it another place; one whose containers ask for cards each by itself stays: what is kept for its
-    successor says nothing of containers."""
+    """Whether the pod's requests are known well enough to place it on another node. A pod with card requests by container is not movable, because the
+    nomination of its successor does not record containers."""
     return task is not None and (task.cards is None or task.cards.devices is None)

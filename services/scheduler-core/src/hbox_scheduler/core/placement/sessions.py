@@ -256,5 +256,5 @@ class Sessions:
 
 
 def _runs(member: Member) -> bool:
-    """Whether the ledger says that it has its place: what is only hoped for does not leave."""
+    """Whether the ledger has claimed the member's placement. A proposed placement cannot be evicted."""
     return member.status is Status.RUNNING
