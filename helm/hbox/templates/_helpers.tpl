@@ -64,8 +64,8 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Arguments: [root, what the values of this service say or nil, CPU and memory that it requests else, its limit of memory else]. `pods.resources` outranks
-these, and the service's own outranks both. What is said nowhere is always the same text, since brokers go by the text of their pod. */}}
+{{/* Arguments: [root, the service's values or nil, default CPU and memory requests, default memory limit]. `pods.resources` overrides the defaults,
+the service's values override both. Defaults always render to the same text, because a changed pod template restarts brokers. */}}
 {{- define "hbox.resources" -}}
 {{- $all := deepCopy (default dict (index . 0).Values.pods.resources) -}}
 {{- $own := index . 1 -}}
