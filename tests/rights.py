@@ -17,11 +17,12 @@ _RIGHTS = {
     "binder": """
         *            core                   nodes                   *               get list watch patch
         *            core                   persistentvolumeclaims  *               get patch
-        *            core                   persistentvolumes       *               get
+        *            core                   persistentvolumes       *               get list patch
         *            core                   pods                    *               get
         *            core                   pods/binding            *               create
         *            core                   pods/eviction           *               create
         *            core                   pods/status             *               patch
+        *            storage.k8s.io         storageclasses          *               get
         hbox-system  coordination.k8s.io    leases                  *               create
         hbox-system  coordination.k8s.io    leases                  binder          get update
         """,

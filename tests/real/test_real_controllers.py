@@ -336,7 +336,7 @@ async def test_a_pod_follows_its_volume_and_waits_for_one_that_is_not_bound(worl
         a_pod("scratch", volumes=[{"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": _claim("x", slow)["spec"]}}}]),
     )
     await world.waits("missing", 'persistentvolumeclaim "missing" not found')
-    await world.waits("hand", 'persistentvolumeclaim "hand" waits for its first consumer')
+    await world.waits("hand", f"no node has available persistent volumes of StorageClass {hand} to bind persistentvolumeclaim")
 
     async def selected() -> str:
         notes = (await world.get("PersistentVolumeClaim", "late"))["metadata"].get("annotations", {})
@@ -356,6 +356,32 @@ async def test_a_pod_follows_its_volume_and_waits_for_one_that_is_not_bound(worl
     for name, zone in (("there", "a"), ("missing", "b"), ("slow", "a")):
         assert {zones[node] for node in (await world.bound(name, 1)).values()} == {zone}
     assert await world.nodes_of("hand") == {}
+
+
+async def test_pods_take_the_local_volumes_that_are_there(world: World) -> None:
+    local = f"{world.space}-local"
+    claims = {f"local-{i}": _claim(f"local-{i}", local) for i in range(3)}
+    await world.make(
+        {
+            "kind": "StorageClass",
+            "metadata": {"name": local},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+        *claims.values(),
+        a_pod("local-0", volumes=[_volume("local-0")]),
+    )
+    await world.waits("local-0", f"no node has available persistent volumes of StorageClass {local}")
+    await world.make(_local_volume(f"{local}-n2", "n2", local))
+    assert await world.bound("local", 1) == {"local-0": "n2"}
+    for node in ("n1", "n3", "n3"):  # two claims of a pod have to be of one node
+        there = [name for name in await _names(world, "PersistentVolume", local) if node in name]
+        await world.make(_local_volume(f"{local}-{node}-{len(there)}", node, local))
+    both = [_volume("local-1"), _volume("local-2") | {"name": "more"}]
+    await world.make(a_pod("local-1", volumes=both))
+    assert await world.bound("local", 2) == {"local-0": "n2", "local-1": "n3"}
+    volumes = [(await world.get("PersistentVolumeClaim", name))["spec"]["volumeName"] for name in claims]
+    assert (volumes[0], set(volumes[1:])) == (f"{local}-n2", {f"{local}-n3-0", f"{local}-n3-1"})
 
 
 async def test_host_ports_are_shared_with_nobody_not_even_with_pods_of_others(world: World) -> None:
@@ -434,7 +460,8 @@ async def test_nothing_that_services_asked_of_the_api_was_forbidden_or_in_vain(w
     bindings = sum(r.resource == "pods/binding" and r.code == 201 for r in seen)
     conflicts = [r for r in seen if r.code == 409]
     assert len(conflicts) <= 1 + bindings / 100, conflicts
-    # By a list of one item a service asks where the store stands, for each of its watches; a copy is listed once.
+    # By a list of one item a service asks where the store stands, for each of its watches; a copy is listed once. The binder chooses among listed volumes.
+    seen = [r for r in seen if (r.service, r.resource) != ("binder", "persistentvolumes")]
     lists = [
         (r.service, r.resource) for r in seen if r.verb == "list" and parse_qs(urlsplit(r.uri).query).get("limit") != ["1"]
     ]
@@ -469,6 +496,21 @@ def _volume(claim: str) -> dict[str, object]:
 def _claim(name: str, storage_class: str) -> dict[str, object]:
     wish = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": storage_class}
     return {"kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": wish}
+
+
+def _local_volume(name: str, node: str, storage_class: str) -> dict[str, object]:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    return {
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "local": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+    }
 
 
 def _volume_in(name: str, zone: str, storage_class: str, claim: str) -> dict[str, object]:

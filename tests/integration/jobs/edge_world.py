@@ -60,16 +60,19 @@ class Kube:
         body = {"metadata": {"name": name, "annotations": notes}, "spec": spec}
         await self.client.json("POST", PERSISTENTVOLUMECLAIMS.path("default"), body=body)
 
-    async def volume(self, name: str, *, zone: str) -> None:
-        """A PersistentVolume within reach of a zone's nodes."""
+    async def volume(self, name: str, *, zone: str, storage_class: str = "") -> None:
+        """A PersistentVolume within reach of a zone's nodes; of a class: one that is available."""
         term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
         affinity = {"required": {"nodeSelectorTerms": [term]}}
-        body = {"metadata": {"name": name}, "spec": {"nodeAffinity": affinity}}
+        body = {"metadata": {"name": name}, "spec": {"nodeAffinity": affinity, "storageClassName": storage_class}}
         await self.client.json("POST", PERSISTENTVOLUMES.path(), body=body)
+        if storage_class:
+            path = f"{PERSISTENTVOLUMES.path(name=name)}/status"
+            await self.client.json("PATCH", path, body={"status": {"phase": "Available"}}, content_type=MERGE_PATCH)
 
-    async def storage_class(self, name: str) -> None:
-        """One whose volumes are made once a pod has its node."""
-        body = {"metadata": {"name": name}, "provisioner": "example.org/csi", "volumeBindingMode": "WaitForFirstConsumer"}
+    async def storage_class(self, name: str, provisioner: str = "example.org/csi") -> None:
+        """One whose claims are bound once a pod has its node."""
+        body = {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
         await self.client.json("POST", STORAGECLASSES.path(), body=body)
 
     async def podgroup(self, name: str, min_member: int, **spec: Any) -> dict[str, Any]:

@@ -22,7 +22,16 @@ from hbox_common.events import (
     PodScore,
     PodsObserved,
 )
-from hbox_common.kube import EVENTS, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, PRIORITYCLASSES
+from hbox_common.kube import (
+    EVENTS,
+    MERGE_PATCH,
+    NO_PROVISIONER,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    PODGROUPS,
+    PODS,
+    PRIORITYCLASSES,
+)
 from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, Job, JobId, NodeName, PodPhase, PodUid
 from hbox_jobs.adapters import announcer, paced
 from hbox_jobs.app import run
@@ -124,6 +133,22 @@ async def test_a_pod_waits_for_its_claim_and_follows_its_volume(kube: Kube, bus:
         await kube.volume("late", zone="b")
         await until(lambda: not latest(heard)["two"].problem)
         assert zones(latest(heard)["two"]) == ["b"]
+
+
+async def test_pod_follows_the_available_volumes_of_a_class_without_provisioner(kube: Kube, bus: Bus, settings: Any) -> None:
+    await kube.storage_class("local", NO_PROVISIONER)
+    await kube.claim("data", storage_class="local")
+    async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn) as events:
+        await kube.pod("one", claims=["data"])
+        none = 'pod one: no node has available persistent volumes of StorageClass local to bind persistentvolumeclaim "data"'
+        await until(lambda: "one" in latest(events) and latest(events)["one"].problem == none)
+        await kube.volume("there", zone="a", storage_class="local")
+        await until(lambda: not latest(events)["one"].problem)
+        assert zones(latest(events)["one"]) == ["a"]
+        assert latest(events)["one"].tasks[0].pods[0].volume_claims == ("data",)
+        reserved = {"spec": {"claimRef": {"namespace": "default", "name": "other"}}}
+        await kube.client.json("PATCH", PERSISTENTVOLUMES.path(name="there"), body=reserved, content_type=MERGE_PATCH)
+        await until(lambda: latest(events)["one"].problem == none)
 
 
 async def test_a_claim_that_is_refused_the_node_of_its_pod_is_told_it_again(

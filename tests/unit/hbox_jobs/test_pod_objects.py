@@ -1,12 +1,22 @@
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from hbox_common import kube
-from hbox_common.model import CardSlice, Match, MatchOperator, NodeTerm, PreferredTerm, Toleration, TolerationOperator
+from hbox_common.model import (
+    CardSlice,
+    Match,
+    MatchOperator,
+    NodeTerm,
+    PreferredTerm,
+    Toleration,
+    TolerationOperator,
+    VolumeDemand,
+)
 from hbox_jobs.adapters.objects import MAX_SHAPES_BYTES, PodReader, group_view
 from hbox_jobs.adapters.volumes import claim_view, reach_of, reach_of_class
 from hbox_jobs.core.views import PodView
@@ -347,7 +357,9 @@ CLAIMS: list[tuple[Any, Any, Any, ClaimView]] = [
 @pytest.mark.parametrize(("meta", "spec", "status", "view"), CLAIMS)
 def test_a_claim_object_is_read(meta: Any, spec: Any, status: Any, view: ClaimView) -> None:
     body = {"metadata": {"name": "c", "uid": "c", **meta}, "spec": spec, "status": status}
-    assert claim_view(msgspec.json.decode(json.dumps(body), type=kube.PersistentVolumeClaim)) == view
+    assert claim_view(msgspec.json.decode(json.dumps(body), type=kube.PersistentVolumeClaim)) == replace(
+        view, uid="c", demand=None if view.volume else VolumeDemand()
+    )
 
 
 def test_a_volume_that_names_no_nodes_is_reached_from_all_and_one_that_cannot_be_read_from_none() -> None:

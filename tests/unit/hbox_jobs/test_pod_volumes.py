@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hbox_common.events import JobVerdict
-from hbox_common.model import Match, MatchOperator, NodeTerm
+from hbox_common.model import Match, MatchOperator, NodeTerm, VolumeDemand
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import PodView
 from hbox_jobs.core.volumes import Binding, ClaimView, Volumes, VolumeUse
@@ -17,14 +17,16 @@ from .job_world import group, pod
 ZONE_A = (NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),)
 ZONE_B = (NodeTerm((Match("zone", MatchOperator.IN, ("b",)),)),)
 
-FIRST_CONSUMER = 'persistentvolumeclaim "data" waits for its first consumer, and its StorageClass late makes no volumes: bind it to a volume beforehand'
+NONE_FITS = 'no node has available persistent volumes of StorageClass late to bind persistentvolumeclaim "data"'
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 WAITING = [
     pytest.param(None, 'persistentvolumeclaim "data" not found', id="missing"),
     pytest.param(ClaimView(), IMMEDIATE, id="no class, to be bound by hand"),
     pytest.param(ClaimView(storage_class="now"), IMMEDIATE, id="provisioned at once"),
-    pytest.param(ClaimView(storage_class="late"), FIRST_CONSUMER, id="waits for its first consumer"),
+    pytest.param(
+        ClaimView(storage_class="late", demand=VolumeDemand(1)), NONE_FITS, id="no volume of a class without provisioner"
+    ),
     pytest.param(ClaimView(storage_class="late", volume="v"), IMMEDIATE, id="a volume is named, not bound yet"),
     pytest.param(
         ClaimView(storage_class="none"),
@@ -52,7 +54,7 @@ WAITING = [
 def volumes() -> Volumes:
     volumes = Volumes()
     volumes.storage_class("now", Binding.IMMEDIATE)
-    volumes.storage_class("late", Binding.BY_HAND)
+    volumes.storage_class("late", Binding.STATIC)
     volumes.volume("v", ())
     volumes.volume("a", (ZONE_A,))
     volumes.volume("b", (ZONE_B,))
@@ -161,10 +163,10 @@ def test_a_change_names_the_claims_that_it_touches_and_no_change_names_none(volu
     assert volumes.volume("a", (), gone=True) == ["ml/one"]
     assert volumes.volume("a", (), gone=True) == []
     volumes.claim("ml/two", ClaimView(storage_class="late"))
-    assert volumes.storage_class("late", Binding.BY_HAND) == []
+    assert volumes.storage_class("late", Binding.STATIC) == []
     assert volumes.storage_class("late", None) == ["ml/two"]
     assert volumes.claim("ml/two", None) == ["ml/two"]
-    assert volumes.storage_class("late", Binding.BY_HAND) == []
+    assert volumes.storage_class("late", Binding.STATIC) == []
 
 
 def test_claims_and_volumes_that_are_gone_leave_nothing_behind(volumes: Volumes) -> None:

@@ -15,7 +15,7 @@ def volumes_of(claims: list[Document], volumes: list[Document], classes: list[Do
         known.claim(f"{claim.metadata.namespace}/{claim.metadata.name}", claim_view(claim))
     for document in volumes:
         volume = document.read(kube.PersistentVolume, namespaced=False)
-        known.volume(volume.metadata.name, reach_of(volume))
+        known.volume(volume.metadata.name, reach_of(volume), kube.supply_of(volume))
     for document in classes:
         found = document.read(kube.StorageClass, namespaced=False)
         known.storage_class(found.metadata.name, binding_of(found), reach_of_class(found))

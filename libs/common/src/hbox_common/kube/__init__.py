@@ -98,11 +98,21 @@ from .statuspatch import StatusPatcher
 from .tainting import keep_taint
 from .times import epoch_s, micro_time, rfc3339
 from .transport import APPLY_PATCH, JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient, Response
-from .volumes import BIND_COMPLETED, SELECTED_NODE, reaches
+from .volumes import (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    demand_of,
+    reaches,
+    storage_class_of,
+    supply_of,
+)
 
 __all__ = [
     "APPLY_PATCH",
     "BIND_COMPLETED",
+    "BOUND_BY_CONTROLLER",
     "CONFIGMAPS",
     "CRDS",
     "EVENTS",
@@ -113,6 +123,7 @@ __all__ = [
     "NAMESPACES",
     "NODES",
     "NODE_METRICS",
+    "NO_PROVISIONER",
     "OLD_S",
     "PERSISTENTVOLUMECLAIMS",
     "PERSISTENTVOLUMES",
@@ -210,6 +221,7 @@ __all__ = [
     "apply",
     "bind",
     "cordon",
+    "demand_of",
     "epoch_s",
     "error_of",
     "evict",
@@ -228,6 +240,8 @@ __all__ = [
     "release_for",
     "resource_of",
     "rfc3339",
+    "storage_class_of",
+    "supply_of",
     "uncordon",
     "wait_established",
     "write_locks",

@@ -266,10 +266,17 @@ class Node(KubeObject, frozen=True, gc=False):
 # --- volumes
 
 
+class StorageRequest(_Slim, frozen=True, gc=False):
+    requests: dict[str, str | float] = {}
+
+
 class PersistentVolumeClaimSpec(_Slim, frozen=True, gc=False):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    selector: LabelSelector | None = None
+    resources: StorageRequest = StorageRequest()
 
 
 class PersistentVolumeClaimStatus(_Slim, frozen=True, gc=False):
@@ -285,12 +292,28 @@ class VolumeNodeAffinity(_Slim, frozen=True, gc=False):
     required: NodeSelector | None = None
 
 
+class ClaimReference(_Slim, frozen=True, gc=False):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
 class PersistentVolumeSpec(_Slim, frozen=True, gc=False):
     node_affinity: VolumeNodeAffinity | None = None
+    storage_class_name: str = ""
+    capacity: dict[str, str | float] = {}
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    claim_ref: ClaimReference | None = None
+
+
+class PersistentVolumeStatus(_Slim, frozen=True, gc=False):
+    phase: str = ""
 
 
 class PersistentVolume(KubeObject, frozen=True, gc=False):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
 
 
 class TopologyRequirement(_Slim, frozen=True, gc=False):

@@ -110,6 +110,7 @@ from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
 from .runtimes import RanFor
 from .schedulers import scheduler_names
+from .staticvolumes import VolumeDemand, VolumeSupply, assign, reserved
 from .topology import FabricGap, HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 
 __all__ = [
@@ -219,6 +220,8 @@ __all__ = [
     "TreeAmounts",
     "Vendor",
     "Verdict",
+    "VolumeDemand",
+    "VolumeSupply",
     "WeightedTerm",
     "ZoneAmounts",
     "ZoneMemory",
@@ -226,6 +229,7 @@ __all__ = [
     "annotated_cards",
     "annotated_layout",
     "any_names_model",
+    "assign",
     "by_pool",
     "capacity_units",
     "cards_by_model",
@@ -264,6 +268,7 @@ __all__ = [
     "port_amounts",
     "quantity",
     "request_units",
+    "reserved",
     "rest_s",
     "scheduler_names",
     "selects",

@@ -1,28 +1,43 @@
 """Claims on volumes are bound before their pod, as by kube-scheduler's VolumeBinding: the provisioner is given the node, and the pod waits for the volume.
+Of a class without a provisioner one of the volumes that the node reaches is reserved for the claim, and the volume controller binds the two.
 
 Every call begins with a consistent read of the claims, and writes on the version that it read: it may be repeated, and broken off, at any point.
 """
 
 from collections.abc import Sequence
 
+import msgspec
+
 from hbox_common.errors import Conflict, HBoxError, NotFound, Unavailable
 from hbox_common.events import Bind
 from hbox_common.kube import (
     BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
     MERGE_PATCH,
+    NO_PROVISIONER,
     NODES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     SELECTED_NODE,
+    STORAGECLASSES,
     KubeClient,
     KubeObject,
     NotAllowed,
     PersistentVolume,
     PersistentVolumeClaim,
+    StorageClass,
+    demand_of,
     reaches,
+    storage_class_of,
+    supply_of,
 )
+from hbox_common.model import VolumeDemand, assign, reserved
 
 from ..core import Answer, Finding, Need, VolumeClaim, need_of
+
+
+class _Volumes(msgspec.Struct):
+    items: list[PersistentVolume]
 
 
 async def bind_volumes(client: KubeClient, bind: Bind, *, late: bool, waiting: bool) -> Answer:
@@ -49,6 +64,8 @@ async def _bind_volumes(client: KubeClient, bind: Bind, *, late: bool, waiting: 
             if claim.selected == bind.node and not claim.volume:
                 await _select(client, bind.namespace, claim, None)
         return Answer(Finding.REFUSED, f"node {bind.node}: {pending[0][1]}, and the time for that is over")
+    if (static := [c for c, need, _ in needs if need is Need.VOLUME]) and (why := await _reserve(client, bind, static)):
+        return Answer(Finding.REFUSED, f"node {bind.node}: {why}")
     for claim, need, _ in needs:
         if need is Need.NODE:
             await _select(client, bind.namespace, claim, bind.node)
@@ -68,7 +85,71 @@ async def _read(client: KubeClient, namespace: str, name: str) -> VolumeClaim:
     if found.status.phase == "Lost":
         problem = "has lost its volume"
     bound = bool(volume) and BIND_COMPLETED in meta.annotations
-    return VolumeClaim(name, meta.resource_version, volume, bound, meta.annotations.get(SELECTED_NODE, ""), problem)
+    selected, demand, static_class = meta.annotations.get(SELECTED_NODE, ""), demand_of(found), ""
+    if demand is None:
+        problem = problem or "cannot be read"
+    if not (problem or volume or selected):
+        static_class = await _static_class(client, storage_class_of(found, found.spec.storage_class_name))
+    return VolumeClaim(
+        name, meta.resource_version, volume, bound, selected, problem, meta.uid, demand or VolumeDemand(), static_class
+    )
+
+
+async def _static_class(client: KubeClient, name: str) -> str:
+    """The class, if it makes no volumes; empty otherwise."""
+    try:
+        found = (await client.expected("GET", STORAGECLASSES.path(name=name))).decode(StorageClass)
+    except NotFound:
+        return ""
+    return name if found.provisioner == NO_PROVISIONER else ""
+
+
+async def _reserve(client: KubeClient, bind: Bind, claims: Sequence[VolumeClaim]) -> str:
+    """Reserve a volume that the node reaches for each of these claims, or for none and say why. A claim finds its reservation again. Raises Conflict, NotFound
+    among others."""
+    labels = await _labels(client, bind.node)
+    if labels is None:
+        return f"there is no node {bind.node}"
+    listed = (await client.expected("GET", PERSISTENTVOLUMES.path())).decode(_Volumes).items
+    versions = {volume.metadata.name: volume.metadata.resource_version for volume in listed}
+    within = {volume.metadata.name for volume in listed if reaches(volume, bind.node, labels)}
+    supplies = [supply for volume in listed if (supply := supply_of(volume)) is not None]
+    open_claims: dict[str, dict[str, VolumeClaim]] = {}  # by class and name
+    for claim in claims:
+        found = reserved(supplies, f"{bind.namespace}/{claim.name}", claim.uid, claim.demand)
+        if found is None:
+            open_claims.setdefault(claim.static_class, {})[claim.name] = claim
+        elif found.name not in within:
+            return f"volume {found.name} of persistentvolumeclaim {claim.name} cannot be reached"
+    chosen: list[tuple[VolumeClaim, str]] = []
+    for storage_class, unserved in open_claims.items():
+        free = [s for s in supplies if s.storage_class == storage_class and s.name in within]
+        volumes = assign({name: claim.demand for name, claim in unserved.items()}, free)
+        if missing := sorted(unserved.keys() - volumes.keys()):
+            return f"no available persistent volume of StorageClass {storage_class} fits persistentvolumeclaim {missing[0]}"
+        chosen += [(unserved[name], volume.name) for name, volume in volumes.items()]
+    for claim, volume in chosen:
+        reference = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": bind.namespace,
+            "name": claim.name,
+            "uid": claim.uid,
+        }
+        body = {
+            "metadata": {"resourceVersion": versions[volume], "annotations": {BOUND_BY_CONTROLLER: "yes"}},
+            "spec": {"claimRef": reference},
+        }
+        await client.expected("PATCH", PERSISTENTVOLUMES.path(name=volume), body=body, content_type=MERGE_PATCH)
+    return ""
+
+
+async def _labels(client: KubeClient, node: str) -> dict[str, str] | None:
+    """The labels of a node; None = there is no such node."""
+    try:
+        return dict((await client.expected("GET", NODES.path(name=node))).decode(KubeObject).metadata.labels)
+    except NotFound:
+        return None
 
 
 async def _select(client: KubeClient, namespace: str, claim: VolumeClaim, node: str | None) -> None:
@@ -87,11 +168,9 @@ async def _unreached(client: KubeClient, node: str, claims: Sequence[VolumeClaim
             return f"persistentvolumeclaim {claim.name} has lost its volume"
         if volume.spec.node_affinity is None:
             continue
+        labels = labels if labels is not None else await _labels(client, node)
         if labels is None:
-            try:
-                labels = dict((await client.expected("GET", NODES.path(name=node))).decode(KubeObject).metadata.labels)
-            except NotFound:
-                return f"there is no node {node}"
+            return f"there is no node {node}"
         if not reaches(volume, node, labels):
             return f"volume {claim.volume} of persistentvolumeclaim {claim.name} cannot be reached from node {node}"
     return ""

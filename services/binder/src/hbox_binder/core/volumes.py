@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from hbox_common.model import VolumeDemand
+
 
 class Need(Enum):
     """What a claim needs next."""
@@ -10,6 +12,7 @@ class Need(Enum):
     NOTHING = auto()  #: it is bound
     NODE = auto()  #: its provisioner has to be given the node
     TIME = auto()  #: its provisioner works on it
+    VOLUME = auto()  #: one of those that are there has to be reserved for it: its class makes none
     ANOTHER_NODE = auto()  #: its provisioner has rejected the node, or it can never be bound
 
 
@@ -23,6 +26,9 @@ class VolumeClaim:
     bound: bool = False  #: to `volume`, from both sides
     selected: str = ""  #: the node for which its volume is made
     problem: str = ""  #: why it will never be bound
+    uid: str = ""
+    demand: VolumeDemand = VolumeDemand()
+    static_class: str = ""  #: its StorageClass, if that makes no volumes
 
 
 def need_of(claim: VolumeClaim, *, waiting: bool) -> tuple[Need, str]:
@@ -34,6 +40,8 @@ def need_of(claim: VolumeClaim, *, waiting: bool) -> tuple[Need, str]:
         return Need.NOTHING, ""
     if claim.volume or claim.selected:
         return Need.TIME, f"persistentvolumeclaim {claim.name} is not bound yet"
+    if claim.static_class:
+        return Need.VOLUME, f"persistentvolumeclaim {claim.name} is not bound yet"
     if waiting:
         return Need.ANOTHER_NODE, f"the provisioner of persistentvolumeclaim {claim.name} rejected the node"
     return Need.NODE, f"persistentvolumeclaim {claim.name} has no node yet"

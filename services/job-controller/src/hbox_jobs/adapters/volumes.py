@@ -11,6 +11,7 @@ from hbox_common import kube
 from hbox_common.clock import monotonic_s
 from hbox_common.kube import (
     BIND_COMPLETED,
+    NO_PROVISIONER,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     SELECTED_NODE,
@@ -18,6 +19,9 @@ from hbox_common.kube import (
     Delta,
     Informer,
     KubeClient,
+    demand_of,
+    storage_class_of,
+    supply_of,
 )
 from hbox_common.kube.objects import VolumeNodeAffinity
 from hbox_common.model import Match, MatchOperator, NodeTerm
@@ -25,11 +29,9 @@ from hbox_common.model.bounds import NAME_BYTES, SHAPE_BYTES, sanitized
 
 from ..core.feedback import Feedback
 from ..core.jobs import Jobs
-from ..core.volumes import Binding, ClaimView, Reach
+from ..core.staticvolumes import Reach
+from ..core.volumes import Binding, ClaimView
 from .objects import node_terms
-
-#: The class before `spec.storageClassName`, which still counts first.
-OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 #: Labels of volumes that say from which zone or region they can be reached, and what an old one is called now. A volume of several names them all.
 _ZONE_LABELS = {
@@ -48,7 +50,6 @@ _ENCODER = msgspec.json.Encoder()
 
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class VolumeWatch:
@@ -91,8 +92,10 @@ class VolumeWatch:
         for delta in deltas:
             thing = delta.new or delta.old
             assert thing is not None
-            gone = delta.new is None
-            self._changed(self._jobs.volumes.volume(thing.metadata.name, () if gone else reach_of(thing), gone=gone))
+            if delta.new is None:
+                self._changed(self._jobs.volumes.volume(thing.metadata.name, (), gone=True))
+            else:
+                self._changed(self._jobs.volumes.volume(thing.metadata.name, reach_of(thing), supply_of(thing)))
 
     async def _on_classes(self, deltas: Sequence[Delta[kube.StorageClass]]) -> None:
         for delta in deltas:
@@ -126,7 +129,7 @@ def binding_of(found: kube.StorageClass | None) -> Binding | None:
         return None
     if found.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
         return Binding.IMMEDIATE
-    return Binding.BY_HAND if found.provisioner == NO_PROVISIONER else Binding.PLACED
+    return Binding.STATIC if found.provisioner == NO_PROVISIONER else Binding.PLACED
 
 
 def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
@@ -139,9 +142,11 @@ def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
         lost=claim.status.phase == "Lost",
         single_pod=READ_WRITE_ONCE_POD in spec.access_modes,
         deleting=meta.deletion_timestamp is not None,
-        storage_class=sanitized(meta.annotations.get(OLD_CLASS) or spec.storage_class_name or "", NAME_BYTES),
+        storage_class=sanitized(storage_class_of(claim, spec.storage_class_name), NAME_BYTES),
         owner=owner.uid if owner is not None else "",
         selected=sanitized(meta.annotations.get(SELECTED_NODE, ""), NAME_BYTES),  # a name that no node has is reached from none
+        uid=meta.uid,
+        demand=None if spec.volume_name else demand_of(claim),
     )
 
 

@@ -27,8 +27,9 @@ from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
 
+from .staticvolumes import Reach
 from .views import QUEUE_GATE, GroupView, PodStatus, PodView
-from .volumes import Reach, Volumes
+from .volumes import Volumes
 
 #: Kubernetes' HighestUserDefinablePriority: only system-cluster-critical and system-node-critical have higher values.
 HIGHEST_USER_PRIORITY = 1_000_000_000

@@ -2,24 +2,21 @@
 
 A PVC is bound once it names its volume and the controller has marked it as completed (KEP-1933's annotation). A PVC that waits for its first consumer, and has
 a provisioner, excludes no nodes but those that the provisioner rejected recently: when the pod has a place, the binder passes the node to the provisioner, and
-binds the pod when the volume exists. A PVC whose class has no provisioner needs a volume bound by hand; the message states that. Pods without PVCs cost
-nothing.
+binds the pod when the volume exists. A PVC whose class has no provisioner restricts its pod to the nodes that reach an available volume which fits: the binder
+reserves one of those on the node that the pod got. Pods without PVCs cost nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias
 
-from hbox_common.model import Match, MatchOperator, NodeTerm
+from hbox_common.model import Match, MatchOperator, NodeTerm, VolumeDemand, VolumeSupply
 
 from .rejections import Rejections
+from .staticvolumes import Reach, StaticVolumes
 
 #: Nodes that a reason names.
 _NAMED = 3
-
-#: For each entry one of its terms holds; none = every node reaches it.
-Reach: TypeAlias = tuple[tuple[NodeTerm, ...], ...]
 
 
 class Binding(Enum):
@@ -27,7 +24,7 @@ class Binding(Enum):
 
     IMMEDIATE = auto()
     PLACED = auto()  #: for the node that the first pod was given (WaitForFirstConsumer)
-    BY_HAND = auto()  #: likewise, but the class has no provisioner
+    STATIC = auto()  #: likewise, but the class has no provisioner: one of the volumes that exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +47,8 @@ class ClaimView:
     owner: str = ""  #: uid of the pod that it was made for
     selected: str = ""  #: the node for which a volume is being made
     single_pod: bool = False  #: ReadWriteOncePod: one pod uses it at a time
+    uid: str = ""
+    demand: VolumeDemand | None = None  #: what it asks of a volume, while it names none
 
 
 class Volumes:
@@ -65,6 +64,8 @@ class Volumes:
         self.rejections = Rejections()
         self._on: dict[str, set[str]] = {}  #: claims by the volume that they name
         self._of: dict[str, set[str]] = {}  #: claims by their class
+        self._waiting: dict[str, set[str]] = {}  #: of these, those that name no volume
+        self._static = StaticVolumes()
 
     def claim(self, key: str, new: ClaimView | None) -> list[str]:
         """The claim is as this now; None = it was deleted."""
@@ -74,10 +75,14 @@ class Volumes:
         if old is not None:
             _drop(self._on, old.volume, key)
             _drop(self._of, old.storage_class, key)
+            if not old.volume:
+                _drop(self._waiting, old.storage_class, key)
         if new is not None:
             self._claims[key] = new
             self._on.setdefault(new.volume, set()).add(key)
             self._of.setdefault(new.storage_class, set()).add(key)
+            if not new.volume:
+                self._waiting.setdefault(new.storage_class, set()).add(key)
         return [key] if old != new else []
 
     def rejected(self, key: str, new: ClaimView | None) -> str:
@@ -87,16 +92,22 @@ class Volumes:
             return ""
         return old.selected
 
-    def volume(self, name: str, reach: Reach, *, gone: bool = False) -> list[str]:
-        """From where a volume can be reached."""
+    def volume(self, name: str, reach: Reach, supply: VolumeSupply | None = None, *, gone: bool = False) -> list[str]:
+        """From where a volume can be reached, and what it offers to claims that have none."""
+        touched: set[str] = set()
+        for storage_class, claim in self._static.volume(name, reach, supply):
+            if claim in self._claims:
+                touched.add(claim)
+            if self._binding(storage_class) is Binding.STATIC:
+                touched |= self._waiting.get(storage_class, set())
         known = name in self._reach
-        if known is not gone and self._reach.get(name, ()) == reach:
-            return []
-        if gone:
-            self._reach.pop(name, None)
-        else:
-            self._reach[name] = reach
-        return sorted(self._on.get(name, ()))
+        if known is gone or self._reach.get(name, ()) != reach:
+            if gone:
+                self._reach.pop(name, None)
+            else:
+                self._reach[name] = reach
+            touched |= self._on.get(name, set())
+        return sorted(touched)
 
     def storage_class(self, name: str, binding: Binding | None, reach: Reach = ()) -> list[str]:
         """When a class's volumes are bound (None = it was deleted), and from where those can be reached that are made for it."""
@@ -122,7 +133,8 @@ class Volumes:
     def late(self, namespace: str, uses: Sequence[VolumeUse]) -> tuple[str, ...]:
         """Names of the claims that wait for their first consumer: bound to volumes when their pod has a place, before it."""
         names = dict.fromkeys(use.claim for use in uses)
-        return tuple(n for n in names if (claim := self._claims.get(f"{namespace}/{n}")) is not None and self._made_late(claim))
+        known = ((name, self._claims.get(f"{namespace}/{name}")) for name in names)
+        return tuple(n for n, claim in known if claim is not None and (self._made_late(claim) or self._chosen_late(claim)))
 
     def making(self, namespace: str, late: Sequence[str]) -> str:
         """What is done for the first of these claims for which a provisioner has, or had, a node; empty if there is none."""
@@ -136,6 +148,9 @@ class Volumes:
 
     def _made_late(self, claim: ClaimView) -> bool:
         return not claim.volume and not claim.bound and self._binding(claim.storage_class) is Binding.PLACED
+
+    def _chosen_late(self, claim: ClaimView) -> bool:
+        return claim.demand is not None and not claim.bound and self._binding(claim.storage_class) is Binding.STATIC
 
     def _binding(self, storage_class: str) -> Binding | None:
         binding, _ = self._classes.get(storage_class, (None, ()))
@@ -152,11 +167,25 @@ class Volumes:
         problems = list(self._problems(namespace, pod, uid, uses))
         if problems:
             return (), problems[0]
+        open_claims: dict[str, dict[str, VolumeDemand]] = {}  # of classes that make no volumes
         for use in uses:
-            claim = self._claims[f"{namespace}/{use.claim}"]
-            made_late = self._made_late(claim)
-            found = self._where_made(f"{namespace}/{use.claim}", claim) if made_late else self._reach[claim.volume]
-            reach += [terms for terms in found if terms not in reach]
+            key = f"{namespace}/{use.claim}"
+            claim, found = self._claims[key], None
+            if self._made_late(claim):
+                found = self._where_made(key, claim)
+            elif claim.demand is None or not self._chosen_late(claim):
+                found = self._reach[claim.volume]
+            elif (found := self._static.reserved(key, claim.uid, claim.demand)) is None:
+                open_claims.setdefault(claim.storage_class, {})[key] = claim.demand
+            reach += [terms for terms in found or () if terms not in reach]
+        for storage_class, demands in open_claims.items():
+            if (where := self._static.where(storage_class, demands)) is None:
+                names = ", ".join(f'"{key.partition("/")[2]}"' for key in demands)
+                return (
+                    (),
+                    f"no node has available persistent volumes of StorageClass {storage_class} to bind persistentvolumeclaim {names}",
+                )
+            reach += [terms for terms in where if terms not in reach]
         return tuple(reach), ""
 
     def _where_made(self, key: str, claim: ClaimView) -> Reach:
@@ -185,19 +214,14 @@ class Volumes:
                 yield f'{named} bound to non-existent persistentvolume "{claim.volume}"'
             elif claim.single_pod and not self._has_turn(f"{namespace}/{use.claim}", uid):
                 yield f"{named} is ReadWriteOncePod, and another pod uses it or was created before: this pod is placed after it has ended"
-            elif not claim.bound and not self._made_late(claim):
+            elif not claim.bound and not self._made_late(claim) and not self._chosen_late(claim):
                 unbound.append(self._unbound(named, claim))
         yield from unbound
 
     def _unbound(self, named: str, claim: ClaimView) -> str:
         if claim.storage_class and claim.storage_class not in self._classes:
             return f'storageclass.storage.k8s.io "{claim.storage_class}" not found, which {named} names'
-        if claim.volume or self._binding(claim.storage_class) is not Binding.BY_HAND:
-            return "pod has unbound immediate PersistentVolumeClaims"
-        return (
-            f"{named} waits for its first consumer, and its StorageClass {claim.storage_class} makes no volumes: "
-            "bind it to a volume beforehand"
-        )
+        return "pod has unbound immediate PersistentVolumeClaims"
 
 
 def _drop(index: dict[str, set[str]], name: str, key: str) -> None:
