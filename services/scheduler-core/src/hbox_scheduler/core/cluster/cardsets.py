@@ -1,4 +1,4 @@
-"""What cards nodes have, as small integers: what is worked out for one node holds for all with the same code.
+"""Codes of nodes' card sets as small integers: results computed for one node apply to all nodes with the same code.
 
 A node's cards are described twice: by all that they are but their ids (`set`), and with their ids (`ids`), which matter to pods that name cards.
 """
@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 from hbox_common.model import VENDORS, Card
 
-#: The cards of a node in the order of their indices, and what is known of the node beside (`NodeState.device_facts`).
+#: The cards of a node in the order of their indices, and the node's device facts (`NodeState.device_facts`).
 Described: TypeAlias = tuple[tuple[Card, ...], Mapping[str, str]]
 
-#: How cards are shared where amounts of cores, memory and shares say who fits; empty: nobody says how.
+#: Sharing modes in which amounts of cores, memory and shares decide whether a pod fits; "" = mode unknown.
 _BY_AMOUNTS = ("", "hami-core", "mps")
 
 
@@ -28,7 +28,7 @@ class CardSets:
         self._described: dict[int, Described] = {}
         self._next = 0
         self._most = SPARE
-        self._naming: dict[str, tuple[int, ...]] = {}  #: codes with ids, by each of the ids; made when somebody asks
+        self._naming: dict[str, tuple[int, ...]] = {}  #: codes with ids, by id; built on demand
         self._named = 0  #: codes before this one are in `_naming`
         self.kept: object = None  #: what others worked out by these codes
         self.codes((), {})  # what rows have before they are described: nothing, under 0
@@ -77,8 +77,8 @@ class CardSets:
 
     @staticmethod
     def judged(cards: Sequence[Card]) -> bool:
-        """Whether amounts alone do not say who fits on these cards: they are of two kinds, divided in fixed sizes, cordoned one by one, or of a vendor with
-        rules of its own."""
+        """Whether amounts alone do not decide whether a pod fits on these cards: they are of several kinds, have fixed profiles, are cordoned singly, or have
+        vendor-specific rules."""
         first = cards[0].kind if cards else ""
         return any(
             card.kind != first

@@ -1,11 +1,11 @@
 """Labels and taints as small integers, so that a selector is one comparison over a column.
 
-A label's column exists from the first selector that names its key; keys that nobody asks for cost nothing. Whoever makes pods may name any: the columns that
-were not asked for the longest are forgotten, and made again for who asks.
+The first selector that names a key creates the label's column; other keys cost nothing. Users may name any keys, so the least recently used columns are dropped
+and rebuilt on demand.
 
-Each distinct value, and each distinct set of taints, is judged once for each task. Some are never seen again: names of nodes that are made and deleted, taints
-that say when they were set, as the cluster autoscaler's. So those that no row has are forgotten, and the codes of the others change then: a code, and a
-column, mean what they mean until a node is described, and nobody keeps one.
+Each distinct value, and each distinct set of taints, is evaluated once per task. Some never recur: names of deleted nodes, and taints that contain their time,
+as the cluster autoscaler's. So values that no row has are dropped, which changes the codes of the others: codes and columns are valid only until the next
+description of a node, and callers must not keep them.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from hbox_common.model import NodeState, Taint
 
 from .arrays import Bools, Ints
 
-#: Stands beside the labels, for `matchFields`. No label may be called so: label keys of nodes have at most one '/' and no such word alone.
+#: Pseudo label key for `matchFields`. The NUL byte prevents a clash with a label key.
 NAME_FIELD = "\0metadata.name"
 
 #: The zone of each node, for domains; nodes without one are together in one domain.

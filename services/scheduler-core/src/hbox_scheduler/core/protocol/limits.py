@@ -1,4 +1,4 @@
-"""Bounds of the scheduler's cycles, and what a cycle gives."""
+"""Limits of the scheduler's cycles, and the result of a cycle."""
 
 from dataclasses import dataclass, field
 
@@ -8,10 +8,10 @@ from hbox_common.model import JobId
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one cycle and of what may be outstanding. Times in seconds."""
+    """Limits of one cycle and of outstanding plans. Times in seconds."""
 
-    placements: int = 512  #: after so many a cycle ends; a gang is never cut
-    outstanding: int = 8192  #: placements without an answer, beyond which nothing new is planned
+    placements: int = 512  #: maximum placements of a cycle; a gang is never split
+    outstanding: int = 8192  #: maximum unanswered placements; beyond it the scheduler plans nothing new
     resend_after_s: float = 5.0
     backoff_s: float = 0.05  #: after a second refusal in a row, doubling
     backoff_max_s: float = 5.0
@@ -19,13 +19,13 @@ class Limits:
     deadline_s: float = 60.0  #: for a gang to be bound whole
     session_every_s: float = 0.2  #: least time between two sessions of one step
     session_max_s: float = 2.0  #: most time between two, while they find nothing
-    session_jobs: int = 512  #: most jobs in one session; fewer after one that did not come to most of its own
-    session_failures: int = 64  #: jobs without a place after which a session leaves the turns of others to the next cycle
+    session_jobs: int = 512  #: maximum jobs of a session; fewer after a session that did not serve most of its jobs
+    session_failures: int = 64  #: failed jobs after which a session ends; the next cycle continues
     shuffle_max_s: float = 15.0  #: most time between two sessions of `shuffle`, while they find nothing
-    successor_s: float = 60.0  #: for a successor of a pod that was sent away to appear
-    stays_s: float = 30.0  #: a pod whose eviction was refused is no victim for so long
-    fabric_max_age_s: float = 600.0  #: a fabric that nobody confirmed for longer promises no domain
-    #: seconds of the wall clock in one of the monotonic clock: more where an emulated cluster goes faster
+    successor_s: float = 60.0  #: maximum wait for the successor of an evicted pod
+    stays_s: float = 30.0  #: exclusion of a pod as victim after its eviction was refused
+    fabric_max_age_s: float = 600.0  #: maximum age of the last confirmation of a fabric; beyond it the fabric is stale
+    #: wall-clock seconds per monotonic second: above 1 in an emulated cluster with accelerated time
     clock_rate: float = 1.0
     #: seconds until a victim is expected to end if its grace period is unknown; the maximum that binder grants
     leave_s: float = 90.0
@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Proposals:
-    """What a cycle wants to be sent. `wake_at`: when to call again though nothing happens (None = never); `more`: at once."""
+    """Messages that a cycle wants to publish. `wake_at`: time of the next cycle if no message arrives (None = never); `more`: call again at once."""
 
     plans: list[Plan] = field(default_factory=list)
     resend: list[Plan] = field(default_factory=list)

@@ -1,1 +1,1 @@
-"""The steps of a cycle beside plain placement: admission, sessions, nominations, moves."""
+"""The steps of a cycle other than plain placement: admission, sessions, nominations, moves."""
