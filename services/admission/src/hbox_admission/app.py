@@ -1,7 +1,7 @@
-"""The admission endpoint, wired: reviews of API servers in, patches out.
+"""The admission endpoint: receives reviews of API servers, returns patches.
 
-It keeps nothing, asks nobody and tells nobody: several replicas are alike. Where none answers, API servers let pods by as they are (failurePolicy Ignore), and
-job-controller says of each what it leaves out.
+It has no state and calls no other component: its replicas are interchangeable. If none answers, API servers admit pods unchanged (failurePolicy Ignore), and
+job-controller reports what each pod lacks.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from .settings import AdmissionSettings
 
 log = logging.getLogger(__name__)
 
-#: By metrics, beside the broker's and its clients'.
+#: In metrics, next to the broker's and its clients' certificates.
 CERTIFICATE = "admission"
 
 

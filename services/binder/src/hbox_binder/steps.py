@@ -1,4 +1,5 @@
-"""Calls as steps of traces: of one message, the calls for one job are one span, since a thousand tell a reader less than their number and the slowest."""
+"""Calls as steps of traces: the calls of one message for one job are one span, with their number and the slowest, since a thousand spans would not be
+readable."""
 
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ class _Step:
 
 
 class Steps:
-    """Calls of one message. Gathers nothing unless somebody collects."""
+    """Calls of one message. Records nothing without a trace collector."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[Verb, str], _Step] = {}

@@ -48,13 +48,13 @@ log = logging.getLogger(__name__)
 #: Everything is in one shard today.
 SHARD = "0"
 
-#: What was decided up to so long after this binder began may have come to one before it: the broker's clock is another one, and the ledger sends again.
+#: Seconds after this binder's start within which decisions may have reached a previous binder: the broker's clock may differ, and the ledger repeats decisions.
 STARTED_S = 5.0
 
-#: A right that nobody needed for so long is not said to be lacking any more: what it is for is tried again every ten seconds while it is wanted.
+#: Seconds after which a missing right is no longer reported if it was not needed: calls that need it are retried every ten seconds.
 LACKING_S = 60.0
 
-#: Between two messages of outcomes, and behind one with several: nobody waits for a single one.
+#: Seconds between two messages of outcomes, and after one with several: no component waits for a single outcome.
 OUTCOMES_S, MANY_OUTCOMES_S = 0.05, 0.2
 
 
@@ -134,7 +134,7 @@ class Worker:
                     self._step(CardsChanged(node.name))
 
     def tell_rights(self) -> None:
-        """What kind of call lacks a right is told until one is made, whatever others do; to be called now and then."""
+        """Report a missing right until a call of its kind succeeds, whatever other calls do. Call it periodically."""
         since = monotonic_s() - LACKING_S
         lacking = [message for message, at in self._lacking.values() if at > since]
         if lacking:
@@ -143,9 +143,9 @@ class Worker:
             self._on_rights.ok()
 
     async def handle(self, deliveries: Sequence[Delivery]) -> None:
-        """Take in decisions, and return when the outcome of each is stored by the broker (or it needs none).
+        """Apply decisions; returns when the broker has stored the outcome of each (or it needs none).
 
-        Raises InvalidRequest for one of an epoch that the ledger has not come to, Unavailable while that cannot be told.
+        Raises InvalidRequest for a decision of an epoch that the ledger has not reached, Unavailable if that cannot be determined.
         """
         batches: list[Decided] = []
         for delivery in deliveries:

@@ -1,7 +1,7 @@
-"""health-monitor, wired: node states in, verdicts and cordons out.
+"""The health-monitor process: receives node states, publishes verdicts, and cordons nodes.
 
-It keeps nothing: its last verdicts are read back from the stream, and what is cordoned by whom stands on the nodes. Killed at any moment, it
-says again what differs. Stopped for good, the last verdicts stay in force: no fault is forgotten, none is noticed.
+It stores nothing: it reads its last verdicts back from the stream, and the nodes' marks show its cordons. If it is killed, it publishes differences
+again on its next start. If it is stopped for good, the last verdicts stay in force: no fault is forgotten, and none is detected.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""What a node's kubelet gave to whom, told to the platform."""
+"""Publishes the device allocations of a node's kubelet."""

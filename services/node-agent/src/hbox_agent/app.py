@@ -1,7 +1,7 @@
-"""node-agent, wired: one kubelet's answers in, what it gave to whom out.
+"""The node-agent process: reads one kubelet's answers and publishes its device allocations.
 
-It keeps nothing: what the stream has last of its node is read back at the start, after each connection to the broker and now and then, and what differs is
-said: a node that is deleted is closed there, and may be made again while its agent runs on. Killed at any moment, it says again what differs.
+It stores nothing: it reads its node's last message back from the stream at the start, after each connection to the broker, and periodically, and publishes
+differences: the stream closes a deleted node, which may be created again while its agent runs. If it is killed, it publishes differences on its next start.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from .settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
-#: How often it is looked for nodes of an emulated cluster that came or went, and for what /readyz says.
+#: Seconds between two checks for added or removed nodes of an emulated cluster, and for /readyz.
 LOOK_S = 1.0
 #: Seconds between two readings of /sys. After a reading with problems the next poll repeats it, and each further one after twice the time: a starting kubelet
 #: or driver is read soon, and a machine without NUMA nodes costs little.
 MACHINE_S = 300.0
 #: Ports of RDMA adapters, which go down and come back, so often.
 PORTS_S = 15.0
-#: Whoever has not read it by then is told of: a device that hangs may hold up whoever reads a file of its.
+#: Seconds after which a reader counts as hanging and is reported: a faulty device may block every reader of its files.
 HANGS_S = 30.0
 STARTING_S = 0.05
 #: After a question to the kubelet the next one waits for so many times what it cost of processors: an answer without end costs a node no more than a
@@ -209,7 +209,7 @@ class NodeWatch:
             read_machine, self._node, host=self._host, kubelet=self._root, config=config, at=wall_s()
         )
         if found.rules is None and self._numa is not None:
-            found = replace(found, rules=self._numa.rules)  # a kubelet goes by what it read when it started
+            found = replace(found, rules=self._numa.rules)  # a kubelet uses the configuration that it read at its start
         self._note("machine", found.problems)
         retry_s = 2 * self._machine_s if self._numa is not None and self._numa.problems else self._settings.poll_s
         self._machine_s = min(retry_s, MACHINE_S) if found.problems else MACHINE_S
@@ -245,7 +245,7 @@ class NodeWatch:
             self._unsaid = str(e)
 
     async def _stored(self) -> NodeDevices | None:
-        """What the stream has last; None where that is not known: it is said again then, which makes a stream that is missing."""
+        """The node's last message in the stream; None if unknown: then it is published again, which creates a missing stream."""
         try:
             last = await self._bus.last(NodeDevicesChanged, [(self._node,)], timeout_s=LAST_S)
         except HBoxError as e:

@@ -42,7 +42,7 @@ class Certificate:
         connection.context = self._now
 
     async def watch(self, changed: Callable[[], None]) -> NoReturn:
-        """Tell of each new pair and each new problem, until cancelled."""
+        """Report each new pair and each new problem, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             before = self.problem

@@ -1,8 +1,8 @@
 """HTTPS for API servers: `POST /mutate` with an AdmissionReview.
 
-Whoever reaches the port may speak to it, and one event loop answers all. So a request has BODY_S and MOST_BODY_BYTES for its body, all bodies together have
-MOST_HELD_BYTES, a connection that says nothing of use ends after IDLE_S, and where there are too many the one that has been idle longest makes way: an API
-server that comes finds a place. What is asked costs nobody but the asker: there is no state, and nothing is called from here.
+Any client that reaches the port may send requests, and one event loop answers all. So a request has BODY_S and MOST_BODY_BYTES for its body, all bodies
+together have MOST_HELD_BYTES, an idle connection ends after IDLE_S, and if there are too many, the one that has been idle longest is closed, so that an API
+server can always connect. A request affects only its sender: there is no state, and the endpoint calls no other service.
 """
 
 import asyncio

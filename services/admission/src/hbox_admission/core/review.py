@@ -50,7 +50,7 @@ _POD = _Kind("", "v1", "Pod")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`answer`: the AdmissionReview that goes back."""
+    """`answer`: the AdmissionReview of the response."""
 
     answer: Mapping[str, Any]
     outcome: Outcome
@@ -58,7 +58,7 @@ class Verdict:
 
 
 def review(body: bytes, rules: Rules) -> Verdict:
-    """Raises InvalidRequest for what is no AdmissionReview, or has no pod where it says that there is one."""
+    """Raises InvalidRequest if the body is no AdmissionReview, or lacks the pod that it declares."""
     try:
         asked = msgspec.json.decode(body, type=_Review)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:

@@ -1,11 +1,11 @@
-"""Which epoch counts, by the ledger's own word.
+"""The current epoch, confirmed by the ledger.
 
-A decision names the epoch in which it was made, and one with a higher epoch makes all others stale: so a single message could make the binder deaf. What
-a message says is therefore believed only when the ledger, asked, is in that epoch or a later one; it answers from its database. A rise is rare (one a start
-of the ledger), and a question costs a millisecond.
+A decision names its epoch, and a decision with a higher epoch makes all others stale: a single forged message could make the binder ignore the ledger. So the
+binder accepts a new epoch only if the ledger confirms that it is in that epoch or a later one; the ledger answers from its database. New epochs are rare (one
+per start of the ledger), and a request takes a millisecond.
 
-While no ledger answers, a new epoch that is no more than AHEAD_S ahead of the clock is taken for true, so that what was decided before its ledger died
-is done; but the ledger is asked again at the first decision of another epoch, an older one included.
+While no ledger answers, a new epoch at most AHEAD_S ahead of the clock is accepted, so that decisions of a crashed ledger are carried out; the binder asks the
+ledger again at the first decision of another epoch, including an older one.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ class Epochs:
     ) -> None:
         self._ask, self._wall, self._every_s = ask, wall, every_s
         self.current = Epoch(0)
-        self._sure = False  #: the ledger has said so
+        self._sure = False  #: confirmed by the ledger
         self._asked_at = -every_s
         self._lock = asyncio.Lock()
 
     async def check(self, epoch: Epoch) -> Epoch:
-        """The epoch that counts, when a decision comes that was made in `epoch`: what is older is stale.
+        """The current epoch, on receipt of a decision of `epoch`: decisions of older epochs are stale.
 
-        Raises InvalidRequest where the ledger has not come to `epoch` yet: it is nobody's. Unavailable where that cannot be told now.
+        Raises InvalidRequest if the ledger has not reached `epoch`, Unavailable if that cannot be determined now.
         """
         if epoch == self.current or (epoch < self.current and self._sure):
             return self.current
@@ -74,7 +74,7 @@ class Epochs:
 
 
 def asking(bus: Bus, asker: str) -> Callable[[], Awaitable[Epoch]]:
-    """The question to whoever is the ledger now."""
+    """The request to the current ledger."""
 
     async def ask() -> Epoch:
         pages = await bus.ask(EpochAsked(asker=asker), EpochSaid, timeout_s=ASK_S)

@@ -1,11 +1,11 @@
-"""Nodes of exclusive pools are closed to other schedulers and to DaemonSets: the taint `hbox.io/pool=<pool>:NoSchedule`, kept by the binder (ADR 37).
+"""Taints of exclusive pools: `hbox.io/pool=<pool>:NoSchedule` keeps other schedulers and DaemonSets off their nodes (ADR 37).
 
-What topology-collector says of a node decides, whenever it says it: its pool, and the taints that it bears. Where these are not as they have to be, the node is
-read and written. So the taint is put when a node comes to such a pool, put back when somebody takes it away, changed with the pool, and taken away when
-the node leaves, or where taints are switched off. Nothing is remembered over a restart: all states are read then.
+topology-collector's node states contain a node's pool and taints. If these do not match, the binder reads and writes the node: it adds the taint when a node
+joins such a pool, restores it when another client removes it, changes it with the pool, and removes it when the node leaves the pool or taints are disabled.
+Nothing is kept over a restart: all states are read then.
 
-NoSchedule alone: who runs there stays. Pods that HBox places need no toleration: they are bound, which no taint of this effect forbids, and the scheduler
-knows the pool by itself. Somebody who removes it again and again is answered less and less often (RETRY_S to PATIENCE_S).
+The effect is NoSchedule only: running pods stay. Pods that HBox places need no toleration: they are bound, which this effect does not forbid, and the
+scheduler knows the pool by itself. If another client removes the taint repeatedly, it is restored less and less often (RETRY_S to PATIENCE_S).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from .. import metrics
 log = logging.getLogger(__name__)
 
 RETRY_S, PATIENCE_S = 1.0, 60.0
-#: A node that is as it has to be for so long is forgiven what was.
+#: Seconds after which a node with correct taints loses its count of writes.
 CALM_S = 300.0
 
 
@@ -55,7 +55,7 @@ class PoolTaints:
     def __init__(self, client: KubeClient, *, on: bool) -> None:
         self._client, self._on = client, on
         self._due: dict[NodeName, _Due] = {}
-        self._tries: dict[NodeName, tuple[int, float]] = {}  #: writes of late, and when the last was
+        self._tries: dict[NodeName, tuple[int, float]] = {}  #: number of recent writes, and time of the last
         self._wake = asyncio.Event()
 
     async def handle(self, deliveries: Sequence[Delivery]) -> None:

@@ -1,26 +1,26 @@
-"""The binder's mind: decisions in, calls out, answers in, outcomes out.
+"""The binder's core: receives decisions and responses, returns calls and outcomes.
 
-Theory of operation. Every decision becomes a task in the lane of its pod; a lane has one call under way at most, so two calls can never disagree
-about a pod. Ready tasks stand in four lines, served in this order: fences, evictions, evictions that are asked for again, binds; each call takes a slot. A
-call either settles its task (`calls.settles`), turns it into a fence, or puts it off with growing delay. What is not settled after `patience_s` is reported as
-UNKNOWN, so that nobody waits for it, and worked on all the same. An eviction that is refused is reported at once, as UNKNOWN and blocked: whoever decided it
-may know another way. Of the rate of evictions it takes nothing, since nobody was evicted, and asked for again it stands behind all that are new.
+Theory of operation. Every decision becomes a task in the lane of its pod; a lane has at most one call in progress, so two calls never disagree about a pod.
+Ready tasks wait in four queues, served in this order: fences, evictions, retried evictions, binds; each call takes a slot. A call settles its task
+(`calls.settles`), turns it into a fence, or delays it with growing backoff. A task that is not settled after `patience_s` is reported as UNKNOWN, so that the
+ledger does not wait for it, and is worked on all the same. A refused eviction is reported at once, as UNKNOWN and blocked: the ledger may choose another
+victim. It does not count against the rate limit of evictions, since no pod was evicted, and its retries come after all new evictions.
 
-Rules, which `validate` and the property tests hold it to:
+Rules, which `validate` and the property tests enforce:
 - One call per pod at a time.
-- Of one claim the highest decision counts (its generation; of equals the eviction). A lower one that is not under way is not begun any more:
-  it follows the higher one and shares its outcome. One that is under way is answered first.
-- A decision that is here already is joined; one that was settled lately gets its outcome again; both without a call.
-- A decision of an older epoch than the one that counts is dropped, also when it waits here and was not begun: the ledger sends what it still wants in
-  its new epoch. Which one counts is for the shell to find out (`Ruled`); a decision of a higher one raises it. What was begun goes on, since only an
-  outcome can say what became of it.
+- For one claim the highest decision counts (its generation; of equals the eviction). A lower one without a call in progress is not started any more:
+  it follows the higher one and shares its outcome. One with a call in progress is answered first.
+- A decision that is already here is joined; one that was settled recently gets its outcome again; both without a call.
+- A decision of an older epoch than the current one is dropped, also if it waits here and was not started: the ledger sends what it still wants in its
+  new epoch. The shell determines the current epoch (`Ruled`); a decision of a higher one raises it. A started task continues, since only an outcome
+  shows what became of it.
 - Every other decision gets an outcome in the end.
-- A bind whose pod has claims that wait for their first consumer begins with their volumes (VOLUME), without a turn: no node's lock waits for a provisioner.
-- Of the binds for which a device plugin hands over cards, one a node at a time (`turns`), in the order of their decisions, but first the pod that has the
-  node's lock already; from its first call until that lock is gone, whatever became of it. Who stands in line takes no slot, is reported as UNKNOWN like any
-  other, and expires like any other.
+- A bind whose pod has PVCs that wait for their first consumer begins with their volumes (VOLUME), without a turn: no node lock waits for a provisioner.
+- Of the binds for which a device plugin hands over cards, one per node runs at a time (`turns`), in the order of their decisions, but first the pod
+  that already has the node's lock; from its first call until that lock is released, whatever its outcome. A bind that waits for its turn takes no slot,
+  and is reported as UNKNOWN and expires like any other.
 
-Nothing here has to survive a crash: see `hbox_binder.app`.
+No state here has to survive a crash: see `hbox_binder.app`.
 """
 
 import heapq
@@ -50,12 +50,12 @@ _LONGEST_WISH_S = 30.0
 LONGEST_MESSAGE = 1000
 
 
-# --- what happens
+# --- inputs
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """`seen`: these may have come to a binder before, which nobody here remembers: what they ask for may be done."""
+    """`seen`: an earlier binder may have received these decisions and carried them out."""
 
     epoch: Epoch
     decisions: tuple[Decision, ...]
@@ -77,21 +77,21 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class Ruled:
-    """The epoch that counts, by the ledger's own word; it may be lower than what a decision said."""
+    """The current epoch, confirmed by the ledger; it may be lower than that of a decision."""
 
     epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Unlocked:
-    """The node's lock is gone: the next may have its turn. Said after every answer to a bind with a lock that finds the node without one, too."""
+    """The node's lock is released: the next bind may have its turn. Also sent after every response to a bind with a lock that finds the node without one."""
 
     node: NodeName
 
 
 @dataclass(frozen=True, slots=True)
 class LockStands:
-    """The node's lock is this pod's (namespace, name). Said like `Unlocked` where the node has one, and each time that a lock is looked into."""
+    """The node's lock belongs to this pod (namespace, name). Sent like `Unlocked` if the node has a lock, and each time that a lock is checked."""
 
     node: NodeName
     holder: tuple[str, str]
@@ -99,7 +99,7 @@ class LockStands:
 
 @dataclass(frozen=True, slots=True)
 class CardsChanged:
-    """The node has other cards, or was deleted: its binds that wait to be tried again are tried now."""
+    """The node's cards changed, or the node was deleted: retry its waiting binds now."""
 
     node: NodeName
 
@@ -107,7 +107,7 @@ class CardsChanged:
 Event: TypeAlias = Decided | Answered | Ruled | Unlocked | LockStands | CardsChanged | Ticked
 
 
-# --- what is to be done
+# --- outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class _State(Enum):
     BLOCKED = auto()  #: its lane has a call under way
     RUNNING = auto()
     PUT_OFF = auto()  #: a timer makes it ready
-    IN_LINE = auto()  #: another has its node's turn
+    IN_LINE = auto()  #: another pod has its node's turn
     OVER = auto()  #: settled, dropped or following another
 
 
@@ -175,7 +175,7 @@ class _Task:
     timed: bool = False  #: it will be reported as UNKNOWN when its time comes
     seen: bool = False  #: a call of it may have been made before it came here
     locked: bool = False  #: a call was made that takes its node's lock
-    in_line_at: float | None = None  #: monotonic; since when it stands, or stood, in line for its node
+    in_line_at: float | None = None  #: monotonic; since when it waits, or waited, for its node's turn
     attempts: int = 0
     reported_at: float | None = None  #: monotonic; as UNKNOWN, last
     blocked: bool = False  #: by its last answer
@@ -206,7 +206,7 @@ class Binder:
         self._lines: dict[Verb, deque[_Task]] = {Verb.FENCE: deque(), Verb.EVICT: deque(), Verb.BIND: deque()}
         self._lines[Verb.VOLUME] = self._lines[Verb.BIND]
         self._retries: deque[_Task] = deque()  #: evictions that are asked for again
-        self._turns: dict[NodeName, Turn[_Task]] = {}  #: of nodes where somebody has, or waits for, one
+        self._turns: dict[NodeName, Turn[_Task]] = {}  #: nodes with a pod that has, or waits for, the turn
         self._put_off: dict[NodeName, dict[_Task, None]] = {}  #: by node: binds in the state PUT_OFF, in order
         self._unlocks: list[Bind] = []  #: of this step
         self.running = 0  #: calls under way
@@ -264,7 +264,7 @@ class Binder:
         return min(due, default=None)
 
     def awaits_unlock(self, node: NodeName) -> bool:
-        """Whether somebody's turn, or the next, depends on that node's lock."""
+        """Whether a task's turn, or the next turn, depends on that node's lock."""
         turn = self._turns.get(node)
         return turn is not None and turn.held
 
@@ -282,7 +282,7 @@ class Binder:
 
     @property
     def in_line(self) -> int:
-        """Binds whose node is in allocation by another pod's."""
+        """Binds that wait because another pod has their node's lock."""
         return sum(task.state is _State.IN_LINE for task in self._tasks.values())
 
     @property
@@ -317,7 +317,7 @@ class Binder:
             return
         if (known := self._tasks.get(decision.id)) is not None:
             known.epoch = epoch
-            if known.blocked:  # whoever sends it again may not have heard
+            if known.blocked:  # the sender of the repeated decision may not have received the outcome
                 self._report_open(known, now, wall, effects)
             elif known.reported_at is not None:
                 effects.append(Acknowledge(decision.id, stale=False))
@@ -493,7 +493,7 @@ class Binder:
         (line.appendleft if first else line.append)(task)
 
     def _has_turn(self, task: _Task) -> bool:
-        """Whether it may be begun as far as its node's lock is concerned; else it stands in line for that now."""
+        """Whether its node's lock lets it start; otherwise it waits for its turn now."""
         bind = task.decision
         if task.call.verb is not Verb.BIND or not isinstance(bind, Bind) or not self._takes_turns(bind):
             return True
@@ -516,7 +516,7 @@ class Binder:
             del self._turns[node]
 
     def _back_in_line(self, task: _Task, holder: tuple[str, str] | None, now: float, wall: float) -> None:
-        """Another pod holds its node's lock: that one comes first if it stands in line, and then this one."""
+        """Another pod holds its node's lock: that pod's bind goes first if it waits here, and then this one."""
         bind = task.decision
         assert isinstance(bind, Bind)
         turn = self._turns[bind.node]
@@ -527,7 +527,7 @@ class Binder:
         self._to_holder(turn)
 
     def _to_holder(self, turn: Turn[_Task]) -> None:
-        """The pod whose lock stands comes before its turn, if it stands in line: nobody else would release it."""
+        """Move the bind of the pod that holds the lock to the front: no other bind would release it."""
         first = next((t for t in turn.line if t.state is _State.IN_LINE and _holds(turn, t.decision)), None)
         if first is not None:
             turn.line.remove(first)
@@ -553,7 +553,7 @@ class Binder:
         self._next(bind.node, turn)
 
     def _line_of(self, task: _Task) -> deque[_Task]:
-        """In which it stands while it is ready."""
+        """Its queue while it is ready."""
         again = task.call.verb is Verb.EVICT and task.attempts
         return self._retries if again else self._lines[task.call.verb]
 
@@ -608,7 +608,7 @@ class Binder:
             self._last_word.popitem(last=False)
 
     def _report_open(self, task: _Task, now: float, wall: float, effects: list[Effect]) -> None:
-        """What is to be said of a task that goes on."""
+        """Report the state of a task that continues."""
         task.reported_at = now
         answer = Answer(Finding.UNCLEAR, task.message)
         for decision in (task.decision, *task.followers):
@@ -692,7 +692,7 @@ def _kind(decision: Decision) -> EvictKind | None:
 
 
 def _holds(turn: Turn[_Task], decision: Decision) -> bool:
-    """Whether it is the lock of this decision's pod that stands on the node."""
+    """Whether the node's lock belongs to this decision's pod."""
     return turn.held and turn.holder == (decision.namespace, decision.pod)
 
 

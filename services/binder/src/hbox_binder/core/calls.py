@@ -69,7 +69,7 @@ class Answer:
     node: str = ""  #: where the pod is, if it is bound
     resource_version: str = ""  #: the pod's, where it was read
     retry_after_s: float | None = None  #: the server's wish
-    not_allowed: bool = False  #: it is for lack of a right of ours, and says nothing of the pod
+    not_allowed: bool = False  #: caused by a missing right of the binder; nothing is known about the pod
     grace_s: int = -1  #: of ACCEPTED: the pod's grace period in seconds; -1 = unknown
     holder: tuple[str, str] | None = None  #: of LOCKED: the pod (namespace, name) that has all locks of the node
 
@@ -101,7 +101,7 @@ _SETTLED: dict[tuple[Verb, Finding], BindOutcome] = {
     (Verb.EVICT, Finding.GONE): BindOutcome.GONE,
 }
 
-#: Answers by which nobody was evicted.
+#: Findings after which no pod was evicted.
 STAYS = frozenset({Finding.BLOCKED, Finding.REFUSED})
 
 _FENCE_NEXT: dict[Finding, BindOutcome] = {Finding.FENCED: BindOutcome.REVOKED, Finding.REFUSED: BindOutcome.REJECTED}

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Every number that the core goes by."""
+    """All limits of the core."""
 
     slots: int = 32  #: calls to the API server under way at once
     urgent_slots: int = 4  #: of these, kept for fences and evictions
     binds_per_s: float = 2000.0
-    evictions_per_min: float = 2000.0  #: what goes beyond is held back: a storm is more likely a fault than a wish
+    evictions_per_min: float = 2000.0  #: further evictions are delayed: such a number is more likely a fault than intended
     retries_per_s: float = 50.0  #: evictions asked for again: those that are blocked may be many, and go on for hours
     patience_s: float = 3.0  #: a call that has not settled a decision by then is reported as unknown
     unknown_every_s: float = 10.0  #: and again after so long each, as is what is blocked

@@ -1,9 +1,9 @@
-"""Whose turn it is on a node: of the pods whose cards a device plugin hands over, one a node is in allocation at a time (reference hami §1.3).
+"""Turns on nodes: of the pods whose cards a device plugin hands over, one per node is in allocation at a time (reference hami §1.3).
 
-A turn begins when a task becomes the owner, and ends when the node's lock is gone: the plugin releases it when it has allocated, the binder when nothing came
-of the binding. All others of that node stand in line meanwhile, in the order of their decisions, without a call to the API server.
+A turn begins when a task becomes the owner, and ends when the node's lock is released: by the plugin after the allocation, or by the binder if the bind fails.
+All other tasks of that node wait meanwhile, in the order of their decisions, without a call to the API server.
 
-One comes before its turn: the pod that has the lock already, and is unbound. A binder that was killed took it, and nobody else would release it.
+An unbound pod that already has the lock goes first: a binder that was killed took the lock, and no other component would release it.
 """
 
 from collections import deque

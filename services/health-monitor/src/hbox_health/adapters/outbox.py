@@ -20,7 +20,7 @@ _Message = HealthVerdict | NodeDecided | HealthChanged
 
 
 class Outbox:
-    """The core holds what it said for said, so nothing here may be dropped, however long the broker is away."""
+    """The core counts its messages as published, so none may be dropped, however long the broker is unavailable."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

@@ -1,4 +1,4 @@
-"""What is wrong with a node at this moment, by what it says of itself."""
+"""The present faults of a node, by its published state."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,7 +20,7 @@ class FaultKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Fault:
     kind: FaultKind
-    name: str = ""  #: of the condition, or what an earlier verdict said
+    name: str = ""  #: of the condition, or from an earlier verdict
     card: CardId = CardId("")
     index: int = field(default=-1, compare=False)  #: of the card, as last observed
 
@@ -48,7 +48,8 @@ class Fault:
 class Rules:
     """What counts as bad, and what follows."""
 
-    bad_conditions: tuple[str, ...] = NODE_CONDITIONS  #: bad when True; Unknown says nothing, and goes with not being ready
+    #: faulty if True; Unknown is no fault by itself, since the node is not ready then
+    bad_conditions: tuple[str, ...] = NODE_CONDITIONS
     recover_after_s: float = 30.0  #: so long a fault has to be absent before it is over
     cordon: bool = True
     max_cordoned_fraction: float = 0.1  #: of the nodes with cards, and of those without, each; one node is always allowed

@@ -71,7 +71,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class VerdictsLost:
-    """The stream was wiped: what stands has to be said again."""
+    """The stream was deleted: publish the current verdicts again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ Event: TypeAlias = NodeSeen | VerdictHeard | Synced | VerdictsLost | Ticked
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """`changed`: what may be used of the node is different from before, so that integrators are told too."""
+    """`changed`: the usable part of the node changed, so integrators get the verdict too."""
 
     verdict: Verdict
     changed: bool
@@ -168,7 +168,7 @@ class Monitor:
         self.nodes: dict[NodeName, _Node] = {}
         self.verdicts: dict[NodeName, Verdict] = {}  #: the last of each name, also of nodes that are gone
         self.synced = False
-        self._retired: set[NodeName] = set()  #: those of `verdicts` that are said to be the last, since their nodes are gone
+        self._retired: set[NodeName] = set()  #: nodes of `verdicts` whose last verdict was published because they are gone
         self._restless: set[NodeName] = set()  #: what time can change something about
         self._size = {False: 0, True: 0}  #: nodes without cards, nodes with
         self._closed = {False: 0, True: 0}
@@ -206,7 +206,7 @@ class Monitor:
         return effects
 
     def _retire(self, name: NodeName, wall: float, effects: list[Effect]) -> None:
-        """The verdict of a node that is gone goes too; of one that came back it is said again, since the one in the stream does not stay."""
+        """Retire the verdict of a node that is gone; if the node returns, publish it again, since the retired one does not stay in the stream."""
         verdict = self.verdicts.get(name)
         if verdict is None or not self.synced or (name in self.nodes) is (name not in self._retired):
             return
@@ -312,7 +312,7 @@ class Monitor:
         bad_cards, cards = tuple(fault.index for fault in bad), tuple(fault.card for fault in bad)
         reason = self._reason(node)
         if last is None and healthy and not bad_cards:
-            return  # nothing was ever said against it
+            return  # no verdict was ever published for it
         if last is not None and (last.healthy, last.cards, last.reason) == (healthy, cards, reason):
             return
         changed = last is None or (last.healthy, last.cards) != (healthy, cards)
@@ -332,7 +332,7 @@ class Monitor:
         of_node = [fault for fault in node.faults if fault.of_node]
         known = [fault for fault in of_node if fault.kind is not FaultKind.EARLIER]
         if of_node and not known:
-            return str(of_node[0])  # which told of the cards too
+            return str(of_node[0])  # it covers the cards too
         said = [str(fault) for fault in known]
         if node.all_cards_bad:
             said.append("all cards unhealthy")

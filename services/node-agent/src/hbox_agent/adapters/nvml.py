@@ -21,7 +21,7 @@ class Nvml:
         self._last = NodeNvml()
 
     async def ask(self) -> NodeNvml:
-        """What it says now; for as long as it does not, what it said last and why. Never raises but when cancelled, and takes `timeout_s` at most."""
+        """NVML's current answer; if it does not answer, the last one with the reason. Raises only when cancelled, and takes at most `timeout_s`."""
         self._last = await self._ask()
         return self._last
 
@@ -62,7 +62,7 @@ class Nvml:
         return nvml_of(lines, self._last, problem=problem)
 
     async def _end(self, reader: asyncio.subprocess.Process) -> None:
-        """A process in a call of the driver may not end before that does: it is left, and no other begun beside it."""
+        """A process in a driver call may not end before the call does: leave it, and start no other meanwhile."""
         if reader.returncode is not None:
             return
         reader.kill()

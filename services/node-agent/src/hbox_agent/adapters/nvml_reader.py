@@ -1,8 +1,8 @@
-"""`python -m hbox_agent.adapters.nvml_reader`: asks NVIDIA's management library once, and ends. A line of JSON on standard output for each thing that is known.
+"""`python -m hbox_agent.adapters.nvml_reader`: queries NVIDIA's management library once, and exits. Prints a line of JSON for each known fact.
 
-It is a program of its own because of what NVML does to its callers: a call into a driver that hangs never comes back, a library of another version than the
-driver may end the process, and a card cannot be reset while a client of NVML is alive. Each line is written as soon as it is known, before each card a line
-says that it is asked: who reads them knows where it stopped.
+It is a separate program because of NVML's effects on its callers: a call into a hanging driver never returns, a library of another version than the driver may
+terminate the process, and a card cannot be reset while an NVML client is alive. Each line is printed as soon as the fact is known, and a line announces each
+card's query: the reader knows where the program stopped.
 """
 
 import ctypes
@@ -56,7 +56,7 @@ def _words(error: Exception) -> str:
 
 
 def _tried(errors: dict[str, str], what: str, ask: Callable[[], Any], nvml: Any) -> Any:
-    """None where the card knows no such thing, and where it does not answer, which `errors` says then."""
+    """None if the card does not support the query or does not answer; `errors` then contains the reason."""
     try:
         found = ask()
     except UnicodeDecodeError as e:
@@ -125,7 +125,7 @@ def _instances(nvml: Any, handle: Any) -> list[list[str]]:
 
 
 def _links(nvml: Any, handle: Any) -> list[list[Any]]:
-    """Of each link its number, and where it goes: "" where it is down."""
+    """Number and target of each link; target "" if it is down."""
     found: list[list[Any]] = []
     for link in range(_LINKS):
         try:
@@ -151,7 +151,7 @@ def _peer(nvml: Any, handle: Any, link: int) -> str:
 
 
 def _fabric(nvml: Any, handle: Any) -> dict[str, Any]:
-    """What the card was told by the fabric manager of its NVSwitches."""
+    """The state of the card that the fabric manager of its NVSwitches set."""
     info = nvml.c_nvmlGpuFabricInfo_v2_t()
     info.version = nvml.nvmlGpuFabricInfo_v2
     nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))

@@ -1,4 +1,4 @@
-"""What is told of a node, and when. Pure."""
+"""Decides which facts of a node are published, and when. Pure."""
 
 from .facts import holders, node_devices
 from .machine import machine

@@ -1,7 +1,7 @@
-"""Whether a PCI bridge turns transfers between devices below it to the root complex (Access Control Services), by its configuration space. Pure.
+"""Whether a PCI bridge redirects transfers between devices below it to the root complex (Access Control Services), by its configuration space. Pure.
 
-Extended capabilities are a list from 0x100 on: 16 bits of id, 4 of version, 12 of the next one's offset. Of ACS (0x000D) the control register is at +6. Linux
-gives anybody without CAP_SYS_ADMIN the first 64 bytes alone, so that what is short says nothing.
+Extended capabilities are a list from 0x100 on: 16 bits of id, 4 of version, 12 of the next one's offset. The control register of ACS (0x000D) is at +6.
+Without CAP_SYS_ADMIN Linux returns only the first 64 bytes, so a short result means unknown.
 """
 
 from hbox_common.model.nodenuma import Redirect
@@ -14,7 +14,7 @@ _REDIRECTS = 0x04 | 0x08
 
 
 def redirect_of(config: bytes) -> Redirect:
-    """UNREAD: short, or a list that goes in a circle or out of its space. Never raises, and reads each place once."""
+    """UNREAD: short, or a list with a cycle or an offset out of range. Never raises, and reads each offset once."""
     at, seen = _EXTENDED, set[int]()
     while at:
         if at < _EXTENDED or at in seen or at + 4 > min(len(config), CONFIG_BYTES):
