@@ -162,7 +162,7 @@ class MetaxSgpu(HamiVendor):
         return is_true(offer.wishes.get(TOPOLOGY, ""), unsaid=self.topology_aware)
 
     def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:
-        """Online pods share a card with offline ones only, pods without a class with each other, and these only under one policy."""
+        """Pods with an app class share cards only with each other, and an offline pod joins no online one; pods that are not online share one policy."""
         asks = [Ask(self.kind, 1, taken.cores, taken.memory_mib, part=part) for part in parts_of(taken.part)]
         return all(_class_fits(ask, held) and (ask.part == ONLINE or _qos_fits(card, ask, held)) for ask in asks)
 
