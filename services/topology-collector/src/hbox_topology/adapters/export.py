@@ -1,7 +1,7 @@
-"""The domains of measured fabrics as HyperNode objects, for schedulers and people that read those.
+"""Writes the domains of measured fabrics as HyperNode objects, for other schedulers and for users.
 
-Ours carry a label. Nothing else is touched: a HyperNode of somebody else with the name of a domain stays as it is, and the domain is left out, with a warning.
-HBox itself reads none of them back.
+HBox's objects carry a label. Others are never changed: if a HyperNode of another owner has the name of a domain, it stays, and the domain is skipped with a
+warning. HBox itself does not read its objects back.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 #: Label of HyperNodes that we write for others to read: no source of ours.
 EXPORTED = "hbox.io/exported"
-#: What somebody did to them is mended after so long.
+#: Seconds after which changes by other clients are reverted.
 EVERY_S = 60.0
 RETRY_S = 5.0
 #: Lines in the log at a time.
@@ -28,7 +28,7 @@ WARNINGS = 20
 
 
 class HyperNodeExport:
-    """`fabrics`: those whose domains are written. Before all of them were heard of, nothing is deleted."""
+    """`fabrics`: those whose domains are written. Nothing is deleted before all of them were received."""
 
     def __init__(self, client: KubeClient, fabrics: frozenset[str]) -> None:
         self._client, self._fabrics = client, fabrics
@@ -62,7 +62,7 @@ class HyperNodeExport:
                 continue
 
     async def reconcile(self) -> None:
-        """Make ours what they should be. Raises what the API server says."""
+        """Write the objects that differ. Raises the API server's errors."""
         listed = await self._client.json("GET", HYPERNODES.path(), params={"limit": "10000"})
         there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in listed["items"]}
         wanted = {one.name: hypernode_object(one, {EXPORTED: "true"}) for of in self._domains.values() for one in of}
@@ -95,7 +95,7 @@ class HyperNodeExport:
         try:
             await self._client.json("POST", HYPERNODES.path(), body=body)
         except Conflict:
-            self._wake.set()  # somebody was faster: see whose it is
+            self._wake.set()  # another client created it first: read its owner
 
     async def _replace(self, there: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         """On condition that it still is what was read: ours."""

@@ -1,4 +1,4 @@
-"""All fabrics that the file names, each as a task of its own; begun anew when the file says other ones."""
+"""All fabrics of the configuration file, each as a task of its own; restarted when the file changes."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ class _Fabric(Protocol):
 
 
 def _nobody(_: Sequence[HyperNode]) -> None:
-    """Nobody is handed the domains."""
+    """Discard the domains."""
 
 
 class FabricSources:
@@ -49,7 +49,7 @@ class FabricSources:
         self._export: HyperNodeExport | None = None
 
     def follow(self, wanted: Fabrics) -> None:
-        """What the file says from now on."""
+        """Apply a new version of the file."""
         self._wanted = wanted
         self._changed.set()
 
@@ -93,7 +93,7 @@ class FabricSources:
         return MeasuredFabric(spec, self._bus, self._labels, several=wanted.several, said=said)
 
     async def _empty_others(self, names: set[str]) -> None:
-        """Fabrics that were said once, and that the file does not name any more, have no domains from now on."""
+        """Publish fabrics that the file no longer names as empty."""
         gone: dict[str, None] = {}
         ready = asyncio.Event()
 

@@ -26,7 +26,7 @@ from .problems import Problems
 
 log = logging.getLogger(__name__)
 
-#: Changes that come together are said together.
+#: Seconds in which changes are collected into one message.
 WINDOW_S = 0.5
 LOOK_AGAIN_S = 15.0
 REASON = "HyperNodeProblem"
@@ -101,7 +101,7 @@ class HyperNodeFabric:
         return tuple(resolved.hypernodes)
 
     def _complain(self, found: Sequence[tuple[kube.HyperNode, Wrong]]) -> None:
-        """Each once, while it is there: in the log, and as an Event of its HyperNode, for whoever wrote it."""
+        """Report each problem once while it lasts: in the log, and as an Event of its HyperNode."""
         metrics.HYPERNODE_PROBLEMS.set(len(found))
         told: dict[str, tuple[str, str]] = {}
         lines = set()

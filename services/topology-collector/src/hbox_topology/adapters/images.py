@@ -1,4 +1,4 @@
-"""Which nodes have which images, said by shards: what changed, now and then."""
+"""Publishes which nodes have which images, in shards: periodically, only changes."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from ..core.images import ImageTable
 
 log = logging.getLogger(__name__)
 
-#: A shard is said no more often: images are pulled for minutes, and a score may be late.
+#: Minimum seconds between two messages of a shard: pulling an image takes minutes, and a score may be late.
 EVERY_S = 30.0
 
 

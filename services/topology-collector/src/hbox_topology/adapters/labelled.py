@@ -16,7 +16,7 @@ from .fabricsfile import FabricSpec
 
 log = logging.getLogger(__name__)
 
-#: Changes that come together are said together.
+#: Seconds in which changes are collected into one message.
 WINDOW_S = 0.5
 
 

@@ -1,8 +1,8 @@
-"""One fabric that a source outside of the cluster knows: read, believed or not, and said as domains of nodes.
+"""One fabric from a source outside the cluster: read, checked, and published as domains of nodes.
 
-Said are the domains when they change (FabricChanged), what is wrong with the cables likewise (FabricGapsFound), and again and again when the source confirmed
-them last (FabricSeen), so that readers know how old they are. A collector that starts reads back what was said: names stay, and a source that answers in halves
-on that day is doubted too.
+The domains are published when they change (FabricChanged), problems of cables likewise (FabricGapsFound), and periodically the time of the source's last
+confirmation (FabricSeen), so that readers know the data's age. A starting collector reads its published data back, so that names stay, and partial data from
+the source is detected then as well.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from .ufm import UfmSource
 
 log = logging.getLogger(__name__)
 
-#: FabricSeen is said no more often, while nothing is new.
+#: Minimum seconds between two FabricSeen messages without changes.
 SEEN_EVERY_S = 5.0
 #: After a reading that failed, doubling.
 RETRY_S, RETRY_MAX_S = 1.0, 60.0
@@ -54,7 +54,7 @@ def source_of(spec: FabricSpec) -> Source:
 
 
 class MeasuredFabric:
-    """`labels`: those of all nodes, by name, as of now. `said`: is handed the domains whenever they were published."""
+    """`labels`: current labels of all nodes, by name. `said`: called with the domains after each publication."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class MeasuredFabric:
             extra={"hosts": graph.hosts, "units": len(graph.units), "gaps": len(graph.findings), "changes": len(changes)},
         )
 
-    # Saying.
+    # Publication.
 
     async def _say(self) -> NoReturn:
         while True:
@@ -238,7 +238,7 @@ class MeasuredFabric:
         except HBoxError as e:
             log.error("fabric %s cannot be published: %s", self._spec.name, e)
 
-    # What was said before.
+    # Recovery of published data.
 
     async def _read_back(self) -> None:
         found: dict[type[Event], Event] = {}

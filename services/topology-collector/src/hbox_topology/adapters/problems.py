@@ -1,4 +1,4 @@
-"""Events of objects of others that cannot be read, for whoever wrote them."""
+"""Events of unreadable objects, for the users who wrote them."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ class Problems:
     def __init__(self, client: KubeClient, resource: Resource, kind: str, *, reason: str) -> None:
         self._about, self._kind, self._reason = f"{resource.group}/{resource.version}", kind, reason
         self._events = EventWriter(client, component="hbox", instance="topology-collector")
-        self.current: dict[str, tuple[str, str]] = {}  #: uid and what its Event says
+        self.current: dict[str, tuple[str, str]] = {}  #: uid and text of its Event
         self._pending: dict[str, tuple[str, str]] = {}  #: the same, of Events that are due
         self._due = asyncio.Event()
 

@@ -1,6 +1,6 @@
-"""Node states to the bus: the newest of each node, many nodes at once, one node's in order.
+"""Publishes node states: the newest of each node, many nodes concurrently, those of one node in order.
 
-Each node has a subject of its own, so states cannot share a message; what changes again before its turn is said once.
+Each node has a subject of its own, so states cannot share a message; a node that changes again before its turn is published once.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Publisher:
         self._wake.set()
 
     def close(self, devices: NodeDevices) -> None:
-        """The last word on what a kubelet gave to whom: its node is gone, and so is who told of it."""
+        """Publish the last device allocations of a deleted node, whose agent is gone too."""
         self._closing[devices.node] = devices
         self._wake.set()
 
@@ -102,7 +102,7 @@ class Publisher:
                 log.warning("the state of %s is not published yet, retrying: %s", state.name, e)
                 await asyncio.sleep(RETRY_S)
                 if state.name in self._waiting:
-                    return  # a newer one goes first
+                    return  # a newer state goes first
                 continue
             except InvalidRequest as e:
                 log.error("the state of %s cannot be published: %s", state.name, e)

@@ -1,6 +1,6 @@
-"""What nodes really use, as metrics-server (or whoever serves metrics.k8s.io) measures it: asked for now and then, and said whole.
+"""Measured usage of nodes, from metrics-server or another provider of metrics.k8s.io: read periodically, published as a whole.
 
-Where nobody serves it, nothing is said: who reads does without, and takes no measurement for one of now that is minutes old.
+Without a provider nothing is published: readers then use no measurements, instead of treating old ones as current.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
-"""NUMA nodes as other people's exporters tell them, for nodes without node-agent: NodeResourceTopology objects, and Volcano's Numatopology.
+"""NUMA nodes from other exporters' objects, for nodes without node-agent: NodeResourceTopology, and Volcano's Numatopology.
 
-Each kind is watched where the cluster knows it, and looked for again from time to time where not. Whoever may write such an object may write anything into it:
-
-- What cannot be read is said once, in the log and as an Event of the object, for whoever wrote it. What the object said before stands, with the reason.
-- Objects of nodes that are not there say nothing, and are kept, `MOST_STRANGERS` of them, for the case that the node comes after its object.
-- An object that is written over and over counts once in `WINDOW_S`, as it is then.
+Each kind is watched if the cluster has it, and checked for periodically if not. A user who may write such an object may write anything into it:
+- An unreadable object is reported once, in the log and as an Event of the object. Its last readable content stays, with the reason.
+- Objects of unknown nodes are not published; `MOST_STRANGERS` of them are kept in case the node is created after its object.
+- An object that is written repeatedly is processed once in `WINDOW_S`, in its latest version.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""All nodes, and which of their changes others have to hear of.
+"""All nodes, and which of their changes are published.
 
-A generation rises with every published change of its node and over restarts: previous + 1, at least the wall clock in milliseconds, so
-that it rises even where the last value was lost with its stream. Kubelets touch their node every few seconds; what changes nothing here
-is published to nobody.
+A generation rises with every published change of its node and over restarts: previous + 1, at least the wall clock in milliseconds, so that it rises even if
+the last value was lost with its stream. Kubelets update their node every few seconds; updates without a relevant change are not published.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -32,7 +31,7 @@ class Observed:
 
 
 class Inventory:
-    """The last state said of every node, by name. One writer; time comes in as seconds since the epoch."""
+    """The last published state of every node, by name. One writer; times are Unix times in seconds."""
 
     def __init__(self, first_report: FirstReport | None = None, reported: Callable[[NodeName], bool] = lambda _: False) -> None:
         """`reported`: whether it is known what the node's kubelet refuses."""
@@ -49,7 +48,7 @@ class Inventory:
         return sum(not state.gone for state in self._published.values())
 
     def get(self, name: str) -> NodeState | None:
-        """As said last; None where there is no such node."""
+        """The last published state; None without such a node."""
         known = self._published.get(name)
         return None if known is None or known.gone else known
 
@@ -75,7 +74,7 @@ class Inventory:
         return len(self._waiting) - missing, missing
 
     def heard(self, state: NodeState) -> None:
-        """A state read back from the stream: what an earlier process said. The newest generation of a node counts."""
+        """Record a state read back from the stream, published by an earlier process. The newest generation of a node counts."""
         known = self._published.get(state.name)
         if known is None or state.generation > known.generation:
             self._keep(state)
@@ -112,7 +111,7 @@ class Inventory:
         )
 
     def vanished(self, present: Collection[str], *, now: float) -> list[NodeState]:
-        """Tombstones of the nodes that were deleted while nobody watched; `present` names those that the API has."""
+        """Tombstones of the nodes that were deleted while no collector watched; `present`: names of the API's nodes."""
         missing = [state.name for state in self.states() if state.name not in present]
         return [gone for name in missing if (gone := self.removed(name, now=now)) is not None]
 

@@ -14,7 +14,7 @@ from hbox_common.model.devices.adapters import parse_card_adapters
 
 from .facts import NodeFacts
 
-#: The condition that stands on a node state whose object could not be read whole; its value is True.
+#: The condition of a node state whose object could not be read completely; its value is True.
 INVENTORY_WARNING = "hbox.io/InventoryProblem"
 
 #: Of a node, so that its state goes into a message of 256 KiB: labels (380 bytes at most, each), taints, conditions, resources.
@@ -70,7 +70,7 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
 
 
 def _with_adapters(cards: tuple[Card, ...], text: str, warnings: list[str]) -> tuple[Card, ...]:
-    """The cards with the RDMA adapters that somebody wrote beside them."""
+    """The cards with the RDMA adapters from the node's annotation."""
     if not text or not cards:
         return cards
     try:

@@ -1,4 +1,4 @@
-"""What the NUMA nodes of each node have: of what its kubelet says through node-agent, and where there is none, of what objects of the cluster say."""
+"""NUMA resources of each node: from its kubelet through node-agent, else from objects of the cluster."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from hbox_common.model import NodeDevices, NodeName, NodeNuma, NodeZones
 from hbox_common.model.nodezones import zones_by_kubelet
 
-#: Objects of a cluster that tell of zones, in the order in which they count.
+#: Kinds of cluster objects with zones, in order of precedence.
 KINDS = ("NodeResourceTopology", "Numatopology")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectZones:
-    """What an object of the cluster says of a node. `problem`: why it cannot be read as it is now; `zones` are as it said them before then, None where that is
-    not known either."""
+    """An object's zones of a node. `problem`: why its present version cannot be read; `zones` are then those of the last readable version, None if unknown."""
 
     kind: str
     zones: NodeZones | None
@@ -94,7 +93,7 @@ class ZoneTable:
             del self._published[node]
             return NodeZones(node, at, gone=True)
         if published is None and not (now.counts or now.problem):
-            return None  # its kubelet aligns nothing: nobody needs it
+            return None  # its kubelet aligns nothing: no component needs it
         if published is not None and published.said == now.said:
             return None
         self._published[node] = now

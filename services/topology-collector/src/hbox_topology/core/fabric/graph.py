@@ -30,7 +30,7 @@ class Role(StrEnum):
 
     COMPUTE = "compute"  #: its leaf is one of its host's unit
     OTHER = "other"  #: management or storage
-    UNKNOWN = "unknown"  #: nobody knows whose card it is
+    UNKNOWN = "unknown"  #: owner of the card is unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Which graph is believed: the last good one, until another is.
+"""Which graph is accepted: the last good one, until a new one is confirmed.
 
-A source answers in halves while its manager moves, or not at all. A graph that lost a tenth of its hosts, or a whole tier, is held back until two further
-readings say the same, or the source tells of as many that went down. So is one that comes and goes: two managers behind one address that see different
-fabrics, or a cable that is loose. After a failover nothing that changes the graph is believed for a while. Whatever is held
-back, the last good graph stays, and its age says since when nobody confirmed it.
+A source returns partial data during a failover of its manager, or none at all. A graph that lost a tenth of its hosts, or a whole tier, is held back until two
+further readings agree, or the source reports as many failures. The same applies to a graph that alternates: two managers behind one address that see
+different fabrics, or a loose cable. After a failover, changes are not accepted for a while. Whatever is held back, the last good graph stays, and its age
+shows when it was last confirmed.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from .graph import Graph
 
 #: Of hosts: more at once is held back.
 SHRINK = 0.10
-#: Readings beside the first that have to agree before a smaller graph is believed.
+#: Readings after the first that have to agree before a smaller graph is accepted.
 FURTHER = 2
 #: A graph that was believed before, and was left for another, so often within so long: further readings have to agree with it too.
 RETURNS, RETURNS_S = 2, 600.0
@@ -29,7 +29,7 @@ class Keeper:
     _quiet_until: float = 0.0
     _pending: frozenset[str] = field(default=frozenset())
     _agreed: int = 0
-    _downs: int = 0  #: that the source told of since the last good reading
+    _downs: int = 0  #: failures that the source reported since the last good reading
     _left: int = 0  #: hash of the shape that was believed before this one
     _returned: list[float] = field(default_factory=list)  #: when the source went back to that
 
@@ -40,7 +40,7 @@ class Keeper:
         self._downs += downs
 
     def confirm(self, now: float) -> None:
-        """The source says that nothing changed."""
+        """The source reports no change."""
         if self.graph is not None and not self.held:
             self.seen_at = now
 
@@ -101,7 +101,7 @@ def _hosts(graph: Graph) -> frozenset[str]:
 
 
 def shape_of(graph: Graph) -> tuple[object, ...]:
-    """What of a graph others are told: two of the same shape are the same news."""
+    """The published part of a graph: two graphs with the same shape are published once."""
     return graph.units, graph.pods, graph.roots, graph.findings, tuple(sorted(graph.degraded.items()))
 
 

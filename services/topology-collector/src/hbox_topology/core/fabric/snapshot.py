@@ -1,4 +1,4 @@
-"""What one reading of one source says: switches, host ports and cables, before anything is concluded from them."""
+"""One reading of one source: switches, host ports and cables, before any conclusion from them."""
 
 import re
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 
-#: Ten times what a fabric of 10,000 cards has; a source that says more is wrong, or hostile, and more would be too much for the memory of the service.
+#: Ten times the size of a fabric with 10,000 cards; a source beyond that is faulty or hostile, and would exceed the memory of the service.
 MAX_SWITCHES, MAX_LINKS = 50_000, 600_000
 MAX_NAME = 256
 
 _HEX = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})\Z")
-#: How a card is described that nobody named: its model and its vendor.
+#: Description of a card without a name: its model and vendor.
 _UNNAMED = re.compile(r"MT\d+\b|ConnectX|.*Mellanox Technologies\Z|.*\bInfiniHost|localhost\b", re.IGNORECASE)
 _AGGREGATION = "aggregation node"
 _SPEED = re.compile(r"(?:IB_)?(\d{1,3})x([A-Za-z]+\d*)?\Z")
@@ -34,7 +34,7 @@ class HostLink:
 
     card: str  #: GUID
     port: int
-    host: str  #: lower case, without domain; "" = nobody named the card
+    host: str  #: lower case, without domain; "" = the card has no name
     hca: str  #: mlx5_0, HCA-2, ibp11s0f0 ...
     switch: str = ""  #: GUID; "" = not known, as of a port that is down
     switch_port: int = 0
@@ -70,7 +70,7 @@ class NoGuid(InvalidRequest):
 
 
 def guid_of(text: str) -> str:
-    """16 lower-case hex digits. Sources pad, prefix and capitalise them as they like; what has none says zeros. Raises NoGuid."""
+    """16 lower-case hex digits. Sources pad, prefix and capitalise them differently; zeros mean no GUID. Raises NoGuid."""
     found = _HEX.match(text.strip())
     if found is None or not found[1].strip("0"):
         raise NoGuid(f"{text[:40]!r} is no GUID", hint="a GUID is up to 16 hex digits, not all of them 0")
@@ -83,7 +83,7 @@ def is_aggregation_node(description: str) -> bool:
 
 
 def host_and_hca(description: str) -> tuple[str, str]:
-    """Of `host mlx5_0`; the host is "" where the description is that of a card which nobody named."""
+    """Host and card of `host mlx5_0`; the host is "" if the description is that of a card without a name."""
     words = description[:MAX_NAME].split()
     if not words or _UNNAMED.match(description.strip()):
         return "", ""

@@ -36,7 +36,7 @@ VERSIONS = ("servers_version", "switches_version", "ports_version", "links_versi
 
 class EventKind(Enum):
     DOWN = "down"  #: of a link, a node or a switch
-    FAILOVER = "failover"  #: of UFM or the subnet manager: what is said meanwhile may be half
+    FAILOVER = "failover"  #: of UFM or the subnet manager: data may be partial meanwhile
 
 
 _EVENTS = {
@@ -60,7 +60,7 @@ def event_of(row: Mapping[str, Any]) -> UfmEvent | None:
 
 
 def versions_of(document: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Counters of what the graph is made of; None where it says none of them."""
+    """Version counters of the graph's inputs; None if the document contains none of them."""
     found = tuple(integer(document.get(name)) for name in VERSIONS)
     return found if max(found) >= 0 else None
 
@@ -228,7 +228,7 @@ def _guid(row: Mapping[str, Any], *keys: str) -> str:
 
 
 def _read_guid(text: str) -> str:
-    """Empty where it is none. Zeros are what a card says that has none."""
+    """Empty if it is none. A card without a GUID reports zeros."""
     try:
         return guid_of(text)
     except NoGuid:
