@@ -155,7 +155,7 @@ def test_how_a_node_is_made_is_shown_and_checked(platform: Up) -> None:
 def test_people_read_it_as_a_table(platform: Up) -> None:
     done = platform.hbox("node", "show", "plain")
     assert done.returncode == 0
-    assert "cards of pods: the kubelet chooses, and says which" in done.stdout
+    assert "cards of pods: the kubelet chooses and reports the cards" in done.stdout
     assert "BY THE KUBELET" in done.stdout
     assert platform.hbox("node", "show", "nobody").returncode == 3
 

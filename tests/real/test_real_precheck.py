@@ -94,14 +94,14 @@ async def test_who_may_make_roles_but_not_give_rights_is_warned(admin: KubeClien
     async with KubeClient.connect(str(path), user_agent="test") as installer:
         found = await bad(installer)
     assert found.keys() == {"rights"}
-    assert (found["rights"].level, "only rights that they have themselves" in found["rights"].message) == (Level.WARNING, True)
+    assert (found["rights"].level, "only with rights of its own" in found["rights"].message) == (Level.WARNING, True)
 
 
 async def test_another_scheduler_of_the_same_name_is_a_fault(admin: KubeClient) -> None:
     path = DEPLOYMENTS.path("volcano-system")
     await admin.json("POST", path, body=scheduler("volcano-system", "own", image="docker.io/volcanosh/vc-scheduler:v1.12.0"))
     beside = (await looked(admin))["schedulers"]
-    assert (beside.level, "beside it: volcano-system/own (volcano)" in beside.message) == (Level.OK, True)
+    assert (beside.level, "other schedulers: volcano-system/own (volcano)" in beside.message) == (Level.OK, True)
     [taken] = [line for line in await lines(admin, Install(scheduler_names=("hbox", "volcano"))) if line.name == "schedulers"]
     assert taken.level is Level.FAULT
     await admin.json("POST", path, body=scheduler("volcano-system", "ours", "--scheduler-name=hbox"))

@@ -28,7 +28,7 @@ async def test_a_false_epoch_makes_the_binder_deaf_to_nobody(world: BinderWorld)
             return [d.event.reason for d in await world.bus.last(DeadLetter, [(None,)]) if isinstance(d.event, DeadLetter)]
 
         [reason] = await until(letters, timeout_s=30)
-        assert "the ledger is in 1" in reason
+        assert "the ledger's epoch is 1" in reason
         assert not (await world.seen("lie")).spec.node_name
     ledger.cancel()
 

@@ -65,5 +65,5 @@ async def test_a_reader_that_was_away_for_longer_begins_anew_as_a_process(
     await until(lambda: not bus.connected)
     await asyncio.sleep(1.0)
     await server.start()
-    with pytest.raises(Outdated, match="what ended since is not told any more"):
+    with pytest.raises(Outdated, match="deletions since then are no longer in the stream"):
         await asyncio.wait_for(work, 10)

@@ -296,7 +296,7 @@ async def test_a_database_with_a_log_beside_it_is_no_backup(kit: Kit, tmp_path: 
         connection.execute("PRAGMA user_version=7")
         for end in ("", "-wal"):
             shutil.copyfile(f"{database}{end}", f"{saved}{end}")
-    with pytest.raises(InvalidRequest, match=r"saved\.db-wal beside it") as refusal:
+    with pytest.raises(InvalidRequest, match=r"its latest writes are in saved\.db-wal") as refusal:
         restore(saved, address(tmp_path / "new.db"))
     assert f"hbox backup NEW --database {address(saved)}" in refusal.value.hint
     assert not (tmp_path / "new.db").exists()

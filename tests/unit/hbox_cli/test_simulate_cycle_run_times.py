@@ -107,7 +107,7 @@ def test_who_waits_for_those_under_a_budget_that_is_used_up_is_told_whose_it_is(
 
 @pytest.mark.parametrize(
     ("borrower", "more", "word"),
-    [("hbox.io/min-run-time: 10m", "", "nobody takes yet"), ("", BUDGET.replace("ALLOWED", "0"), "PodDisruptionBudgets")],
+    [("hbox.io/min-run-time: 10m", "", "not evictable yet"), ("", BUDGET.replace("ALLOWED", "0"), "PodDisruptionBudgets")],
 )
 def test_who_has_no_right_to_take_is_told_nothing_of_it(borrower: str, more: str, word: str) -> None:
     """The owner has what it deserves already."""

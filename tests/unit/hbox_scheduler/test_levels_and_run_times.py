@@ -268,8 +268,8 @@ def test_who_waits_for_a_pod_of_its_own_queue_that_cools_down_is_told_so() -> No
     assert message.endswith(
         "; pods that are not evictable yet: 1 of queue q in cool-down (their jobs were evicted recently) until 1970-01-12 13:46:45 UTC"
     )
-    assert not any("nobody takes yet" in one for one in messages_of(CHECKPOINTS, priority=0))
-    assert not any("nobody takes yet" in one for one in messages_of(CHECKPOINTS, others=1))
+    assert not any("not evictable yet" in one for one in messages_of(CHECKPOINTS, priority=0))
+    assert not any("not evictable yet" in one for one in messages_of(CHECKPOINTS, others=1))
 
 
 def test_of_whom_the_policy_gives_nobody_away_nothing_is_told() -> None:
@@ -284,7 +284,7 @@ def test_of_whom_the_policy_gives_nobody_away_nothing_is_told() -> None:
         return message
 
     assert "1 of queue q in cool-down" in messages_of("low")
-    assert "nobody takes yet" not in messages_of("medium")
+    assert "not evictable yet" not in messages_of("medium")
 
 
 def test_inside_a_gang_whoever_checkpointed_last_loses_least_and_goes_first() -> None:
