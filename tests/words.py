@@ -104,7 +104,7 @@ def main() -> int:
     if chosen.write:
         kept = {key: min(n, ceilings.get(key[0], {}).get(key[1], n)) for key, n in counts.items()}
         rows: list[str] = []
-        for kind in sorted({kind for kind, _ in kept}):
+        for kind in sorted({kind for (kind, _), n in kept.items() if n}):
             rows.append(f"[{kind}]")
             rows += [f'"{place}" = {n}' for (k, place), n in sorted(kept.items()) if k == kind and n]
         CEILINGS.write_text("\n".join(rows) + "\n")

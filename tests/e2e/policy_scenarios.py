@@ -163,9 +163,7 @@ async def a_gang_that_waits_for_the_gate_of_volcanos_scheduler_is_told_that_nobo
         return (await why(client, "admitted")).startswith("SchedulingGated: 1 pod has scheduling gates")
 
     await until(explained, "the PodGroup says why its pod waits", timeout_s=30.0)
-    said = (
-        "no controller removes scheduling.volcano.sh/queue-allocation-gate while HBox schedules: create the pods without that annotation"
-    )
+    said = "no controller removes scheduling.volcano.sh/queue-allocation-gate while HBox schedules: create the pods without that annotation"
     assert (await why(client, "admitted")).endswith(said)
     await remove(client, "admitted")
 

@@ -115,7 +115,7 @@ def test_a_share_is_explained_level_by_level(tree: QueueTree) -> None:
         "vision, above it, has 12: it deserves 6, 1 are guaranteed, 6 are borrowed, limit 12",
         "  sibling default has 0: it deserves none of its own",
         "  sibling speech has 4: it deserves 5, 1 of its share are not in use, 2 more are waited for; it may take 1 back",
-        "  1 of what vision has may be taken back for those who wait",
+        "  1 held by vision can be reclaimed for waiting jobs",
     ]
 
 

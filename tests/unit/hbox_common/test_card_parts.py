@@ -6,8 +6,9 @@ from fractions import Fraction
 import pytest
 
 from hbox_common.model import Generation, NodeName, NodeState, Queue, QueueName, QueueTree, Resources
-from hbox_common.model.cardparts import CARD, PartsOnNode, in_parts, parts_of_card, parts_on
+from hbox_common.model.cardparts import PartsOnNode, in_parts, parts_of_card, parts_on
 from hbox_common.model.devices.nvidia import GPU
+from hbox_common.model.devices.partitions import CARD
 
 TEAM = QueueName("team")
 SLICE, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"

@@ -1,41 +1,21 @@
-"""Cards in use where pods ask for fixed partitions of cards (`nvidia.com/mig-1g.10gb`), which are resources of their own.
+"""Cards in use where pods ask for fixed partitions of cards (such as MIG's `mig-1g.10gb`), which are resources of their own.
 
 A partition is a part of a card by its compute slices, which its name states: 1/7 for `1g.10gb`, 3/7 for `3g.40gb`. Amounts are in parts of a card, of which a
-card has `CARD`, so that sums are exact. A name that states no size, and a replica of unknown size (`nvidia.com/gpu.shared`), counts like a whole card.
+card has `CARD`, so that sums are exact. A name that states no size, and a replica of unknown size (`gpu.shared`), counts like a whole card.
 
 Limits of queues count by names alone, before a pod has a node. What is shown of a node, and accounts of usage, also follow the node's labels (`parts_on`).
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
 
 from .devices import MAX_CARDS, VENDORS
-from .devices.nvidia import GPU
+from .devices.partitions import CARD, COUNT, PRODUCT, SHARING, STRATEGY, UNITS, profile_of, size_of
 from .node import NodeState
 from .pools import by_pool, in_pool
 from .resources import Resources
-
-#: Parts of a card: whole for sevenths and for quarters.
-CARD = 28
-
-#: `1g.10gb`; `1c.3g.20gb` is one of the compute instances that share a `3g.20gb`. What follows (`.me`, `.shared`) changes no size.
-_PROFILE = re.compile(r"(?:([1-7])c\.)?([1-7])g\.([0-9]{1,4})gb(?:\.[a-z.]{1,20})?")
-
-#: Compute slices and memory (GB) of partitions of cards with four slices (NVIDIA MIG user guide: A30, RTX PRO 6000). A `1g.24gb` of another card has a quarter
-#: of its memory.
-_OF_FOUR = frozenset({(1, 6), (2, 12), (4, 24), (1, 24), (2, 48), (4, 96)})
-
-#: NVIDIA's plugin may give replicas of cards this name.
-SHARED = f"{GPU}.shared"
-#: Labels of GPU feature discovery, in addition to `<resource>.replicas`. With `mig.strategy=single` count and product describe the partitions
-#: (`A100-SXM4-40GB-MIG-1g.5gb`).
-COUNT, SHARING = f"{GPU}.count", f"{GPU}.sharing-strategy"
-PRODUCT, STRATEGY = f"{GPU}.product", "nvidia.com/mig.strategy"
-_MIG_PRODUCT = re.compile(r"-MIG-([0-9a-z.]+)(?:-SHARED)?$")
 
 
 def parts_of_card(resource: str) -> tuple[str, int]:
@@ -46,18 +26,8 @@ def parts_of_card(resource: str) -> tuple[str, int]:
         return resource, CARD
     if name.startswith(VENDORS.partition_prefixes):
         prefix = next(prefix for prefix in VENDORS.partition_prefixes if name.startswith(prefix))
-        return in_pool(VENDORS.partitioned[prefix], pool), _size(name.removeprefix(prefix))
+        return in_pool(VENDORS.partitioned[prefix], pool), size_of(name.removeprefix(prefix))
     return (in_pool(VENDORS.partitioned[name], pool), CARD) if name in VENDORS.partitioned else ("", 0)
-
-
-@lru_cache(maxsize=1024)
-def _size(profile: str) -> int:
-    found = _PROFILE.fullmatch(profile)
-    if found is None:
-        return CARD
-    compute, slices, memory_gb = (int(number or 0) for number in found.groups())
-    of = 4 if (slices, memory_gb) in _OF_FOUR else 7
-    return min(CARD, min(compute or slices, slices) * CARD // of)
 
 
 def has_partitions(amounts: Iterable[str]) -> bool:
@@ -102,8 +72,8 @@ def parts_on(node: NodeState) -> PartsOnNode | None:
     if node.registered:
         return None
     labels = node.labels
-    single = _MIG_PRODUCT.search(labels.get(PRODUCT, "")) if labels.get(STRATEGY) == "single" else None
-    parts = {name: _part_on(node, name, single[1] if single else "") for name in node.allocatable if parts_of_card(name)[0]}
+    single = profile_of(labels.get(PRODUCT, "")) if labels.get(STRATEGY) == "single" else ""
+    parts = {name: _part_on(node, name, single) for name in node.allocatable if parts_of_card(name)[0]}
     if all(part == 1 for part in parts.values()):
         return None
     offered = ceil(PartsOnNode(parts, 0).held(node.allocatable))
@@ -113,7 +83,7 @@ def parts_on(node: NodeState) -> PartsOnNode | None:
 
 def _part_on(node: NodeState, name: str, single: str) -> Fraction:
     """The part of a card that one unit of a resource is on this node. `single`: the profile of its partitions where they have the name of cards."""
-    part = Fraction(_size(single) if single and name in (GPU, SHARED) else parts_of_card(name)[1], CARD)
+    part = Fraction(size_of(single) if single and name in UNITS else parts_of_card(name)[1], CARD)
     replicas = _number(node.labels.get(f"{name.removesuffix('.shared')}.replicas", ""))
     if node.labels.get(SHARING) == "none" or replicas < 2 or node.allocatable[name] % replicas:
         return part

@@ -18,8 +18,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hbox_common.model import Claim, NodeName, NodeState, Queue, QueueName, Resources, cards_in
-from hbox_common.model.cardparts import PRODUCT, parts_on
+from hbox_common.model.cardparts import parts_on
 from hbox_common.model.devices import ALL_CORES, MAX_CARDS, VENDORS
+from hbox_common.model.devices.partitions import PRODUCT
 
 from .claimrecord import ClaimRecord
 

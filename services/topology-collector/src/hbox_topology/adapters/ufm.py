@@ -409,7 +409,7 @@ class _Bounded:
         async for chunk in self._response.content.iter_chunked(_CHUNK):
             self.size += len(chunk)
             if self.size > self._most:
-                raise Unavailable(f"the response of UFM {self._host} exceeds {self._most >> 20} MiB")
+                raise Unavailable(f"UFM {self._host} sends more than {self._most >> 20} MiB")
             gathered += chunk
             if len(gathered) >= _CHUNK:
                 yield bytes(gathered)

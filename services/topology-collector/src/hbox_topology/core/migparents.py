@@ -1,4 +1,4 @@
-"""The cards of MIG instances: NVIDIA's plugin hands out each instance as a card of its own (strategy `single`), and its id is `mig:UUID`.
+"""The cards of MIG instances: with the strategy `single` the device plugin hands out each instance as a card of its own, and its id is `mig:UUID`.
 
 The parent of an instance is the card that it is a part of: a verdict on the card counts for its instances, and for no others. NVML reports it (node-agent with
 `nvml`); drivers before R470 also write it into the UUID (`MIG-GPU-<uuid>/<gpu instance>/<compute instance>`). A known parent stays known.

@@ -91,7 +91,6 @@ class Vendors:
         }
         self.partition_names = tuple(self.partitioned)
         self.partition_prefixes = tuple(vendor.partitions for vendor in vendors if vendor.partitions)
-        self.partition_starts = tuple(self.partitioned)
         self.no_models = frozenset(self.model_prefixes).union(self.parts, *(vendor.no_models for vendor in vendors))
         self.figures: Mapping[str, Figures] = {name: found for vendor in vendors for name, found in vendor.figures.items()}
         #: fingerprint of the differences from the built-in settings: equal for processes with equal settings, empty without settings
