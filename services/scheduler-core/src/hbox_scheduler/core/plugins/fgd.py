@@ -182,7 +182,7 @@ class Fgd:
         return -self._each_card(columns, rows, task)
 
     def _each_card(self, columns: Columns, rows: Rows, task: Task) -> Floats:
-        """`[n, D]`: the score of placing one share on each card; -inf where it does not fit."""
+        """`[n, D]`: the score of placing one share on each card; -inf where it does not fit; 0 on a node on which only the vendor knows it."""
         assert task.cards is not None
         before, cpu, free, model = self._now(columns, rows)
         after = self._left(columns, rows, task)
@@ -194,7 +194,9 @@ class Fgd:
         gain: Floats = np.full(free.shape, -np.inf)
         left = cpu - task.requests.get(CPU, 0)
         gain[node, card] = before[node] - self._loss_each(left[node], free[node], card, after[node, card], model[node])
-        return np.where(fits, np.take_along_axis(gain, first, axis=1), -np.inf)
+        scores = np.where(fits, np.take_along_axis(gain, first, axis=1), -np.inf)
+        scores[~fits.any(axis=1)] = 0.0
+        return scores
 
     def _loss(self, cpu: Ints, free: Ints, model: Ints) -> Floats:
         """`[n]`, in cards: F. cpu: [n] free milli; free: [n, D] percent of each card; model: [n] code of the cards' model."""
