@@ -114,7 +114,7 @@ async def test_the_queues_that_volcanos_controllers_expect_exist(world: World) -
     assert (root["spec"]["weight"], root["spec"]["reclaimable"]) == (1, False)
     await world.make({"kind": "PodGroup", "metadata": {"name": "top"}, "spec": {"minMember": 1, "queue": "root"}})
     await world.make(a_pod("top-0", group="top"))
-    await world.waits("top-0", "queue root stands above all others and takes no work")
+    await world.waits("top-0", "queue root is the root of all queues and accepts no jobs")
 
 
 async def test_pods_of_volcanos_scheduler_are_placed_too(world: World) -> None:

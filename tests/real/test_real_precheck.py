@@ -72,7 +72,7 @@ async def test_who_may_not_install_is_told_what_is_missing(admin: KubeClient, pl
     async with KubeClient.connect(str(path), user_agent="test") as viewer:
         found = await bad(viewer)
     assert found["rights"].level is Level.FAULT
-    assert found["rights"].message.startswith("whoever asks here may not create configmaps, patch configmaps")
+    assert found["rights"].message.startswith("the current user may not create configmaps, patch configmaps")
     assert found["release"].message.startswith("cannot be asked"), "a warning, not silence"
 
 
