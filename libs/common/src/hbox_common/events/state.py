@@ -131,7 +131,7 @@ class NodeRests(Event):
 
 @register
 class FabricChanged(Event):
-    """The complete communication tree: domains of nodes by tier. A fabric that no longer exists is published empty."""
+    """The complete communication tree: domains of nodes by tier. A fabric that was removed is published empty."""
 
     about: ClassVar = About(
         "hbox.v1.fabric.graph.{fabric}",
