@@ -132,7 +132,7 @@ def test_a_gang_runs_on_the_nodes_cards_and_one_too_large_says_why_it_waits(inst
         conditions = [c for pod in cluster.pods("tenant", "-l", "gang=large") for c in pod["status"].get("conditions", ())]
         return " ".join(c.get("message", "") for c in conditions if c["type"] == "PodScheduled")
 
-    until(lambda: bool(said()), timeout_s=60, what=lambda: "nobody shows why it waits")
+    until(lambda: bool(said()), timeout_s=60, what=lambda: "no pod has a reason")
     assert all("nodeName" not in pod["spec"] for pod in cluster.pods("tenant", "-l", "gang=large")), said()
     cluster.kubectl("delete", "podgroup,pod", "-n", "tenant", "large", "large-0", "large-1", "--ignore-not-found")
 

@@ -50,7 +50,7 @@ async def reference(world: BinderWorld, volume: str) -> Mapping[str, Any]:
 
 
 async def until_reserved(world: BinderWorld, volume: str, claim: str = "data") -> None:
-    """Until the volume is, and by whom: then the controller binds the two."""
+    """Wait until the volume is reserved for the claim; then bind both as the controller does."""
 
     async def so() -> bool:
         return bool(await reference(world, volume))

@@ -6,7 +6,7 @@ they are those of NVIDIA's plugin, one a card: the ids that the annotation `sand
 object changes, the kubelet has the devices of the new one. A container keeps its devices, also those that the plugin does not report any more.
 
 Each node costs a socket and a folder, so that only the first `most` nodes have them, and as many more whose kubelets align pods. What pods hold is worked out
-when somebody asks, or a moment after a pod came or went.
+on request, or a moment after a pod was admitted or removed.
 """
 
 from __future__ import annotations
