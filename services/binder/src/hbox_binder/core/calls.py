@@ -6,7 +6,7 @@
     VOLUME  WAITING    has claims that provisioners work on       none yet: VOLUME again
     VOLUME  NOT_YET    has a claim that changed meanwhile         none yet: VOLUME again
     VOLUME  REFUSED    has a claim that gets no volume there      none yet: FENCE, then REJECTED
-    VOLUME  UNCLEAR    outcome unknown, or a right is missing      none yet: VOLUME again
+    VOLUME  UNCLEAR    outcome unknown, or a right is missing     none yet: VOLUME again
     BIND    BOUND      is on our node under our claim             BOUND
     BIND    ELSEWHERE  is bound under another claim, or none      CONFLICT
     BIND    GONE       uid absent, or being deleted unbound       GONE
@@ -15,7 +15,7 @@
     BIND    LOCKED     is unbound; its node is in allocation      none yet: BIND when the node's lock is gone; before it the pod that has it, if it is here
     BIND    NOT_YET    is unbound; its node's cards are not known none yet: BIND again
     BIND    UNBOUND    changed while it was being bound           none yet: BIND on the new resourceVersion
-    BIND    UNCLEAR    outcome unknown, or a right is missing      none yet: BIND again, which reads the pod first if needed
+    BIND    UNCLEAR    outcome unknown, or a right is missing     none yet: BIND again, which reads the pod first if needed
     FENCE   UNBOUND    cannot be bound by this claim any more     what the fence was for: REVOKED, EXPIRED, REJECTED
     FENCE   BOUND      was bound before the fence                 BOUND: the ledger evicts
     FENCE   ELSEWHERE  as above                                   CONFLICT
