@@ -114,6 +114,20 @@ async def test_claims_of_one_pod_get_a_volume_each(world: BinderWorld) -> None:
         assert (await world.settled(bind)).outcome is BindOutcome.BOUND
 
 
+async def test_volumes_are_listed_once_while_the_volume_controller_works(world: BinderWorld) -> None:
+    await create_class(world)
+    await create_claim(world)
+    await create_volume(world, "one")
+    bind = await bind_with_claims(world)
+    world.faults(Rule(verb="list", resource="persistentvolumes"), Rule(verb="get", resource="persistentvolumeclaims"))
+    async with world.binder():
+        await world.decide(bind)
+        await until(lambda: world.api.faults.fired[1] >= 4, "the binder reads the claim again")
+        assert world.api.faults.fired[0] == 1
+        await bound(world, "one")
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+
+
 async def test_bind_that_is_given_up_leaves_the_reservation_and_the_next_finds_it(world: BinderWorld) -> None:
     await create_class(world)
     await create_claim(world)

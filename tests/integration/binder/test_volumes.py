@@ -88,6 +88,20 @@ async def test_node_that_the_provisioner_rejects_ends_the_bind(world: BinderWorl
         assert (await world.seen("p")).spec.node_name == ""
 
 
+async def test_other_claims_of_a_pod_lose_the_node_that_one_provisioner_rejected(world: BinderWorld) -> None:
+    """Otherwise they keep the pod on that node."""
+    for name in ("data", "scratch"):
+        await create_claim(world, name)
+    bind = await bind_with_claims(world, "p", "data", "scratch")
+    async with world.binder():
+        await world.decide(bind)
+        for name in ("data", "scratch"):
+            await until_selected(world, name)
+        await patch_claim(world, {"metadata": {"annotations": {SELECTED_NODE: None}}})
+        assert (await world.settled(bind)).outcome is BindOutcome.REJECTED
+        assert await selected(world, "scratch") == ""
+
+
 async def test_provisioner_that_does_not_answer_loses_the_node_after_the_timeout(world: BinderWorld) -> None:
     await create_claim(world)
     bind = await bind_with_claims(world)

@@ -444,6 +444,32 @@ def test_wait_for_a_volume_is_counted_from_the_first_call_that_found_all_claims_
         desk.answer(bind, Finding.WAITING)
 
 
+def test_binds_precede_reads_of_claims_that_wait_for_volumes() -> None:
+    desk = Desk(slots=2, urgent_slots=1)
+    waiting = [a_bind(pod, volume_claims=("data",)) for pod in "ab"]
+    desk.decide(*waiting)
+    for bind in waiting:
+        desk.answer(bind, Finding.WAITING)
+    assert started(desk.later(1.0)) == [("a", Verb.VOLUME)]
+    desk.decide(a_bind("c"))
+    assert started(desk.answer(waiting[0], Finding.WAITING)) == [("c", Verb.BIND)]
+
+
+def test_reads_of_claims_that_wait_for_volumes_are_limited() -> None:
+    desk = Desk(volume_reads_per_s=10.0, slots=4, urgent_slots=1)
+    waiting = [a_bind(f"p{i}", volume_claims=("data",)) for i in range(50)]
+    open_calls = started(desk.decide(*waiting))
+    reads = 0
+    by_pod = {bind.pod: bind for bind in waiting}
+    for _ in range(400):
+        answered, open_calls = open_calls, []
+        for pod, _ in answered:
+            open_calls += started(desk.answer(by_pod[pod], Finding.WAITING))
+        reads += len(answered)
+        open_calls += started(desk.later(0.01))
+    assert 50 <= reads <= 50 + 4 + 40, "each once, the burst, and ten a second for four seconds"
+
+
 def test_wait_for_a_volume_ends_at_the_deadline_of_the_bind() -> None:
     desk = Desk()
     bind = a_bind(volume_claims=("data",), deadline=desk.wall + 5.0)

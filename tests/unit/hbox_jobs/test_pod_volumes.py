@@ -94,6 +94,17 @@ def test_claim_that_waits_for_its_first_consumer_is_bound_before_its_pod(volumes
     assert volumes.late("ml", uses) == ()
 
 
+def test_claim_that_is_deleted_and_created_again_has_no_rejected_nodes(volumes: Volumes) -> None:
+    """After a relist the watch shows both changes as one."""
+    volumes.storage_class("placed", Binding.PLACED)
+    volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1", uid="1"))
+    volumes.rejections.add("ml/data", "n2", 0.0)
+    created_again = ClaimView(storage_class="placed", uid="2")
+    assert volumes.rejected("ml/data", created_again) == ""
+    volumes.claim("ml/data", created_again)
+    assert volumes.needs("ml", "p", "u", [VolumeUse("data")]) == ((), "")
+
+
 def test_node_that_a_provisioner_rejects_is_not_tried_for_a_while(volumes: Volumes) -> None:
     volumes.storage_class("placed", Binding.PLACED)
     waits, has_node = ClaimView(storage_class="placed"), ClaimView(storage_class="placed", selected="n1")

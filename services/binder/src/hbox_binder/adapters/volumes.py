@@ -57,14 +57,15 @@ async def bind_volumes(client: KubeClient, bind: Bind, *, late: bool, waiting: b
 async def _bind_volumes(client: KubeClient, bind: Bind, *, late: bool, waiting: bool) -> Answer:
     claims = [await _read(client, bind.namespace, name) for name in bind.volume_claims]
     needs = [(claim, *need_of(claim, waiting=waiting)) for claim in claims]
-    if why := next((why for _, need, why in needs if need is Need.ANOTHER_NODE), ""):
-        return Answer(Finding.REFUSED, f"node {bind.node}: {why}")
-    if late and (pending := [(claim, why) for claim, need, why in needs if need is not Need.NOTHING]):
-        for claim, _ in pending:
+    why = next((why for _, need, why in needs if need is Need.ANOTHER_NODE), "")
+    if not why and late and (pending := [why for _, need, why in needs if need is not Need.NOTHING]):
+        why = f"{pending[0]}, and the time for that is over"
+    if not why and (static := [claim for claim, need, _ in needs if need is Need.VOLUME]):
+        why = await _reserve(client, bind, static)
+    if why:
+        for claim in claims:  # one that keeps its node would keep the pod on it
             if claim.selected == bind.node and not claim.volume:
                 await _select(client, bind.namespace, claim, None)
-        return Answer(Finding.REFUSED, f"node {bind.node}: {pending[0][1]}, and the time for that is over")
-    if (static := [c for c, need, _ in needs if need is Need.VOLUME]) and (why := await _reserve(client, bind, static)):
         return Answer(Finding.REFUSED, f"node {bind.node}: {why}")
     for claim, need, _ in needs:
         if need is Need.NODE:

@@ -1,10 +1,10 @@
 """The binder's core: receives decisions and responses, returns calls and outcomes.
 
 Theory of operation. Every decision becomes a task in the lane of its pod; a lane has at most one call in progress, so two calls never disagree about a pod.
-Ready tasks wait in four queues, served in this order: fences, evictions, retried evictions, binds; each call takes a slot. A call settles its task
-(`calls.settles`), turns it into a fence, or delays it with growing backoff. A task that is not settled after `patience_s` is reported as UNKNOWN, so that the
-ledger does not wait for it, and is worked on all the same. A refused eviction is reported at once, as UNKNOWN and blocked: the ledger may choose another
-victim. It does not count against the rate limit of evictions, since no pod was evicted, and its retries come after all new evictions.
+Ready tasks wait in five queues, served in this order: fences, evictions, retried evictions, binds, binds that wait for volumes; each call takes a slot. A
+call settles its task (`calls.settles`), turns it into a fence, or delays it with growing backoff. A task that is not settled after `patience_s` is reported
+as UNKNOWN, so that the ledger does not wait for it, and is worked on all the same. A refused eviction is reported at once, as UNKNOWN and blocked: the ledger
+may choose another victim. It does not count against the rate limit of evictions, since no pod was evicted, and its retries come after all new evictions.
 
 Rules, which `validate` and the property tests enforce:
 - One call per pod at a time.
@@ -206,6 +206,7 @@ class Binder:
         self._lines: dict[Verb, deque[_Task]] = {Verb.FENCE: deque(), Verb.EVICT: deque(), Verb.BIND: deque()}
         self._lines[Verb.VOLUME] = self._lines[Verb.BIND]
         self._retries: deque[_Task] = deque()  #: evictions that are asked for again
+        self._volume_reads: deque[_Task] = deque()  #: binds whose PVCs are read again
         self._turns: dict[NodeName, Turn[_Task]] = {}  #: nodes with a pod that has, or waits for, the turn
         self._put_off: dict[NodeName, dict[_Task, None]] = {}  #: by node: binds in the state PUT_OFF, in order
         self._unlocks: list[Bind] = []  #: of this step
@@ -215,6 +216,7 @@ class Binder:
         self._order = itertools.count()
         self._binds = TokenBucket(rate_per_s=limits.binds_per_s, burst=limits.binds_per_s * _BURST_S)
         self._evictions = TokenBucket(rate_per_s=limits.evictions_per_min / 60, burst=limits.evictions_per_min)
+        self._reads = TokenBucket(rate_per_s=limits.volume_reads_per_s, burst=limits.slots)
         self._asked_again = TokenBucket(rate_per_s=limits.retries_per_s, burst=limits.slots)
         self._breaker_open = False
         self._paced_until: float | None = None  #: when a rate lets the next call through
@@ -378,11 +380,12 @@ class Binder:
             self._asked_again.take(now)
             self._begin(task, now, wall, effects)
         most = self.limits.slots - self.limits.urgent_slots
-        while self.running < self.limits.slots and self._binding < most and (task := self._front(self._lines[Verb.BIND])):
-            if not self._binds.take(now):
-                self._pace(now + self._binds.wait_s(now), now)
-                break
-            self._begin(task, now, wall, effects)
+        for line, rate in ((self._lines[Verb.BIND], self._binds), (self._volume_reads, self._reads)):
+            while self.running < self.limits.slots and self._binding < most and (task := self._front(line)):
+                if not rate.take(now):
+                    self._pace(now + rate.wait_s(now), now)
+                    break
+                self._begin(task, now, wall, effects)
 
     def _front(self, line: deque[_Task]) -> _Task | None:
         """The first task of the line that can begin; those before it are over, or wait for their lane."""
@@ -554,6 +557,8 @@ class Binder:
 
     def _line_of(self, task: _Task) -> deque[_Task]:
         """Its queue while it is ready."""
+        if task.call.waits_since:
+            return self._volume_reads
         again = task.call.verb is Verb.EVICT and task.attempts
         return self._retries if again else self._lines[task.call.verb]
 

@@ -16,5 +16,6 @@ class Limits:
     unknown_every_s: float = 10.0  #: and again after so long each, as is what is blocked
     retry_base_s: float = 0.1
     retry_cap_s: float = 10.0
-    volume_poll_s: float = 1.0  #: the longest pause between two reads of a claim whose provisioner works
+    volume_poll_s: float = 1.0  #: the longest pause between two reads of a PVC whose volume is being created
+    volume_reads_per_s: float = 200.0  #: pods whose PVCs are read again; each read costs the API server about 2 ms
     remembered: int = 50_000  #: decisions whose outcome is answered again without a call

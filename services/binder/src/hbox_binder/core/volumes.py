@@ -32,13 +32,13 @@ class VolumeClaim:
 
 
 def need_of(claim: VolumeClaim, *, waiting: bool) -> tuple[Need, str]:
-    """What the claim needs, and why. `waiting`: an earlier call for the same decision found a node on every claim, so that a claim without one was rejected by
-    its provisioner."""
+    """What the claim needs, and why. `waiting`: an earlier call for the same decision found a node or a reserved volume for every claim, so that the
+    provisioner of a claim without a node rejected it."""
     if claim.problem:
         return Need.ANOTHER_NODE, f"persistentvolumeclaim {claim.name} {claim.problem}"
     if claim.bound:
         return Need.NOTHING, ""
-    if claim.volume or claim.selected:
+    if claim.volume or claim.selected or (claim.static_class and waiting):
         return Need.TIME, f"persistentvolumeclaim {claim.name} is not bound yet"
     if claim.static_class:
         return Need.VOLUME, f"persistentvolumeclaim {claim.name} is not bound yet"

@@ -69,9 +69,9 @@ class Volumes:
 
     def claim(self, key: str, new: ClaimView | None) -> list[str]:
         """The claim is as this now; None = it was deleted."""
-        if new is None or new.volume:
-            self.rejections.forget(key)
         old = self._claims.pop(key, None)
+        if new is None or new.volume or (old is not None and old.uid != new.uid):
+            self.rejections.forget(key)
         if old is not None:
             _drop(self._on, old.volume, key)
             _drop(self._of, old.storage_class, key)
@@ -88,7 +88,7 @@ class Volumes:
     def rejected(self, key: str, new: ClaimView | None) -> str:
         """The node for which the claim's provisioner makes no volume, by the claim's new version; empty = there is none. To be asked before `claim`."""
         old = self._claims.get(key)
-        if old is None or new is None or new.volume or new.selected:
+        if old is None or new is None or new.volume or new.selected or new.uid != old.uid:
             return ""
         return old.selected
 
