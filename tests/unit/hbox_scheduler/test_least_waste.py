@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, NodeState, PodGroupTask
+from hbox_common.model.devices import PodDevices
+from hbox_common.model.devices.neuron import NEURON
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.core.cluster import Columns
@@ -22,6 +26,7 @@ from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.alike import place_alike
 
 from ...searching import examples
+from ..hbox_common.vendorcases import asked, neurons
 
 demands = st.dictionaries(st.integers(3, 99), st.integers(1, 50).map(float), min_size=1, max_size=8)
 
@@ -169,6 +174,40 @@ def versions_of(rooms: float) -> list[int]:
         cluster.place(100)
         versions.append(cluster.policy.version)
     return versions
+
+
+def test_node_with_more_cards_than_all_before_is_scored() -> None:
+    cluster = Cluster({Shape(1000, 8): 1.0, Shape(1000, 1): 1.0}, node("small", cards=8))
+    assert cluster.place(100) == "small:0"
+    cluster.columns.put_node(node("large", cards=16))
+    assert cluster.place(100, cards=16) == "large:" + ",".join(map(str, range(16)))
+
+
+def test_full_node_gets_no_pod_though_its_score_is_higher() -> None:
+    """A share on `open` costs the room of a whole card; no card of `full` has room, so that its score is 0."""
+    mix = {Shape(1000, 1, 50): 1.0, Shape(1000, 1, 100): 20.0}
+    cluster = Cluster(mix, node("full", cards=1, shares=2), node("open", cards=1, shares=2))
+    assert cluster.place(100) == "full:0"
+    share = PodGroupTask("t", {CPU: 1000, MEMORY: 1, PODS: 1, GPU: 1}, (), cards=CardRequest(1, cores=50, memory_percent=50))
+    full, of_open = cluster.policy.score(cluster.columns, slice(0, 2), cluster.tasks.of(share))
+    assert full > of_open
+    assert cluster.place(50) == "open:0"
+    assert cluster.place(50) == "open:0"
+    assert cluster.place(50) == ""
+
+
+def test_share_whose_room_only_its_vendor_computes_is_placed_while_there_is_room() -> None:
+    """Cards without memory have no room by amounts. Two pods with one core each fit on a Neuron device."""
+    columns = Columns()
+    columns.put_node(node("without-cards"))
+    for name in ("n1", "n2"):
+        columns.put_node(replace(node(name, vendor=NEURON, cards=1, shares=2), cards=neurons(1)))
+    policy = policy_of(PolicyName.LEAST_WASTE)
+    devices = PodDevices((asked("AWSNeuron", {"aws.amazon.com/neuroncore": 1}),), 1)
+    request = CardRequest(1, cores=50, memory_percent=0, devices=devices)
+    task = Tasks(columns).of(PodGroupTask("t", {CPU: 1000, MEMORY: 1, PODS: 1, NEURON.cards: 1}, (), cards=request))
+    batches = place_alike(columns, Views(columns, policy), policy, task, 5)
+    assert Counter(columns.names[row] for batch in batches for row in batch.rows.repeat(batch.counts)) == {"n1": 2, "n2": 2}
 
 
 def test_rooms_are_repriced_when_cards_come_into_use() -> None:

@@ -141,11 +141,14 @@ class Mix:
 
 
 class Fgd:
-    """Score and card choice. Scores are in cards of fragmentation avoided; no pod order is implied, so nodes are not simply filled."""
+    """Scores of nodes and order of their cards. Scores are in cards of fragmentation avoided. Each placement changes the node's score, so nodes are not filled
+    one after the other."""
 
     def __init__(self, mix: Mix) -> None:
         self.mix = mix
-        self._tabled: tuple[int, int] | None = None
+        self._tabled: tuple[int, int, int] | None = (
+            None  #: the tables' version of the mix, number of models, and maximum cards of a node
+        )
         self._fragments = Fragments({}, models=())
         # Of the nodes as they are, as of `_known`: every task asks for the same.
         self._losses: Floats = np.zeros(0)
@@ -162,7 +165,9 @@ class Fgd:
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """The loss of each node before, minus its loss after one pod of the task."""
         if task.cards is not None and task.cards.count == 1 and not task.cards.whole:
-            return np.asarray(self._each_card(columns, rows, task).max(axis=1))
+            best = self._each_card(columns, rows, task).max(axis=1)
+            # No card fits by its amounts: only the vendor's rules decide whether the pod fits, and the score is neutral.
+            return np.where(np.isneginf(best), 0.0, best)
         before, cpu, free, model = self._now(columns, rows)
         left = cpu - task.requests.get(CPU, 0)
         if task.cards is not None:
@@ -182,21 +187,19 @@ class Fgd:
         return -self._each_card(columns, rows, task)
 
     def _each_card(self, columns: Columns, rows: Rows, task: Task) -> Floats:
-        """`[n, D]`: the score of placing one share on each card; -inf where it does not fit; 0 on a node on which only the vendor knows it."""
+        """`[n, D]`: the score of placing one share on each card; -inf if the share does not fit by the card's amounts."""
         assert task.cards is not None
         before, cpu, free, model = self._now(columns, rows)
         after = self._left(columns, rows, task)
         fits = seats(columns, rows, task.cards) > 0
-        # Cards of a node that are alike are looked at once: the first of them.
+        # Of equal cards of a node only the first is computed.
         kind = (free * (ALL + 1) + after) * 2 + fits
         first = (kind[:, :, None] == kind[:, None, :]).argmax(axis=2)
         node, card = np.nonzero(fits & (first == np.arange(kind.shape[1])))
         gain: Floats = np.full(free.shape, -np.inf)
         left = cpu - task.requests.get(CPU, 0)
         gain[node, card] = before[node] - self._loss_each(left[node], free[node], card, after[node, card], model[node])
-        scores = np.where(fits, np.take_along_axis(gain, first, axis=1), -np.inf)
-        scores[~fits.any(axis=1)] = 0.0
-        return scores
+        return np.where(fits, np.take_along_axis(gain, first, axis=1), -np.inf)
 
     def _loss(self, cpu: Ints, free: Ints, model: Ints) -> Floats:
         """`[n]`, in cards: F. cpu: [n] free milli; free: [n, D] percent of each card; model: [n] code of the cards' model."""
@@ -221,13 +224,13 @@ class Fgd:
 
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
         """Of nodes as they are: loss, free cpu, free percents and model."""
-        models = len(columns.model_names)
-        if self._tabled != (self.mix.version, models):
-            self._tabled = (self.mix.version, models)
+        described = self.mix.version, len(columns.model_names), columns.card_index.shape[1]
+        if self._tabled != described:
+            self._tabled = described
             self._tabulate(columns, self.mix.popularity)
             self._known = None
         elif self._outdated:
-            self._tabulate_nodes(columns, self.mix.popularity)
+            self._tabulate_prices(columns)
             self._known = None
         model = columns.card_model[rows, 0]
         if self._known is not None and self._known[0] is not columns and self._known[0].changes is columns.changes:
@@ -262,11 +265,11 @@ class Fgd:
 
     @property
     def _outdated(self) -> bool:
-        """Whether `_tabulate_nodes` has to be called again."""
+        """Whether `_tabulate_prices` has to be called."""
         return False
 
-    def _tabulate_nodes(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
-        """Update tables that depend on the state of nodes. `mix`: the mix of requests, unchanged since the last `_tabulate`."""
+    def _tabulate_prices(self, columns: Columns) -> None:
+        """Update tables that depend on prices."""
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         """Update all tables, after a change of the mix or of the cluster's card models."""

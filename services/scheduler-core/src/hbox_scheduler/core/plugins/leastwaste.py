@@ -45,9 +45,9 @@ class LeastWaste(Fgd):
         self._inverse: Floats = np.zeros(0)  #: cards that a milli of cpu feeds, by kind of request, ascending
         self._fed: Floats = np.zeros(1)  #: share of the cards asked for, summed over the kinds before each position
         self._feeding: Floats = np.zeros(1)  #: the same, times `_inverse`
-        self._rooms = Rooms({}, models=(), most=0)
-        self._priced = 0  #: version of the prices of rooms
-        self._tabled_rooms = 0  #: version of the prices in `_rooms`
+        self._prices: dict[Shape, float] = {}  #: of rooms, by shape
+        self._rooms = Rooms(self._prices, models=(), most=0)
+        self._priced = 0  #: increases when the prices change between two changes of the mix
         self._priced_at = 0  #: percent free, summed over all cards, at the last pricing
 
     @property
@@ -62,7 +62,8 @@ class LeastWaste(Fgd):
         cards = ALL * self._free.shape[1] * len(self._free)
         if abs(self._idle - self._priced_at) > max(REPRICED * cards, ALL):
             self._priced_at = self._idle
-            if self._prices(columns, self.mix.popularity) != self._rooms.prices:
+            if (prices := self._prices_now(columns, self.mix.popularity)) != self._prices:
+                self._prices = prices
                 self._priced += 1
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
@@ -76,17 +77,17 @@ class LeastWaste(Fgd):
         self._waste[ALL] = 0.0
         self._tabulate_cpu(asked)
         self._tabulate_models(columns, asked)
-        self._tabulate_nodes(columns, mix)
+        self._prices = self._prices_now(columns, mix)
+        self._tabulate_prices(columns)
 
     @property
     def _outdated(self) -> bool:
-        return self._tabled_rooms != self._priced
+        return self._rooms.prices is not self._prices
 
-    def _tabulate_nodes(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
-        self._tabled_rooms = self._priced
-        self._rooms = Rooms(self._prices(columns, mix), models=columns.model_names, most=columns.card_index.shape[1])
+    def _tabulate_prices(self, columns: Columns) -> None:
+        self._rooms = Rooms(self._prices, models=columns.model_names, most=columns.card_index.shape[1])
 
-    def _prices(self, columns: Columns, mix: Mapping[Shape, float]) -> dict[Shape, float]:
+    def _prices_now(self, columns: Columns, mix: Mapping[Shape, float]) -> dict[Shape, float]:
         """Prices of rooms on the nodes as they are."""
         alive = np.flatnonzero(columns.alive[: columns.size])
         cpu, free = self._free_of(columns, alive)
