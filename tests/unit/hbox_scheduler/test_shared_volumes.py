@@ -69,6 +69,11 @@ def test_claims_that_one_member_uses_together_are_in_one_zone() -> None:
     assert zones_of("aabbb", [("x",), ("x", "y"), ("y",)]) == ["b"] * 3
 
 
+def test_claims_that_members_use_together_in_a_chain_are_in_one_zone() -> None:
+    claims = [("v", "w"), ("y", "z"), ("w", "x"), ("x", "y"), ("v",), ("z",)]
+    assert zones_of("aaaaabbbbbb", claims) == ["b"] * 6
+
+
 def test_reason_of_a_gang_without_room_in_one_zone_names_the_volume() -> None:
     simulation = simulation_of("aabb")
     assert placed(simulation, "aabb", [("data",)] * 3) == {}

@@ -40,7 +40,8 @@ class Sender:
                 group.create_task(self._admitted(out.admitted))
             if out.verdicts:
                 group.create_task(self._verdicts(out.verdicts))
-        await self._scores(out.plans)
+            if out.plans:
+                group.create_task(self._scores(out.plans))  # the last task: the plans are published before notes are computed
         metrics.PUBLISH.observe(monotonic_s() - started)
 
     async def _plans(self, out: Proposals, epoch: Epoch, seen: Index) -> None:
