@@ -42,13 +42,13 @@ from hbox_common.model.resources import PODS
 
 from .amounts import Amount
 from .arrays import Bools, Ints, Rows
-from .cardparts import CardParts
 from .cardsets import CardSets
 from .changelog import ChangeLog
 from .choices import Choices
 from .hostports import HostPorts, Ports
 from .interning import Descriptions, grown
 from .noderests import RestCodes
+from .sliceparts import SliceParts
 from .zones import Seen, ZoneBooks
 
 _ROWS, _RESOURCES, _CARDS = 64, 8, 8
@@ -134,7 +134,7 @@ class Columns:
         self.units: Ints | None = None
         self.descriptions = Descriptions(_ROWS)
         self.ports, self.ports_leaving = HostPorts(), HostPorts()
-        self.parts, self.parts_leaving = CardParts(), CardParts()
+        self.parts, self.parts_leaving = SliceParts(), SliceParts()
         self.zones = ZoneBooks()
         self._zones_told: dict[NodeName, NodeZones] = {}  #: of nodes that are not known yet too
         self.card_sets = CardSets()
@@ -667,7 +667,7 @@ class Columns:
         view.card_ok = self.card_index >= 0
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, np.zeros_like(getattr(self, field)))
-        view.ports, view.parts = HostPorts(), CardParts()
+        view.ports, view.parts = HostPorts(), SliceParts()
         view.zones = self.zones.seen_as(Seen.EMPTY)
         return view
 
@@ -716,7 +716,7 @@ class Columns:
         """The columns with nothing booked. To be read only."""
         view = copy(self)
         view.used = np.zeros_like(self.used)
-        view.ports, view.parts = HostPorts(), CardParts()
+        view.ports, view.parts = HostPorts(), SliceParts()
         view.zones = self.zones.seen_as(Seen.EMPTY)
         for field in ("card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, np.zeros_like(getattr(self, field)))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from hbox_common.model import CardSlice
 
 
-class CardParts:
-    """`_held[row][(index, part)]`: how many slices there are with this part on that card."""
+class SliceParts:
+    """`_held[row][(index, part)]`: number of slices with this part on that card."""
 
     def __init__(self) -> None:
         self._held: dict[int, Counter[tuple[int, str]]] = {}
@@ -17,11 +17,11 @@ class CardParts:
 
     @property
     def rows(self) -> Iterable[int]:
-        """Those with any."""
+        """Rows with at least one part."""
         return self._held.keys()
 
     def book(self, row: int, slices: Sequence[CardSlice], times: int = 1) -> None:
-        """Give the parts of these slices away (`times=1`), or take them back (`times=-1`)."""
+        """Book the parts of these slices; `times=-1` reverts it."""
         for s in slices:
             if s.part:
                 held = self._held.setdefault(row, Counter())
@@ -32,7 +32,7 @@ class CardParts:
                         del self._held[row]
 
     def clear(self, row: int) -> None:
-        """Nothing booked on this row."""
+        """Remove all bookings of this row."""
         self._held.pop(row, None)
 
     def of(self, row: int) -> dict[int, tuple[str, ...]]:
@@ -43,23 +43,23 @@ class CardParts:
         return found
 
     def items(self, row: int) -> Iterable[tuple[tuple[int, str], int]]:
-        """Card and part, and how many such there are, of a row."""
+        """Card index and part, with the number of slices, on a row."""
         return self._held.get(row, {}).items()
 
-    def copy(self) -> "CardParts":
-        fresh = CardParts()
+    def copy(self) -> "SliceParts":
+        fresh = SliceParts()
         fresh._held = {row: Counter(held) for row, held in self._held.items()}
         return fresh
 
-    def only(self, row: int) -> "CardParts":
-        """What is on this row, as row 0."""
-        fresh = CardParts()
+    def only(self, row: int) -> "SliceParts":
+        """A copy of this row alone, as row 0."""
+        fresh = SliceParts()
         if row in self._held:
             fresh._held[0] = Counter(self._held[row])
         return fresh
 
-    def without(self, other: "CardParts") -> "CardParts":
-        """A copy with what `other` holds taken away."""
+    def without(self, other: "SliceParts") -> "SliceParts":
+        """A copy minus the bookings of `other`."""
         left = self.copy()
         for row, held in other._held.items():
             mine = left._held.setdefault(row, Counter())
@@ -70,8 +70,8 @@ class CardParts:
                 del left._held[row]
         return left
 
-    def beside(self, other: "CardParts") -> "CardParts":
-        """A copy with the larger of both everywhere."""
+    def beside(self, other: "SliceParts") -> "SliceParts":
+        """A copy with the larger count of both for each part."""
         most = self.copy()
         for row, held in other._held.items():
             most._held[row] = most._held.get(row, Counter()) | held
