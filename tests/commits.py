@@ -1,4 +1,5 @@
-"""Checks the subjects of commits, `component: imperative ...` of at most 72 characters: `make check` runs it on all commits after `SINCE`."""
+"""Checks the subjects of commits, `component: imperative ...` with one component and at most 72 characters. `make check` runs it on all commits after
+`SINCE`."""
 
 import re
 import subprocess
@@ -6,7 +7,7 @@ import subprocess
 #: The last commit before the rule.
 SINCE = "ded02063"
 MAX_SUBJECT = 72
-_SUBJECT = re.compile(r"[a-z][a-z0-9.-]*(, [a-z][a-z0-9.-]*)*: [a-z`].*[^.]")
+_SUBJECT = re.compile(r"[a-z][a-z0-9.-]*: [a-z`].*[^.]")
 
 
 def main() -> int:
