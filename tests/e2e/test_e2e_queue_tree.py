@@ -306,6 +306,8 @@ async def test_unknown_fields_that_a_definition_of_others_keeps_are_named(depart
         return any(one["involvedObject"]["name"] == "after" for one in events)
 
     await until_async(still_noted, "job-controller reads PodGroups after one with 3,000 levels", timeout_s=30)
+    checked = {one["name"]: one for one in departments.json("check")["checks"]}
+    assert checked["kubernetes"]["good"], checked
 
     corrected = {"spec": {"wieght": None, "weight": 3, "guarantee": None}}
     await client.json("PATCH", QUEUES.path(name="misspelt"), body=corrected, content_type=MERGE_PATCH)

@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import click
 
+from hbox_common.deepjson import read_deep_json
+
 from .context import Context, group_options, merged
 from .exits import Exit, leaf, status_of, tell
 from .stdio import ReaderGone, take_over
@@ -112,6 +114,7 @@ def _complain(text: str) -> None:
 def main() -> NoReturn:
     """Never ends with a traceback, but under --debug."""
     gc.set_threshold(50_000, 20, 50)  # as services have it: walks over what is imported are a fifth of a short command's time
+    read_deep_json()
     take_over()
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     name = next((word for word in words if word in COMMANDS), "")

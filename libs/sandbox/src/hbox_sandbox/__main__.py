@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hbox_common.clock import run_faster, wall_s
+from hbox_common.deepjson import read_deep_json
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kube import KubeClient
 from hbox_common.loops import new_event_loop
-from hbox_common.runtime import read_deep_json
 from hbox_common.runtime.devices import tell_of_devices
 
 from .api import ApiServer

@@ -3,7 +3,7 @@
 from .bus import connected
 from .health import Condition, Health, HealthServer, complaints
 from .leading import led, term, turn
-from .run import LongLived, collect_seldom, main, read_deep_json
+from .run import LongLived, collect_seldom, main
 from .settings import Settings, current_secret, load
 from .watchedfile import WatchedFile
 
@@ -21,7 +21,6 @@ __all__ = [
     "led",
     "load",
     "main",
-    "read_deep_json",
     "term",
     "turn",
 ]

@@ -17,6 +17,7 @@ from typing import NoReturn, TypeVar
 
 from hbox_common.bus.agreement import AGREEMENT
 from hbox_common.clock import run_faster
+from hbox_common.deepjson import read_deep_json
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.loops import new_event_loop
 from hbox_common.telemetry import gauge, logs, tracing
@@ -64,16 +65,6 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     finally:
         tracing.shutdown()
     sys.exit(status)
-
-
-#: kube-apiserver refuses JSON of more than 10,000 levels (encoding/json of Go).
-JSON_LEVELS = 10_000
-
-
-def read_deep_json() -> None:
-    """Let msgspec decode every object that an API server accepts: it counts levels of JSON against Python's recursion limit, and a tenant's PodGroup with
-    1,000 of them would end each service that lists PodGroups."""
-    sys.setrecursionlimit(JSON_LEVELS + 2_000)
 
 
 def collect_seldom() -> None:
