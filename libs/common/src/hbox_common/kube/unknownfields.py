@@ -20,19 +20,21 @@ from .objects import PodGroup, Queue
 T = TypeVar("T", Queue, PodGroup)
 
 #: Of one object: fields that are named, and characters of a field's name.
-MOST, MOST_NAME = 8, 64
-
+MOST, MOST_NAME = 4, 64
+#: Longer names get no suggestion: a comparison with all fields takes time in proportion to the length.
+MOST_COMPARED = 24
+#: Longer specs and manifests are not examined. This runs for each change of an object, and a tenant chooses the size.
+MOST_BYTES = 32 * 1024
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-#: Longer manifests are not read.
-MANIFEST_BYTES = 32 * 1024
 
 
 class _Read(msgspec.Struct):
-    spec: dict[str, Any] = {}
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _READ = msgspec.json.Decoder(_Read)
+_SPEC = msgspec.json.Decoder(dict[str, Any])
 
 
 class SpecFields:
@@ -46,10 +48,10 @@ class SpecFields:
 
     def note(self, found: T, raw: bytes) -> T:
         """The object with its `unknown_fields`, by the bytes that it was decoded from: an informer's `enrich`."""
-        unknown = self.unknown(_READ.decode(raw).spec)
-        if applied := found.metadata.annotations.get(LAST_APPLIED):
-            dropped = (one for one in self.unknown(_spec_of(applied)) if one not in unknown)
-            unknown += tuple(f"{one} (in the manifest that kubectl applied last)" for one in dropped)
+        unknown = self.unknown(_spec_of(raw))
+        if len(unknown) < MOST and (applied := found.metadata.annotations.get(LAST_APPLIED)):
+            dropped = [one for one in self.unknown(_spec_of(applied)) if one not in unknown]
+            unknown += tuple(f"{one} (in the manifest that kubectl applied last)" for one in dropped[: MOST - len(unknown)])
         return msgspec.structs.replace(found, unknown_fields=unknown) if unknown else found
 
     def unknown(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -71,12 +73,11 @@ class SpecFields:
         return f"{path}.{maps[0]}.{name}" if len(maps) == 1 else ""
 
 
-def _spec_of(manifest: str) -> Mapping[str, Any]:
-    """Empty if it cannot be read."""
-    if len(manifest) > MANIFEST_BYTES:
-        return {}
+def _spec_of(manifest: bytes | str) -> Mapping[str, Any]:
+    """Empty if it cannot be read or is too long."""
     try:
-        return _READ.decode(manifest).spec
+        spec = _READ.decode(manifest).spec
+        return _SPEC.decode(spec) if len(memoryview(spec)) <= MOST_BYTES else {}
     except (msgspec.DecodeError, RecursionError):
         return {}
 
@@ -96,6 +97,9 @@ def _unknown(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[tuple
 
 @lru_cache(maxsize=4096)
 def _similar(name: str, names: tuple[str, ...]) -> str:
+    """One of these names that resembles the name; empty if there is none."""
+    if len(name) > MOST_COMPARED:
+        return ""
     plain = {each.lower(): each for each in names}
     word = name.lower().replace("_", "").replace("-", "")
     if close := get_close_matches(word, plain, n=1):
