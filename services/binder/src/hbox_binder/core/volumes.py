@@ -12,7 +12,7 @@ class Need(Enum):
     NOTHING = auto()  #: it is bound
     NODE = auto()  #: its provisioner has to be given the node
     TIME = auto()  #: its provisioner works on it
-    VOLUME = auto()  #: one of those that are there has to be reserved for it: its class makes none
+    VOLUME = auto()  #: the binder has to reserve a static volume for it: its class has no provisioner
     ANOTHER_NODE = auto()  #: its provisioner has rejected the node, or it can never be bound
 
 

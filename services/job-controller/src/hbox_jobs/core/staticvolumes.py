@@ -1,7 +1,7 @@
-"""Volumes that are there already, for claims of classes without a provisioner: which nodes reach one that fits.
+"""Static PersistentVolumes, for PersistentVolumeClaims whose StorageClass has no provisioner: the nodes that reach one that fits.
 
-Volumes are grouped by where they can be reached from (local volumes: by their node), and a pod's claims of a class are served by one group. Volumes of one
-class that overlap without being equal in this are not combined for a pod with several claims.
+Volumes are grouped by the nodes that reach them (local volumes: by their node), and all claims of a pod that name one class get volumes of one group. Groups
+that overlap are not combined.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ _GROUPS = 4000
 class StaticVolumes:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Reach, VolumeSupply]] = {}
-        self._free: dict[str, dict[str, VolumeSupply]] = {}  #: those reserved for no claim, by class and name
-        self._reserved: dict[str, dict[str, VolumeSupply]] = {}  #: those that are, by claim (namespace/name) and name
+        self._free: dict[str, dict[str, VolumeSupply]] = {}  #: volumes without a claimRef, by class and name
+        self._reserved: dict[str, dict[str, VolumeSupply]] = {}  #: volumes with a claimRef, by claim (namespace/name) and name
         #: Answers, by class and what is asked for: members of a job ask for the same.
         self._where: dict[str, dict[tuple[VolumeDemand, ...], Reach | None]] = {}
 

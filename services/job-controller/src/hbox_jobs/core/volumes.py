@@ -131,7 +131,7 @@ class Volumes:
         ]
 
     def late(self, namespace: str, uses: Sequence[VolumeUse]) -> tuple[str, ...]:
-        """Names of the claims that wait for their first consumer: bound to volumes when their pod has a place, before it."""
+        """Names of the unbound claims of mode WaitForFirstConsumer: the binder binds them to volumes on the pod's node, before the pod."""
         names = dict.fromkeys(use.claim for use in uses)
         known = ((name, self._claims.get(f"{namespace}/{name}")) for name in names)
         return tuple(n for n, claim in known if claim is not None and (self._made_late(claim) or self._chosen_late(claim)))
