@@ -10,8 +10,10 @@ from hbox_binder.core import (
     Answer,
     Answered,
     Binder,
+    CardsChanged,
     Decided,
     Effect,
+    Event,
     Finding,
     Limits,
     LockStands,
@@ -72,6 +74,7 @@ class BinderMachine(RuleBasedStateMachine):
         self.turn: DecisionId | None = None  #: whose it is on GPU
         self.locked = False  #: whether GPU may be, by a pod whose turn is over
         self.holder = ""  #: the pod that has that lock, where it is known and unbound
+        self.unclear: set[DecisionId] = set()  #: binds that an earlier call may have made
         self.now = 0.0
         self.epoch = 1
         self.under_way: dict[DecisionId, Start] = {}
@@ -89,6 +92,10 @@ class BinderMachine(RuleBasedStateMachine):
                     assert all(s.call.decision.pod_uid != asked.pod_uid for s in self.under_way.values()), "two calls on a pod"
                     assert rank(asked) >= self.highest.get(asked.claim, (0, False)), "a superseded decision was begun"
                     self.under_way[asked.id] = effect
+                    if effect.call.verb is Verb.BIND:
+                        assert effect.call.seen or asked.id not in self.unclear, (
+                            "a bind that may be made is called as if it were new"
+                        )
                     if effect.call.verb is Verb.BIND and isinstance(asked, Bind) and asked.node == GPU:
                         assert effect.call.locked
                         assert not self.locked or asked.pod == self.holder, "bound to a node in allocation"
@@ -114,7 +121,7 @@ class BinderMachine(RuleBasedStateMachine):
             if d.id in self.owed or d.id in self.first_words:
                 self.highest[d.claim] = max(rank(d), self.highest.get(d.claim, (0, False)))
 
-    def step(self, event: Decided | Answered | Unlocked | LockStands | Ticked) -> None:
+    def step(self, event: Event) -> None:
         if isinstance(event, Decided):
             for d in event.decisions:
                 self.taken[d.id] = d
@@ -156,6 +163,8 @@ class BinderMachine(RuleBasedStateMachine):
         call = self.under_way.pop(id_).call
         finding = data.draw(st.sampled_from(FINDINGS[call.verb]))
         answer = Answer(finding)
+        if call.verb is Verb.BIND and finding is Finding.UNCLEAR:
+            self.unclear.add(id_)
         if finding is Finding.LOCKED and call.locked:
             self.turn, self.locked = None, True
             self.holder = data.draw(st.sampled_from(["", "p1", "p2", "p3", "somebody"]))
@@ -168,11 +177,20 @@ class BinderMachine(RuleBasedStateMachine):
         self.locked, self.holder = False, ""
         self.step(Unlocked(GPU))
 
-    @precondition(lambda self: self.locked)
+    @precondition(lambda self: self.locked and self.core.awaits_unlock(GPU))
     @rule(pod=st.sampled_from(["p1", "p2", "p3", "somebody"]))
     def the_lock_is_seen(self, pod: str) -> None:
+        """The worker reports a lock only while the core waits for it: once a bind is ready for its turn, its own call finds the lock."""
         self.holder = pod
         self.step(LockStands(GPU, ("ml", pod)))
+
+    @rule(node=st.sampled_from([GPU, NodeName("n")]))
+    def cards_change(self, node: NodeName) -> None:
+        self.step(CardsChanged(node))
+
+    @rule()
+    def tick(self) -> None:
+        self.step(Ticked())
 
     @rule(seconds=st.floats(0.0, 15.0))
     def wait(self, seconds: float) -> None:

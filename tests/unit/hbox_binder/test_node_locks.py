@@ -273,6 +273,16 @@ def test_bind_that_waits_for_another_attempt_starts_when_the_cards_of_its_node_c
     assert started(desk.step(Unlocked(N1))) == ["bind b"]
 
 
+def test_bind_that_may_be_made_is_read_before_its_node_is_locked_again_when_the_cards_change() -> None:
+    desk = Desk("NVIDIA")
+    a = a_bind("a")
+    desk.decide(a)
+    desk.answer(a, Finding.UNCLEAR)
+    [start] = [effect for effect in desk.step(CardsChanged(N1)) if isinstance(effect, Start)]
+    assert start.call.locked
+    assert start.call.seen
+
+
 def test_the_layout_says_which_container_has_the_cards() -> None:
     cards = NodeCards()
     cards.see(state(N1, "NVIDIA"))

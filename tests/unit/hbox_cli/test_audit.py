@@ -343,6 +343,19 @@ def test_lost_card_with_one_holder_is_noted_and_with_two_is_a_fault() -> None:
     assert faults(pods[:1]) == ["node n has no card u7, which x/a holds"], "no card of that UUID was ever on the node"
 
 
+@pytest.mark.parametrize("registered", [True, False])
+def test_lost_card_is_noted_and_takes_no_place_of_other_schedulers_pods(registered: bool) -> None:
+    """A Node object that only counts its cards does not show which of them is lost."""
+    there = {"allocatable": {"nvidia.com/gpu": "1", "pods": "9"}}
+    annotations = {"hami.io/node-nvidia-register": json.dumps([{**CARDS[0], "count": 1}])} if registered else {}
+    has = read_node({"metadata": {"name": "n", "annotations": annotations}, "status": there})
+    gone = Card(index=7, uuid="u7", model="T4", memory_mib=0)
+    published = {"n": published_of(NodeState(NodeName("n"), "n", Generation(1), ready=True, lost=(gone,)), None)}
+    pods = [pod("a", "gpu:u7:100:0", gpu="1"), pod("stranger", ours=False, gpu="1")]
+    found = audit([has], pods, [], [claim(one) for one in pods], published)
+    assert (found.faults, found.notes) == ([], ["node n lost card u7, which x/a holds: the card is given to no other pod"])
+
+
 def test_annotation_that_names_a_uuid_which_the_node_lacks_is_noted() -> None:
     handed = {"hami.io/vgpu-devices-allocated": "u9,NVIDIA,10000,100:;"}
     forged = pod("p", "gpu:u0:100:10000", gpu="1", notes=handed)

@@ -45,7 +45,7 @@ def bound(world: World, pod: str, *indexes: int, where: str = "a") -> None:
     world.see(world.fact(pod, where))
 
 
-def said(**pods: str) -> NodeDevices:
+def reported(**pods: str) -> NodeDevices:
     """Pod -> the digits of its cards."""
     holds = [
         ContainerHolds("ns", pod, "main", (DeviceIds(GPU, tuple(f"GPU-{digit}" for digit in digits)),), uid=pod)
@@ -67,7 +67,7 @@ def cards(world: World, pod: str) -> list[int]:
 def test_a_claim_moves_to_the_cards_that_its_pod_has(world: World) -> None:
     bound(world, "p", 0, 1)
     before = world.claim("p")
-    found = follow(world, said(p="23"))
+    found = follow(world, reported(p="23"))
     after = world.claim("p")
     assert (cards(world, "p"), found.conflicts, found.waits) == ([2, 3], [], False)
     assert (after.state, after.reason, after.plan) == (ClaimState.POSTED, KUBELET_GAVE, "")
@@ -75,14 +75,23 @@ def test_a_claim_moves_to_the_cards_that_its_pod_has(world: World) -> None:
     assert after.id != before.id
     held = world.state.by_node[A].cards
     assert [held[i].pods if i in held else 0 for i in (CardId(f"gpu:GPU-{n}") for n in range(4))] == [0, 0, 1, 1]
-    assert follow(world, said(p="23")).slices == {}, "it is so now"
+    assert follow(world, reported(p="23")).slices == {}, "it is so now"
+
+
+def test_claim_moves_to_the_card_of_its_pod_that_the_node_lost_since(world: World) -> None:
+    bound(world, "p", 0)
+    has = world.state.nodes[A]
+    world.state.know(A, replace(has, cards=has.cards[:2], lost=(replace(has.cards[2], healthy=False),)))
+    follow(world, reported(p="2"))
+    assert [s.card for s in world.claim("p").slices] == ["gpu:GPU-2"]
+    assert follow(world, reported(p="2")) == Moves()
 
 
 def test_what_a_pod_wears_of_its_plan_does_not_take_it_back(world: World) -> None:
     world.state.key = b"k" * 32
     bound(world, "p", 0, 1)
     planned = world.claim("p")
-    follow(world, said(p="23"))
+    follow(world, reported(p="23"))
     world.see(world.fact("p", "a", claim=planned.id, slices=list(planned.slices)))
     assert cards(world, "p") == [2, 3]
 
@@ -92,7 +101,7 @@ def test_pods_that_move_use_up_the_quota_of_their_class_all_the_while(world: Wor
     world.state.limit_classes([ClassQuota("ml", "urgent", (only_urgent,), {"pods": 1})])
     world.classes[JobId("plan-p")] = "urgent"
     bound(world, "p", 0)
-    follow(world, said(p="2"))
+    follow(world, reported(p="2"))
     assert [quota.used for quota in world.state.class_quotas.usage()] == [{"pods": 1}]
     world.classes[JobId("plan-q")] = "urgent"
     [answer] = world.propose(world.plan("plan-q", ("q", "a", [card(1)])))
@@ -103,7 +112,7 @@ def test_pods_that_move_use_up_the_quota_of_their_class_all_the_while(world: Wor
 def test_two_that_have_each_others_cards_change_places(world: World) -> None:
     bound(world, "p", 0, 1)
     bound(world, "q", 2, 3)
-    follow(world, said(p="23", q="01"))
+    follow(world, reported(p="23", q="01"))
     assert (cards(world, "p"), cards(world, "q")) == ([2, 3], [0, 1])
     assert overbooked(world.state, A) == ""
 
@@ -111,11 +120,11 @@ def test_two_that_have_each_others_cards_change_places(world: World) -> None:
 def test_nobody_moves_to_a_card_that_another_keeps(world: World) -> None:
     bound(world, "p", 0)
     bound(world, "q", 2)
-    found = follow(world, said(p="2"))
+    found = follow(world, reported(p="2"))
     assert (cards(world, "p"), cards(world, "q")) == ([0], [2])
     assert found.waits
     assert found.conflicts == ["the kubelet gave card GPU-2 to ml/p, and the ledger to ml/q"]
-    assert follow(world, said(p="2", q="1")).conflicts == []
+    assert follow(world, reported(p="2", q="1")).conflicts == []
     assert (cards(world, "p"), cards(world, "q")) == ([2], [1])
 
 
@@ -123,24 +132,24 @@ def test_who_would_follow_one_that_stays_stays_too(world: World) -> None:
     bound(world, "p", 0)
     bound(world, "q", 1)
     bound(world, "r", 2)
-    follow(world, said(p="1", q="2"))
+    follow(world, reported(p="1", q="2"))
     assert [cards(world, pod) for pod in "pqr"] == [[0], [1], [2]]
 
 
 def test_two_pods_on_one_card_and_another_number_of_cards_are_conflicts(world: World) -> None:
     bound(world, "p", 0)
     bound(world, "q", 1)
-    found = follow(world, said(p="3", q="3"))
+    found = follow(world, reported(p="3", q="3"))
     assert found.conflicts == ["the kubelet gave card GPU-3 to ml/q and to ml/p"]
     assert cards(world, "p") == [3]
-    found = follow(world, said(q="02"))
+    found = follow(world, reported(q="02"))
     assert found.conflicts == ["the kubelet gave ml/q 2 cards, and its claim has 1 cards or parts of cards"]
 
 
 def test_parts_of_cards_are_left_where_they_are(world: World) -> None:
     world.commits(world.plan("plan-p", ("p", "a", [CardSlice(0, 30, 1000)])))
     world.outcome("p", BindOutcome.BOUND, at="a")
-    assert follow(world, said(p="2")).slices == {}
+    assert follow(world, reported(p="2")).slices == {}
 
 
 @pytest.mark.parametrize("name", ["pending", "leaving", "a gang on its way"])
@@ -153,7 +162,7 @@ def test_what_is_under_way_is_not_touched_and_looked_at_again(world: World, name
     else:
         world.commits(world.plan("plan-p", ("p", "a", [card(0)]), ("q", "a", [card(1)]), min_member=2, job="g"))
         world.outcome("p", BindOutcome.BOUND, at="a")
-    found = follow(world, said(p="2"))
+    found = follow(world, reported(p="2"))
     assert (cards(world, "p"), found.waits) == ([0], True)
 
 
@@ -182,13 +191,13 @@ def test_a_conflict_is_told_when_it_lasts_and_when_it_ends(world: World) -> None
     books = Kubelets(lambda: now[0])
     bound(world, "p", 0)
     bound(world, "q", 2)
-    books.hear(said(p="2"))
+    books.hear(reported(p="2"))
     assert books.look(world.state) == ([], [])
     now[0] += CONFLICT_S
     _, notes = books.look(world.state)
     assert [(note.subject, note.change) for note in notes] == [("node a", "cards-differ")]
     assert books.look(world.state)[1] == [], "once"
-    books.hear(said(p="2", q="1"))
+    books.hear(reported(p="2", q="1"))
     found, notes = books.look(world.state)
     assert [len(one.slices) for one in found] == [2]
     assert [note.change for note in notes] == ["cards-agree"]
@@ -197,12 +206,12 @@ def test_a_conflict_is_told_when_it_lasts_and_when_it_ends(world: World) -> None
 def test_a_word_that_waits_is_looked_at_again_until_it_is_old(world: World) -> None:
     now = [100.0]
     books = Kubelets(lambda: now[0])
-    books.hear(said(p="2"))
+    books.hear(reported(p="2"))
     assert books.look(world.state)[0] == []
     bound(world, "p", 0)
     [found] = books.look(world.state)[0]
     assert len(found.slices) == 1
-    books.hear(said(nobody="1"))
+    books.hear(reported(nobody="1"))
     now[0] += FRESH_S
     books.look(world.state)
     assert books.look(world.state) == ([], [])
@@ -214,7 +223,7 @@ def test_ids_that_become_known_later_count_then(world: World) -> None:
     bound(world, "p", 0)
     known = world.state.nodes[A]
     world.state.know(A, replace(known, cards=node("a", cards=4).cards))
-    books.hear(said(p="2"))
+    books.hear(reported(p="2"))
     assert books.look(world.state)[0] == []
     world.state.know(A, known)
     books.node_changed(A)
@@ -224,8 +233,8 @@ def test_ids_that_become_known_later_count_then(world: World) -> None:
 
 def test_a_node_that_is_gone_is_forgotten(world: World) -> None:
     books = Kubelets(lambda: 1.0)
-    books.hear(said(p="2"))
+    books.hear(reported(p="2"))
     books.hear(NodeDevices(A, 2.0, gone=True))
     assert books.look(world.state) == ([], [])
     world.state.know(A, NodeState(A, "a", Generation(9), ready=False, gone=True))
-    assert moves(world.state, said(p="2")) == Moves()
+    assert moves(world.state, reported(p="2")) == Moves()

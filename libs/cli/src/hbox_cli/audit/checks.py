@@ -58,7 +58,7 @@ def audit(
     everyone = list(pods)
     holding = [pod for pod in everyone if pod.node and pod.holds]
     placed = _placed(holding, claims)
-    _nodes(result, by_name, holding)
+    _nodes(result, by_name, holding, placed, published)
     _ports(result, holding, placed)
     followed = placed | _given_by_kubelets(holding, claims)
     _cards(result, by_name, holding, followed, published)
@@ -82,11 +82,21 @@ def _given_by_kubelets(holding: Sequence[AuditPod], claims: Iterable[Claim]) -> 
     return {c.pod_uid: c for c in claims if c.reason == KUBELET_GAVE and nodes.get(c.pod_uid) == c.node}
 
 
-def _nodes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod]) -> None:
+def _nodes(
+    result: Audit,
+    nodes: Mapping[str, AuditNode],
+    holding: Sequence[AuditPod],
+    placed: Mapping[str, Claim],
+    published: Mapping[str, Published],
+) -> None:
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in holding:
         result.check(pod.node in nodes, f"pod {pod.name} is bound to {pod.node}, which is no node")
         used[pod.node].update(pod.requests)
+        lost = published[pod.node].lost if pod.uid in placed and pod.node in published else ()
+        if on_lost := sum(piece.slots for piece in placed[pod.uid].slices if piece.card in lost) if lost else 0:
+            # The node's allocatable amounts are without cards that it lost.
+            used[pod.node].subtract({resource: on_lost for resource in pod.requests if resource in VENDORS.cards})
     for name, amounts in used.items():
         if name not in nodes:
             continue
@@ -133,10 +143,13 @@ def _cards(
             users[card] += piece.slots
             whole[card] += piece.whole
             holders[card].add(pod.name)
+    taken: Counter[str] = Counter()
     for (name, id_), pods in users.items():
         card, index = (name, id_), short_card(id_)
         known = nodes[name].card(id_) if name in nodes else None
-        lost = known is None and name in published and id_ in published[name].lost
+        # A Node object without UUIDs does not show which of its cards is lost.
+        lost = (known is None or not known.named) and name in published and id_ in published[name].lost
+        taken[name] += not lost
         names = ", ".join(sorted(holders[card]))
         result.check(known is not None or lost, f"node {name} has no card {index}, which {names} holds")
         if lost:
@@ -151,7 +164,6 @@ def _cards(
             result.check(
                 not known.shares or pods <= known.shares, f"node {name} card {index}: {pods} pods, {known.shares} may share it"
             )
-    taken = Counter(name for name, _ in users)
     for name, cards in strangers.items():
         if cards and name in nodes:
             # Which cards the pods of others run on is not known: there have to be enough beside ours.

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from hbox_common.bus import Bus
 from hbox_common.events import NodeDevicesChanged, NodeStateChanged
-from hbox_common.model import VENDORS, CardId, NodeDevices, NodeName, NodeState, PodUid
-from hbox_common.model.devices.identity import made_up
-from hbox_common.model.nodedevices import card_of
+from hbox_common.model import CardId, NodeDevices, NodeName, NodeState, PodUid
+from hbox_common.model.nodedevices import cards_by_pod
 
 #: Nodes of one request to the bus.
 NODES_AT_ONCE = 500
@@ -22,8 +21,8 @@ class Published:
 
 def published_of(node: NodeState, devices: NodeDevices | None) -> Published:
     """`devices`: None where no node-agent runs. What may be old (`problem`) counts for nothing."""
-    current = devices is not None and not devices.gone and not devices.problem
-    return Published(frozenset(card.id for card in node.lost), _given(node, devices) if devices is not None and current else {})
+    given = cards_by_pod(devices, node) if devices is not None and not devices.gone and not devices.problem else {}
+    return Published(frozenset(card.id for card in node.lost), given)
 
 
 async def read_published(bus: Bus, names: Collection[str]) -> dict[str, Published]:
@@ -40,19 +39,3 @@ async def read_published(bus: Bus, names: Collection[str]) -> dict[str, Publishe
             if isinstance(one.event, NodeDevicesChanged):
                 devices[one.event.devices.node] = one.event.devices
     return {name: published_of(state, devices.get(name)) for name, state in states.items()}
-
-
-def _given(node: NodeState, devices: NodeDevices) -> dict[PodUid, frozenset[CardId]]:
-    known = (*node.cards, *node.lost)
-    cards = {card.uuid: card.id for card in known if not made_up(node.name, card, node.registered)}
-    found: dict[PodUid, set[CardId]] = {}
-    strange: set[PodUid] = set()
-    for one in devices.holds if cards else ():
-        uid = PodUid(one.uid)
-        for id_ in (id_ for part in one.devices if part.resource in VENDORS.cards for id_ in part.ids):
-            card = card_of(id_, cards)
-            if card is None:
-                strange.add(uid)
-            else:
-                found.setdefault(uid, set()).add(card)
-    return {uid: frozenset(own) for uid, own in found.items() if uid and uid not in strange}

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from .ids import NodeName
+from .devices import VENDORS
+from .devices.identity import made_up
+from .ids import CardId, NodeName, PodUid
+from .node import NodeState
 
 T = TypeVar("T")
 
@@ -88,6 +91,24 @@ def card_of(id_: str, cards: Mapping[str, T]) -> T | None:
     if found is None and REPLICA in id_:
         found = cards.get(id_.partition(REPLICA)[0])
     return found
+
+
+def cards_by_pod(devices: NodeDevices, node: NodeState) -> dict[PodUid, frozenset[CardId]]:
+    """The cards that the kubelet gave each pod, cards that the node lost since among them. Pods of unknown uid are omitted, since a pod name may be reused, and
+    pods with a device that is no known card: a slot, or a card whose id HBox generated."""
+    known = (*node.cards, *node.lost)
+    cards = {card.uuid: card.id for card in known if not made_up(node.name, card, node.registered)}
+    found: dict[PodUid, set[CardId]] = {}
+    unknown: set[PodUid] = set()
+    for one in devices.holds if cards else ():
+        uid = PodUid(one.uid)
+        for id_ in (id_ for part in one.devices if part.resource in VENDORS.cards for id_ in part.ids):
+            card = card_of(id_, cards)
+            if card is None:
+                unknown.add(uid)
+            else:
+                found.setdefault(uid, set()).add(card)
+    return {uid: frozenset(own) for uid, own in found.items() if uid and uid not in unknown}
 
 
 def cpu_list(cpus: Iterable[int]) -> str:

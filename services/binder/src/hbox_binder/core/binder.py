@@ -173,7 +173,7 @@ class _Task:
     state: _State = _State.READY
     begun: bool = False
     timed: bool = False  #: it will be reported as UNKNOWN when its time comes
-    seen: bool = False  #: a call of it may have been made before it came here
+    seen: bool = False  #: an earlier call, of this or a previous binder, may have bound the pod
     locked: bool = False  #: a call was made that takes its node's lock
     in_line_at: float | None = None  #: monotonic; since when it waits, or waited, for its node's turn
     attempts: int = 0
@@ -407,8 +407,7 @@ class Binder:
         if isinstance(decision, Bind) and task.call.verb is Verb.BIND:
             turn = self._turns.get(decision.node)
             owns = turn is not None and turn.owner is task
-            seen = task.seen or task.attempts > 0
-            task.call, task.locked = replace(task.call, locked=owns, seen=seen), task.locked or owns
+            task.call, task.locked = replace(task.call, locked=owns, seen=task.seen), task.locked or owns
         waited_s: float | None = None
         if not task.begun:
             task.begun = True
@@ -460,6 +459,7 @@ class Binder:
                 task.call, task.attempts = replace(task.call, waits_since=wall), 0
             task.state = _State.PUT_OFF
             if isinstance(task.decision, Bind) and task.call.verb is Verb.BIND:
+                task.seen = True
                 self._put_off.setdefault(task.decision.node, {})[task] = None
             self._timer(now + self._delay_s(task, answer), task, report=False)
             task.attempts += 1

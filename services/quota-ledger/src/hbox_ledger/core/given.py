@@ -23,13 +23,11 @@ from hbox_common.model import (
     NodeDevices,
     NodeState,
     PlanId,
-    PodUid,
     cards_by_model,
 )
 from hbox_common.model.claim import KUBELET_GAVE
-from hbox_common.model.devices import VENDORS, short_card
-from hbox_common.model.devices.identity import made_up
-from hbox_common.model.nodedevices import card_of
+from hbox_common.model.devices import short_card
+from hbox_common.model.nodedevices import cards_by_pod
 
 from .claimrecord import ClaimRecord, Decision
 from .identity import found_claim_id
@@ -56,7 +54,8 @@ def moves(state: LedgerState, devices: NodeDevices) -> Moves:
     if node is None or node.gone:
         return found
     wanted: dict[ClaimId, list[CardId]] = {}
-    for uid, cards in _given(node, devices).items():
+    for uid, given in cards_by_pod(devices, node).items():
+        cards = sorted(given)
         id_ = state.by_pod.get(uid)
         record = state.live[id_] if id_ is not None else None
         if record is None or record.claim.state is ClaimState.PENDING:
@@ -84,12 +83,7 @@ def move(state: LedgerState, step: Step, found: Moves) -> int:
     classes = {record.claim.job: state.class_quotas.classes.get(record.claim.job, "") for record in records}
     for record in records:
         end(state, step, record, actor=ACTOR, cause=KUBELET_GAVE)
-    for (
-        job,
-        named,
-    ) in (
-        classes.items()
-    ):  # forgotten with a job's last claim: until it is named again its pods would use up no quota of their class
+    for job, named in classes.items():  # `end` of a job's last claim removes its class, and with it the quota that its pods use
         state.class_quotas.name(job, named)
     for record in records:
         claim = record.claim
@@ -109,29 +103,12 @@ def move(state: LedgerState, step: Step, found: Moves) -> int:
     return len(records)
 
 
-def _given(node: NodeState, devices: NodeDevices) -> dict[PodUid, list[CardId]]:
-    """Sorted ids of the cards that the kubelet gave to each pod; without pods that hold a device which is no card of the inventory."""
-    cards = {card.uuid: card.id for card in node.cards if not made_up(node.name, card, node.registered)}
-    found: dict[PodUid, list[CardId]] = {}
-    strange: set[PodUid] = set()
-    for one in devices.holds if cards else ():
-        uid = PodUid(one.uid)
-        for id_ in (id_ for part in one.devices if part.resource in VENDORS.cards for id_ in part.ids):
-            card = card_of(id_, cards)
-            if card is None:
-                strange.add(uid)
-            else:
-                found.setdefault(uid, []).append(card)
-    return {uid: sorted(set(own)) for uid, own in found.items() if uid and uid not in strange}
-
-
 def _settle(state: LedgerState, node: NodeState, wanted: dict[ClaimId, list[CardId]], found: Moves) -> None:
     """Those of `wanted` that can move together."""
     holders: dict[CardId, set[ClaimId]] = {}
-    for record in state.live.values():
-        if record.claim.node == node.name:
-            for s in record.claim.slices:
-                holders.setdefault(s.card, set()).add(record.claim.id)
+    for id_ in state.with_cards.get(node.name, ()):
+        for s in state.live[id_].claim.slices:
+            holders.setdefault(s.card, set()).add(id_)
     target: dict[CardId, ClaimId] = {}
     for id_, cards in list(wanted.items()):
         twice = [card for card in cards if card in target]

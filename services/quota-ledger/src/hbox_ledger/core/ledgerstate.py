@@ -95,6 +95,7 @@ class LedgerState:
     open: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: subset of `live` with a decision that has no outcome yet
     by_pod: dict[PodUid, ClaimId] = field(default_factory=dict)
     by_node: dict[NodeName, NodeAllocation] = field(default_factory=dict)
+    with_cards: dict[NodeName, dict[ClaimId, None]] = field(default_factory=dict)  #: by node, its claims that hold cards
     jobs: dict[JobId, JobClaims] = field(default_factory=dict)
     card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: by namespace, with their usage
     class_quotas: ClassQuotas = field(default_factory=ClassQuotas)  #: the same by PriorityClass
@@ -503,6 +504,7 @@ class LedgerState:
             if slot >= 0:
                 self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
         if claim.slices:
+            self.with_cards.setdefault(claim.node, {})[claim.id] = None
             self._note_provisional(claim)
 
     def _unindex(self, record: ClaimRecord) -> None:
@@ -530,6 +532,10 @@ class LedgerState:
         self.card_quotas.book(claim.namespace, claim.requests, claim.slices, -1)
         for slot, s in zip(record.slots, claim.slices, strict=True):
             self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)
+        if claim.slices:
+            del self.with_cards[claim.node][claim.id]
+            if not self.with_cards[claim.node]:
+                del self.with_cards[claim.node]
         if (unnamed := self.unnamed.get(claim.node)) is not None:
             unnamed.pop(claim.id, None)
         self._use(claim, -1)
@@ -615,6 +621,7 @@ class LedgerState:
         assert dict(fresh.evicting.nominations()) == dict(self.evicting.nominations())
         assert _solid(fresh.evicting.nominated) == _solid(self.evicting.nominated)
         assert fresh.by_pod == self.by_pod
+        assert fresh.with_cards == self.with_cards
         assert fresh.jobs == self.jobs
         assert fresh.open == self.open
         assert fresh.evicting.claims() == self.evicting.claims()
