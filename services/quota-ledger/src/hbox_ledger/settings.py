@@ -25,8 +25,8 @@ class LedgerSettings(Base):
         0,
         ge=0,
         le=1_000_000,
-        description="Maximum evictions within five minutes; 0 = the number of running pods up to 2,500, beyond that a quarter of "
-        "them (at least 2,500).",
+        description="Maximum evictions within five minutes, beyond which only a first plan is accepted; 0 = as many as pods run (at "
+        "least 200), with more than 2,500 pods a quarter of them (at least 2,500).",
     )
     notice_s: int = Field(
         90,
