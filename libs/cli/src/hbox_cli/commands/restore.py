@@ -14,7 +14,11 @@ from .backup import DATABASE, summary
 @click.command("restore")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @DATABASE
-@click.option("--overwrite", is_flag=True, help="Replace the ledger in the database; a SQLite file is first renamed and kept.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace the ledger that a PostgreSQL database holds. A SQLite file is always replaced; it is renamed and kept.",
+)
 @command_options
 def command(ctx: Context, file: Path, database: str | None, overwrite: bool) -> None:
     """Replace the ledger's database with the backup FILE. Stop the ledger first; other services may run.
