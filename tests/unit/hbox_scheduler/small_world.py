@@ -13,7 +13,7 @@ from hbox_scheduler.core.cluster.snapshot import Cluster, DisruptionBudget
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, ResourceQuota
 from hbox_scheduler.core.framework.conf import parse_conf
-from hbox_scheduler.core.framework.external import Ask, nobody
+from hbox_scheduler.core.framework.webhooks import Ask, nobody
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.cycles import CycleOptions, Report, simulate
 from hbox_scheduler.core.simulate.simulation import node

@@ -12,7 +12,7 @@ from aiohttp import web
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_scheduler.adapters.extenders import Extenders, ask_now
-from hbox_scheduler.core.framework.external import Question
+from hbox_scheduler.core.framework.webhooks import Question
 from hbox_scheduler.core.simulate.cycles import Report
 
 from ...waiting import until

@@ -12,9 +12,9 @@ from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.batches import in_the_way
 from hbox_scheduler.core.policy.default import default_conf, default_text
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
+from hbox_scheduler.core.policy.uniform import in_the_way
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 

@@ -18,7 +18,7 @@ from hbox_scheduler.core.framework.turns import ServiceOrder
 from hbox_scheduler.core.placement.running import vector_of
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
-from hbox_scheduler.core.policy.judged import as_the_ledger_judges
+from hbox_scheduler.core.policy.ledgerrules import as_the_ledger_judges
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate

@@ -22,7 +22,7 @@ from hbox_common.model import SchedulerId
 from hbox_scheduler.adapters.recorder import WRITE_EVERY_S, Recorder
 from hbox_scheduler.core import Limits, Scheduler
 from hbox_scheduler.core.framework.conf import parse_conf
-from hbox_scheduler.core.framework.external import Question
+from hbox_scheduler.core.framework.webhooks import Question
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS

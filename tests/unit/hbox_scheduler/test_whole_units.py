@@ -11,10 +11,10 @@ from hbox_common.model import HyperNode, Job, NodeName
 from hbox_common.model.annotations import NETWORK_TOPOLOGY
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName
-from hbox_scheduler.core.policy.batches import in_the_way
 from hbox_scheduler.core.policy.default import default_conf, default_text
 from hbox_scheduler.core.policy.policy import policy_of
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.policy.uniform import in_the_way
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 from ...searching import examples

@@ -54,9 +54,9 @@ def check(ctx: Context, path: Path) -> None:
     hbox policy check volcano-scheduler.conf
     """
     from hbox_scheduler.core.framework.conf import parse_conf  # noqa: PLC0415
-    from hbox_scheduler.core.policy.batches import in_the_way  # noqa: PLC0415
     from hbox_scheduler.core.policy.inputs import check_inputs  # noqa: PLC0415
     from hbox_scheduler.core.policy.registry import PLUGINS  # noqa: PLC0415
+    from hbox_scheduler.core.policy.uniform import in_the_way  # noqa: PLC0415
     from hbox_scheduler.core.simulate.cycles import tried  # noqa: PLC0415
 
     try:

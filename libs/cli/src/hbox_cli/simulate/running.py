@@ -10,9 +10,9 @@ from typing import Any
 from hbox_common.errors import Bug, HBoxError, InvalidRequest
 from hbox_common.model import VENDORS
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
-from hbox_scheduler.core.framework.external import Question
+from hbox_scheduler.core.framework.webhooks import Question
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
-from hbox_scheduler.core.policy.judged import as_the_ledger_judges
+from hbox_scheduler.core.policy.ledgerrules import as_the_ledger_judges
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.cycles import CycleOptions, simulate
 

@@ -1,4 +1,4 @@
-"""Questions of plugins to web services of the user's (`core/framework/external.py` is the port).
+"""Questions of plugins to web services of the user's (`core/framework/webhooks.py` is the port).
 
 A simulation waits for each answer (`ask_now`). The service never does: its loop has leases and messages to serve. A question that is new is put on its
 way, the job waits, and the answer wakes it (`Extenders`).
@@ -16,7 +16,7 @@ import aiohttp
 
 from hbox_common.errors import Unavailable
 
-from ..core.framework.external import Question
+from ..core.framework.webhooks import Question
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from hbox_common.errors import HBoxError
 
 from .. import metrics
 from ..core import Proposals, Scheduler
-from ..core.framework.external import Ask, Question
+from ..core.framework.webhooks import Ask, Question
 from ..core.simulate.record import INPUTS, Asked, Call, Decided, Encoder, Framer, Head, collected
 from ..core.simulate.replay import error_of
 

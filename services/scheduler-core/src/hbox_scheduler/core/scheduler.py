@@ -57,8 +57,8 @@ from .explain.cards import CardReasons
 from .explain.decisions import Decisions
 from .explain.labels import Label
 from .framework.conf import Conf
-from .framework.external import Ask, nobody
 from .framework.views import Views
+from .framework.webhooks import Ask, nobody
 from .placement.domains import PlanDomains
 from .placement.facts import ClusterFacts
 from .placement.fragmentation import Fragmentation, fragmentation

@@ -35,8 +35,6 @@ from ..explain.labels import Label
 from ..explain.reasons import Reasons
 from ..topology.known import KnownTree
 from ..topology.tree import Tree, tree_of
-from .asking import Asking
-from .external import Ask, nobody
 from .fits import capacity_when_empty
 from .guarantees import Guarantees
 from .hooks import (
@@ -82,10 +80,12 @@ from .hooks import (
 )
 from .models import Models
 from .namespacequotas import NamespaceQuotas
-from .pools import ALWAYS_GUARD, OFFLINE_GUARDS, Pools, may_go_whole
+from .nodepools import ALWAYS_GUARD, OFFLINE_GUARDS, Pools, may_go_whole
 from .ranking import QueueRanking
+from .requests import Asking
 from .statement import Operation, OperationKind, Statement
 from .views import Views
+from .webhooks import Ask, nobody
 
 if TYPE_CHECKING:
     from .conf import Conf

@@ -28,18 +28,18 @@ from ..framework.waiting import BACKFILL, KnownReasons, WaitReasons
 from ..plugins.arguments import Given
 from ..plugins.networktopology import NetworkTopology
 from ..plugins.rescheduling import Rescheduling
-from ..policy.judged import as_the_ledger_judges
+from ..policy.ledgerrules import as_the_ledger_judges
 from ..policy.policy import Policy
 from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
 from ..quotas.namespaces import NamespaceQuota
 from .entitlement import may_reclaim
 from .facts import ClusterFacts
-from .movenotes import MoveNotes
+from .moves import MoveNotes
 from .outcomes import JobPlacement, Move, Placed, PodPlacement, Unplaced, Untried
-from .protectionnotes import ProtectionNotes
+from .protection import ProtectionNotes
 from .ranks import Walk, arrange
-from .reserving import Reserving
+from .reservations import Reserving
 from .sessions import Sessions
 
 #: Actions of a policy that place pods on free resources.

@@ -17,14 +17,14 @@ from ..cluster.task import Task
 from ..cluster.tasks import Tasks
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
-from ..framework.external import Ask
 from ..framework.statement import depart
 from ..framework.views import Views
+from ..framework.webhooks import Ask
 from ..plugins.fairshare import usage_weight
 from ..plugins.nodeorder import NodeOrder
-from ..policy.batches import in_the_way
 from ..policy.policy import Policy
 from ..policy.registry import plugins_of
+from ..policy.uniform import in_the_way
 from ..queueing.groups import Groups
 from ..queueing.jobs import Entry, Waiting
 from .facts import ClusterFacts

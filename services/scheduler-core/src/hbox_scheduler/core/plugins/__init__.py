@@ -6,7 +6,7 @@ from .binpack import Binpack
 from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment
 from .leastwaste import LeastWaste
 from .nodeaffinity import NodeAffinity
-from .nodestate import NodeCondition
+from .nodecondition import NodeCondition
 from .packing import card_worth
 from .taints import Taints
 from .volumes import VolumeReach

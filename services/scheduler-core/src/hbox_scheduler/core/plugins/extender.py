@@ -26,8 +26,8 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats
 from ..cluster.entities import Gang, Member, Status
 from ..explain.labels import Label
-from ..framework.external import Question
 from ..framework.hooks import PodMask, PodScore, Validity
+from ..framework.webhooks import Question
 from .arguments import Arguments
 from .durations import duration_s
 

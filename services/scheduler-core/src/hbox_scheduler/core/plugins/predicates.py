@@ -14,7 +14,7 @@ from ..framework.hooks import PodMask, ShapeMask
 from . import podaffinity, topologyspread
 from .arguments import Arguments
 from .nodeaffinity import NodeAffinity
-from .nodestate import KubeletPolicy, NodeCondition
+from .nodecondition import KubeletPolicy, NodeCondition
 from .taints import Taints
 from .volumes import VolumeReach
 

@@ -31,7 +31,7 @@ from ..cluster.roster import Roster
 from ..cluster.running import Kind
 from ..cluster.task import Task
 from ..explain.labels import Label
-from ..framework.asking import Asking, add
+from ..framework.requests import Asking, add
 
 if TYPE_CHECKING:
     from ..framework.session import Session

@@ -43,7 +43,7 @@ from ..plugins.priority import PriorityPlugin
 from ..plugins.proportion import Proportion
 from ..plugins.rdmaaware import RdmaAware
 from ..plugins.rescheduling import Rescheduling
-from ..plugins.reservation import ReservationPlugin
+from ..plugins.reservations import ReservationPlugin
 from ..plugins.resourcequota import ResourceQuotaPlugin
 from ..plugins.resourcestrategyfit import ResourceStrategyFit
 from ..plugins.sla import Sla

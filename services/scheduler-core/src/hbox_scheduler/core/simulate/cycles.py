@@ -24,15 +24,15 @@ from ..explain.cards import CardReasons
 from ..explain.labels import Label
 from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
-from ..framework.external import Ask, nobody
 from ..framework.placing import DEVICES
 from ..framework.protection import path_of
 from ..framework.views import Views
 from ..framework.waiting import WaitReasons
+from ..framework.webhooks import Ask, nobody
 from ..placement.ranks import Walk, arrange
 from ..policy import policy_from
-from ..policy.batches import in_the_way
 from ..policy.registry import plugins_of
+from ..policy.uniform import in_the_way
 from ..topology.known import KnownTree
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hbox_common.errors import InvalidRequest, Unavailable
 
-from ..framework.external import Question
+from ..framework.webhooks import Question
 from ..policy import policy_from
 from ..protocol.limits import Proposals
 from ..scheduler import Scheduler

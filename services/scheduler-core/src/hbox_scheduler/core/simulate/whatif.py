@@ -37,7 +37,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.nodezones import ask_of
 
-from ..framework.external import Question
+from ..framework.webhooks import Question
 from .instantledger import InstantLedger
 from .record import Call, Head
 from .replay import Answers, scheduler_of

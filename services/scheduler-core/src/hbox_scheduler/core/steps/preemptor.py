@@ -19,8 +19,8 @@ from ..placement.outcomes import JobPlacement, PodPlacement
 from ..queueing.backoff import SessionBackoff
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
-from .keptcards import move_off_taken
 from .moves import Moves
+from .nominatedcards import move_off_taken
 from .nominations import Nomination, Nominations
 
 #: Time until moves are looked at again that were not made, and until the ledger is asked again that had nobody move, seconds.

@@ -11,7 +11,7 @@ from hbox_common.model import Claim, Neighbour, PodUid, QueueTree
 from ..cluster import Bookings, Columns
 from ..cluster.reservations import Reservation
 from ..framework.conf import Conf
-from ..plugins.reservation import ReservationPlugin
+from ..plugins.reservations import ReservationPlugin
 from ..plugins.walltimes import bound_of, walltime_in
 from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
