@@ -9,10 +9,11 @@ COPY image/requirements.lock image/build.lock /src/image/
 RUN /tools/bin/pip --python /opt/hbox/bin/python install --quiet --require-hashes -r /src/image/requirements.lock \
  && /tools/bin/pip install --quiet --require-hashes -r /src/image/build.lock
 COPY helm /src/helm
+COPY apps /src/apps
 COPY libs /src/libs
 COPY services /src/services
 # Bytecode is checked by no file's date, and its own does not depend on the day: two builds of one commit have the same files.
-RUN PIP_ONLY_BINARY= /tools/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir /wheels /src/libs/* /src/services/* \
+RUN PIP_ONLY_BINARY= /tools/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir /wheels /src/apps/* /src/libs/* /src/services/* \
  && /tools/bin/pip --python /opt/hbox/bin/python install --quiet --no-deps --no-index /wheels/*.whl \
  && mkdir /opt/hbox/share \
  && /tools/bin/cyclonedx-py environment --output-reproducible --of JSON -o /opt/hbox/share/sbom.cdx.json /opt/hbox/bin/python \

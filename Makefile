@@ -2,8 +2,8 @@
 PYTHON ?= python3
 UV     := .uv/bin/uv
 BIN    := .venv/bin
-PACKAGES := libs/common libs/sandbox libs/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent services/admission
-SOURCES := libs services tests
+PACKAGES := libs/common apps/sandbox apps/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller services/node-agent services/admission
+SOURCES := apps libs services tests
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy
 export UV_PYTHON_DOWNLOADS ?= never
@@ -80,7 +80,7 @@ test-deploy: install ## the image, the chart and compose.yaml on a node of our o
 check: install ## format, lint, types, import contracts, generated documents, tables of planted faults, idiom words, commit subjects
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
-	@$(BIN)/mypy libs services tests
+	@$(BIN)/mypy $(SOURCES)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
 	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox

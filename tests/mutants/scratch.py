@@ -58,7 +58,7 @@ class Scratch:
 
     def run(self, tests: Sequence[str], *, limit_s: float, first_failure: bool) -> TestRun:
         """`tests` by pytest, in the copy, up to the first that fails or all of them."""
-        sources = [str(path) for folder in ("libs", "services") for path in sorted((self.root / folder).glob("*/src"))]
+        sources = [str(path) for folder in ("apps", "libs", "services") for path in sorted((self.root / folder).glob("*/src"))]
         words = [
             sys.executable,
             "-m",

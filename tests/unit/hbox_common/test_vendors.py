@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[3]
 
 #: Sandbox data that plays a vendor's plugin, and examples in help texts.
 EXAMPLES = (
-    "libs/sandbox/src/hbox_sandbox/trace/",
-    "libs/sandbox/src/hbox_sandbox/kubelet/",
-    "libs/cli/src/hbox_cli/commands/",
-    "libs/cli/src/hbox_cli/usage.py",
+    "apps/sandbox/src/hbox_sandbox/trace/",
+    "apps/sandbox/src/hbox_sandbox/kubelet/",
+    "apps/cli/src/hbox_cli/commands/",
+    "apps/cli/src/hbox_cli/usage.py",
 )
 AMD_REGISTER = (
     '[{"id":"AMD-0","index":0,"count":4,"devmem":196608,"devcore":304,"type":"AMD_Instinct_MI300X_VF","health":true}]'
@@ -28,7 +28,7 @@ AMD_REGISTER = (
 
 def sources() -> dict[str, str]:
     """All code of libraries and services but the vendors' own, by its path from the root."""
-    files = [path for top in ("libs", "services") for path in (ROOT / top).glob("*/src/**/*.py")]
+    files = [path for top in ("apps", "libs", "services") for path in (ROOT / top).glob("*/src/**/*.py")]
     own = ROOT / "libs/common/src/hbox_common/model/devices"
     named = {path.relative_to(ROOT).as_posix(): path.read_text() for path in files if path.parent != own}
     return {name: text for name, text in named.items() if not name.startswith(EXAMPLES)}
