@@ -21,7 +21,7 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import Stream
 from hbox_common.kube import KubeClient
-from hbox_ledger.adapters.proof import prove
+from hbox_ledger.adapters.audit import prove
 
 from ..broker import admin_bus, client_of
 from .faults import Fault, Target

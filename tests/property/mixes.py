@@ -34,7 +34,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL, POOLED, Pools
-from hbox_ledger.core.demand import GRACE_S
+from hbox_ledger.core.accounts.demand import GRACE_S
 from hbox_ledger.core.step import Step
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.default import default_conf

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hbox_common.errors import HBoxError
-from hbox_ledger.core import demand
+from hbox_ledger.core.accounts import demand
 from hbox_ledger.core.ledgerstate import LedgerState
 
 from .ledger.bugs import BUGS, WEIGHT_BUGS, Bug

@@ -24,7 +24,8 @@ from hbox_common.model import (
 )
 from hbox_common.model.annotations import QUEUE_MIN_RUN_TIME
 from hbox_common.model.devices.nvidia import GPU, GPU_CORES, GPU_MEMORY
-from hbox_ledger.core import arbitrate, guarantees, preemption
+from hbox_ledger.core import arbitrate, guarantees
+from hbox_ledger.core.evictions import preemption
 from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import job, node

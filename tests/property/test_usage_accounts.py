@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model import QueueName
-from hbox_ledger.core.usage import HOUR_S, Account, Accrued, Amounts, Held, accrue
+from hbox_ledger.core.accounts.usage import HOUR_S, Account, Accrued, Amounts, Held, accrue
 
 QUEUES = (QueueName("a"), QueueName("b"))
 LATEST = 240

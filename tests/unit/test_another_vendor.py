@@ -43,9 +43,9 @@ from hbox_jobs.core.requests import Container
 from hbox_jobs.core.spec import PodSpec, Shape, shape_of
 from hbox_ledger.adapters.quotas import card_quota
 from hbox_ledger.core import arbitrate
+from hbox_ledger.core.accounts.loans import on_loan
+from hbox_ledger.core.accounts.usage import cards_of as cards_used
 from hbox_ledger.core.ledgerstate import LedgerState
-from hbox_ledger.core.loans import on_loan
-from hbox_ledger.core.usage import cards_of as cards_used
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.policy import PolicyName, policy_of

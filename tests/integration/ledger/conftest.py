@@ -43,7 +43,7 @@ from hbox_common.model import (
 )
 from hbox_common.store import Store
 from hbox_ledger.adapters import tables
-from hbox_ledger.core.history import DECAY, Decay
+from hbox_ledger.core.accounts.history import DECAY, Decay
 from hbox_ledger.ledger import Ledger, Numbered
 from hbox_ledger.relay import Relay
 from hbox_ledger.settings import LedgerSettings

@@ -23,7 +23,7 @@ from hbox_common.model import (
 )
 from hbox_common.store.schema import migrate
 from hbox_ledger.adapters import tables as t
-from hbox_ledger.adapters.proof import prove
+from hbox_ledger.adapters.audit import prove
 from hbox_ledger.core.identity import claim_id
 from hbox_topology.core.facts import NodeFacts
 from hbox_topology.core.inventory import Inventory

@@ -20,8 +20,8 @@ from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.model import PodPhase
 from hbox_ledger.adapters import backup as module
 from hbox_ledger.adapters import tables as t
+from hbox_ledger.adapters.audit import prove
 from hbox_ledger.adapters.backup import backup, faulty, restore
-from hbox_ledger.adapters.proof import prove
 
 from ...postgres_server import PostgresServer
 from ...waiting import until

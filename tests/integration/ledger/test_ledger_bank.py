@@ -9,7 +9,7 @@ import pytest
 from hbox_common.events import BindOutcome
 from hbox_common.model import DEFAULT_QUEUE, CardSlice, ClaimId, PodPhase, Queue
 from hbox_common.model.devices.nvidia import GPU
-from hbox_ledger.adapters.proof import prove
+from hbox_ledger.adapters.audit import prove
 
 from .conftest import Kit, Running
 

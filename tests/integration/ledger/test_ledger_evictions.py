@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import create_engine, text
 
-from hbox_ledger.adapters.proof import prove
+from hbox_ledger.adapters.audit import prove
 
 from .conftest import Kit, Running
 

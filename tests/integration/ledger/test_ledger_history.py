@@ -11,7 +11,7 @@ from hbox_common.model import PodPhase, Queue, QueueName
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.adapters.journal import Journal
-from hbox_ledger.core.history import Decay
+from hbox_ledger.core.accounts.history import Decay
 
 from .conftest import Kit, Running
 

@@ -16,7 +16,7 @@ from hbox_common.store.engine import engine as engine_of
 from hbox_common.store.engine import parse
 from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import tables as t
-from hbox_ledger.adapters.proof import prove
+from hbox_ledger.adapters.audit import prove
 from hbox_ledger.core.chain import GENESIS, Record, chained
 
 from .conftest import Kit

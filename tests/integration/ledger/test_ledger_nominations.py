@@ -5,7 +5,7 @@ from sqlalchemy import create_engine, text
 
 from hbox_common.events import BindOutcome, ClaimsChanged, EvictDecided, Plan, Victim
 from hbox_common.model import DEFAULT_QUEUE, NodeName, PlanId, PodPhase, PodUid, Queue, QueueName
-from hbox_ledger.adapters.proof import prove
+from hbox_ledger.adapters.audit import prove
 
 from .conftest import Kit, Running
 from .test_ledger_database import published

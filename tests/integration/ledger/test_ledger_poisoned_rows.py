@@ -8,7 +8,7 @@ from sqlalchemy import create_engine, text
 from hbox_common.model import CardSlice, JobId, NodeName, PodFact, PodPhase, PodUid, Queue, QueueName
 from hbox_common.store import Store
 from hbox_ledger.adapters import tables
-from hbox_ledger.adapters.proof import prove
+from hbox_ledger.adapters.audit import prove
 from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
 from hbox_scheduler.core.simulate import node

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, inspect, text
 
 from hbox_common.errors import Bug, InvalidRequest, NotFound
 from hbox_common.model import NodeName, PodPhase, PodUid
-from hbox_ledger.adapters.proof import Proof, prove
+from hbox_ledger.adapters.audit import Proof, prove
 from hbox_ledger.core.chain import GENESIS, Mark, Record, chained
 
 from ... import forked

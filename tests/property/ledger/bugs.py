@@ -29,10 +29,12 @@ from hbox_common.model.rights import Standing
 from hbox_common.store import Batch, Letter, Prepared
 from hbox_common.store.prepared import Sent
 from hbox_ledger.adapters import journal, load, tables
-from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, loans, preemption, recovery
-from hbox_ledger.core.beneficiaries import Beneficiaries
+from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, recovery
+from hbox_ledger.core.accounts import loans
+from hbox_ledger.core.accounts.demand import Demand
 from hbox_ledger.core.claimrecord import ClaimRecord, Gang
-from hbox_ledger.core.demand import Demand
+from hbox_ledger.core.evictions import preemption
+from hbox_ledger.core.evictions.beneficiaries import Beneficiaries
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
 

@@ -22,7 +22,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_ledger import kubelets
-from hbox_ledger.core.given import Moves, move, moves
+from hbox_ledger.core.kubelet_cards import Moves, move, moves
 from hbox_ledger.core.overbooked import overbooked
 from hbox_ledger.kubelets import CONFLICT_S, FRESH_S, Kubelets
 

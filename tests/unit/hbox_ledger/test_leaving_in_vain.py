@@ -6,7 +6,7 @@ from hbox_common.events import BindOutcome, ClaimsChanged, EvictKind, Leaving, P
 from hbox_common.model import ClaimState, PodPhase, PodUid, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.claimrecord import Decision
-from hbox_ledger.core.preemption import to_be_freed
+from hbox_ledger.core.evictions.preemption import to_be_freed
 from hbox_ledger.messages import messages_of
 
 from .conftest import World

@@ -2,7 +2,7 @@
 
 from hbox_common.model import DEFAULT_QUEUE, PodPhase, Queue
 from hbox_common.model.devices.nvidia import GPU
-from hbox_ledger.core import loans
+from hbox_ledger.core.accounts import loans
 from hbox_ledger.core.step import Bucket, Step
 
 from .conftest import World

@@ -8,7 +8,7 @@ from hbox_common.events import BindOutcome, GivenUp, Victim
 from hbox_common.model import PlanId, PodPhase, PodUid, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.arbitrate import give_up
-from hbox_ledger.core.nominations import KEPT_S
+from hbox_ledger.core.evictions.nominations import KEPT_S
 
 from .conftest import World
 

@@ -5,8 +5,8 @@ from hbox_common.model import Epoch, Index, JobId, NodeName, PlanId, PodPhase, P
 from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core import arbitrate
 from hbox_ledger.core.claimrecord import Decision
+from hbox_ledger.core.evictions.nominations import KEPT_S
 from hbox_ledger.core.ledgerstate import LedgerState
-from hbox_ledger.core.nominations import KEPT_S
 
 from .conftest import World
 

@@ -8,7 +8,7 @@ from hbox_common.events import BindOutcome, Plan, Victim
 from hbox_common.model import PodUid, Queue, QueueName, in_pool
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL
-from hbox_ledger.core.loans import on_loan
+from hbox_ledger.core.accounts.loans import on_loan
 
 from .conftest import World, node
 

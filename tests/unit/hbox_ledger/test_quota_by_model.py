@@ -15,8 +15,8 @@ from hbox_common.kube.objects import Metadata, QueueSpec
 from hbox_common.model import Card, Generation, NodeName, NodeState, PodPhase, PodUid, Queue, QueueName, Resources
 from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.adapters.queues import queue_of
+from hbox_ledger.core.accounts.loans import on_loan
 from hbox_ledger.core.ledgerstate import LedgerState
-from hbox_ledger.core.loans import on_loan
 from hbox_ledger.core.step import Bucket
 
 from .conftest import World

@@ -15,7 +15,7 @@ from hbox_common.model import (
     QueueName,
     Resources,
 )
-from hbox_ledger.core.usage import cards_of
+from hbox_ledger.core.accounts.usage import cards_of
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 

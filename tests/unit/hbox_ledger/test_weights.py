@@ -23,7 +23,7 @@ from hbox_common.model import (
     Verdict,
 )
 from hbox_common.model.devices.nvidia import GPU
-from hbox_ledger.core.demand import GRACE_S
+from hbox_ledger.core.accounts.demand import GRACE_S
 from hbox_ledger.core.records import Records
 
 from .conftest import World, fact

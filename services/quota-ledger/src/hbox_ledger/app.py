@@ -47,13 +47,13 @@ from .adapters.quota_publisher import QuotaPublisher
 from .adapters.rollup import DAY_S
 from .adapters.statuses import StatusWriter
 from .adapters.streams import read_streams
-from .answers import Answers
 from .api import Api
 from .cardmetrics import cards_page
-from .core.history import Decay
+from .core.accounts.history import Decay
 from .core.recovery import Position, StreamHistory
-from .late import Late
+from .deferred_plans import Late
 from .ledger import Ledger, Numbered
+from .publisher import Answers
 from .relay import Relay
 from .rules import Rules
 from .settings import LedgerSettings

@@ -9,7 +9,7 @@ from hbox_common.model.bounds import sanitized
 
 from . import metrics
 from .core.chain import Record
-from .core.given import Moves, moves
+from .core.kubelet_cards import Moves, moves
 from .core.ledgerstate import LedgerState
 
 log = logging.getLogger(__name__)

@@ -47,21 +47,22 @@ from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import record, recording
 
 from . import metrics
-from .adapters import load, mending, rollup, tables
+from .adapters import load, repair, rollup, tables
 from .adapters.journal import Head, Repeated
 from .caches import ChangedQueues, RecentIds
-from .core import arbitrate, budget, given, lifecycle, loans, recovery, usage
+from .core import arbitrate, kubelet_cards, lifecycle, recovery
+from .core.accounts import budget, loans, usage
+from .core.accounts.history import DECAY, Decay
 from .core.chain import ASIDE, Record
 from .core.claimrecord import Decision
 from .core.drift import REPORTED_WITHIN_S, Drift
+from .core.evictions.brake import Storm
 from .core.fitting import fitting
-from .core.history import DECAY, Decay
 from .core.ledgerstate import LedgerState
 from .core.overbooked import overbooked
 from .core.reconcile import Comparison, in_order
 from .core.recovery import StreamHistory
 from .core.step import Step
-from .core.storm import Storm
 from .kubelets import Kubelets
 from .messages import messages_of
 from .pace import Pace
@@ -158,10 +159,10 @@ class Ledger:
             loaded = load.load(connection)
             aside: dict[ClaimId, str] = {}
             if loaded.unreadable:
-                aside |= mending.mend(connection, loaded.unreadable, now=now)
+                aside |= repair.mend(connection, loaded.unreadable, now=now)
                 loaded = load.load(connection)
-                aside |= mending.mend(connection, loaded.unreadable, now=now)  # rows that the audit could not restore
-                mending.recount(connection, loaded.state.live)
+                aside |= repair.mend(connection, loaded.unreadable, now=now)  # rows that the audit could not restore
+                repair.recount(connection, loaded.state.live)
             metrics.SET_ASIDE.set(len(aside))
             loaded.state.history = load.history(connection, decay)
             loaded.state.storm = Storm(evictions_most)
@@ -175,7 +176,7 @@ class Ledger:
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
             notes += [Record(epoch, now, "quota-ledger", claim, ASIDE, why) for claim, why in aside.items()]
             if aside or loaded.left_out:
-                mending.balance(connection, loaded.state, step)
+                repair.balance(connection, loaded.state, step)
             if history.position > before:
                 known = load.known(connection, [bind.claim for bind in history.binds])
                 adopted = recovery.adopt(loaded.state, step, history.binds, known)
@@ -314,9 +315,9 @@ class Ledger:
         metrics.OVERBOOKED.set(len(self._overbooked))
         return notes
 
-    def _tick(self, moves: Iterable[given.Moves], step: Step) -> None:
+    def _tick(self, moves: Iterable[kubelet_cards.Moves], step: Step) -> None:
         for one in moves:
-            metrics.CARDS_FOLLOWED.inc(given.move(self.state, step, one))
+            metrics.CARDS_FOLLOWED.inc(kubelet_cards.move(self.state, step, one))
         lifecycle.find_cards(self.state, step)
         lifecycle.tick(self.state, step)
         if self._relay.reaches:  # otherwise the message waits in the outbox, and would be added again every two minutes

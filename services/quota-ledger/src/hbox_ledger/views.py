@@ -22,7 +22,8 @@ from hbox_common.model.reclaimpreview import Shares
 from hbox_common.store import Store
 
 from .adapters import load
-from .core import arbitrate, budget, usage
+from .core import arbitrate
+from .core.accounts import budget, usage
 from .core.ledgerstate import LedgerState
 from .ledger import Ledger
 

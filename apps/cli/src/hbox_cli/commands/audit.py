@@ -63,7 +63,7 @@ async def _audit(ctx: Context, patience_s: float) -> Audit:
 
 
 def _ledger(ctx: Context, database: str | None, head: str | None) -> None:
-    from hbox_ledger.adapters.proof import prove  # noqa: PLC0415  SQLAlchemy, for those who ask for it
+    from hbox_ledger.adapters.audit import prove  # noqa: PLC0415  SQLAlchemy, for those who ask for it
     from hbox_ledger.core.chain import Mark  # noqa: PLC0415
 
     proof = prove(database or Layout(ctx.state).database_url(), through=Mark.parse(head) if head else None)

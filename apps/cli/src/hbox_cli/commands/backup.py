@@ -12,7 +12,7 @@ from ..output import put
 from ..platform.layout import Layout
 
 if TYPE_CHECKING:
-    from hbox_ledger.adapters.proof import Proof
+    from hbox_ledger.adapters.audit import Proof
 
 MIB = 2**20
 

@@ -207,7 +207,7 @@ async def _replay(
     from hbox_common.events import ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage, NodeStateChanged  # noqa: PLC0415
     from hbox_common.kube import KubeClient  # noqa: PLC0415
     from hbox_common.model.devices import VENDORS  # noqa: PLC0415
-    from hbox_ledger.adapters.proof import prove  # noqa: PLC0415
+    from hbox_ledger.adapters.audit import prove  # noqa: PLC0415
     from hbox_sandbox.replay import BORROWERS, Options, Replay, TakingBack, furnish  # noqa: PLC0415
 
     from .. import progress, report  # noqa: PLC0415

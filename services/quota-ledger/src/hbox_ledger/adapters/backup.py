@@ -30,7 +30,7 @@ from hbox_common.store.reach import REACH
 from hbox_common.store.schema import migrate, newest
 
 from . import tables as t
-from .proof import Proof, prove
+from .audit import Proof, prove
 
 ROWS = 5_000
 

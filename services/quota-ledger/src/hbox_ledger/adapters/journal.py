@@ -21,11 +21,11 @@ from hbox_common.model import ClaimState, Epoch, Index, PlanId, Queue
 from hbox_common.model.devices import format_numbered
 from hbox_common.store import Batch, Letter, Prepared
 
+from ..core.accounts.usage import Account
 from ..core.cardnumbers import subject_of
 from ..core.chain import ENDED, GENESIS, NAMED, NOMINATED, NONE, Record, chained, entry
 from ..core.claimrecord import ClaimRecord
 from ..core.step import Bucket, CardKey, Step
-from ..core.usage import Account
 from . import tables as t
 
 _STATE = ("state", "reason", "generation", "intent", "intent_reason", "changed_at")

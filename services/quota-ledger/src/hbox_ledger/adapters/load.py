@@ -47,21 +47,21 @@ from hbox_common.model.bounds import sanitized
 from hbox_common.model.consolidation import RecentMoves
 from hbox_common.model.minruntime import OF_LATE_S, same_job
 
-from ..core.beneficiaries import FOR_OTHERS, MOVED
-from ..core.budget import month_of
+from ..core.accounts.budget import month_of
+from ..core.accounts.history import Decay, History, hour_of
+from ..core.accounts.usage import HOUR_S, Account, Accrued, Amounts, Held, accrue
 from ..core.cardnumbers import CardName, CardNumbers
 from ..core.chain import GENESIS
 from ..core.claimrecord import ClaimRecord, Decision, Gang
-from ..core.evicted import Evicted
-from ..core.history import Decay, History, hour_of
+from ..core.evictions.beneficiaries import FOR_OTHERS, MOVED
+from ..core.evictions.evicted import Evicted
+from ..core.evictions.nominations import places_of
 from ..core.ledgerstate import LedgerState
-from ..core.nominations import places_of
 from ..core.recovery import BEGINNING, Position
 from ..core.step import CardKey
-from ..core.usage import HOUR_S, Account, Accrued, Amounts, Held, accrue
 from . import tables as t
 from .journal import Head, Journal
-from .mending import SET_ASIDE, amounts
+from .repair import SET_ASIDE, amounts
 
 #: Of the key by which claims are proven, made once for a database.
 KEY_BYTES = 32

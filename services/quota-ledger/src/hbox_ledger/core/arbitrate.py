@@ -40,15 +40,16 @@ from hbox_common.model.devices import VENDORS, layout_fault, relocated
 from hbox_common.model.resources import add
 from hbox_common.model.shards import shard_of
 
-from . import budget, guarantees
+from . import guarantees
+from .accounts import budget
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import bind_of
+from .evictions.nominations import successor_of
+from .evictions.preemption import asked_of_queue, evict_own, preempt, to_be_freed
 from .fabrics import bounds_of, domains_fault
 from .identity import claim_id
 from .ledgerstate import LedgerState
 from .lifecycle import called_off, regroup, stuck
-from .nominations import successor_of
-from .preemption import asked_of_queue, evict_own, preempt, to_be_freed
 from .recovery import NOBODY
 from .step import Step, StoredAnswer
 

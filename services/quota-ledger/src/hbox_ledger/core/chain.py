@@ -1,7 +1,7 @@
 """The audit as a chain: each record's hash covers the record and the hash before it, so that nothing can be changed, left out or put in between.
 
 A chain cannot show that its end was cut off, nor that all of it was written anew. Against the first the ledger's own row counts the changes of its epoch
-(`proof`); against both, a head (number and hash of the last record) that was written down elsewhere: the chain has to go through it.
+(`adapters.audit`); against both, a head (number and hash of the last record) that was written down elsewhere: the chain has to go through it.
 """
 
 import json

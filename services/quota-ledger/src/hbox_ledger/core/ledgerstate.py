@@ -50,21 +50,21 @@ from hbox_common.model.reclaimpreview import Shares
 from hbox_common.model.resources import add
 from hbox_common.model.weightshares import shares_by_weight
 
-from .beneficiaries import FOR_OTHERS, Beneficiaries
+from .accounts.demand import Demand
+from .accounts.history import Decay, History
 from .cardnumbers import CardNumbers
 from .claimrecord import ClaimRecord, Decision, Gang
 from .classquotas import ClassQuotas
-from .demand import Demand
-from .evicted import Evicted
-from .evicting import Evicting
+from .evictions.beneficiaries import FOR_OTHERS, Beneficiaries
+from .evictions.brake import Storm
+from .evictions.evicted import Evicted
+from .evictions.evicting import Evicting
+from .evictions.nominations import Nominations, places_of, successor_of
 from .fabrics import Fabrics
-from .history import Decay, History
-from .nominations import Nominations, places_of, successor_of
 from .records import Records
 from .regrouped import Regrouped
 from .schedulers import Schedulers
 from .step import Bucket, CardDelta, CardKey, Change, Step
-from .storm import Storm
 
 #: Maximum remembered pods that are gone and may still appear in late messages. A uid is never reused, so forgetting one only costs a comparison.
 TOMBSTONES = 100_000

@@ -20,7 +20,7 @@
     POSTED    revoke          outcome BOUND, CONFLICT                                      same, it stays; evict if its gang is unwound
     POSTED    any             outcome of its bind                                          same (late message)
     live      any             pod seen terminal or gone                                    VOID
-    POSTED    none            its kubelet gave it other cards (`given`)                   VOID, and a claim as found, on these
+    POSTED    none            its kubelet gave it other cards (`kubelet_cards`)           VOID, and a claim as found, on these
     POSTED    none            pod seen there, with more or less cpu or memory              VOID, and a claim as found
     POSTED    none            pod seen there, member of another job that has pods to place   VOID, and the same claim of that job
     POSTED    any             consistent read of its pod, by uid: gone, or terminal         VOID
@@ -69,9 +69,10 @@ from hbox_common.model.ids import is_missing_group_job
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 from hbox_common.pacing import backoff_s
 
-from . import guarantees, receipts
+from . import guarantees
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
+from .evictions import receipts
 from .foreign_pods import handed_over, proven, renumbered, slices_of
 from .identity import found_claim_id
 from .ledgerstate import LedgerState

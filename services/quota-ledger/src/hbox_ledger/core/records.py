@@ -15,7 +15,7 @@ from hbox_common.events import Plan
 from hbox_common.model import JobId, JobTerms, Refusal, RefusalReason
 from hbox_common.model.shards import ONE_SHARD
 
-from .demand import Demand
+from .accounts.demand import Demand
 
 #: Maximum number of recorded jobs, at about 300 bytes each.
 MOST = 1_000_000

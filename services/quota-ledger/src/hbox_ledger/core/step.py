@@ -7,9 +7,9 @@ from typing import NamedTuple
 from hbox_common.events import Bind, BudgetUsed, Evict, EvictionReceipt, HeldNomination, PlanAnswer, QueueRefused
 from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, PodUid, QueueName, SchedulerId
 
+from .accounts.usage import Accrued
 from .cardnumbers import CardName
 from .claimrecord import ClaimRecord, Gang
-from .usage import Accrued
 
 
 class Bucket(StrEnum):

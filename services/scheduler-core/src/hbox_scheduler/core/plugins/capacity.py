@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-#: The argument by which the quota-ledger's rule holds (`hbox_ledger.core.preemption`): rights are those of the queues at which two branches part.
+#: The argument by which the quota-ledger's rule holds (`hbox_ledger.core.evictions.preemption`): rights are those of the queues at which two branches part.
 RECLAIM_AT_PARTING = "reclaimAtParting"
 
 #: Volcano's switches for quotas of devices that are claimed (dynamic resource allocation): accepted where they are off.

@@ -12,8 +12,8 @@ from hbox_common.events import BudgetUsed, Plan
 from hbox_common.model import Queue, QueueName, Refusal, RefusalReason
 from hbox_common.model.devices import VENDORS
 
-from .ledgerstate import LedgerState
-from .step import Step
+from ..ledgerstate import LedgerState
+from ..step import Step
 from .usage import CARD, HOUR_S, Accrued
 
 

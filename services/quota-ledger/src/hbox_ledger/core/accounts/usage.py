@@ -22,7 +22,7 @@ from hbox_common.model.cardparts import parts_on
 from hbox_common.model.devices import ALL_CORES, MAX_CARDS, VENDORS
 from hbox_common.model.devices.partitions import PRODUCT
 
-from .claimrecord import ClaimRecord
+from ..claimrecord import ClaimRecord
 
 HOUR_S = 3600
 CARD = 1000  #: thousandths

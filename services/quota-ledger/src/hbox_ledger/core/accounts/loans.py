@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from hbox_common.model import VENDORS, QueueName, Resources, cards_of
 
-from .ledgerstate import LedgerState
-from .step import Bucket, Step
+from ..ledgerstate import LedgerState
+from ..step import Bucket, Step
 
 
 def on_loan(used: Resources, mine: Resources) -> Resources:

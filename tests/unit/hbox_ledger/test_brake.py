@@ -2,7 +2,7 @@
 
 from hbox_common.events import BindOutcome, Plan, Victim
 from hbox_common.model import PodUid
-from hbox_ledger.core.storm import WINDOW_S, Storm
+from hbox_ledger.core.evictions.brake import WINDOW_S, Storm
 
 from .conftest import World
 

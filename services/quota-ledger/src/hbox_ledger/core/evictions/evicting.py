@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hbox_common.model import ClaimId, NodeName, PodUid, QueueName, Resources, charge
 from hbox_common.model.resources import add
 
-from .claimrecord import ClaimRecord
+from ..claimrecord import ClaimRecord
 from .nominations import Place
 
 

@@ -22,9 +22,9 @@ from hbox_common.model import (
 )
 from hbox_common.model.resources import PODS, add, quantity
 
-from .claimrecord import ClaimRecord
-from .ledgerstate import LedgerState
-from .step import Step
+from ..claimrecord import ClaimRecord
+from ..ledgerstate import LedgerState
+from ..step import Step
 
 
 def leaving(state: LedgerState, records: Iterable[ClaimRecord]) -> list[ClaimRecord]:

@@ -33,12 +33,12 @@ from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices import format_numbered
 from hbox_common.store import reading
 
+from ..core.accounts.loans import on_loan
 from ..core.cardnumbers import CardName, subject_of
 from ..core.chain import Chain, Mark, Record
-from ..core.loans import on_loan
 from ..core.step import Bucket
 from . import tables as t
-from .mending import amounts
+from .repair import amounts
 
 ROWS = 10_000
 

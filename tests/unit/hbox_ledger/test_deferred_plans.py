@@ -7,7 +7,7 @@ import pytest
 
 from hbox_common.events import GivenUp, Plan, PlansProposed
 from hbox_common.model import Epoch, Index, PlanId, SchedulerId
-from hbox_ledger.late import Late
+from hbox_ledger.deferred_plans import Late
 
 from ...waiting import until
 from .conftest import plan

@@ -59,13 +59,13 @@ from hbox_common.model.rights import (
     units,
 )
 
+from ..claimrecord import ClaimRecord, Decision
+from ..decisions import take_back
+from ..ledgerstate import LedgerState
+from ..step import Step
 from . import receipts
 from .beneficiaries import MOVED, PREEMPTED, RECLAIMED
-from .claimrecord import ClaimRecord, Decision
-from .decisions import take_back
-from .ledgerstate import LedgerState
 from .nominations import KEPT_S
-from .step import Step
 
 
 def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) -> Refusal | None:

@@ -1,0 +1,1 @@
+"""Accounts of queues: use over time, its history, budgets, demand and loans."""
