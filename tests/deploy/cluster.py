@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..version import source
+
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "hbox"
 NAMESPACE = "hbox-system"
@@ -27,8 +29,8 @@ FORGETS_S = 360
 IMAGE = "hbox:test"
 NEXT = "hbox:test2"
 
-#: As the guide has it, and what its first gang runs.
-RELEASED = "hbox:0.1.0"
+#: The image of the guide, and the image that its first gang runs.
+RELEASED = f"hbox:{source(ROOT)}"
 BUSYBOX = "busybox:1.36"
 
 SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
