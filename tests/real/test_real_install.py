@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from hbox_cli.check.install import Install, Level, Line, lines
 from hbox_cli.platform.assets import API_SERVER, CONTROLLERS, ETCD
-from hbox_cli.precheck import Install, Level, Line, lines
 from hbox_common.kube import KubeClient
 
 from .control_plane import control_plane

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hbox_cli.check.install import DEPLOYMENTS, Install, Level, Line, lines
 from hbox_cli.platform.assets import ControlPlane
-from hbox_cli.precheck import DEPLOYMENTS, Install, Level, Line, lines
 from hbox_common.kube import CRDS, LEASES, NODES, STORAGECLASSES, KubeClient, apply
 
 from ..precheck_faults import old_queues, role, scheduler, storage_class, webhook

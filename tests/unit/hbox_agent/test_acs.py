@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hbox_agent.adapters.host import read_machine
 from hbox_agent.core.acs import redirect_of
-from hbox_cli.nodecheck import findings
-from hbox_cli.nodefindings import Level
+from hbox_cli.check.findings import Level
+from hbox_cli.check.machine import findings
 from hbox_common.model import NodeName, NodeNuma, PciBridge, Redirect
 from hbox_sandbox.kubelet.pci import TREES, tree_of
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from hbox_agent.adapters.host import read_machine, whole
 from hbox_agent.core import machine
-from hbox_cli.nodecheck import compared, findings
-from hbox_cli.nodefindings import Level
+from hbox_cli.check.findings import Level
+from hbox_cli.check.machine import compared, findings
+from hbox_cli.check.smitopo import read as smi
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import KubeletRules, NodeName, NodeNuma, NumaZone, PciDevice, PciKind
-from hbox_common.smitopo import read as smi
 
 N = NodeName("n1")
 SAMPLES = Path(__file__).parents[4] / "shared" / "samples" / "sysfs"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_agent.core import nvml_of
-from hbox_cli.nodecheck import findings
-from hbox_cli.nodefindings import Level
+from hbox_cli.check.findings import Level
+from hbox_cli.check.machine import findings
 from hbox_common.model import DeviceIds, MigInstance, NodeDevices, NodeName, NodeNuma, NodeNvml, NvmlCard, PciDevice, PciKind
 
 N = NodeName("n1")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_cli.cardview import card_items, free_percent, kind_items, link_items, link_lines, owner_text
-from hbox_cli.nodeview import node_item
+from hbox_cli.node.cards import card_items, free_percent, kind_items, link_items, link_lines, owner_text
+from hbox_cli.node.view import node_item
 from hbox_cli.views import node_items
 from hbox_common.model import (
     Card,

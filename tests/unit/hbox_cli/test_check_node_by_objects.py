@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hbox_cli.nodecheck import of_objects
-from hbox_cli.nodefindings import Level
+from hbox_cli.check.findings import Level
+from hbox_cli.check.machine import of_objects
 from hbox_common.model import NodeName, NodeZones, ZoneAmounts
 from hbox_common.model.numa import NumaPolicy
 

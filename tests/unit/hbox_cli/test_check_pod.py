@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from hbox_cli.checkpod import judged
+from hbox_cli.check.pod import judged
 from hbox_cli.commands.check import command
 from hbox_cli.exits import Faulty
 from hbox_common.errors import InvalidRequest

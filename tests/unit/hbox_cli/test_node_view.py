@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hbox_cli.nodeview import OLD_S, node_item
+from hbox_cli.node.view import OLD_S, node_item
 from hbox_common.model import (
     Card,
     CardSlice,

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from hbox_cli import precheck
+from hbox_cli.check import install as precheck
+from hbox_cli.check.install import Install, Level, Line, answers_to, clock, kubernetes, lines, owner
 from hbox_cli.platform import crds
-from hbox_cli.precheck import Install, Level, Line, answers_to, clock, kubernetes, lines, owner
 from hbox_common.bus import Access, EmbeddedServer, find_binary
 from hbox_common.bus.inspection import needed_bytes
 from hbox_common.bus.keys import keep

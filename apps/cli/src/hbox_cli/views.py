@@ -27,8 +27,8 @@ from hbox_common.model import (
 from hbox_common.model.cardparts import parts_on
 from hbox_common.model.devices import ALL_CORES, VENDORS
 
-from .cardview import allocation_of, free_percent, named_claims
-from .reportview import report_item, report_text
+from .node.cards import allocation_of, free_percent, named_claims
+from .node.firstreport import report_item, report_text
 
 Item = dict[str, Any]
 

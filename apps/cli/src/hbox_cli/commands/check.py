@@ -23,7 +23,7 @@ from ..platform import probe
 from ..platform.layout import Layout, Running
 
 if TYPE_CHECKING:
-    from ..precheck import Install
+    from ..check.install import Install
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def command(
     if what == "pod":
         if node is None:
             raise click.UsageError("which file? - is standard input")
-        from ..checkpod import check_pod  # noqa: PLC0415
+        from ..check.pod import check_pod  # noqa: PLC0415
 
         check_pod(ctx, node, catalogue)
         return
@@ -108,7 +108,7 @@ def command(
     if what is not None:
         if node is None:
             raise click.UsageError("which node? `hbox nodes` lists them")
-        from ..checknode import check_node  # noqa: PLC0415
+        from ..check.node import check_node  # noqa: PLC0415
 
         check_node(ctx, node, topo)
         return
@@ -117,7 +117,7 @@ def command(
     if pre:
         from hbox_common.bus import Access  # noqa: PLC0415  so that `hbox check --help` is quick
 
-        from ..precheck import Install  # noqa: PLC0415
+        from ..check.install import Install  # noqa: PLC0415
 
         access = Access(seed=nats_seed, ca=nats_ca)
         _precheck(ctx, kubeconfig, Install(release, namespace, names or (SCHEDULER_NAME,), nats_url, access))
@@ -142,7 +142,7 @@ def command(
 def _precheck(ctx: Context, kubeconfig: Path | None, install: "Install") -> None:
     from hbox_common.kube import KubeClient  # noqa: PLC0415
 
-    from ..precheck import Level, Line, lines  # noqa: PLC0415
+    from ..check.install import Level, Line, lines  # noqa: PLC0415
 
     async def look() -> list[Line]:
         async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox check") as client:
@@ -207,7 +207,7 @@ async def _nodes(running: Running) -> str:
     from hbox_common.clock import wall_s  # noqa: PLC0415
     from hbox_common.events import NodeRests, NodeStateChanged  # noqa: PLC0415
 
-    from ..reportview import report_text  # noqa: PLC0415
+    from ..node.firstreport import report_text  # noqa: PLC0415
     from ..session import bus_of, last_values  # noqa: PLC0415
     from ..views import rest_text  # noqa: PLC0415
 

@@ -11,9 +11,9 @@ from hbox_common.errors import NotFound
 from hbox_common.events import HealthVerdict, NodeDevicesChanged, NodeNumaChanged, NodeStateChanged
 
 from ..aio import run
-from ..cardview import link_lines, owner_text
 from ..context import Context, command_options
-from ..nodeview import Item, node_item
+from ..node.cards import link_lines, owner_text
+from ..node.view import Item, node_item
 from ..output import Column, duration, put
 from ..platform.layout import Layout
 from ..session import bus_of, claims_of

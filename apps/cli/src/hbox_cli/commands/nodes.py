@@ -11,8 +11,8 @@ from hbox_common.events import HealthVerdict, NodeRests, NodeStateChanged
 from hbox_common.model import Claim, NodeRest, NodeState, Verdict
 
 from ..aio import run
-from ..cardview import card_items, kind_items, owner_text
 from ..context import Context, command_options
+from ..node.cards import card_items, kind_items, owner_text
 from ..output import Column
 from ..platform.layout import Layout
 from ..session import bus_of, claims_of, last_values

@@ -16,10 +16,10 @@ from hbox_common.model import KindRest, LeavingPod, NodeRest
 from .. import receipts
 from ..aio import run
 from ..context import Context, command_options
+from ..node.firstreport import report_text
 from ..output import duration, put, say
 from ..placements import show
 from ..platform.layout import Layout
-from ..reportview import report_text
 from ..session import bus_of, job_pages, last_values
 from ..views import rest_text
 from .jobs import items_of

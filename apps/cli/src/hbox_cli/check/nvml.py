@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from hbox_common.model import NodeDevices, NodeNuma, NodeNvml, NvmlCard, PciKind
 
-from .nodefindings import Level, NodeFinding
+from .findings import Level, NodeFinding
 
 #: PCI vendor id.
 NVIDIA = "0x10de"

@@ -25,8 +25,8 @@ from hbox_common.model import VENDORS
 from hbox_common.model.lentfloor import PERCENT, SMALL
 from hbox_common.model.resources import CPU, request_units
 
-from .platform import crds
-from .platform.identities import identities
+from ..platform import crds
+from ..platform.identities import identities
 
 #: ValidatingAdmissionPolicy is v1 from 1.30 on.
 OLDEST_KUBERNETES, POLICIES_FROM = (1, 29), (1, 30)

@@ -17,9 +17,9 @@ from hbox_common.model.devices.sizing import pod_templates
 from hbox_common.yamltext import contents_of, read_file
 from hbox_jobs.adapters.objects import PodReader
 
-from .context import Context
-from .exits import Faulty
-from .output import put
+from ..context import Context
+from ..exits import Faulty
+from ..output import put
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .errors import InvalidRequest
+from hbox_common.errors import InvalidRequest
 
 MAX_TEXT, MAX_DEVICES = 1 << 20, 256
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from hbox_common.errors import NotFound
 from hbox_common.events import NodeDevicesChanged, NodeNumaChanged, NodeZonesChanged
-from hbox_common.smitopo import SmiTopology, read
 
-from .aio import run
-from .context import Context
-from .exits import Faulty
-from .nodecheck import compared, findings, of_objects
-from .nodefindings import Level, NodeFinding
-from .output import put
-from .platform.layout import Layout
-from .session import bus_of
+from ..aio import run
+from ..context import Context
+from ..exits import Faulty
+from ..output import put
+from ..platform.layout import Layout
+from ..session import bus_of
+from .findings import Level, NodeFinding
+from .machine import compared, findings, of_objects
+from .smitopo import SmiTopology, read
 
 
 def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:

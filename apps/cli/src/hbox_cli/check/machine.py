@@ -7,10 +7,10 @@ from hbox_common.model.cardadapters import adapters_of, nearest_by_address
 from hbox_common.model.devices.adapters import path_kind
 from hbox_common.model.nodenuma import bridges_between
 from hbox_common.model.numa import MAX_NODES, NumaPolicy
-from hbox_common.smitopo import SmiTopology
 
-from .nodefindings import Level, NodeFinding
-from .nvmlcheck import nvml_findings
+from .findings import Level, NodeFinding
+from .nvml import nvml_findings
+from .smitopo import SmiTopology
 
 
 def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:

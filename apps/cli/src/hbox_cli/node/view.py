@@ -24,9 +24,9 @@ from hbox_common.model.devices.identity import made_up
 from hbox_common.model.nodedevices import card_of
 from hbox_common.model.nodenuma import bridges_between
 
-from .cardview import allocation_of, card_items, free_percent, kind_of, link_items, named_claims
-from .nodecheck import unread
-from .reportview import report_item
+from ..check.machine import unread
+from .cards import allocation_of, card_items, free_percent, kind_of, link_items, named_claims
+from .firstreport import report_item
 
 Item = dict[str, Any]
 

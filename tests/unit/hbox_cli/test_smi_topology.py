@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hbox_cli.check.smitopo import MAX_TEXT, read
 from hbox_common.errors import InvalidRequest
-from hbox_common.smitopo import MAX_TEXT, read
 
 SAMPLES = next((p / "shared/samples/nvidia_smi_topo" for p in Path(__file__).parents if (p / "shared/samples").is_dir()), None)
 NAMES = sorted(path.name for path in SAMPLES.glob("*.txt")) if SAMPLES is not None else []

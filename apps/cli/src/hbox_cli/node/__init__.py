@@ -1,0 +1,1 @@
+"""Nodes and their cards as `hbox node` and `hbox nodes` show them."""
