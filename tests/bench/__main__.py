@@ -1,6 +1,6 @@
 """`make bench` runs every benchmark; `python -m tests.bench NAME...` the ones named: those of BENCHES and of ASKED_FOR.
 
-Figures depend on the machine and on what else it does: compare ratios within one run. The budgets are those of the design (§8).
+Figures depend on the machine and on what else it does: compare ratios within one run. The limits are those of docs/benchmarks.md.
 """
 
 import importlib

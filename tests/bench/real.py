@@ -1,7 +1,7 @@
 """The whole platform on a real API server, beside kube-scheduler on the same one in the same run: `make bench REAL=1`.
 
-etcd and kube-apiserver come from KUBEBUILDER_ASSETS or `make kube-assets`. Absolute figures are the machine's; the ratio and the budgets
-(design §8) are what to look at. Peers' figures are measurements of others or ours on 2 cores (reference performance §4).
+etcd and kube-apiserver come from KUBEBUILDER_ASSETS or `make kube-assets`. Absolute figures are the machine's; the ratio and the limits
+(docs/benchmarks.md) are what to look at. Peers' figures are measurements of others or ours on 2 cores (sources: real-api-bench).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Gangs in the fabric: how long a decision takes, and whether it uses the fewest leaves that would do as things stand (reference performance §3.3)."""
+"""Gangs in the fabric: how long a decision takes, and whether it uses the fewest leaves that would do as things stand (sources: leaf-cover)."""
 
 import gc
 import random
@@ -35,7 +35,7 @@ from hbox_scheduler.core.simulate import node
 from .scheduler import report
 
 CARDS = 8
-#: A leaf is a unit of 20 nodes, a pod eight of them (performance §3.1, DGX SuperPOD).
+#: A leaf is a unit of 20 nodes, a pod eight of them (DGX SuperPOD; sources: fabric-units).
 LEAF, POD = 20, 8
 
 POLICY = """

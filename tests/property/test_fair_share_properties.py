@@ -1,4 +1,4 @@
-"""The division of amounts among claims with history: what must hold whatever the claims are (reference peers §2.4)."""
+"""The division of amounts among claims with history: what must hold whatever the claims are (sources: kai-fair-share)."""
 
 from dataclasses import replace
 

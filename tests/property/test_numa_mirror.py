@@ -181,7 +181,7 @@ def test_what_is_admitted_is_taken_once_and_no_node_gives_more_than_it_has(
 def test_restricted_admits_exactly_where_one_set_is_a_narrowest_one_of_every_resource(
     node: NumaNode, ask: dict[str, int]
 ) -> None:
-    """The kubelet's rule in one sentence (reference §B2, 4)."""
+    """The kubelet's rule in one sentence (sources: topology-manager)."""
     node = replace(node, policy=NumaPolicy.RESTRICTED, align_by_socket=False)
     every = range(1, 1 << len(node.zones))
 

@@ -15,8 +15,8 @@ from hbox_scheduler.core.policy.registry import PLUGINS
 
 from ...policies import volcano
 
-#: KAI's order of actions (reference peers §2), preemption by priority within queues, consolidation of up to 16 pods for a gang whatever they lose, and packing;
-#: no reservation, no levels, no minimum run time (its default). Its fair shares between queues follow from what is written on these (`OVER_QUOTA`).
+#: KAI's order of actions (sources: kai-actions), preemption by priority within queues, consolidation of up to 16 pods for a gang whatever they lose, and
+#: packing; no reservation, no levels, no minimum run time (its default). Its fair shares between queues follow from what is written on these (`OVER_QUOTA`).
 KAI = """
 actions: "allocate, consolidate, reclaim, preempt"
 tiers:

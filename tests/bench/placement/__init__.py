@@ -1,4 +1,4 @@
-"""Where gangs go on a fabric of 10,240 cards: HBox's scheduler beside the rules of others, on the same jobs (reference performance §3.3).
+"""Where gangs go on a fabric of 10,240 cards: HBox's scheduler beside the rules of others, on the same jobs (sources: leaf-cover).
 
 C is units used over the fewest that would have done as things stood, 1.000 is the limit. "in one": gangs in one unit, of those that are no larger than one.
 "spread": units used over those in an empty cluster, which says how well the cluster is kept whole over time; "T/T best": the predicted all-reduce's time over

@@ -10,7 +10,7 @@ from hbox_scheduler.core.topology.cover import fewest
 
 from .workload import CARDS, Fabric, Work
 
-#: An H100: bytes a second in the box and over one card of the fabric, seconds a step under one leaf and across switches (reference performance §3.1, §3.2).
+#: An H100: bytes a second in the box and over one card of the fabric, seconds a step under one leaf and across switches (sources: fabric-units, ring-cost).
 NVLINK, NIC = 450e9, 50e9
 SAME_LEAF_S, ACROSS_S = 2e-6, 5e-6
 #: Cables down to cables up, of what is crossed: nothing, spines of a pod, cores above pods.

@@ -1,5 +1,5 @@
-"""Rules of others by which a job's pods are given nodes, on counts of free cards. The facts are those of reference performance §3.3, volcano §4 and peers §3;
-the code is ours.
+"""Rules of others by which a job's pods are given nodes, on counts of free cards (sources: leaf-cover, volcano-network-topology,
+kueue-tas); the code is ours.
 
 Each says how many pods each node takes, `[N]`, or None where the pods do not fit. All of them have the same free hand: the whole cluster, soft wishes.
 """

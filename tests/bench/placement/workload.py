@@ -11,7 +11,7 @@ from hbox_scheduler.core.cluster.arrays import Ints
 #: Cards of a node.
 CARDS = 8
 
-#: Cards of a pod, pods of a job, and how many of a thousand jobs are so. Most jobs are small and most cards are in gangs (reference performance §2.3).
+#: Cards of a pod, pods of a job, and how many of a thousand jobs are so. Most jobs are small and most cards are in gangs (sources: gang-sizes).
 MIX: tuple[tuple[int, int, int], ...] = (
     (1, 1, 140),
     (2, 1, 60),

@@ -88,15 +88,15 @@ def cards_are_not_counted_by_model(patch: pytest.MonkeyPatch) -> None:  # S3
     patch.setattr(preemption, "cards_by_model", lambda *_: {})
 
 
-def quotas_of_namespaces_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # A6
+def quotas_of_namespaces_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # requirements A6
     patch.setattr(arbitrate, "_namespace", lambda *_: None)
 
 
-def quotas_count_one_card_of_each_plan(patch: pytest.MonkeyPatch) -> None:  # A6
+def quotas_count_one_card_of_each_plan(patch: pytest.MonkeyPatch) -> None:  # requirements A6
     patch.setattr(arbitrate, "charge", lambda requests, slices: charge(requests, slices[:1]))
 
 
-def books_that_are_read_anew_know_no_quotas(patch: pytest.MonkeyPatch) -> None:  # A6
+def books_that_are_read_anew_know_no_quotas(patch: pytest.MonkeyPatch) -> None:  # requirements A6
     limit = LedgerState.limit
 
     def at_the_start(self: LedgerState, quotas: Iterable[CardQuota]) -> set[str]:

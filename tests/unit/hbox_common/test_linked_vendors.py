@@ -1,4 +1,4 @@
-"""Makers whose cards go together by links, and those that divide cards into fixed sizes (reference hami §2.2 to §2.8)."""
+"""Makers whose cards go together by links, and those that divide cards into fixed sizes (sources: hami-vendors)."""
 
 import json
 from dataclasses import replace

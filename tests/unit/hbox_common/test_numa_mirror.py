@@ -36,7 +36,7 @@ def test_four_cards_with_their_cores_are_on_one_node() -> None:
 
 
 def test_cards_over_two_nodes_with_one_cpu_are_refused_when_restricted() -> None:
-    """The trap of reference §B2: GPU width 2, CPU width 1."""
+    """GPU width 2, CPU width 1 (sources: topology-manager)."""
     found = admit(H100, [ask(1, 8)], guaranteed=True)
     assert (found.admitted, found.reason) == (False, AFFINITY_ERROR)
     assert found.message == "what is asked for needs NUMA nodes of different number: 1 cpu need 1, 8 nvidia.com/gpu need 2"

@@ -1,4 +1,4 @@
-"""Every other maker's cards: what each registers, asks for and gives, by HAMi's rules for it (reference hami §2)."""
+"""Every other maker's cards: what each registers, asks for and gives, by HAMi's rules for it (sources: hami-vendors)."""
 
 from dataclasses import replace
 

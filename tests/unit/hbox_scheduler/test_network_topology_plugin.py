@@ -1,4 +1,4 @@
-"""network-topology-aware: gradients and scores (reference volcano §4)."""
+"""network-topology-aware: gradients and scores (sources: volcano-network-topology)."""
 
 import pytest
 

@@ -16,7 +16,7 @@ from .audit import Audit, AuditNode, AuditPod
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """FGD's result on the same trace, in percent of all cards; means of 10 runs (reference performance §1.3, fgd_expected)."""
+    """FGD's result on the same trace, in percent of all cards; means of 10 runs (sources: fgd-results)."""
 
     allocation: float
     fragmentation: float | None

@@ -1,4 +1,4 @@
-"""Allocations of each card as metrics: under HBox's names, and under those of HAMi's scheduler, so that its dashboards keep working (reference hami §3).
+"""Allocations of each card as metrics: under HBox's names, and under those of HAMi's scheduler, so that its dashboards keep working (sources: hami-metrics).
 
 A separate page, /metrics/cards: 10,000 cards are 100,000 lines, which not every scrape should carry. It is rendered in parts between turns of the ledger, so
 that no turn waits for it; figures of two cards may be some milliseconds apart.

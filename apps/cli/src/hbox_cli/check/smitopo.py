@@ -2,8 +2,7 @@
 /sys is more reliable; this table is for comparison.
 
 Columns are cards, adapters (by a number, which a legend resolves) and affinities, whose names in the header contain blanks and are sometimes joined to their
-neighbour. Cells are separated by blanks or tabs, and all cells behind the last device of a row are its affinity, however many there are (reference
-fabric-numa-health §B1).
+neighbour. Cells are separated by blanks or tabs, and all cells behind the last device of a row are its affinity, however many there are (sources: numa-facts).
 """
 
 import re

@@ -35,7 +35,7 @@ class Arrivals:
     capacity_milli: int
 
     def order(self, seed: int, *, percent: int) -> list[int]:
-        """Specs in the order in which their pods come (reference performance §1.2): shuffled, then copies of pods drawn at random
+        """Specs in the order in which their pods come (sources: fgd-protocol): shuffled, then copies of pods drawn at random
         appended while what is asked for stays within `percent` of the cards, or pods drawn at random removed until it does.
 
         The published seeds belong to another generator: orders differ, means are to be compared.

@@ -1,4 +1,4 @@
-"""`hbox simulate trace`: one run, and its figures by the names that the field uses (reference performance §2.1)."""
+"""`hbox simulate trace`: one run, and its figures by the names that the field uses (sources: cluster-metrics)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 Generated, not copied. Sources of the tables: Weng et al., "Beware of Fragmentation" (USENIX ATC'23), its Table 1 and Figure 3, and the counts
 published with the trace (github.com/alibaba/clusterdata, cluster-trace-gpu-v2023): cards per model, node classes, pods per kind of request, and
 how popular the frequent shapes are. Within a kind, pods are dealt to shapes by those shares; the rare shapes are left to the frequent ones, but
-for the eight-card ones, which decide how badly cards are stranded (reference performance §1.5).
+for the eight-card ones, which decide how badly cards are stranded (sources: fgd-shape-mix).
 
 What the published trace does not have is gangs: pods of several cards are grouped into gangs here, so that the day exercises them.
 """

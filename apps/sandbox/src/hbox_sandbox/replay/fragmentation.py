@@ -1,4 +1,4 @@
-"""Fragmentation of a cluster's cards as FGD defines it (Weng et al., USENIX ATC'23; reference performance §1.1).
+"""Fragmentation of a cluster's cards as FGD defines it (Weng et al., USENIX ATC'23; sources: fgd-definition).
 
 A thousandth of a card is a fragment for a kind of pod that cannot use it: because the pod asks for no card, because it does not fit the node
 at all, or because the free part of that card is smaller than what it asks of each card. The cluster's fragmentation is the mean over the

@@ -48,7 +48,7 @@ class Trace:
         return sum(pod.milli for pod in self.pods)
 
     def shuffled(self, seed: int) -> "Trace":
-        """The pods in a random order, as FGD's protocol has it (reference performance §1.2); gangs stay together."""
+        """The pods in a random order, as FGD's protocol has it (sources: fgd-protocol); gangs stay together."""
         units = _units(self.pods)
         random.Random(seed).shuffle(units)
         return replace(self, pods=tuple(pod for unit in units for pod in unit))

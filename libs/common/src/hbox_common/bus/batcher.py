@@ -1,6 +1,6 @@
 """Lead-edge batching: the first item is sent at once; items that arrive within a window after it are sent together.
 
-A lone event is not delayed; a burst costs one message every 10 ms (every 25 ms while it lasts) instead of one per item (measured: reference performance §4.3).
+A lone event is not delayed; a burst costs one message every 10 ms (every 25 ms while it lasts) instead of one per item (measured; sources: pipeline-prototype).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """One connection to the broker, re-established for ever; pending requests fail as soon as it is lost.
 
 The request() of nats-py waits for the whole timeout if the broker dies meanwhile, its publish_async does not report rejections, and its buffers fill up while
-the connection is down (reference ecosystem §2, reliability M4-M8). So requests use an inbox and futures of this module, which fail as soon as the connection is
+the connection is down (sources: nats-py-outages). So requests use an inbox and futures of this module, which fail as soon as the connection is
 lost; nothing is buffered (`pending_size=-1`); and `epoch` increases with every connection, so that readers know that the broker forgot their requests.
 
 A client that nats-py closes for good (protocol error) cannot be used again: the block of `open` is cancelled and ends with Unavailable, so that the process

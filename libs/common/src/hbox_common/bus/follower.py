@@ -1,7 +1,7 @@
 """Following: reading without acknowledgements, for state (the last value of each subject) and for live feeds.
 
 The reader is an ephemeral consumer in the broker's memory. After every new connection it is recreated within milliseconds, from the message after the last one
-received; the library's ordered consumers need 13 to 17 s for that (reference ecosystem §2.5, reliability M5). Before each start the stream is examined: if it
+received; the library's ordered consumers need 13 to 17 s for that (sources: nats-py-watch). Before each start the stream is examined: if it
 was recreated (another creation time) or ends before the last message received, messages were missed. A follower of last values then replays all of them; for
 other followers `on_gap` is called before any newer message is delivered. Before each start, and every second while reading (`continuity`), the follower also
 checks whether the stream dropped undelivered messages, and then calls `on_missed`.

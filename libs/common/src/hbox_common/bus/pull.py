@@ -1,9 +1,9 @@
 """Messages of a pull consumer, requested and received on an inbox of this module.
 
-PullSubscription.fetch stalls for seconds after an empty fetch, and does not repeat a pending fetch after a reconnect (nats.py #986; reference reliability M4,
-ecosystem §2.4). Here pulls overlap: a new one is sent while up to a batch of the previous one is pending, so that the broker can always deliver at once. At
-most two batches, and two times MAX_BYTES, are requested or buffered. A reader of single messages requests the next one only when it takes it: a prefetched
-message would wait behind the one in progress while other readers of the consumer are idle.
+PullSubscription.fetch stalls for seconds after an empty fetch, and does not repeat a pending fetch after a reconnect (nats.py #986; sources: nats-py-fetch).
+Here pulls overlap: a new one is sent while up to a batch of the previous one is pending, so that the broker can always deliver at once. At most two batches,
+and two times MAX_BYTES, are requested or buffered. A reader of single messages requests the next one only when it takes it: a prefetched message would wait
+behind the one in progress while other readers of the consumer are idle.
 
 A pull subscription lasts as long as its connection. If the connection is lost, the consumer is deleted, or the broker misses its heartbeats, `take` raises
 Broken: the owner examines the stream and creates a new one.

@@ -1,7 +1,7 @@
 """An embedded broker: nats-server as a child process, with JetStream in a folder.
 
 `sync_interval: always`: JetStream acknowledges before it syncs otherwise, and loses what it acknowledged in a power failure (ADR 3). `js_ack_fc_v2`
-is held at false: with it nats-py's read loop dies of a longer reply subject (reference reliability M9).
+is held at false: with it nats-py's read loop dies of a longer reply subject (sources: nats-ack-subject).
 """
 
 import asyncio

@@ -4,7 +4,7 @@ Settings that an operator may tune on an external broker (replicas, placement, a
 depends on (subjects, one value per subject, room for our largest messages) are corrected. HBOX_STATE rejects new values when it is full, with an error: if it
 dropped a value, a new reader would believe that the object does not exist. The histories drop their oldest messages: they hold days, so the oldest were read
 long ago, and a history that rejected messages would stop the whole platform until its messages expire. No data exists only in a history: a loss shows as a gap,
-or as a claim past its deadline, and the data is recovered from Kubernetes and the ledger (reference reliability §2).
+or as a claim past its deadline, and the data is recovered from Kubernetes and the ledger (sources: jetstream-durability).
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Encoding and decoding of messages: msgpack maps under CloudEvents headers (binary mode), limited in size before decoding.
 
-Traps that this file closes (measured: reference reliability M10, ecosystem §3): false lengths in headers, deep nesting, endless empty maps, NaN, tuples that
+Traps that this file closes (measured; sources: msgpack-limits): false lengths in headers, deep nesting, endless empty maps, NaN, tuples that
 come back as lists (pydantic's lax mode accepts them), map keys that are not strings, numbers that no database holds.
 
 Every encoded message can be decoded. Decoding each message again at the writer would cost as much as creating it; but a reader rejects a well-typed message

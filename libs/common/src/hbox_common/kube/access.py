@@ -1,7 +1,7 @@
 """Where the API server is and how to be let in: kubeconfig or service account, TLS, tokens, exec plugins, proxies.
 
 All of it is the official client's business; it is imported when a connection is wanted (0.3 s), and not before.
-Its requests and models are not used: they cost 10-50 times as much, and some raise on success (reference ecosystem §1).
+Its requests and models are not used: they cost 10-50 times as much, and some raise on success (sources: kubernetes-client).
 """
 
 import ssl

@@ -1,6 +1,6 @@
 """Binding a pod, and making sure that a binding under way can no longer happen.
 
-The fence (reference reliability §3): a Binding names the pod's uid and resourceVersion, and the API server itself refuses it once the
+The fence (sources: binding-fence): a Binding names the pod's uid and resourceVersion, and the API server itself refuses it once the
 pod has changed. `fence` changes the pod on purpose, by a condition: who may write pods may write their annotations, not their status.
 Node and annotations are written by the server in one step.
 

@@ -1,6 +1,6 @@
 """A minimal HTTP/1.1 client for a known server: kept-alive connections, one request at a time on each.
 
-A binding through aiohttp needs twice the processor time (measured; reference performance §4.3), most of it for features that an API server never uses:
+A binding through aiohttp needs twice the processor time (measured; sources: pipeline-prototype), most of it for features that an API server never uses:
 redirects, cookies, form data, proxies, compression. The checks here guard against a broken or hostile server: endless heads and bodies, lengths that are not
 numbers, unsolicited answers, connections that end in the middle of an answer.
 """

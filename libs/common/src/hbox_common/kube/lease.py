@@ -1,6 +1,6 @@
 """Leader election on a coordination.k8s.io Lease: the shell of `election`.
 
-The official client's own cannot create its lease, stamps local time as UTC and has no release (reference ecosystem §1, defect 2).
+The official client's own cannot create its lease, stamps local time as UTC and has no release (sources: kubernetes-client-lease).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The lock of a node that is in allocation: an annotation that one pod has, taken and released against the node as it was read (reference hami §1.3)."""
+"""The lock of a node that is in allocation: an annotation that one pod has, taken and released against the node as it was read (sources: hami-node-lock)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

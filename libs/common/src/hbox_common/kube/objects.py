@@ -1,8 +1,8 @@
 """Slim views of Kubernetes objects: the fields that scheduling needs, decoded straight from bytes.
 
 Fields that are not declared (managedFields above all) are skipped while decoding, so they cost neither memory nor garbage collection: 10,000 pods decode in
-0.05 s, against 5.5 s for the official client's models (measured; reference ecosystem §1). Field names are Kubernetes', in snake case. Quantities stay unparsed
-(`hbox_common.model.resources` reads them), times stay RFC 3339 (`times.epoch_s`).
+0.05 s, against 5.5 s for the official client's models (measured; sources: kubernetes-client). Field names are Kubernetes', in snake case. Quantities stay
+unparsed (`hbox_common.model.resources` reads them), times stay RFC 3339 (`times.epoch_s`).
 """
 
 from typing import TypeAlias

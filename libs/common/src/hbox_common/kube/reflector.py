@@ -8,7 +8,7 @@ one of `List`, `Watch` or `Sleep`, or nothing while a watch continues. The shell
 
 Rules:
  1. Every list is consistent (resourceVersion=""): one from an API server's cache may be older than the copy, and objects missing in it would be deleted.
- 2. The end of a watch does not cause a list: the API server ends watches of clients that lag (reference performance §4.2).
+ 2. The end of a watch does not cause a list: the API server ends watches of clients that lag (sources: real-api-bench).
  3. Objects missing in a complete list were deleted meanwhile: synthetic DELETED, by uid.
  4. One object that cannot be decoded is counted and skipped; its resourceVersion still counts, and it is not treated as deleted.
  5. A line that is not JSON means a broken stream: return to the last resourceVersion, because events may be lost in it.

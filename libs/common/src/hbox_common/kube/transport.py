@@ -1,7 +1,8 @@
 """Transport to the API server: one pool of connections, a timeout on every request, errors mapped to HBox's.
 
 Requests use `http1`; watches (and all requests through a proxy) use aiohttp: the official client's call path costs more than twice aiohttp's per bind (3,370/s
-against 8,050/s, reference ecosystem §1), and aiohttp's twice that of `http1`. Credentials and address come from `access`, and from `renewal` when they change.
+against 8,050/s; sources: kubernetes-client), and aiohttp's twice that of `http1`. Credentials and address come from `access`, and from `renewal` when they
+change.
 """
 
 import asyncio
@@ -85,7 +86,7 @@ class KubeClient:
     ) -> AsyncIterator[Self]:
         """A client for the cluster of `kubeconfig` (None: the one we run in). Nothing is sent yet.
 
-        `connections`: watches hold one each; 32 for binds are right, fewer starve (measured; reference performance §4.3).
+        `connections`: watches hold one each; 32 for binds are right, fewer starve (measured; sources: pipeline-prototype).
         Raises InvalidRequest when the kubeconfig is missing or broken.
         """
         access = await find_access(kubeconfig)

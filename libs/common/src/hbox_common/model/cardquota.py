@@ -1,7 +1,7 @@
 """ResourceQuotas of cards and their parts: the cards, card memory and compute that all pods of a namespace may hold together.
 
 Kubernetes adds up the containers' requests: 2 cards with 2000 MiB of each count as 2000. Here they count as 4000, and a percentage or a whole card counts as
-its size on the allocated card. The keys are HAMi's (reference hami §1.7): `limits.` with a vendor's resource for MiB or percent of compute, which Kubernetes
+its size on the allocated card. The keys are HAMi's (sources: hami-quota): `limits.` with a vendor's resource for MiB or percent of compute, which Kubernetes
 ignores, and `limits.` with the resource that counts its cards.
 
 Both scheduler-core and quota-ledger use this module. A claim counts from its creation until its pod is known to be gone. All quotas of a namespace apply. If a

@@ -1,7 +1,7 @@
 """Claims on devices, the books of a node, and the one rule by which scheduler-core and quota-ledger judge whether a claim fits.
 
 Proposer and arbiter share this code: where they used different feasibility rules, other schedulers looped for ever
-(Nomad #9506, #13017; reference reliability §1).
+(Nomad #9506, #13017; sources: shared-validate).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Lending of unused guarantees, limited so that they can be reclaimed (reference reliability §6, S4).
+"""Lending of unused guarantees, limited so that they can be reclaimed (S4).
 
 A guarantee that its queue does not use is lent. The queue must get it back on demand, so it is lent only to work that can be evicted. *Non-preemptible* work
 cannot be evicted: claims that may not be preempted, claims of queues that are not reclaimable, and pods of other schedulers.

@@ -1,6 +1,6 @@
 """Mirror of the kubelet's topology manager: its hints and their merge, so that a scheduler does not place pods where the kubelet rejects them.
 
-Theory of operation (pkg/kubelet/cm: topologymanager, cpumanager, devicemanager of Kubernetes 1.34; reference fabric-numa-health §B2). A hint is a set of NUMA
+Theory of operation (pkg/kubelet/cm: topologymanager, cpumanager, devicemanager of Kubernetes 1.34; sources: topology-manager). A hint is a set of NUMA
 nodes, here the bits of an int. Each aligned resource has a hint for every set whose *free* amount covers the request; it is preferred if the set is as narrow
 as the narrowest whose *total* covers it. The hints of all resources are merged by AND of every combination, preferred only if all are preferred and equal.
 

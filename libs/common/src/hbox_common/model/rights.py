@@ -279,7 +279,7 @@ class AtParting(Generic[Q, K]):
 @dataclass(frozen=True, slots=True)
 class Nearest(Generic[Q, K]):
     """The queues themselves and `level` ancestors of each are compared, the preemptor's by any resource and any of its queues, the victim's by all of its
-    queues (Volcano's capacity plugin, `ancestorReclaimLevel`; reference volcano §4)."""
+    queues (Volcano's capacity plugin, `ancestorReclaimLevel`; sources: volcano-capacity)."""
 
     rights: Callable[[Q], Rights[K]]
     cards: Cards[K]
@@ -315,7 +315,7 @@ class Nearest(Generic[Q, K]):
 @dataclass(frozen=True, slots=True)
 class FairShares(Generic[Q, K]):
     """Compares the two queues below the lowest common ancestor, and keeps every queue of the preemptor's path within its fair share: a request within the
-    deserved amount reclaims from queues above theirs, a request beyond it only from queues above their fair share (KAI-Scheduler, reference peers §2).
+    deserved amount reclaims from queues above theirs, a request beyond it only from queues above their fair share (KAI-Scheduler, sources: kai-actions).
 
     takes, gives: by queue, the fair share up to which it may reclaim, and beyond which others may reclaim from it (they differ if history counts).
     """

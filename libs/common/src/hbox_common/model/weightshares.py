@@ -1,13 +1,13 @@
 """Entitlements of queues by weight: water filling, the one function used by ledger, engine and previews.
 
 The total is divided among the queues with demand, by weight; no queue gets more than its demand (holds and waits for) or its limit, and the remainder is
-divided among the others (Volcano's `proportion`, reference volcano §4):
+divided among the others (Volcano's `proportion`, sources: volcano-proportion):
 
     at most     its capability, and what remains after the guarantees of all others
     at least    its guarantee
 
-Beyond Volcano: a queue first gets the amount that its object `deserved` names, and takes part by weight beyond it (KAI-Scheduler's order, reference peers
-§2.4). So a queue with explicit amounts keeps them, and weights divide the rest.
+Beyond Volcano: a queue first gets the amount that its object `deserved` names, and takes part by weight beyond it (KAI-Scheduler's order; sources:
+kai-fair-share). So a queue with explicit amounts keeps them, and weights divide the rest.
 
 In a tree the children of a queue divide that queue's amount. Guarantees of some children without demand are added to it: they are lent to others as every
 guarantee is, so siblings need not wait for them.

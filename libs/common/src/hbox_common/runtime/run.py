@@ -68,8 +68,8 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
 
 
 def collect_seldom() -> None:
-    """Long-lived columns and caches make the default collector traverse everything repeatedly: 70 % of decode time (ecosystem §1). The middle generation has
-    200,000 objects at most, whose traversal takes some 20 ms: the longest pause."""
+    """Long-lived columns and caches make the default collector traverse everything repeatedly: 70 % of decode time (sources: kubernetes-client). The
+    middle generation has 200,000 objects at most, whose traversal takes some 20 ms: the longest pause."""
     gc.set_threshold(50_000, 4, 250)
 
 

@@ -2,7 +2,7 @@
 
 SQLite: WAL with synchronous=FULL (NORMAL may lose the last commits at a power failure), BEGIN IMMEDIATE (a deferred transaction that upgrades after another
 commit fails at once), foreign keys on, and a lock file next to the database. PostgreSQL: the server's synchronous_commit, timeouts on every statement, and a
-session advisory lock. Both locks end with the process that holds them. Sources: reference reliability §4, ecosystem §5.
+session advisory lock. Both locks end with the process that holds them (sources: ledger-transfers, sqlite-writer).
 
 A PostgreSQL session that stops in the middle of a transaction (a leader that hangs) locks rows that its successor needs. The successor ends the session; the
 server itself does so after IDLE_TIMEOUT_MS, but not if the session stopped within a pipeline of statements (before PostgreSQL 17). TCP detects a server that

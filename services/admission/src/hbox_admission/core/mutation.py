@@ -1,4 +1,4 @@
-"""What is written into a pod when it is made: what HAMi's webhook writes (reference hami §1.5), by the vendors' own rules (`Vendor.complete`).
+"""What is written into a pod when it is made: what HAMi's webhook writes (sources: hami-webhook), by the vendors' own rules (`Vendor.complete`).
 
 Into a pod that asks for devices, and that no other scheduler has:
     spec.schedulerName            HBox's, in place of the default scheduler's

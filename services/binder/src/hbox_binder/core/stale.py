@@ -1,4 +1,4 @@
-"""Whether a node's lock is still somebody's: by what its pod shows, and only where that shows nothing by its age (reference hami §1.3).
+"""Whether a node's lock is still somebody's: by what its pod shows, and only where that shows nothing by its age (sources: hami-node-lock).
 
 HAMi frees a lock whose pod is gone, or which is five minutes old. That a pod's cards were handed over, or never will be, shows earlier: kubelet writes a pod's
 status only after it has admitted it, and to admit it is to have called the plugin. What annotations of the pod say counts for nothing here: its owner could

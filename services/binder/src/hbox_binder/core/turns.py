@@ -1,4 +1,4 @@
-"""Turns on nodes: of the pods whose cards a device plugin hands over, one per node is in allocation at a time (reference hami §1.3).
+"""Turns on nodes: of the pods whose cards a device plugin hands over, one per node is in allocation at a time (sources: hami-node-lock).
 
 A turn begins when a task becomes the owner, and ends when the node's lock is released: by the plugin after the allocation, or by the binder if the bind fails.
 All other tasks of that node wait meanwhile, in the order of their decisions, without a call to the API server.

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 #: Requests in flight, of each kind.
 AT_ONCE = 8
 
-#: Every write takes as much of the API server as a binding (reference performance §4.3), so in a burst the bindings go first.
+#: Every write takes as much of the API server as a binding (sources: pipeline-prototype), so in a burst the bindings go first.
 BUSY_SHARE = 0.03
 PATIENCE_S = 20.0
 

@@ -1,8 +1,8 @@
 """A pod's requests for cards. The vendors define how their resources are read (`hbox_common.model.devices`).
 
 A plain request is one of a single container (not an init container) for equal cards of one kind, without constraints: it is `count` and amounts. All other
-requests are published container by container (`PodDevices`), with the sum in the same fields. The rules of HAMi's webhook for whole pods apply here (reference
-hami §1.5).
+requests are published container by container (`PodDevices`), with the sum in the same fields. The rules of HAMi's webhook for whole pods apply here
+(sources: hami-webhook).
 """
 
 from collections.abc import Collection, Mapping, Sequence

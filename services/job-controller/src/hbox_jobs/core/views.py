@@ -108,7 +108,7 @@ content = attrgetter(*(each.name for each in fields(PodView) if each.name not in
 
 
 class GroupPhase(StrEnum):
-    """Volcano's PodGroup phases (reference volcano §5)."""
+    """Volcano's PodGroup phases (sources: volcano-podgroup)."""
 
     NEW = ""
     PENDING = "Pending"

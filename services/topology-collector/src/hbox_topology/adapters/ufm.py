@@ -5,7 +5,7 @@ may be rotated, and stand in no message. No redirect is followed, no certificate
 size and time. The counters of /app/versioning are asked every few seconds, and ports and systems only when one of theirs moved; they are read page
 by page, and again when a counter moved meanwhile, since pages are no snapshot. A page that says what it said before, byte for byte, is not parsed again: a
 change of some cables is in a few pages of many. Events are advice on which changes to believe: an account that may not read them, or more of them than fit,
-hold no fabric up. Facts and traps: reference on fabrics, A1.
+hold no fabric up. Facts and traps (sources: ufm-rest).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""AMD, shared by HAMi (reference hami §2.15), or whole with AMD's own device plugin, whose node labeller names the model."""
+"""AMD, shared by HAMi (sources: hami-amd), or whole with AMD's own device plugin, whose node labeller names the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Huawei's Ascend NPUs: whole, divided by templates, or shared by HAMi's software (`huawei.com/vnpu-mode: hami-core`) (reference hami §2.8).
+"""Huawei's Ascend NPUs: whole, divided by templates, or shared by HAMi's software (`huawei.com/vnpu-mode: hami-core`) (sources: hami-ascend).
 
 Each chip is a kind with its own resources and templates: a memory request gets the smallest template that covers it, or the whole card above the largest.
 Several 910s come from one HCCS group if possible. A 910C is a module of two dies, which are allocated together: a request for one gets both.

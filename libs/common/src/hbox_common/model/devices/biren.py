@@ -1,4 +1,4 @@
-"""Biren's GPUs (reference hami §2.13): whole, or as many devices as its plugin makes of them by SVI."""
+"""Biren's GPUs (sources: hami-biren): whole, or as many devices as its plugin makes of them by SVI."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

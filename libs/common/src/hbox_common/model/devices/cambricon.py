@@ -1,4 +1,4 @@
-"""Cambricon's MLUs, shared by its dynamic sMLU plugin (reference hami §2.10).
+"""Cambricon's MLUs, shared by its dynamic sMLU plugin (sources: hami-cambricon).
 
 The plugin registers sums: cards are what 100 of its `vcore` make, each with its part of `vmemory`, in units of 256 MiB. Doc and code of HAMi differ over
 several cards with a part of each: here several are taken whole, as its documentation has it, since the plugin divides one card at a time.

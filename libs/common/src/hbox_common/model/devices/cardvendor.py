@@ -1,4 +1,4 @@
-"""Vendors whose cards are judged one by one: HAMi's generic rule (reference hami §1.4).
+"""Vendors whose cards are judged one by one: HAMi's generic rule (sources: hami-fit).
 
 A vendor's own rules override `node_fault`, `judge`, `further`, `amounts`, `choose` and `choice_score`.
 """
@@ -142,7 +142,7 @@ class CardVendor(Vendor):
         return [taken for _, taken in fitting[: ask.count]]
 
     def card_score(self, offer: Offer, card: Card, taken: CardSlice) -> float:
-        """How full the card is with the slice on it, by HAMi's formula (reference hami §1.4): 0 for an idle one, 30 for one with nothing left."""
+        """How full the card is with the slice on it, by HAMi's formula (sources: hami-fit): 0 for an idle one, 30 for one with nothing left."""
         slot, core, memory = weights_of(offer.wishes.get(WEIGHTS, ""))
         held = offer.of(card)
         return 10.0 * (

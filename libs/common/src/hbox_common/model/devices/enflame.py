@@ -1,4 +1,4 @@
-"""Enflame's GCUs: whole (`GCU`), and shared (`Enflame`) by either of HAMi's two ways (reference hami §2.7).
+"""Enflame's GCUs: whole (`GCU`), and shared (`Enflame`) by either of HAMi's two ways (sources: hami-enflame).
 
 Up to v2.9 `enflame.com/vgcu` counts cards and `vgcu-percentage` requests a part of each, rounded up to the fraction into which the node's plugin divides its
 cards. The plugin does not report sizes: percent are booked as compute, and memory is unknown.

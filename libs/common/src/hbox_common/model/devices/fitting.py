@@ -1,6 +1,6 @@
 """Whether a pod fits a node's cards, container by container, and which cards it gets. Pure: the same answer for placing, reasons and what-if questions.
 
-The order is HAMi's (reference hami §1.4): each container by itself, the init containers first, each in addition to the node's allocations and the sidecars
+The order is HAMi's (sources: hami-fit): each container by itself, the init containers first, each in addition to the node's allocations and the sidecars
 started before it; then all others together. Rules of a kind of device are its vendor's (`Vendor.fit`).
 """
 

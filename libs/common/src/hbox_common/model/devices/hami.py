@@ -1,4 +1,5 @@
-"""Vendors whose cards are shared by HAMi: one grammar for nodes, requests and allocations, with each vendor's own names (reference hami §1.1, §2.1).
+"""Vendors whose cards are shared by HAMi: one grammar for nodes, requests and allocations, with each vendor's own names
+(sources: hami-annotations, hami-nvidia).
 
 - A node's register annotation has precedence, in both of its forms: a JSON array (v2.8 on) or records `id,count,devmem,devcore,type,numa,health` with
   `,index,mode` in newer plugins, each closed by `:`. Without it, only the count in `allocatable` and two labels are known.
@@ -29,7 +30,7 @@ from .layout import Layout
 from .mig import MIG, registered_profiles
 from .vendor import NodeReport, Quantity, whole_number
 
-#: HAMi's default deviceSplitCount: pods that may share a card of known memory (reference hami §2.1).
+#: HAMi's default deviceSplitCount: pods that may share a card of known memory (sources: hami-nvidia).
 DEFAULT_SHARES = 10
 
 #: Of the annotation: a thousand cards' records. Pods that may share one card: HAMi's own users write 10 to 100.
@@ -146,7 +147,7 @@ class HamiVendor(CardVendor):
         node: str = "",  # noqa: ARG002
         now: float = 0.0,  # noqa: ARG002
     ) -> dict[str, str]:
-        """Both annotations alike: `<uuid>,<kind>,<MiB>,<cores>:` a card, `;` a container (reference hami §1.1)."""
+        """Both annotations alike: `<uuid>,<kind>,<MiB>,<cores>:` a card, `;` a container (sources: hami-annotations)."""
         text = "".join("".join(self.device_text(cards[s.index], s) + ":" for s in one) + ";" for one in layout)
         return {name: text for name in (self.to_allocate_annotation, self.allocated_annotation) if name}
 

@@ -1,4 +1,4 @@
-"""HAMi's protocol between the binder of a pod and the device plugin of its node (reference hami §1.1, §1.3).
+"""HAMi's protocol between the binder of a pod and the device plugin of its node (sources: hami-annotations, hami-node-lock).
 
 kubelet's Allocate does not name the pod, so a plugin looks for the one pod in allocation on its node: the owner of the node's lock. It removes the cards of one
 container per call from that pod's annotations; when no vendor has any left, it writes the phase `success` and releases the lock. On a fault it writes `failed`

@@ -1,4 +1,4 @@
-"""Hygon's DCUs, shared by HAMi (reference hami §2.9)."""
+"""Hygon's DCUs, shared by HAMi (sources: hami-hygon)."""
 
 from .hami import HamiVendor
 from .handshake import NODE_LOCK

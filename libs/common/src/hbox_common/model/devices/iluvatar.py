@@ -1,4 +1,4 @@
-"""Iluvatar's cards, shared by HAMi: each model is a kind of its own, with resources of its own (reference hami §2.11)."""
+"""Iluvatar's cards, shared by HAMi: each model is a kind of its own, with resources of its own (sources: hami-iluvatar)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

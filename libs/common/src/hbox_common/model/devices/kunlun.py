@@ -1,4 +1,4 @@
-"""Kunlunxin's XPUs: whole (`kunlun`), and P800 OAMs in quarters and halves (`XPU`) (reference hami §2.4, §2.5).
+"""Kunlunxin's XPUs: whole (`kunlun`), and P800 OAMs in quarters and halves (`XPU`) (sources: hami-kunlun).
 
 Eight cards are two wings of four, left 0 to 3 and right 4 to 7, each card linked to all of its wing and to one of the other (0-4, 1-5, 2-6, 3-7). One, two or
 four cards come from one wing, the one with the fewest that fit, so that the other stays whole; where no wing has enough, from pairs and fours that are linked

@@ -1,4 +1,4 @@
-"""Why a card, or a node's cards together, cannot take what a container asks for: HAMi's own words (reference hami §1.6)."""
+"""Why a card, or a node's cards together, cannot take what a container asks for: HAMi's own words (sources: hami-labels)."""
 
 from enum import StrEnum
 

@@ -44,7 +44,7 @@ def effective(layout: Layout, request: PodDevices) -> tuple[CardSlice, ...]:
     """What the pod takes of each card while it has it, one slice a card, by index.
 
     Of cores and memory the most that it needs at one time: while an init container runs (with the side-cars that started before it), or while all others do
-    (reference hami §1.4). `slots`: the containers that are on the card together. `part`: joined by `+` where several containers have one.
+    (sources: hami-fit). `slots`: the containers that are on the card together. `part`: joined by `+` where several containers have one.
     """
     lasting: dict[int, CardAllocation] = {}
     peak: dict[int, CardAllocation] = {}

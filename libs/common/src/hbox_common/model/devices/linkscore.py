@@ -1,4 +1,4 @@
-"""How well the cards of a node are linked, and the cards that are chosen for it (reference hami §2.1, topology-aware).
+"""How well the cards of a node are linked, and the cards that are chosen for it (sources: hami-links).
 
 HAMi's plugin gives each pair of cards a score: 10 to 60 by their way over PCIe, 100 for each NVLink between them. Of the cards that fit, a container that asks
 for several gets those whose pairs have the highest sum; one that asks for one gets the card with the lowest sum of pairs, so that good groups stay whole.

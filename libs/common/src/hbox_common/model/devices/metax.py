@@ -1,4 +1,4 @@
-"""MetaX's GPUs: whole (`Metax-GPU`), and shared as sGPUs (`Metax-SGPU`) (reference hami §2.2, §2.3).
+"""MetaX's GPUs: whole (`Metax-GPU`), and shared as sGPUs (`Metax-SGPU`) (sources: hami-metax).
 
 Whole GPUs: MetaX's own plugin selects the cards, and publishes on each node, by number of cards, the loss of links and the quality of links.
 

@@ -1,4 +1,4 @@
-"""MIG: cards of NVIDIA that are divided into instances of fixed sizes (reference hami §2.1, volcano §4).
+"""MIG: cards of NVIDIA that are divided into instances of fixed sizes (sources: hami-nvidia, volcano-deviceshare).
 
 Two ways of dividing are in use, and a card's profiles determine its own.
 

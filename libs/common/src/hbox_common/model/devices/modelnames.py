@@ -1,6 +1,6 @@
 """The rule by which a name selects card models; placement, quotas, victim selection and previews share it.
 
-As in HAMi (reference hami §2.1), a pod names a model by a part of its name. Nodes report one model in several forms: `NVIDIA A100-SXM4-80GB` in HAMi's
+As in HAMi (sources: hami-nvidia), a pod names a model by a part of its name. Nodes report one model in several forms: `NVIDIA A100-SXM4-80GB` in HAMi's
 register, `NVIDIA-A100-SXM4-80GB` in NVIDIA's label and in resource names. The comparison ignores case and treats `-` and blanks as equal.
 """
 

@@ -1,4 +1,4 @@
-"""Moore Threads' GPUs, shared as sGPUs (reference hami §2.12).
+"""Moore Threads' GPUs, shared as sGPUs (sources: hami-mthreads).
 
 The plugin registers sums: 16 of `sgpu-core` make a card, which has its part of `sgpu-memory`, in units of 512 MiB. All containers of a pod are on one card.
 Compute in the books is in percent, rounded down: sixteenths of one card never come to more than 100 unless they are more than 16, since what rounding leaves

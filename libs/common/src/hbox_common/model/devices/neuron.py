@@ -1,4 +1,4 @@
-"""AWS Neuron devices, whole or one of their two cores (reference hami §2.6).
+"""AWS Neuron devices, whole or one of their two cores (sources: hami-neuron).
 
 Several devices follow the instance's links: on Inferentia any consecutive ones; on Trainium 1, 4, 8 or 16, starting at a multiple of their number. A part of a
 device names its cores: `1` and `2` are the first and the second, `12` both, requested as cores, `d` the device.

@@ -1,4 +1,4 @@
-"""NVIDIA, shared by HAMi (reference hami §2.1).
+"""NVIDIA, shared by HAMi (sources: hami-nvidia).
 
 Without HAMi's register the labels are those of GPU feature discovery. In addition to HAMi's generic rule: the sharing mode of cards (`hami-core`, `mig`,
 `mps`), which a pod may request; cards cordoned one by one; links between cards (`linkscore`); instances of MIG (`mig`).

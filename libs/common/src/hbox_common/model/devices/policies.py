@@ -1,4 +1,4 @@
-"""Order in which a pod's cards are selected among the fitting ones: `hami.io/gpu-scheduler-policy`, one word or several (reference hami §1.4).
+"""Order in which a pod's cards are selected among the fitting ones: `hami.io/gpu-scheduler-policy`, one word or several (sources: hami-fit).
 
 `binpack`, `spread` and `numa` are orders; several, separated by commas, apply one after the other. `mutex` and `topology-aware` are not orders: the first
 excludes shared cards (`CardVendor.judge`), the second selects cards by their links (`linkscore`). Among cards that the policy ranks equal, the highest NUMA

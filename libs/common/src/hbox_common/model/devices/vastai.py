@@ -1,4 +1,4 @@
-"""Vastai's cards, whole or die by die (reference hami §2.14).
+"""Vastai's cards, whole or die by die (sources: hami-vastai).
 
 Dies of one card are linked better than others: several dies come from the cards with the most that fit, and a node's score is the largest part that is of one
 card. Under the policy `mutex` a card is one thing: none of its dies is given where one is used.

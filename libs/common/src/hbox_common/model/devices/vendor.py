@@ -47,7 +47,7 @@ class Figures:
 @dataclass(frozen=True, slots=True)
 class Completion:
     """Requests and annotations that a container with devices lacks, or states otherwise than its device plugin or a quota needs: the changes of HAMi's webhook
-    (reference hami §1.5), except amounts without new information, such as all of a card's memory."""
+    (sources: hami-webhook), except amounts without new information, such as all of a card's memory."""
 
     amounts: Mapping[str, int] = field(default_factory=dict)  #: of the container, replacing its own
     env: Mapping[str, str] = field(default_factory=dict)  #: of the container, replacing its own
@@ -226,7 +226,7 @@ class Vendor(ABC):
         return count
 
 
-#: Annotations of pods that `fit` of every vendor reads (reference hami §1.4).
+#: Annotations of pods that `fit` of every vendor reads (sources: hami-fit).
 NODE_POLICY, CARD_POLICY, WEIGHTS = (
     "hami.io/node-scheduler-policy",
     "hami.io/gpu-scheduler-policy",

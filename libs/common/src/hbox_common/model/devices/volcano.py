@@ -1,4 +1,4 @@
-"""Volcano's vGPU: cards of NVIDIA that volcano-vgpu-device-plugin shares, under names of Volcano's own (reference hami §2.16, volcano §4).
+"""Volcano's vGPU: cards of NVIDIA that volcano-vgpu-device-plugin shares, under names of Volcano's own (sources: hami-volcano-vgpu, volcano-deviceshare).
 
 The plugin is HAMi's, with another protocol: a register of records `uuid,shares,MiB,type,healthy,mode`; MIG only by geometry; amounts of memory in units of
 `gpuMemoryFactor` MiB everywhere, on nodes and in allocations as in requests. Cards are selected by Volcano's rule: packed by memory, spread by pods, and

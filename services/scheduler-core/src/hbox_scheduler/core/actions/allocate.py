@@ -1,4 +1,4 @@
-"""allocate: queues take turns, each serves its first gang, and a gang's turn ends when its minimum is placed (reference volcano §3).
+"""allocate: queues take turns, each serves its first gang, and a gang's turn ends when its minimum is placed (sources: volcano-allocate).
 
 A turn is one statement. If the gang is ready afterwards, the statement is committed. If enough members are nominated, the gang keeps the nominated resources
 for this session, so that no other gang takes them, and commits nothing. Otherwise the statement is discarded. A member that does not fit does not block the

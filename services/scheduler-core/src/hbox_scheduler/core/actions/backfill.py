@@ -1,4 +1,4 @@
-"""backfill: members that ask for nothing go wherever the filters let them (reference volcano §3)."""
+"""backfill: members that ask for nothing go wherever the filters let them (sources: volcano-backfill)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""consolidate: move running pods off fragmented nodes so that a pending gang fits (KAI-Scheduler; reference peers §2.2).
+"""consolidate: move running pods off fragmented nodes so that a pending gang fits (KAI-Scheduler; sources: kai-actions).
 
 Each moved pod is nominated to another node in the same statement; its successor goes there. A move loses work, so pods move only if the gang gains more
 (`hbox_common.model.consolidation`, ADR 41). The action does not move pods of higher priority than the gang, pods that a plugin protects (conformance, pdb,

@@ -1,4 +1,4 @@
-"""Eviction for a whole gang inside one domain, shared by gangpreempt and gangreclaim (reference volcano §3).
+"""Eviction for a whole gang inside one domain, shared by gangpreempt and gangreclaim (sources: volcano-gangpreempt).
 
 For each candidate domain the search groups the victims into bundles (`bundles`). It adds bundles in order until the sums of free resources suffice, then
 evicts them in a statement and places the gang; if the gang does not fit, it adds more. Then it releases every unnecessary bundle. A broken gang is evicted

@@ -1,4 +1,4 @@
-"""preempt: gangs evict pods of lower priority in their own queue, then members evict lower ones of their own gang (reference volcano §3).
+"""preempt: gangs evict pods of lower priority in their own queue, then members evict lower ones of their own gang (sources: volcano-preempt).
 
 The search always chooses nodes by the cost of the victims; Volcano does so with `enableTopologyAwarePreemption` only, and otherwise by score. As in Volcano,
 the argument decides whether pods may be evicted to resolve a filter failure (anti-affinity, host ports, spread), or only to free capacity. Backfill places

@@ -1,7 +1,7 @@
-"""reclaim: a queue reclaims its deserved amount from other queues (reference volcano §3). Queues take turns, each serves its first gang.
+"""reclaim: a queue reclaims its deserved amount from other queues (sources: volcano-reclaim). Queues take turns, each serves its first gang.
 
 Starving gangs of all queues come first. Then running gangs with more pending pods reclaim pod by pod up to the deserved amount of their queue. They evict
-single pods and the surplus of other gangs, and never break a gang (KAI-Scheduler's elastic jobs; reference peers §2.2).
+single pods and the surplus of other gangs, and never break a gang (KAI-Scheduler's elastic jobs; sources: kai-actions).
 
 Evictions are committed only together with the nominations that they allow: the search verifies these on the state after the evictions, and a gang gets all
 members of its minimum or none.

@@ -1,4 +1,4 @@
-"""shuffle: evict running members that the policy wants to move; their controllers create successors (reference volcano §3)."""
+"""shuffle: evict running members that the policy wants to move; their controllers create successors (sources: volcano-shuffle)."""
 
 from typing import TYPE_CHECKING
 

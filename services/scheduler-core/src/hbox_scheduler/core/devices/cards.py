@@ -198,7 +198,7 @@ class CardFit:
         return found
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
-        """HAMi's checks in HAMi's order (reference hami §1.4), over all cards of a node: the check after which no card is left gives the label.
+        """HAMi's checks in HAMi's order (sources: hami-fit), over all cards of a node: the check after which no card is left gives the label.
 
         Where cards are left, but fewer than asked for, it is AllocatedCardsInsufficientRequest.
         """
@@ -444,7 +444,7 @@ def usage_of_ranked(columns: Columns, rows: Rows, task: Task) -> Floats | None:
 
 
 def node_cards(columns: Columns, rows: Rows, task: Task) -> list[NodeCards | None]:
-    """`[n]`: what the cards of each row say, as HAMi counts them (reference hami §1.6); None where a pod fits, or asks for no card."""
+    """`[n]`: what the cards of each row say, as HAMi counts them (sources: hami-labels); None where a pod fits, or asks for no card."""
     if task.cards is None:
         return [None] * len(columns.alive[rows])
     found = fits_of(columns).refused(columns, rows, devices_of(_unbounded(task.cards), _kind(task)))

@@ -1,4 +1,4 @@
-"""The labels of reasons. Card labels are HAMi's own words (reference hami §1.6), `Insufficient <resource>` is kube-scheduler's."""
+"""The labels of reasons. Card labels are HAMi's own words (sources: hami-labels), `Insufficient <resource>` is kube-scheduler's."""
 
 from enum import StrEnum
 

@@ -2,7 +2,7 @@
 
 A session registers its plugins by these classes when it opens. A public method of a plugin that belongs to none of its declared hooks, or whose parameters
 differ from the hook's, is an error (`check`), so a misspelt hook is never ignored silently. `FLAGS` maps the flags of volcano-scheduler.conf to the hooks that
-they switch. The session combines the answers of several plugins (`session.py`; rules in reference volcano §2).
+they switch. The session combines the answers of several plugins (`session.py`; sources: volcano-tiers).
 
 Masks and scores exist in two kinds, by their inputs. A `ShapeMask` or `ShapeScore` depends only on the pod's requests (its shape) and the node's own row.
 It treats equal pods alike, so its answers are cached by shape and pods are placed in batches. A `PodMask`, `PodScore` or `CandidateScore` may read anything

@@ -1,6 +1,6 @@
 """One scheduling session: a view of the cluster, a policy's plugins, and the rules that combine their answers.
 
-Combination (reference volcano §2): orders - the first plugin whose keys differ decides, then creation time, then id. Gates and filters - all plugins must
+Combination (sources: volcano-tiers): orders - the first plugin whose keys differ decides, then creation time, then id. Gates and filters - all plugins must
 agree; overused - one plugin suffices. Votes - inside a tier a reject decides, then a permit; if the tier abstains, the next tier votes. Starving - the first
 tier that has the hook. Victims - among the plugins that choose victims (priority, drf, proportion, capacity, ...) the first tier with an answer decides; all
 of its plugins must agree, and an empty set is an answer. Plugins that protect pods (`guards = True`: gang, conformance, pdb, cdp, tdm) must always agree,

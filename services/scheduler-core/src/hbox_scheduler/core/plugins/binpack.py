@@ -1,11 +1,11 @@
-"""binpack: fill nodes that are used already (reference volcano §4).
+"""binpack: fill nodes that are used already (sources: volcano-binpack).
 
 By Volcano's formula: 100 * binpack.weight * the sum of w_r (used_r + asked_r) / allocatable_r over the resources asked for that have a weight, over the sum of
 these weights. A resource that the node does not have adds 0; a node that has not enough of one that it has scores 0.
 
 With `binpack.idle-cards.weight`, which Volcano does not have, cards decide where they are at stake:
 - A pod with cards goes where the least of the cards is idle (a share of a card is not a card). Its cpu and memory play no part: packing by
-  them as well uses up the cpu of nodes whose cards are idle. On the Alibaba 2023 trace (performance §1.2, one seed) that costs eight points of
+  them as well uses up the cpu of nodes whose cards are idle. On the Alibaba 2023 trace (one seed; sources: fgd-protocol) that costs eight points of
   allocation: 85.9 % instead of 94.4 % at 130 % arrived.
 - A pod without cards prefers nodes with few idle cards, for the same reason: their share counts, with this weight, beside the resources asked for.
 """

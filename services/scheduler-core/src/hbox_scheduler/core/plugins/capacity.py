@@ -1,4 +1,4 @@
-"""capacity: queues with amounts that they deserve, and a tree of them (reference volcano §4; for fair shares peers §2).
+"""capacity: queues with amounts that they deserve, and a tree of them (sources: volcano-capacity, kai-fair-share).
 
     guarantee <= deserved <= fair share <= capability
     kept for   given back  may be        never more

@@ -1,4 +1,4 @@
-"""cdp: cool-down protection; a member that started a short while ago is no victim (reference volcano §4)."""
+"""cdp: cool-down protection; a member that started a short while ago is no victim (sources: volcano-cdp)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""conformance: what keeps the cluster itself alive is never a victim (reference volcano §4)."""
+"""conformance: what keeps the cluster itself alive is never a victim (sources: volcano-conformance)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""deviceshare: which node, and which of its cards, a share of a card goes to (reference volcano §4). That cards are never over-booked is the engine's
+"""deviceshare: which node, and which of its cards, a share of a card goes to (sources: volcano-deviceshare). That cards are never over-booked is the engine's
 own business, whether this plugin is there or not."""
 
 from typing import TYPE_CHECKING

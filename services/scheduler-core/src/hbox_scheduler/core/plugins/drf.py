@@ -1,4 +1,4 @@
-"""drf: dominant resource fairness among gangs; with enableHierarchy among queues of a weighted tree (reference volcano §4)."""
+"""drf: dominant resource fairness among gangs; with enableHierarchy among queues of a weighted tree (sources: volcano-drf)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

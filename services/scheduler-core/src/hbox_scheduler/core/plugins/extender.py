@@ -1,4 +1,4 @@
-"""extender: what a web service of the user's says of nodes (reference volcano §4).
+"""extender: what a web service of the user's says of nodes (sources: volcano-extender).
 
 Volcano asks once a pod and node, here one question covers all nodes, and pods whose questions read the same share it for the session: what is asked
 (`_about`) is what an answer may depend on. POST <urlPrefix>/<verb> with

@@ -1,7 +1,7 @@
 """How an amount is divided among claims: what they are owed first, the rest by weight. One resource at a time.
 
 History. Weights can be corrected by what a claim's owner has used of late: w' = max(0, n + k * (n - u)), n being its part of the weights of all who want
-more than they are owed, u the part of the cluster that it has used (KAI-Scheduler's rule, reference peers §2.4). So with k = 1 who has used exactly its part
+more than they are owed, u the part of the cluster that it has used (KAI-Scheduler's rule, sources: kai-fair-share). So with k = 1 who has used exactly its part
 counts as much as written, who has used nothing twice as much, who has used twice its part nothing. What is owed is not touched, and nothing stays idle for
 the sake of history: what others do not want is divided among those who count for nothing, by n * n / u.
 """
@@ -65,7 +65,7 @@ def divide(amount: int, claims: Sequence[ShareDemand]) -> list[int]:
     """What each claim gets, in whole units: its deserved amount even if the amount does not cover all of these, then the rest by weight,
     class of priority by class of priority. Units that do not divide go to the largest remainders, of equal ones to the first.
 
-    KAI-Scheduler's rule (reference peers §2.4).
+    KAI-Scheduler's rule (sources: kai-fair-share).
     """
     given = [min(claim.deserved, claim.wanted) for claim in claims]
     rest = amount - sum(given)

@@ -1,6 +1,6 @@
 """FGD: place each pod where the expected fragmentation of cards falls the most, or grows the least.
 
-Definitions (Weng et al., USENIX ATC'23; reference performance §1.1). A node has free cpu c and free percents r_g of its cards, R = sum r_g. A
+Definitions (Weng et al., USENIX ATC'23; sources: fgd-definition). A node has free cpu c and free percents r_g of its cards, R = sum r_g. A
 shape m of the workload asks for cpu d, k cards and u percent of each. It sees as fragment of the node
   R                          if it cannot run there (cpu, card model, fewer than k cards with r_g >= u) or asks for no card;
   sum of the r_g below u     otherwise.
@@ -9,7 +9,7 @@ The expected fragment F is the mean over the mix, by popularity p_m; a pod goes 
 Computed here without a loop over shapes: those with equal (k, u) form a group, whose popularity among shapes with d <= c that a card model may
 run is a step function of c, kept as a table by model. Then F = R + sum over groups of table * can_run * (small(u) - R).
 
-All shapes stay in the mix: dropping the rare, large ones costs five points of allocation (reference §1.5).
+All shapes stay in the mix: dropping the rare, large ones costs five points of allocation (sources: fgd-shape-mix).
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,7 +99,7 @@ def expected_fragment(
     models: Sequence[str],
     mix: Mapping[Shape, float],
 ) -> Floats:
-    """F_n(M) of each node in cards, for reports: the sum over it is the cluster's F (reference performance §1.1).
+    """F_n(M) of each node in cards, for reports: the sum over it is the cluster's F (sources: fgd-definition).
 
     free_cpu_milli: [N]; free_percent: [N, D], 0 where a node has fewer cards; models: [N], of the nodes' cards; mix: popularity by shape, CPU-only
     shapes included.

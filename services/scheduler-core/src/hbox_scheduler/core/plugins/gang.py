@@ -1,4 +1,4 @@
-"""gang: a gang starts whole or not at all, and loses members only as long as it stays whole (reference volcano §4)."""
+"""gang: a gang starts whole or not at all, and loses members only as long as it stays whole (sources: volcano-gang)."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Hierarchical DRF: which queue of a weighted tree is furthest below its share (Bhattacharya et al., SoCC 2013; reference volcano §4).
+"""Hierarchical DRF: which queue of a weighted tree is furthest below its share (Bhattacharya et al., SoCC 2013; sources: volcano-drf).
 
 The tree is written in annotations of the queues, `root/eng/dev` with weights `100/50/50`. Gangs are its leaves, each with the dominant share of what it
 has. A branch counts the rescaled use of its children: each brought down to the smallest dominant share among those that still grow, so that a child with

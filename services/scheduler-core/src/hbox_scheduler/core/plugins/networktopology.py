@@ -1,4 +1,4 @@
-"""network-topology-aware: which domains a gang may be in, and which are best (reference volcano §4).
+"""network-topology-aware: which domains a gang may be in, and which are best (sources: volcano-network-topology).
 
 Gradients: the domains that are allowed, in which those members that run already are, and whose sums of free resources could hold what the gang
 needs; by tier, lowest first, and for evictions widest first and few. Scores: domains by how full they are with the gang in them; nodes of gangs with a
@@ -6,7 +6,7 @@ domain by how near to it they are; nodes of all other pods by how full their dom
 
 `hypernode.keep-whole.enable`, which Volcano does not have, comes to much the same for all other pods at no cost for batches: where the policy's scores leave it
 open which idle node is taken, it is one of the unit (lowest domain) with the fewest idle nodes, and one of a unit that is idle as a whole only where nothing
-else is left. What is free stays in large pieces for gangs (reference performance §3.3).
+else is left. What is free stays in large pieces for gangs (sources: leaf-cover).
 """
 
 from collections import Counter

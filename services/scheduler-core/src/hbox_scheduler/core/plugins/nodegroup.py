@@ -1,4 +1,4 @@
-"""nodegroup: queues and the groups of nodes that they may or would rather use (Queue `spec.affinity`; reference volcano §4)."""
+"""nodegroup: queues and the groups of nodes that they may or would rather use (Queue `spec.affinity`; sources: volcano-nodegroup)."""
 
 import json
 from collections.abc import Iterator, Mapping

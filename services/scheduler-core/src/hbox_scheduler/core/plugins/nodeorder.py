@@ -1,4 +1,4 @@
-"""nodeorder: kube-scheduler's scores, weighted (reference volcano §4). Each is 0 to 100 before its weight."""
+"""nodeorder: kube-scheduler's scores, weighted (sources: volcano-nodeorder). Each is 0 to 100 before its weight."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """numa-aware: pods go where they have all that is theirs from the fewest NUMA nodes.
 
-Volcano's plugin of this name gives 100 - 100 * zones used / most zones, of CPUs alone, where the pod's policy is the node's (reference volcano §4). Here what
-the kubelet would do is foreseen (`cluster/zones.py`), CPUs and devices together, and a node loses 100 * weight * (zones beyond what the pod needs there) /
-zones.
+Volcano's plugin of this name gives 100 - 100 * zones used / most zones, of CPUs alone, where the pod's policy is the node's (sources: volcano-numa-aware). Here
+what the kubelet would do is foreseen (`cluster/zones.py`), CPUs and devices together, and a node loses 100 * weight * (zones beyond what the pod needs there)
+/ zones.
 Nodes of which nobody tells zones, and kubelets that align nothing, lose nothing: what is not known is not low.
 
 That kubelets refuse pods is the engine's own rule (`framework/zones.py`), with this plugin or without.

@@ -1,5 +1,5 @@
-"""overcommit: `enqueue` admits somewhat more than the cluster has, so that pods exist when room becomes free (reference volcano §4). Gangs that would not fit
-on empty nodes reserve nothing."""
+"""overcommit: `enqueue` admits somewhat more than the cluster has, so that pods exist when room becomes free (sources: volcano-overcommit). Gangs that would
+not fit on empty nodes reserve nothing."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""pdb: no more victims than the PodDisruptionBudgets allow (reference volcano §4).
+"""pdb: no more victims than the PodDisruptionBudgets allow (sources: volcano-pdb).
 
 Who is under a budget that is used up, or under two, with which the Eviction API never evicts, is never a victim: to ask for that eviction would only cost the
 time until it is refused. kube-scheduler takes such pods last instead, since it deletes its victims whatever their budgets say (ADR 28).

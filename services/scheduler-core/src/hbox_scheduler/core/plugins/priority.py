@@ -1,4 +1,4 @@
-"""priority: who is served first, and who may take from whom (reference volcano §4)."""
+"""priority: who is served first, and who may take from whom (sources: volcano-priority)."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""proportion: queues share the cluster by weight (reference volcano §4). What a queue deserves follows from what all queues ask for now
+"""proportion: queues share the cluster by weight (sources: volcano-proportion). What a queue deserves follows from what all queues ask for now
 (`hbox_common.model.weightshares`); in a tree (`enableHierarchy`, in the running service always) the children of a queue divide what is that queue's.
 Weights divide what there is in `pooled`; in other pools queues have what their objects say, and what is free."""
 

@@ -1,4 +1,4 @@
-"""rescheduling: pods leave nodes that are really in use beyond a line for nodes that are hardly used (reference volcano §4, strategy lowNodeUtilization).
+"""rescheduling: pods leave nodes that are really in use beyond a line for nodes that are hardly used (lowNodeUtilization; sources: volcano-rescheduling).
 
 A node is low where cpu and memory are both in use by no more than `thresholds`, and high where one is by more than `targetThresholds`, in percent of what
 is allocatable, as measured last (the plugin `usage` reads the same); of which nothing is known, or nothing from the last five minutes, is neither. Members

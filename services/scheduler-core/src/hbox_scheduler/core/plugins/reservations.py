@@ -2,7 +2,7 @@
 
 A gang that asks for at least `nodes` nodes' worth and has waited for `after` gets a reservation: the nodes on which it can start first, by what is known of
 the ends of those who run there (`starts`, `walltimes`). Others may use these nodes only if they are known to end before that start, so that the start holds
-whatever else is placed (conservative backfill, as Slurm's; reference peers). Where nobody knows when the others end there is no such moment: then nodes are
+whatever else is placed (conservative backfill; sources: slurm-backfill). Where nobody knows when the others end there is no such moment: then nodes are
 set aside where least has to leave, for `hold`, and given free for as long, twice as long the next time: work is delayed and never stopped. So it is for work
 of the gang's own queue at first, and for others' after another `after`; and for no more than `share` of the cluster at once.
 

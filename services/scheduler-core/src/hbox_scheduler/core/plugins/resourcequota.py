@@ -1,4 +1,4 @@
-"""resourcequota: a gang whose pods the namespace's ResourceQuotas would refuse is not enqueued (reference volcano §4)."""
+"""resourcequota: a gang whose pods the namespace's ResourceQuotas would refuse is not enqueued (sources: volcano-resourcequota)."""
 
 from collections import defaultdict
 from functools import cached_property

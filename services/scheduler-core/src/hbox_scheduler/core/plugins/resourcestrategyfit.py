@@ -1,5 +1,5 @@
 """resource-strategy-fit: each resource packed or spread by its own strategy; nodes with scarce resources kept free of pods that do not need them; and
-cpu and memory kept for the idle cards of a node (reference volcano §4)."""
+cpu and memory kept for the idle cards of a node (sources: volcano-resource-strategy-fit)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -19,8 +19,8 @@ from ..cluster.arrays import Floats, Ints
 from ..devices import ALL
 from .fgd import Shape, codes_named
 
-#: Price of a room as a share of its cards, if there are no more rooms than will be requested. On the traces of reference performance §1, in several orders,
-#: three times this value places as many cards.
+#: Price of a room as a share of its cards, if there are no more rooms than will be requested. On the Alibaba 2023 traces (sources: fgd-results), in several
+#: orders, three times this value places as many cards.
 WEIGHT = 0.1
 
 #: Exponent of demand over supply. With 1, the price of rooms that are not scarce yet outweighs the cards that fractional pods waste.

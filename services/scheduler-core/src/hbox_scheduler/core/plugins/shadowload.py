@@ -1,4 +1,4 @@
-"""The estimator of plugin `usage`: the load of pods that no measurement includes yet (reference volcano §4, volcano-sh/volcano#5313).
+"""The estimator of plugin `usage`: the load of pods that no measurement includes yet (volcano-sh/volcano#5313; sources: volcano-usage).
 
 Metrics lag by up to half a minute. Until then a node to which many pods were bound looks idle and gets the next pods too. The estimate, which is added to the
 measured load, is `request_ratio` times the amounts booked on the node since before the measurement (`BookedBefore`). It is computed from the bookings in

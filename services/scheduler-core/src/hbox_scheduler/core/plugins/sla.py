@@ -1,4 +1,4 @@
-"""sla: a longest waiting time (reference volcano §4). It orders gangs by their deadlines and enqueues a gang whose deadline has passed; it reserves nothing."""
+"""sla: a longest waiting time (sources: volcano-sla). It orders gangs by their deadlines and enqueues a gang whose deadline has passed; it reserves nothing."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""task-topology: roles of a gang that should share nodes, or should not (reference volcano §4).
+"""task-topology: roles of a gang that should share nodes, or should not (sources: volcano-task-topology).
 
 Members are put into buckets: each joins the bucket to whose members it is drawn most (and pushed away from least); balanced by size where nothing speaks for
 one. Larger buckets are placed first, and a node scores by how much of the member's bucket it already has or still can take.

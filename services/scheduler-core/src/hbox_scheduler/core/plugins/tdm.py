@@ -1,5 +1,5 @@
 """tdm: nodes that are lent by the hour. Inside its window a revocable zone takes members that may be taken away; outside they have to leave
-(reference volcano §4).
+(sources: volcano-tdm).
 
 Volcano evicts once per `tdm.evict.period`; a session has no memory of earlier ones, and needs none: what is away already counts against a gang's
 budget, so that repeating changes nothing.

@@ -1,4 +1,4 @@
-"""usage: what nodes really use, whatever is booked on them (reference volcano §4). Nodes over a threshold take nobody new, those that use less are better.
+"""usage: what nodes really use, whatever is booked on them (sources: volcano-usage). Nodes over a threshold take nobody new, those that use less are better.
 
 A node of which nothing is known, or nothing from the last five minutes, fails no threshold and scores 0, as in Volcano.
 """

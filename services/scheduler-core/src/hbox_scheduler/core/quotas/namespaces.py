@@ -120,7 +120,7 @@ def _within(task: Task, left: tuple[tuple[str, int], ...]) -> Task:
 
 
 def _least(devices: PodDevices, card_mib: int) -> Resources:
-    """What a pod's containers count together at one time, on cards of this size: of memory that it names, and of cards (reference hami §1.7)."""
+    """What a pod's containers count together at one time, on cards of this size: of memory that it names, and of cards (sources: hami-quota)."""
     lasting: Resources = {}
     most: Resources = {}
     for container in range(devices.containers):

@@ -226,7 +226,7 @@ def _conclude(session: Session, report: Report) -> None:
 
 
 def _with_cards(nodes: Mapping[str, int], cards: CardReasons | None) -> Mapping[str, int]:
-    """The reasons, with how many nodes have a card with each of HAMi's labels (reference hami §1.6) in place of the one that decides for each node."""
+    """The reasons, with how many nodes have a card with each of HAMi's labels (sources: hami-labels) in place of the one that decides for each node."""
     if cards is None:
         return nodes
     counts = {label: count for label, count in nodes.items() if label not in _DEVICE_LABELS or label in _BOUNDS}

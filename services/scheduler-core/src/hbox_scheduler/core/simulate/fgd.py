@@ -1,4 +1,4 @@
-"""The protocol of FGD's authors (Weng et al., USENIX ATC'23; reference performance §1.2) on the scheduler's own columns, views and policies.
+"""The protocol of FGD's authors (Weng et al., USENIX ATC'23; sources: fgd-protocol) on the scheduler's own columns, views and policies.
 
 Pods come one by one and each is placed at once or never: nothing ends, waits or is taken away. After each pod stands how much of the cards had
 been asked for so far (arrived) and how much is given away (allocated), both in percent of all cards.

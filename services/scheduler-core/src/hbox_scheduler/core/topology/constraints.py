@@ -69,7 +69,7 @@ def problem_of(gang: Gang) -> str:
 
 
 def constraint_of(tree: Tree, gang: Gang, sub_gang: SubGang | None = None) -> TopologyConstraint | None:
-    """None = anywhere. A soft sub-gang may go as far as its gang may (reference volcano §1)."""
+    """None = anywhere. A soft sub-gang may go as far as its gang may (sources: volcano-hypernodes)."""
     top = int(tree.tiers[tree.root])
     if gang.annotations.get(NETWORK_TOPOLOGY) == Word.NONE:
         return None

@@ -1,7 +1,7 @@
 """The fewest parts that hold so many: which leaves, and in them which nodes, a number of equal pods goes to.
 
 The number of parts is always the smallest possible. Among covers of that size the one is taken that breaks the fewest whole parts open, then
-the one with the least room in all (best fit), so that what stays free is whole and large (reference performance §3.3). That second choice is
+the one with the least room in all (best fit), so that what stays free is whole and large (sources: leaf-cover). That second choice is
 exact for small problems and greedy for large ones: the largest parts, and in place of the last one the part that fits best.
 """
 

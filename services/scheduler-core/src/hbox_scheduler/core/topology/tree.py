@@ -4,7 +4,7 @@ A domain is a set of node rows. Memberships are two parallel arrays, so that one
 tier, whatever the tree looks like: several roots, trees of unequal depth, missing tiers, nodes in two domains of one tier, nodes in none.
 Containment is judged by the sets, not by who declares whom a child: sources differ in that, and the nodes are what counts.
 
-Above all stands the virtual root: every node, one tier above the highest (reference volcano §1).
+Above all stands the virtual root: every node, one tier above the highest (sources: volcano-hypernodes).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

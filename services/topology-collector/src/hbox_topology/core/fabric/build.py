@@ -11,7 +11,7 @@
    that is nobody else's, or by a hash of their GUIDs: what changes elsewhere renames nothing.
 
 The method is measured on a capture of 458 machines: 25 units of 25 at up to 10 % of links down and 2 % of cables swapped, where connected components find 3 and
-identical sets of hosts 190 (A4 of the reference on fabrics; tests/property/test_fabric_properties.py).
+identical sets of hosts 190 (tests/property/test_fabric_properties.py; sources: fabric-groups).
 """
 
 import hashlib
