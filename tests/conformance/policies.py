@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hbox_common.errors import InvalidRequest
 from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.placement.policycheck import policy_warnings
 from hbox_scheduler.core.policy.inputs import check_inputs
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.simulate.cycles import tried
 
 FOLDER = "HBOX_POLICY_FILES"
 
@@ -83,7 +83,7 @@ def judged(text: str) -> tuple[str, list[str]]:
     try:
         conf = parse_conf(text, plugins=tuple(PLUGINS))
         check_inputs(conf)
-        return "", tried(conf)
+        return "", policy_warnings(conf)
     except InvalidRequest as e:
         return str(e), []
 

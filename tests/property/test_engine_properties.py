@@ -20,10 +20,10 @@ from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
-from hbox_scheduler.core.framework.pool import Pool
-from hbox_scheduler.core.framework.victims import Search
 from hbox_scheduler.core.plugins.fairshare import ShareDemand, divide
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
+from hbox_scheduler.core.preemption.evictablepods import EvictablePods
+from hbox_scheduler.core.preemption.victims import Search
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import CycleOptions, Report, simulate
 
@@ -276,7 +276,7 @@ def test_a_search_that_is_discarded_leaves_no_trace(world: World, data: st.DataO
     if not claimants:
         return
     gang = data.draw(st.sampled_from(claimants))
-    pool = Pool(session)
+    pool = EvictablePods(session)
     legal = session.reclaimable if data.draw(st.booleans()) else session.preemptable
     statement = session.statement()
     eligible = np.array([member.gang is not gang for member in pool.members], dtype=np.bool_)

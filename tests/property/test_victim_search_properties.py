@@ -14,11 +14,11 @@ from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo, Status
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
-from hbox_scheduler.core.framework import victims
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.plugins.capacity import Capacity
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
+from hbox_scheduler.core.preemption import victims
 from hbox_scheduler.core.simulate import node
 
 from ..searching import examples

@@ -14,8 +14,8 @@ from hbox_scheduler.adapters.recorder import Recorder
 from hbox_scheduler.core import Limits
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.record.record import Head
 from hbox_scheduler.core.simulate import Simulation, job, node
-from hbox_scheduler.core.simulate.record import Head
 
 PATIENT = """\
 actions: "allocate"

@@ -7,9 +7,9 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.hooks import GangOrder, Preemptable
+from hbox_scheduler.core.placement.policycheck import policy_warnings
 from hbox_scheduler.core.policy.default import DEFAULT_CONF, PolicyName, default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.simulate.cycles import tried
 
 from ...policies import volcano
 from .small_world import SmallWorld
@@ -213,7 +213,7 @@ def test_unknown_key_is_ignored_with_a_correction(plugin: str, key: str, hint: s
     assert f"line 3, column {5 + plugin.index(key)}: unknown key '{key}' in plugin" in error.message
     assert [one.name for one in conf.plugins][1:] == ["predicates"], "the rest of the policy applies"
     assert not any(one.arguments for one in conf.plugins)
-    assert tried(conf)[0] == str(error)
+    assert policy_warnings(conf)[0] == str(error)
     with pytest.raises(InvalidRequest, match=f"unknown key '{key}'"):
         conf.refuse_ignored()
 
@@ -225,13 +225,15 @@ def test_an_action_that_volcano_has_no_more_is_said_to_be_refused_there_too(acti
 
 
 def test_numa_aware_is_followed() -> None:
-    assert tried(parse_conf("tiers:\n- plugins: [{name: numa-aware, arguments: {weight: 10}}]\n", plugins=NAMES)) == []
+    assert (
+        policy_warnings(parse_conf("tiers:\n- plugins: [{name: numa-aware, arguments: {weight: 10}}]\n", plugins=NAMES)) == []
+    )
 
 
 def test_strategies_of_which_volcano_has_no_code_are_told_and_passed_over() -> None:
     strategies = "[{name: offlineOnly}, {name: lowNodeUtilization, params: {thresholds: {cpu: 20}}}]"
     conf = parse_conf(f"tiers:\n- plugins: [{{name: rescheduling, arguments: {{strategies: {strategies}}}}}]\n", plugins=NAMES)
-    assert tried(conf) == [
+    assert policy_warnings(conf) == [
         "plugin rescheduling, strategy offlineOnly has no effect: as in Volcano, there is lowNodeUtilization alone"
     ]
 

@@ -26,9 +26,9 @@ from hbox_scheduler.core.framework.webhooks import Question
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.record.record import INPUTS, Call, Decided, Encoder, Framer, Head, Reader
+from hbox_scheduler.core.record.replay import Replay
 from hbox_scheduler.core.simulate import Simulation, job, node
-from hbox_scheduler.core.simulate.record import INPUTS, Call, Decided, Encoder, Framer, Head, Reader
-from hbox_scheduler.core.simulate.replay import Replay
 
 #: Methods that change nothing a decision hangs on.
 READS = {

@@ -27,10 +27,10 @@ from hbox_common.model.numa import NumaPolicy
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.adapters.recorder import Recorder
 from hbox_scheduler.core import Limits, Scheduler
+from hbox_scheduler.core.record.record import INPUTS, Head, Reader
+from hbox_scheduler.core.record.replay import begins
 from hbox_scheduler.core.simulate import job
 from hbox_scheduler.core.simulate.comparison import Comparison, compared
-from hbox_scheduler.core.simulate.record import INPUTS, Head, Reader
-from hbox_scheduler.core.simulate.replay import begins
 from hbox_scheduler.core.simulate.whatif import CHANGED, OUTSIDE, OWN, WhatIf
 from hbox_scheduler.core.simulate.workload import End, Workload, timed
 from hbox_scheduler.core.steps import reservations

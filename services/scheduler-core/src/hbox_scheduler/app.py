@@ -30,9 +30,9 @@ from .core.policy.default import default_conf
 from .core.policy.registry import check_plugins
 from .core.protocol.limits import Limits, Proposals
 from .core.queueing.jobs import JobState
+from .core.record.record import Head
+from .core.record.replay import scheduler_of
 from .core.scheduler import Scheduler
-from .core.simulate.record import Head
-from .core.simulate.replay import scheduler_of
 from .faults import CYCLE_S, Guard, Quarantine, SchedulingFault
 from .settings import SchedulerSettings
 

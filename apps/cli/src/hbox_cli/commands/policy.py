@@ -54,16 +54,16 @@ def check(ctx: Context, path: Path) -> None:
     hbox policy check volcano-scheduler.conf
     """
     from hbox_scheduler.core.framework.conf import parse_conf  # noqa: PLC0415
+    from hbox_scheduler.core.placement.policycheck import policy_warnings  # noqa: PLC0415
     from hbox_scheduler.core.policy.inputs import check_inputs  # noqa: PLC0415
     from hbox_scheduler.core.policy.registry import PLUGINS  # noqa: PLC0415
     from hbox_scheduler.core.policy.uniform import in_the_way  # noqa: PLC0415
-    from hbox_scheduler.core.simulate.cycles import tried  # noqa: PLC0415
 
     try:
         conf = parse_conf(read_file(path).decode(), plugins=tuple(PLUGINS))
         conf.refuse_ignored()
         check_inputs(conf)
-        reasons, warnings = in_the_way(conf), tried(conf)
+        reasons, warnings = in_the_way(conf), policy_warnings(conf)
     except UnicodeError as e:
         raise InvalidRequest(f"{path}: it is not UTF-8", hint="name a volcano-scheduler.conf") from e
     except InvalidRequest as e:

@@ -12,9 +12,9 @@ from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.default import PolicyName, default_conf
 from hbox_scheduler.core.policy.inputs import check_inputs
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.record.record import Head, Reader
+from hbox_scheduler.core.record.replay import begins
 from hbox_scheduler.core.simulate.comparison import Comparison, FirstDifference, Waits, compared
-from hbox_scheduler.core.simulate.record import Head, Reader
-from hbox_scheduler.core.simulate.replay import begins
 from hbox_scheduler.core.simulate.whatif import WhatIf
 from hbox_scheduler.core.simulate.workload import Workload, timed
 

@@ -7,9 +7,9 @@ from hbox_common.runtime import WatchedFile
 
 from .. import metrics
 from ..core.framework.conf import Conf, parse_conf
+from ..core.placement.policycheck import policy_warnings
 from ..core.policy.inputs import check_inputs
 from ..core.policy.registry import PLUGINS
-from ..core.simulate.cycles import tried
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ def policy_file(path: Path) -> WatchedFile[Conf]:
     def parse(text: str) -> Conf:
         conf = parse_conf(text, plugins=list(PLUGINS))
         check_inputs(conf)
-        for warning in tried(conf):
+        for warning in policy_warnings(conf):
             log.warning("%s: %s: %s", _SETTING, path, warning)
         return conf
 

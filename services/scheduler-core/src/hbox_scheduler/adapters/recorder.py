@@ -22,8 +22,8 @@ from hbox_common.errors import HBoxError
 from .. import metrics
 from ..core import Proposals, Scheduler
 from ..core.framework.webhooks import Ask, Question
-from ..core.simulate.record import INPUTS, Asked, Call, Decided, Encoder, Framer, Head, collected
-from ..core.simulate.replay import error_of
+from ..core.record.record import INPUTS, Asked, Call, Decided, Encoder, Framer, Head, collected
+from ..core.record.replay import error_of
 
 log = logging.getLogger(__name__)
 

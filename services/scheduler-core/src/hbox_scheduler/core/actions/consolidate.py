@@ -24,14 +24,14 @@ from ..cluster.arrays import Ints
 from ..cluster.entities import HOLDING, Gang, Member
 from ..cluster.moves import IN_PREVIEW, FoundMove, FoundMoves
 from ..devices import ALL
-from ..framework.pool import Pool
-from ..framework.preemptors import PreemptionRequests, bound_to_domain, preemptors, waiting
 from ..framework.statement import OperationKind, Statement
 from ..framework.turns import ServiceOrder
 from ..plugins.arguments import Given
 from ..plugins.checkpoint import lost_s
 from ..plugins.fgd import REFERENCE_CARD_MIB
 from ..plugins.walltimes import written_s
+from ..preemption.evictablepods import EvictablePods
+from ..preemption.preemptors import PreemptionRequests, bound_to_domain, preemptors, waiting
 
 if TYPE_CHECKING:
     from ..framework.session import Session
@@ -88,7 +88,7 @@ class Consolidation:
         self._session = session
         self._rule = rule
         self._moved = 0  #: pods moved by this search
-        self._pool: Pool | None = None
+        self._pool: EvictablePods | None = None
         self._free_of: dict[int, int] = {}
 
     def run(self, turns: ServiceOrder) -> None:
@@ -99,7 +99,7 @@ class Consolidation:
             if not self._fits_in_pieces(gang, members):
                 continue
             if self._pool is None or requests is None:
-                self._pool = self._rated(Pool(self._session))
+                self._pool = self._rated(EvictablePods(self._session))
                 requests = PreemptionRequests(self._session, self._pool, reason="Moved", moves=most)
             eligible = may_move(gang.priority, self._pool.priority)
             eligible[self._pool.positions(gang)] = False
@@ -128,7 +128,7 @@ class Consolidation:
             found = self._free_of[column] = int(np.maximum(free, 0).sum())
         return found
 
-    def _rated(self, pool: Pool) -> Pool:
+    def _rated(self, pool: EvictablePods) -> EvictablePods:
         """Rate victims by lost work, so that the search tries nodes with the least loss first."""
         harm: Ints = np.array([round(self._lost_with(member)) for member in pool.members], dtype=np.int64)
         pool.harm = harm

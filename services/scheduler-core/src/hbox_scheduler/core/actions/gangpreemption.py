@@ -23,10 +23,10 @@ from hbox_common.model.rights import may_preempt, reclaimable
 
 from ..cluster.arrays import Ints
 from ..cluster.entities import EVICTABLE, Gang, Member, SubGang
-from ..framework.preemptors import bound_to_domain
-from ..framework.protection import Protection
 from ..framework.statement import Statement
 from ..plugins.arguments import Given
+from ..preemption.preemptors import bound_to_domain
+from ..preemption.protection import Protection
 from .allocator import Allocator, When
 from .bundles import Bundle, bundles_of, leaving, leaving_here, spared
 from .domains import Domains

@@ -16,13 +16,13 @@ from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member
 from ..framework.conf import FAILURES_REMEMBERED
 from ..framework.hooks import Preemptable
-from ..framework.pool import OFFLINE_QUEUE, Pool
-from ..framework.preemptors import PreemptionRequests, best_effort_waiting, preemptors, waiting
-from ..framework.protection import Protection
 from ..framework.turns import ServiceOrder
-from ..framework.victims import Search
 from ..plugins.arguments import Given
 from ..plugins.priority import priority_of
+from ..preemption.evictablepods import OFFLINE_QUEUE, EvictablePods
+from ..preemption.preemptors import PreemptionRequests, best_effort_waiting, preemptors, waiting
+from ..preemption.protection import Protection
+from ..preemption.victims import Search
 
 if TYPE_CHECKING:
     from hbox_common.model import QueueName
@@ -37,13 +37,13 @@ def run(session: "Session") -> None:
     resolve = _resolves(session)
     gangs = list(preemptors(session, best_effort=True))
     turns = ServiceOrder(session, gangs)
-    pools: dict[QueueName, Pool] = {}
+    pools: dict[QueueName, EvictablePods] = {}
     requests: dict[QueueName, PreemptionRequests] = {}
     protection = Protection(session)
     while (gang := turns.next()) is not None:
         name = gang.queue
         if name not in pools:
-            pools[name] = Pool(session, queue=name)
+            pools[name] = EvictablePods(session, queue=name)
             requests[name] = PreemptionRequests(session, pools[name], reason=REASON, resolve=resolve)
         if session.has("priority", Preemptable):
             others = may_preempt(gang.priority, pools[name].priority)
@@ -62,7 +62,7 @@ def run(session: "Session") -> None:
         _within(session, gang, pools[gang.queue])
 
 
-def _lower(session: "Session", gang: Gang, pool: Pool) -> list[Member]:
+def _lower(session: "Session", gang: Gang, pool: EvictablePods) -> list[Member]:
     """Members under minimum run time that the gang could preempt by its priority."""
     if session.has("priority", Preemptable):
         return [member for member in pool.protected if may_preempt(gang.priority, member.gang.priority)]
@@ -83,7 +83,7 @@ def _resolves(session: "Session") -> bool:
     return resolve
 
 
-def _among_modest(session: "Session", gang: Gang, pool: Pool, others: Bools) -> None:
+def _among_modest(session: "Session", gang: Gang, pool: EvictablePods, others: Bools) -> None:
     """Preempt members without requests for members without requests, if no node accepts one more pod."""
     members = sorted(best_effort_waiting(gang), key=session.member_key)
     if not members or not session.starving(gang):
@@ -99,7 +99,7 @@ def _among_modest(session: "Session", gang: Gang, pool: Pool, others: Bools) -> 
         search.discard()
 
 
-def _within(session: "Session", gang: Gang, pool: Pool) -> None:
+def _within(session: "Session", gang: Gang, pool: EvictablePods) -> None:
     """Preempt members of lower priority for members of higher priority in the same gang, one by one."""
     if all(member.gang is not gang for member in pool.members):
         return

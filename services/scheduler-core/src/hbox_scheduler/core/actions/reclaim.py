@@ -18,10 +18,10 @@ from hbox_common.model import QueueName
 from hbox_common.model.rights import Standing, keeps_minimum, reclaimable
 
 from ..cluster.entities import Member
-from ..framework.pool import OFFLINE_QUEUE, Pool
-from ..framework.preemptors import PreemptionRequests, growing, preemptors, waiting
-from ..framework.protection import Protection
 from ..framework.turns import ServiceOrder
+from ..preemption.evictablepods import OFFLINE_QUEUE, EvictablePods
+from ..preemption.preemptors import PreemptionRequests, growing, preemptors, waiting
+from ..preemption.protection import Protection
 
 if TYPE_CHECKING:
     from ..framework.session import Session
@@ -34,7 +34,7 @@ def run(session: "Session") -> None:
     starving, grown = list(preemptors(session)), list(growing(session))
     if not starving and not grown:
         return
-    pool = Pool(session)
+    pool = EvictablePods(session)
     requests = PreemptionRequests(session, pool, reason="Reclaimed")
     gives = np.array(
         [name == OFFLINE_QUEUE or reclaimable(session.queues.get(name), preemptable=True) for name in pool.queues],

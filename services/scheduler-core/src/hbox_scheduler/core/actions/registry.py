@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ..framework.conf import FAILURES_REMEMBERED
 from ..framework.session import Session
 from ..plugins.arguments import Given
-from . import allocate, backfill, consolidate, enqueue, gangpreempt, gangreclaim, preempt, reclaim, shuffle
+from . import allocate, backfill, consolidate, enqueue, gangpreempt, gangreclaim, preempt, reclaim, revoke, shuffle
 
 Action: TypeAlias = Callable[[Session], None]
 
@@ -44,3 +44,14 @@ def run_action(name: str, session: Session) -> None:
             given.switch(switch, True)
         given.done(tell=session.outcome.warn)
     ACTIONS[name](session)
+
+
+def run_actions(session: Session) -> None:
+    """Run the actions of the session's policy in their order, and `revoke` before the first that evicts pods. Raises InvalidRequest as `run_action`."""
+    actions = session.conf.actions
+    before = revoke.place_in(actions)
+    for action in actions[:before]:
+        run_action(action, session)
+    revoke.run(session)
+    for action in actions[before:]:
+        run_action(action, session)

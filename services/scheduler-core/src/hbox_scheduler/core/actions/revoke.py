@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..framework.pool import Pool
-from ..framework.preemptors import PreemptionRequests, preemptors, waiting
 from ..framework.turns import ServiceOrder
+from ..preemption.evictablepods import EvictablePods
+from ..preemption.preemptors import PreemptionRequests, preemptors, waiting
 from .gangpreemption import GangPreemption, Takes
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def run(session: "Session") -> None:
     """Serve the queues in turns, each with its first starving gang."""
     if not session.offline_runs:
         return
-    pool = Pool(session, offline=True)
+    pool = EvictablePods(session, offline=True)
     requests = PreemptionRequests(session, pool, reason=REASON)
     in_domains = GangPreemption(session, action="revoke", takes=Takes.OFFLINE)
     bound = in_domains.preemptors() if session.topological else []

@@ -36,7 +36,7 @@ from ..explain.labels import Label
 from ..framework.fits import capacity_when_empty
 from ..framework.hooks import ShapeMask
 from ..framework.placing import Placing
-from ..framework.preemptors import bound_to_domain
+from ..preemption.preemptors import bound_to_domain
 from .arguments import Arguments
 from .starts import HORIZON_S, Departures, Need, Start, Within, earliest
 from .walltimes import bound_s, end_of, written_s

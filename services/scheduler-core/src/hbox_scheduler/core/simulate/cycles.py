@@ -13,8 +13,7 @@ from hbox_common.model import VENDORS, JobId
 from hbox_common.model.devices import DeviceLabel
 from hbox_common.model.minruntime import OF_LATE_S, run_time_of
 
-from ..actions import revoke
-from ..actions.registry import run_action
+from ..actions.registry import run_actions
 from ..cluster import Columns
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, Status
@@ -25,7 +24,6 @@ from ..explain.labels import Label
 from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
 from ..framework.placing import DEVICES
-from ..framework.protection import path_of
 from ..framework.views import Views
 from ..framework.waiting import WaitReasons
 from ..framework.webhooks import Ask, nobody
@@ -33,6 +31,7 @@ from ..placement.ranks import Walk, arrange
 from ..policy import policy_from
 from ..policy.registry import plugins_of
 from ..policy.uniform import in_the_way
+from ..preemption.protection import path_of
 from ..topology.known import KnownTree
 
 
@@ -121,25 +120,12 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, options: CycleOptio
         )
         if options.explain and number == 0:
             explain(session, report)
-        before = revoke.place_in(conf.actions)
-        for action in conf.actions[:before]:
-            run_action(action, session)
-        revoke.run(session)
-        for action in conf.actions[before:]:
-            run_action(action, session)
+        run_actions(session)
         _arrange(session)
         _conclude(session, report)
         if number + 1 < options.cycles:
             _move_on(session, options, cooling)
     return report
-
-
-def tried(conf: Conf) -> list[str]:
-    """Warnings about the policy: keys without effect, and arguments that its plugins and actions ignore. A cycle on an empty cluster validates the arguments.
-
-    Raises InvalidRequest."""
-    ignored = [str(error) for error in conf.ignored]
-    return ignored + simulate(Columns(), Cluster([], []), conf, CycleOptions()).warnings
 
 
 def explain(session: Session, report: Report) -> None:

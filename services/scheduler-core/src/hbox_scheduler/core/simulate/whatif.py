@@ -38,9 +38,9 @@ from hbox_common.model import (
 from hbox_common.model.nodezones import ask_of
 
 from ..framework.webhooks import Question
+from ..record.record import Call, Head
+from ..record.replay import Answers, scheduler_of
 from .instantledger import InstantLedger
-from .record import Call, Head
-from .replay import Answers, scheduler_of
 from .workload import Meter, Workload, held_by, timed
 from .zonewords import ZoneWords
 

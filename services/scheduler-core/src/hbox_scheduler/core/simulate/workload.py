@@ -21,7 +21,7 @@ from typing import Any
 from hbox_common.model import VENDORS, Claim, Epoch, Index, Job, JobId, NodeName, NodeState, PlanId, PodUid, QueueName
 from hbox_common.model.resources import CPU
 
-from .record import Call
+from ..record.record import Call
 
 #: What an evicted pod takes to end where the record has none.
 LEAVES_S = 1.0

@@ -12,7 +12,7 @@ from hbox_common.model.minruntime import run_time_of
 from ..cluster.entities import Gang, Member, QueueInfo
 
 if TYPE_CHECKING:
-    from .session import Session
+    from ..framework.session import Session
 
 #: Maximum queues that a reason names.
 _NAMED = 4

@@ -11,14 +11,14 @@ from hbox_common.model import GroupPhase, TopologyMode
 
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, Status
+from ..framework.placing import Placing
+from ..framework.statement import Statement
 from ..topology.constraints import concerned
-from .placing import Placing
-from .pool import Pool
-from .statement import Statement
+from .evictablepods import EvictablePods
 from .victims import Giving, Legal, Search
 
 if TYPE_CHECKING:
-    from .session import Session
+    from ..framework.session import Session
 
 
 def preemptors(session: "Session", *, best_effort: bool = False) -> Iterator[Gang]:
@@ -81,7 +81,9 @@ class PreemptionRequest:
 class PreemptionRequests:
     """One action's requests on one pool. A gang equal to a failed one is skipped, because no request of the action frees resources for it."""
 
-    def __init__(self, session: "Session", pool: Pool, *, reason: str, moves: int | None = None, resolve: bool = True) -> None:
+    def __init__(
+        self, session: "Session", pool: EvictablePods, *, reason: str, moves: int | None = None, resolve: bool = True
+    ) -> None:
         """moves, resolve: as in `Search`."""
         self._session = session
         self._pool = pool

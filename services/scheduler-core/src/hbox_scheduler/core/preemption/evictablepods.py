@@ -1,8 +1,8 @@
 """The evictable members of one action as arrays: member, node, queue and freed amounts.
 
-Each action builds the pool once. Order within a queue: the lowest priority first; then surplus members before members whose eviction breaks a gang; then the
+Each action builds them once. Order within a queue: the lowest priority first; then surplus members before members whose eviction breaks a gang; then the
 least lost work, if a plugin estimates it; then the reverse order of service at the start of the action. Members under minimum run time (`minruntime`) are
-excluded. The pool does not order the queues, because their order follows the shares.
+excluded. The queues are not ordered here, because their order follows the shares.
 """
 
 from collections import defaultdict
@@ -18,13 +18,13 @@ from ..cluster.entities import EVICTABLE, Gang, Member, Status
 from ..cluster.task import Task
 
 if TYPE_CHECKING:
-    from .session import Session
+    from ..framework.session import Session
 
 #: Pseudo queue of the offline work of all queues, which is evicted first.
 OFFLINE_QUEUE = QueueName(OFFLINE)
 
 
-class Pool:
+class EvictablePods:
     """V members; arrays are indexed as `members`, which is in the order of eviction within each queue."""
 
     def __init__(self, session: "Session", *, queue: QueueName | None = None, offline: bool = False) -> None:
@@ -129,14 +129,14 @@ class Pool:
         return [self.members[position] for position in np.flatnonzero(eligible & self.in_place).tolist()]
 
     def on_row(self, row: int) -> Ints:
-        """The members on a node, by their positions in the pool."""
+        """The members on a node, by their positions."""
         first, last = np.searchsorted(self._sorted_rows, (row, row + 1))
         return self._by_row[first:last]
 
     def positions(self, gang: Gang) -> list[int]:
-        """Positions of the gang's members in the pool."""
+        """Positions of the gang's members."""
         return [self.position[member] for member in gang.members if member in self.position]
 
     def of(self, gang: Gang) -> list[Member]:
-        """The gang's members in the pool that are not evicted."""
+        """The gang's members among them that are not evicted."""
         return [member for member in gang.members if member in self.position and member.status in EVICTABLE]

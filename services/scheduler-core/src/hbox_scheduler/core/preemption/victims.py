@@ -26,13 +26,13 @@ from ..cluster import Amount
 from ..cluster.arrays import Bools, Ints
 from ..cluster.entities import EVICTABLE, Gang, Member, QueueInfo
 from ..explain.labels import Label
-from .models import Variant
-from .placing import Placing
-from .pool import OFFLINE_QUEUE, Pool
-from .statement import OperationKind, Statement
+from ..framework.models import Variant
+from ..framework.placing import Placing
+from ..framework.statement import OperationKind, Statement
+from .evictablepods import OFFLINE_QUEUE, EvictablePods
 
 if TYPE_CHECKING:
-    from .session import Session
+    from ..framework.session import Session
 
 #: Returns the subset of the candidates that may be evicted together for the preemptor.
 Legal: TypeAlias = Callable[[Member, Sequence[Member]], list[Member]]
@@ -90,7 +90,7 @@ class Search:
         session: "Session",
         statement: Statement,
         gang: Gang,
-        pool: Pool,
+        pool: EvictablePods,
         *,
         eligible: Bools,
         legal: Legal,
