@@ -9,10 +9,10 @@ from .conftest import Kit, Running
 
 
 def trip(running: Running) -> None:
-    storm = running.ledger.state.storm
-    storm.most = 1
-    assert storm.refusal(1, live=10, now=running.clock[0]) is None
-    assert storm.refusal(1, live=10, now=running.clock[0]) is not None
+    brake = running.ledger.state.brake
+    brake.most = 1
+    assert brake.refusal(1, live=10, now=running.clock[0]) is None
+    assert brake.refusal(1, live=10, now=running.clock[0]) is not None
 
 
 @pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
@@ -22,16 +22,16 @@ async def test_each_new_word_releases_once_and_is_written_down(kit: Kit, databas
         ledger = running.ledger
         trip(running)
         await ledger.release_evictions("monday")
-        assert ledger.state.storm.paused, "that is from before this ledger began"
+        assert ledger.state.brake.paused, "that is from before this ledger began"
         await ledger.release_evictions("tuesday")
-        assert not ledger.state.storm.paused
+        assert not ledger.state.brake.paused
         assert ledger.released == "tuesday"
         trip(running)
         for word in ("tuesday", ""):
             await ledger.release_evictions(word)
-            assert ledger.state.storm.paused, "a word that was heard, or that was taken off"
+            assert ledger.state.brake.paused, "a word that was heard, or that was taken off"
         await ledger.release_evictions("wednesday")
-        assert not ledger.state.storm.paused
+        assert not ledger.state.brake.paused
     engine = create_engine(database_url)
     with engine.connect() as connection:
         told = connection.execute(text("SELECT change, cause FROM audit WHERE subject = 'evictions' ORDER BY seq")).all()

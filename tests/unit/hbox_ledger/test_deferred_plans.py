@@ -7,7 +7,7 @@ import pytest
 
 from hbox_common.events import GivenUp, Plan, PlansProposed
 from hbox_common.model import Epoch, Index, PlanId, SchedulerId
-from hbox_ledger.deferred_plans import Late
+from hbox_ledger.deferred_plans import DeferredPlans
 
 from ...waiting import until
 from .conftest import plan
@@ -36,7 +36,7 @@ async def test_what_its_scheduler_gives_up_meanwhile_is_not_judged(message: Plan
     async def propose(proposals: Sequence[PlansProposed]) -> None:
         found.extend(one.id for proposed in proposals for one in proposed.plans)
 
-    late = Late(lambda *_: known, propose)
+    late = DeferredPlans(lambda *_: known, propose)
     assert late.take_out(said(EARLY, OTHER)).plans == ()
     assert late.take_out(message) == message
     known = True

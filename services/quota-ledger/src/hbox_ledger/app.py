@@ -51,9 +51,9 @@ from .api import Api
 from .cardmetrics import cards_page
 from .core.accounts.history import Decay
 from .core.recovery import Position, StreamHistory
-from .deferred_plans import Late
+from .deferred_plans import DeferredPlans
 from .ledger import Ledger, Numbered
-from .publisher import Answers
+from .publisher import Publisher
 from .relay import Relay
 from .rules import Rules
 from .settings import LedgerSettings
@@ -139,7 +139,7 @@ async def _serve(  # noqa: PLR0917  everything that `run` has opened
     rules = Rules(kube, ledger, statuses, quotas, bound=settings.queues == "bound")
     shell = Shell(settings, ledger, bus, rules, statuses)
     views = Views(ledger, store)
-    answers = Answers(ledger, views, bus, statuses)
+    publisher = Publisher(ledger, views, bus, statuses)
     health.pages["cards"] = partial(cards_page, lambda: ledger.state, pods=settings.pods_in_card_metrics)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -164,7 +164,7 @@ async def _serve(  # noqa: PLR0917  everything that `run` has opened
             )
             if policy is not None:
                 tasks.create_task(policy.watch(shell.on_policy))
-            tasks.create_task(shell.late.run())
+            tasks.create_task(shell.deferred.run())
             tasks.create_task(bus.consume("quota-ledger-plans", [PlansProposed], shell.on_plans))
             tasks.create_task(
                 bus.consume(
@@ -185,16 +185,16 @@ async def _serve(  # noqa: PLR0917  everything that `run` has opened
                     on_missed=shell.pods_missed,
                 )
             )
-            tasks.create_task(bus.serve(ClaimsAsked, answers.claims))
-            tasks.create_task(bus.serve(EpochAsked, answers.epoch))
-            tasks.create_task(bus.serve(UsageAsked, answers.usage))
+            tasks.create_task(bus.serve(ClaimsAsked, publisher.claims))
+            tasks.create_task(bus.serve(EpochAsked, publisher.epoch))
+            tasks.create_task(bus.serve(UsageAsked, publisher.usage))
             about = "The bank: queues, claims, usage"
             tasks.create_task(bus.offer(Api(views).endpoints(), version=version("hbox-ledger"), about=about))
             tasks.create_task(shell.reconcile(conditions.state))
             tasks.create_task(shell.read_suspects())
             tasks.create_task(shell.look(conditions.pods))
-            tasks.create_task(answers.publish_queues())
-            tasks.create_task(answers.publish_quotas())
+            tasks.create_task(publisher.publish_queues())
+            tasks.create_task(publisher.publish_quotas())
             tasks.create_task(quotas.run(rules.read))
             tasks.create_task(statuses.run())
             tasks.create_task(shell.tick(conditions))
@@ -222,7 +222,7 @@ class Shell:
 
     def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, rules: Rules, statuses: StatusWriter) -> None:
         self.state_read, self.jobs_followed = asyncio.Event(), asyncio.Event()
-        self.late = Late(lambda plan, by: ledger.state.records.refusal(plan, shard_of(by)) is None, self._propose)
+        self.deferred = DeferredPlans(lambda plan, by: ledger.state.records.refusal(plan, shard_of(by)) is None, self._propose)
         self._settings, self._ledger, self._bus, self._rules, self._statuses = settings, ledger, bus, rules, statuses
         self._compare = asyncio.Event()  #: pods may have ended without a message
         self._doubt = asyncio.Event()  #: the last list lacks pods of some claims
@@ -263,7 +263,7 @@ class Shell:
                 case JobsWithdrawn(jobs=ids, revisions=revisions):
                     records.withdraw(ids, revisions)
         metrics.JOBS.set(len(records))
-        self.late.jobs_changed()
+        self.deferred.jobs_changed()
 
     async def jobs_missed(self) -> None:
         """Messages about jobs or pods were lost: request all of them."""
@@ -275,7 +275,7 @@ class Shell:
         self._compare.set()
 
     async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
-        proposals = [self.late.take_out(d.event) for d in deliveries if isinstance(d.event, PlansProposed)]
+        proposals = [self.deferred.take_out(d.event) for d in deliveries if isinstance(d.event, PlansProposed)]
         await self._propose([proposed for proposed in proposals if proposed.plans or proposed.given_up])
 
     async def _propose(self, proposals: Sequence[PlansProposed]) -> None:
@@ -345,7 +345,7 @@ class Shell:
                     elsewhere = {one.id: shard for one, shard in told if shard != ONE_SHARD}
                     self._ledger.state.records.only((one for one, _ in told), elsewhere)
                     metrics.JOBS.set(len(self._ledger.state.records))
-                    self.late.jobs_changed()
+                    self.deferred.jobs_changed()
                 pods = [pod for page in pages for pod in page.pods]
                 opens = self._ledger.state.frozen
                 await self._ledger.reconcile(pods, as_of=as_of)
@@ -436,7 +436,7 @@ class Shell:
             await asyncio.sleep(TICK_S)
 
     def _watch_evictions(self, condition: Condition) -> None:
-        paused = self._ledger.state.storm.paused
+        paused = self._ledger.state.brake.paused
         if bool(paused) != bool(condition.message) or not condition.good:
             metrics.EVICTIONS_PAUSED.set(bool(paused))
             if paused:

@@ -18,15 +18,15 @@ from hbox_common.model import SchedulerId
 
 log = logging.getLogger(__name__)
 
-#: What a scheduler needs to plan is a few milliseconds, what a busy ledger is behind a tenth of a second.
+#: A scheduler plans within a few milliseconds; a busy ledger is a tenth of a second behind.
 WAIT_S = 0.25
 #: Maximum number of waiting plans: no correct scheduler exceeds it, and further plans are judged at once.
 MOST = 4_096
 AGAIN_S = 0.5
 
 
-class Late:
-    """`sound`: whether a plan of that scheduler agrees with what is known of its job."""
+class DeferredPlans:
+    """Plans that wait for the message about their job. `sound`: whether a scheduler's plan agrees with the recorded job."""
 
     def __init__(
         self, sound: Callable[[Plan, SchedulerId], bool], propose: Callable[[Sequence[PlansProposed]], Awaitable[None]]
@@ -49,19 +49,19 @@ class Late:
         return proposed.model_copy(update={"plans": tuple(plan for plan in proposed.plans if plan.id not in waiting)})
 
     def jobs_changed(self) -> None:
-        """Of jobs."""
+        """Judge the waiting plans again: records of jobs changed."""
         if self._waiting:
             self._some.set()
 
     async def run(self) -> NoReturn:
-        """Until cancelled."""
+        """Judge waiting plans when their jobs are recorded or their time is up, until cancelled."""
         while True:
             wait_s = max(0.0, self._waiting[0][0] - monotonic_s()) if self._waiting else None
             try:
                 async with asyncio.timeout(wait_s):
                     await self._some.wait()
             except TimeoutError:
-                pass  # the first has waited for long enough
+                pass  # the first plan has waited for WAIT_S
             self._some.clear()
             now = monotonic_s()
             due = [one for until, one in self._waiting if until <= now or self._sound(one.plans[0], one.scheduler)]

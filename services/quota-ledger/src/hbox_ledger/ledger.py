@@ -56,7 +56,7 @@ from .core.accounts.history import DECAY, Decay
 from .core.chain import ASIDE, Record
 from .core.claimrecord import Decision
 from .core.drift import REPORTED_WITHIN_S, Drift
-from .core.evictions.brake import Storm
+from .core.evictions.brake import Brake
 from .core.fitting import fitting
 from .core.ledgerstate import LedgerState
 from .core.overbooked import overbooked
@@ -165,7 +165,7 @@ class Ledger:
                 repair.recount(connection, loaded.state.live)
             metrics.SET_ASIDE.set(len(aside))
             loaded.state.history = load.history(connection, decay)
-            loaded.state.storm = Storm(evictions_most)
+            loaded.state.brake = Brake(evictions_most)
             loaded.state.notice_s = notice_s
             loaded.state.clock_rate = clock_rate
             load.recent_moves(connection, loaded.state.moves, now=now)
@@ -277,7 +277,7 @@ class Ledger:
         """Run what is due."""
         async with self._lock:
             await self._fresh()
-            self.state.storm.pass_(self._clock())
+            self.state.brake.pass_(self._clock())
             if not self.state.frozen:
                 notes = self._overbookings()
                 moves, differing = self._kubelets.look(self.state)
@@ -346,7 +346,7 @@ class Ledger:
             if word == self.released:
                 return
             if word and self.released is not None:
-                count = self.state.storm.release()
+                count = self.state.brake.release()
                 said = f"evictions were resumed ({word}): {count} recent evictions no longer count"
                 note = Record(self.state.epoch, self._clock(), "kubernetes", "evictions", "released", said)
                 await self._turn(lambda _: None, notes=[note])
@@ -768,7 +768,7 @@ class Ledger:
             if (known := old.gangs.get(gang.job)) is not None:
                 gang.bounds, gang.moved = known.bounds, known.moved
         state.gone, state.contradicted, state.schedulers = old.gone, old.contradicted, old.schedulers
-        state.storm, state.moves, state.notice_s, state.evicted = old.storm, old.moves, old.notice_s, old.evicted
+        state.brake, state.moves, state.notice_s, state.evicted = old.brake, old.moves, old.notice_s, old.evicted
         state.clock_rate = old.clock_rate
         state.keep_records(old.records)
         state.suspects = {id: None for id in old.suspects if id in state.live}

@@ -1,4 +1,4 @@
-"""The ledger's answers to requests on the bus, and the published states of queues."""
+"""Answers requests on the bus, and publishes the states of queues and the limits on cards."""
 
 import asyncio
 import logging
@@ -32,8 +32,8 @@ QUEUE_WINDOW_S = 0.5
 AGAIN_S = 0.5
 
 
-class Answers:
-    """Where the ledger is asked."""
+class Publisher:
+    """Publishes what the ledger knows: answers to requests, states of queues, limits on cards."""
 
     def __init__(self, ledger: Ledger, views: Views, bus: Bus, statuses: StatusWriter) -> None:
         self._ledger, self._views, self._bus, self._statuses = ledger, views, bus, statuses
@@ -49,7 +49,7 @@ class Answers:
                 frozen=state.frozen,
                 claims=(),
                 held=state.held,
-                paused=state.storm.paused,
+                paused=state.brake.paused,
                 released=self._ledger.released or "",
             )
             return

@@ -56,7 +56,7 @@ from .cardnumbers import CardNumbers
 from .claimrecord import ClaimRecord, Decision, Gang
 from .classquotas import ClassQuotas
 from .evictions.beneficiaries import FOR_OTHERS, Beneficiaries
-from .evictions.brake import Storm
+from .evictions.brake import Brake
 from .evictions.evicted import Evicted
 from .evictions.evicting import Evicting
 from .evictions.nominations import Nominations, places_of, successor_of
@@ -117,7 +117,7 @@ class LedgerState:
     nominations: Nominations = field(default_factory=Nominations)  #: their nominated places
     evicted: Evicted = field(default_factory=Evicted)  #: jobs that were recently evicted for others
     notice_s: int = -1  #: maximum grace period of victims in seconds; -1: the pod's own
-    storm: Storm = field(default_factory=Storm)  #: number of recent evictions
+    brake: Brake = field(default_factory=Brake)  #: number of recent evictions
     moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved within the last hour
     records: Records = field(default_factory=Records)  #: of jobs with pods to place
     regrouped: Regrouped = field(default_factory=Regrouped)  #: members of a recreated PodGroup, with claims of the deleted one

@@ -20,7 +20,7 @@ LEAST, LARGE = 200, 2_500
 
 
 @dataclass(slots=True)
-class Storm:
+class Brake:
     """`most`: the configured limit; 0 = by the number of running pods."""
 
     most: int = 0

@@ -147,7 +147,7 @@ def _moves_refused(state: LedgerState, plan: Plan, now: float) -> Refusal | None
 def _too_many(state: LedgerState, step: Step, victims: Sequence[ClaimRecord]) -> Refusal | None:
     """Whether evictions are paused. Call it last: evictions that pass are counted."""
     fresh = sum(record.claim.id not in state.evicting for record in victims)
-    return state.storm.refusal(fresh, live=len(state.live), now=step.now)
+    return state.brake.refusal(fresh, live=len(state.live), now=step.now)
 
 
 def _victims(state: LedgerState, plan: Plan) -> list[ClaimRecord] | Refusal:
