@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hbox_common.kube import NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
+from hbox_common.model.fabric import Snapshot
 from hbox_sandbox.fabric import FabricPlan, UfmServer
-from hbox_topology.core.fabric.snapshot import Snapshot
 
 from ..waiting import until
 from .platform_world import Up, emptied, placed, simulate_cycle, up

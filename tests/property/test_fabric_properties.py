@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.fabric import HostLink, Snapshot, Switch, Trunk
 from hbox_sandbox.fabric import FabricPlan, ibnetdiscover_text
 from hbox_topology.core.fabric.build import build
 from hbox_topology.core.fabric.graph import Graph
 from hbox_topology.core.fabric.ibnetdiscover import parse_ibnetdiscover
-from hbox_topology.core.fabric.snapshot import HostLink, Snapshot, Switch, Trunk
 
 TEXT = ibnetdiscover_text(FabricPlan(hosts=(2,), rails=2).snapshot())
 

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 
 from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.model.fabric import Snapshot
 from hbox_sandbox.fabric import FabricPlan, UfmServer
 from hbox_topology.adapters.fabricsfile import Auth, UfmSpec
 from hbox_topology.adapters.ufm import UfmSource
 from hbox_topology.core.fabric.build import build
-from hbox_topology.core.fabric.snapshot import Snapshot
 
 from ...certificates import NONE, OPENSSL, make_certificates
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.model.fabric import HostLink, Snapshot, Switch
 from hbox_sandbox.fabric import FabricPlan, ibnetdiscover_text
 from hbox_topology.adapters.sources import IbnetdiscoverSource, LldpSource
 from hbox_topology.core.fabric.build import build
 from hbox_topology.core.fabric.ibnetdiscover import parse_ibnetdiscover
-from hbox_topology.core.fabric.snapshot import HostLink, Snapshot, Switch
 
 TEXT = ibnetdiscover_text(FabricPlan(hosts=(2,), rails=2).snapshot())
 

@@ -7,11 +7,11 @@ from functools import cache
 import pytest
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.fabric import HostLink, Snapshot, Switch, Trunk
 from hbox_sandbox.fabric import FabricPlan, disturbed, ibnetdiscover_text, lingjun
 from hbox_topology.core.fabric.build import Owner, build
 from hbox_topology.core.fabric.graph import Graph, Kind, Role
 from hbox_topology.core.fabric.ibnetdiscover import parse_ibnetdiscover
-from hbox_topology.core.fabric.snapshot import HostLink, Snapshot, Switch, Trunk
 
 #: As large as the capture of 458 machines by which the method was measured, with units of the same sizes.
 SUPERPOD = FabricPlan(

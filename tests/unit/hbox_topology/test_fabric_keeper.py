@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from hbox_common.model.fabric import Snapshot
 from hbox_sandbox.fabric import FabricPlan
 from hbox_topology.core.fabric.build import build
 from hbox_topology.core.fabric.graph import Graph
 from hbox_topology.core.fabric.keeper import Keeper, diff
-from hbox_topology.core.fabric.snapshot import Snapshot
 
 PLAN = FabricPlan(units=5)
 WHOLE = PLAN.snapshot()

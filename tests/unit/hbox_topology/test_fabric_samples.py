@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hbox_common.model.fabric import Snapshot
 from hbox_sandbox.fabric import disturbed
 from hbox_topology.core.fabric.build import build
 from hbox_topology.core.fabric.graph import Graph, Kind
 from hbox_topology.core.fabric.ibnetdiscover import parse_ibnetdiscover
 from hbox_topology.core.fabric.lldp import snapshot_of
-from hbox_topology.core.fabric.snapshot import Snapshot
 from hbox_topology.core.fabric.ufm import UfmReading, event_of, port_row, system_row, versions_of
 
 SAMPLES = Path(__file__).parents[4] / "shared" / "samples"

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hbox_topology.core.fabric.snapshot import HostLink, Snapshot, Switch, Trunk
+from hbox_common.model.fabric import HostLink, Snapshot, Switch, Trunk
 
 #: Cards of a DGX H100 that go to the compute fabric; the others are for storage and management.
 HCAS = ("mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11")

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from hbox_topology.core.fabric.snapshot import HostLink, Snapshot
+from hbox_common.model.fabric import HostLink, Snapshot
 
 _NOTHING = "N/A"
 

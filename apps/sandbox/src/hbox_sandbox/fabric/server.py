@@ -19,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
-from hbox_topology.core.fabric.snapshot import Snapshot
+from hbox_common.model.fabric import Snapshot
 
 from . import rows
 

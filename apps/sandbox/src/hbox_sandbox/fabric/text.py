@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from hbox_topology.core.fabric.snapshot import HostLink, Snapshot
+from hbox_common.model.fabric import HostLink, Snapshot
 
 
 def ibnetdiscover_text(snapshot: Snapshot) -> str:

@@ -24,7 +24,7 @@ from ..core.fabric.build import build
 from ..core.fabric.domains import FABRIC, LEAF_GROUP, POD, SWITCHES, domains_of, with_nvlink
 from ..core.fabric.graph import FAULTS, Graph, Pod, Root, Unit
 from ..core.fabric.keeper import Keeper, diff
-from ..core.fabric.snapshot import host_of
+from ..core.fabric.names import host_of
 from .fabricsfile import FabricSpec
 from .sources import IbnetdiscoverSource, LldpSource, Source
 from .ufm import UfmSource

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.model.fabric import Snapshot
 
 from ..core.fabric.ibnetdiscover import parse_ibnetdiscover
 from ..core.fabric.lldp import snapshot_of
-from ..core.fabric.snapshot import Snapshot
 
 #: A file is looked at again after so long.
 FILE_POLL_S = 5.0

@@ -22,8 +22,9 @@ import aiohttp
 
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.model.fabric import Snapshot
 
-from ..core.fabric.snapshot import MAX_LINKS, Snapshot
+from ..core.fabric.names import MAX_LINKS
 from ..core.fabric.ufm import EventKind, UfmReading, event_of, integer, port_row, system_row, versions_of
 from .fabricsfile import Auth, UfmSpec
 from .jsonrows import Rows, read_rows

@@ -23,9 +23,10 @@ from itertools import combinations
 from typing import TypeVar
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.fabric import HostLink, Snapshot, Switch, Trunk
 
 from .graph import Finding, Graph, Kind, Pod, Port, Role, Root, Unit
-from .snapshot import SPEEDS, HostLink, Snapshot, Switch, Trunk, natural
+from .names import SPEEDS, natural
 
 SIMILAR = 0.7
 #: Pairs of leaves that have a machine in common: a fabric of 10,000 cards has some 10,000, with a tenth of its cables swapped 60,000.

@@ -10,7 +10,7 @@ from typing import Any
 from hbox_common.model import VENDORS, HyperNode, NodeName
 
 from .graph import Graph
-from .snapshot import host_of, natural
+from .names import host_of, natural
 
 #: Names of tiers.
 NVLINK, LEAF_GROUP, POD, FABRIC = "nvlink", "leafgroup", "pod", "fabric"

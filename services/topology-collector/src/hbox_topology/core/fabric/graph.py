@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from .snapshot import HostLink, Switch
+from hbox_common.model.fabric import HostLink, Switch
 
 
 class Kind(StrEnum):

@@ -13,21 +13,9 @@ import re
 from collections.abc import Iterable
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.fabric import HostLink, Snapshot, Switch, Trunk
 
-from .snapshot import (
-    MAX_LINKS,
-    MAX_SWITCHES,
-    HostLink,
-    NoGuid,
-    Snapshot,
-    Switch,
-    Trunk,
-    guid_of,
-    host_and_hca,
-    is_aggregation_node,
-    speed_of,
-    switch_name,
-)
+from .names import MAX_LINKS, MAX_SWITCHES, NoGuid, guid_of, host_and_hca, is_aggregation_node, speed_of, switch_name
 
 MAX_LINE = 2048
 MAX_PROBLEMS = 20

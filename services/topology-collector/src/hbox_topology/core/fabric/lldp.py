@@ -10,8 +10,9 @@ from itertools import islice
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.fabric import HostLink, Snapshot, Switch
 
-from .snapshot import MAX_LINKS, MAX_NAME, MAX_SWITCHES, HostLink, Snapshot, Switch, host_of
+from .names import MAX_LINKS, MAX_NAME, MAX_SWITCHES, host_of
 
 MAX_INTERFACES = 256
 _MAC = re.compile(r"[0-9a-f]{2}([:-]?[0-9a-f]{2}){5}\Z")

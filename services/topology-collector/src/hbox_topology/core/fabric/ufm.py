@@ -10,22 +10,9 @@ from enum import Enum
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.fabric import HostLink, Snapshot, Switch, Trunk
 
-from .snapshot import (
-    MAX_LINKS,
-    MAX_NAME,
-    MAX_SWITCHES,
-    HostLink,
-    NoGuid,
-    Snapshot,
-    Switch,
-    Trunk,
-    guid_of,
-    host_and_hca,
-    host_of,
-    is_aggregation_node,
-    speed_of,
-)
+from .names import MAX_LINKS, MAX_NAME, MAX_SWITCHES, NoGuid, guid_of, host_and_hca, host_of, is_aggregation_node, speed_of
 
 MAX_PROBLEMS = 20
 _NOTHING = frozenset({"", "n/a", "none", "null", "unknown"})
