@@ -65,9 +65,9 @@ class Allocator:
     def capacities(self, member: Member, gang: Gang, when: When) -> NodeCapacities:
         """Room for members like this one."""
         columns, placing = self._session.columns, self._placing
-        cluster = columns if when is When.NOW else columns.future()
-        allowed = placing.allowed(member, cluster)
-        room = np.where(allowed, placing.capacity(member, cluster), 0)
+        counted = columns if when is When.NOW else columns.future()
+        allowed = placing.allowed(member, counted)
+        room = np.where(allowed, placing.capacity(member, counted), 0)
         taken = np.zeros(columns.size, dtype=np.bool_)
         taken[[one.row for one in gang.members if one.row >= 0]] = True
         return NodeCapacities(
@@ -75,7 +75,7 @@ class Allocator:
             empty=np.where(allowed, placing.capacity(member, columns.vacant()), 0),
             taken=taken,
             weight=room,
-            score=placing.scores(member, cluster, room > 0),
+            score=placing.scores(member, counted, room > 0),
         )
 
     def take(self, statement: Statement, members: list[Member], counts: Ints, when: When) -> bool:
@@ -105,15 +105,15 @@ class Allocator:
             statement, rest, (rows, wanted - free), columns.future()
         )
 
-    def _take_batch(self, statement: Statement, members: list[Member], places: tuple[Ints, Ints], cluster: Columns) -> bool:
-        """`places`: rows, and how many go to each. What `cluster` shows free only later is promised."""
+    def _take_batch(self, statement: Statement, members: list[Member], places: tuple[Ints, Ints], columns: Columns) -> bool:
+        """`places`: rows, and how many go to each. What `columns` show free only later is promised."""
         rows, counts = (one[places[1] > 0] for one in places)
         if not members:
             return True
         session, first = self._session, members[0]
         task = self._placing.task(first)
-        batch = pick(cluster, rows, counts, task, session.card_keys(first.task, cluster, rows))
-        slices = slices_of(cluster, batch, first.task.cards.count if first.task.cards is not None else 0)
+        batch = pick(columns, rows, counts, task, session.card_keys(first.task, columns, rows))
+        slices = slices_of(columns, batch, first.task.cards.count if first.task.cards is not None else 0)
         queue = session.queues[first.gang.queue]
         if session.namespace_quotas and not session.namespace_quotas.pays(first.namespace, first.task.requests, slices):
             return False
@@ -121,7 +121,7 @@ class Allocator:
             first.gang.queue, zip(rows.repeat(counts).tolist(), slices, strict=True)
         ):
             return False
-        now = cluster is session.columns
+        now = columns is session.columns
         if now and self._may is None:
             if session.room(queue, first, len(members)) < len(members):
                 return False
@@ -176,6 +176,6 @@ class Allocator:
         return self._session.allocatable(queue, member) and (self._may is None or self._may(queue, member))
 
     def _best_nominated(self, member: Member, within: Bools) -> int | None:
-        cluster = self._session.columns.future()
-        good = self._placing.allowed(member, cluster) & within & (self._placing.capacity(member, cluster) > 0)
-        return self._placing.best(member, good, cluster) if good.any() else None
+        future = self._session.columns.future()
+        good = self._placing.allowed(member, future) & within & (self._placing.capacity(member, future) > 0)
+        return self._placing.best(member, good, future) if good.any() else None

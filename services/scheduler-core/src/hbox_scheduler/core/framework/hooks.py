@@ -223,7 +223,7 @@ class PodMask(PerPod):
         """Whether the member's mask is independent of placements and evictions in this session."""
 
     @abstractmethod
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:
         """Label and mask `[N]` of nodes that the member may not use."""
 
 
@@ -261,7 +261,7 @@ class PodScore(PerPod):
     """A score for each pod: see above."""
 
     @abstractmethod
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
+    def score(self, member: Member, columns: Columns) -> Floats | None:
         """`[N]`, the plugin's weight applied; only read where the member fits. None = no opinion on this member."""
 
 
@@ -269,7 +269,7 @@ class CandidateScore(PerPod):
     """A score relative to the candidates."""
 
     @abstractmethod
-    def normalised(self, member: Member, cluster: Columns, candidates: Bools) -> Floats | None:
+    def normalised(self, member: Member, columns: Columns, candidates: Bools) -> Floats | None:
         """As `PodScore.score`; candidates: `[N]`."""
 
 

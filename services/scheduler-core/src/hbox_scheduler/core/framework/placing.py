@@ -1,7 +1,7 @@
 """Where one member can go, and which of those places is best.
 
 A node takes a member where no plugin's filter fails it, its resources cover the request, and enough of its cards are free. Resources and cards are
-the engine's own business and always hold; filters and scores are the policy's. `cluster` is either the columns as they are, or `columns.future()`.
+the engine's own business and always hold; filters and scores are the policy's. `columns` are either those of the session, or their `future()`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -62,55 +62,55 @@ class Placing:
         self._columns = session.columns
         self._later = later
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:
         """Label and mask `[N]`, all rules in the order in which reasons are given: filters, resources, cards, the count of cards."""
-        yield from self._session.masks(member, cluster)
-        yield from self.fit_failures(member, cluster)
+        yield from self._session.masks(member, columns)
+        yield from self.fit_failures(member, columns)
 
-    def fit_failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+    def fit_failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:
         """As `failures`, but what is booked alone."""
-        rows, task = slice(0, cluster.size), self.task(member)
+        rows, task = slice(0, columns.size), self.task(member)
         for fit in FITS:
-            yield from fit.failures(cluster, rows, task)
+            yield from fit.failures(columns, rows, task)
 
-    def allowed(self, member: Member, cluster: Columns) -> Bools:
+    def allowed(self, member: Member, columns: Columns) -> Bools:
         """`[N]`: alive nodes that no plugin's filter fails, whatever is booked there."""
-        mask = cluster.alive[: cluster.size].copy()
-        for _, fails in self._session.masks(member, cluster):
+        mask = columns.alive[: columns.size].copy()
+        for _, fails in self._session.masks(member, columns):
             mask &= ~fails
         if self._session.pools and (there := self._session.pools.allowed(member)) is not None:
             mask &= there
         return mask
 
-    def fits(self, member: Member, cluster: Columns) -> Bools:
+    def fits(self, member: Member, columns: Columns) -> Bools:
         """`[N]`: nodes with room, by what is booked alone."""
-        return self.capacity(member, cluster) > 0
+        return self.capacity(member, columns) > 0
 
-    def capacity(self, member: Member, cluster: Columns) -> Ints:
+    def capacity(self, member: Member, columns: Columns) -> Ints:
         """`[N]`: how many such members have room, by resources, cards, and what plugins keep of them for others."""
-        rows, task = slice(0, cluster.size), self.task(member)
-        least = np.full(cluster.size, NO_LIMIT, dtype=np.int64)
+        rows, task = slice(0, columns.size), self.task(member)
+        least = np.full(columns.size, NO_LIMIT, dtype=np.int64)
         for fit in FITS:
-            capacity = fit.capacity(cluster, rows, task)
+            capacity = fit.capacity(columns, rows, task)
             if capacity is not None:
                 np.minimum(least, capacity, out=least)
-        if (room := self._session.room_on(task, cluster)) is not None:
+        if (room := self._session.room_on(task, columns)) is not None:
             np.minimum(least, room, out=least)
         return np.maximum(least, 0, out=least)
 
-    def scores(self, member: Member, cluster: Columns, candidates: Bools) -> Floats:
+    def scores(self, member: Member, columns: Columns, candidates: Bools) -> Floats:
         """`[N]`: the sum over the plugins; meaningful at the candidates `[N]`."""
-        return sum((score for _, score in self._terms(member, cluster, candidates)), np.zeros(cluster.size, dtype=np.float64))
+        return sum((score for _, score in self._terms(member, columns, candidates)), np.zeros(columns.size, dtype=np.float64))
 
-    def _terms(self, member: Member, cluster: Columns, candidates: Bools) -> list[tuple[str, Floats]]:
+    def _terms(self, member: Member, columns: Columns, candidates: Bools) -> list[tuple[str, Floats]]:
         """Name and score `[N]` of each opinion. Where vendors' rules rank the nodes, all others decide among those that are equal to these."""
-        terms = [(plugin.name, score) for plugin, score in self._session.scores(member, cluster, candidates)]
-        own = ranked_by_devices(cluster, slice(0, cluster.size), member.task)
+        terms = [(plugin.name, score) for plugin, score in self._session.scores(member, columns, candidates)]
+        own = ranked_by_devices(columns, slice(0, columns.size), member.task)
         return terms if own is None else [(DEVICES, own), *((name, TIE_BREAK * score) for name, score in terms)]
 
-    def best(self, member: Member, candidates: Bools, cluster: Columns | None = None) -> int:
+    def best(self, member: Member, candidates: Bools, columns: Columns | None = None) -> int:
         """The best row of the candidates `[N]`, which must not be empty; plugins order equal scores, then the row does."""
-        seen = cluster or self._columns
+        seen = columns or self._columns
         terms = self._terms(member, seen, candidates)
         scores = sum((score for _, score in terms), np.zeros(seen.size, dtype=np.float64))
         scores[~candidates] = -np.inf
@@ -153,12 +153,12 @@ class Placing:
 
     def _find_later(self, member: Member, allowed: Bools) -> NodePlacement | None:
         """The best place of those that will be free once all that leaves has left. allowed: `[N]`."""
-        cluster = self._columns.future()
-        later = allowed & self.fits(member, cluster)
+        future = self._columns.future()
+        later = allowed & self.fits(member, future)
         if not later.any():
             return None
-        row = self.best(member, later, cluster)
-        return NodePlacement(row, False, self.slices(member, row, cluster))
+        row = self.best(member, later, future)
+        return NodePlacement(row, False, self.slices(member, row, future))
 
     def reasons(self, member: Member) -> Reasons:
         """Why one more member like this one finds no place that is free now and not promised to another member."""
@@ -257,15 +257,15 @@ class Placing:
         models = self._session.models
         return not models or models.admits(queue, places, later=self._later)
 
-    def slices(self, member: Member, row: int, cluster: Columns) -> tuple[CardSlice, ...]:
+    def slices(self, member: Member, row: int, columns: Columns) -> tuple[CardSlice, ...]:
         """The cards that the member takes on this row, which must have room for it."""
         if member.task.cards is None:
             return ()
         rows = np.array([row], dtype=np.int64)
         batch = pick(
-            cluster, rows, np.array([1], dtype=np.int64), self.task(member), self._session.card_keys(member.task, cluster, rows)
+            columns, rows, np.array([1], dtype=np.int64), self.task(member), self._session.card_keys(member.task, columns, rows)
         )
-        return slices_of(cluster, batch, member.task.cards.count)[0]
+        return slices_of(columns, batch, member.task.cards.count)[0]
 
     def future_cards(self, member: Member, row: int) -> tuple[CardSlice, ...] | None:
         """The cards that the member takes on this row once all that leaves has left; None = they are not there, or its kubelet would refuse it."""

@@ -581,32 +581,32 @@ class Session:
 
     # Nodes.
 
-    def masks(self, member: Member, cluster: Columns, *, but: Plugin | None = None) -> Iterator[tuple[str, Bools]]:
+    def masks(self, member: Member, columns: Columns, *, but: Plugin | None = None) -> Iterator[tuple[str, Bools]]:
         """Label and mask `[N]` of nodes that the member may not use, from all plugins except `but`."""
-        rows = slice(0, cluster.size)
+        rows = slice(0, columns.size)
         for plugin in self._masking:
             if plugin is but:
                 continue
             if isinstance(plugin, ShapeMask):
-                yield from plugin.shape_failures(cluster, rows, self.task(member))
+                yield from plugin.shape_failures(columns, rows, self.task(member))
             if isinstance(plugin, ShapeRoom) and plugin.limits(member.task):
-                yield plugin.label, plugin.shape_room(cluster, rows, member.task) <= 0
+                yield plugin.label, plugin.shape_room(columns, rows, member.task) <= 0
             if isinstance(plugin, PodMask):
-                yield from plugin.failures(member, cluster)
+                yield from plugin.failures(member, columns)
 
-    def room_on(self, task: Task, cluster: Columns) -> Ints | None:
+    def room_on(self, task: Task, columns: Columns) -> Ints | None:
         """`[N]`: how many further pods of this shape the plugins allow beyond the bookings; None = no opinion on this shape."""
-        rows, least = slice(0, cluster.size), None
+        rows, least = slice(0, columns.size), None
         for plugin in self._shape_rooms:
             if plugin.limits(task):
-                room = plugin.shape_room(cluster, rows, task)
+                room = plugin.shape_room(columns, rows, task)
                 least = room if least is None else np.minimum(least, room)
         return least
 
-    def room_words(self, label: str, member: Member, cluster: Columns, rows: Ints) -> str:
+    def room_words(self, label: str, member: Member, columns: Columns, rows: Ints) -> str:
         """Explanation of a plugin for the first of these rows that has one; all rows are full by this label. "" = no explanation."""
         keepers = [plugin for plugin in self._shape_rooms if plugin.label == label and plugin.limits(member.task)]
-        told = (keeper.room_words(cluster, row, member.task) for row in rows[:_TOLD].tolist() for keeper in keepers)
+        told = (keeper.room_words(columns, row, member.task) for row in rows[:_TOLD].tolist() for keeper in keepers)
         return next(filter(None, told), "")
 
     def reserve(self, reservations: Sequence[Reservation], passes: Callable[[Member], int]) -> None:
@@ -642,17 +642,17 @@ class Session:
             and all(plugin.settled(member) for plugin in self._pod_masks)
         )
 
-    def scores(self, member: Member, cluster: Columns, candidates: Bools) -> Iterator[tuple[Plugin, Floats]]:
+    def scores(self, member: Member, columns: Columns, candidates: Bools) -> Iterator[tuple[Plugin, Floats]]:
         """Scores `[N]` of the plugins that have an opinion on the member; a plugin may yield several. Valid at the candidates `[N]` only."""
-        rows = slice(0, cluster.size)
+        rows = slice(0, columns.size)
         for shape_scorer in self._all(ShapeScore):
-            if (score := shape_scorer.shape_score(cluster, rows, member.task)) is not None:
+            if (score := shape_scorer.shape_score(columns, rows, member.task)) is not None:
                 yield shape_scorer, score
         for pod_scorer in self._all(PodScore):
-            if (score := pod_scorer.score(member, cluster)) is not None:
+            if (score := pod_scorer.score(member, columns)) is not None:
                 yield pod_scorer, score
         for relative in self._all(CandidateScore):
-            if (score := relative.normalised(member, cluster, candidates)) is not None:
+            if (score := relative.normalised(member, columns, candidates)) is not None:
                 yield relative, score
 
     def scorers(self) -> list[Plugin]:
@@ -674,10 +674,10 @@ class Session:
         """Whether a plugin may order a node's cards for a pod of this shape."""
         return any(plugin.orders_cards_of(task) for plugin in self._all(CardOrder))
 
-    def card_keys(self, task: Task, cluster: Columns, rows: Ints) -> Floats | None:
+    def card_keys(self, task: Task, columns: Columns, rows: Ints) -> Floats | None:
         """Keys `[n, D]` of each row's cards, lowest first; None = no plugin has an opinion."""
         for plugin in self._all(CardOrder):
-            if (keys := plugin.card_keys(cluster, rows, task)) is not None:
+            if (keys := plugin.card_keys(columns, rows, task)) is not None:
                 return keys
         return None
 

@@ -111,22 +111,22 @@ class CardModels(PodMask, ShapeScore, PodScore):
         """Whether what it says against nodes stays true whoever comes or goes."""
         return not self._kept.any() or self._may_have_kept(member.task.cards)
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:
         request = member.task.cards
         if request is None or request.models:
             return
-        rows = slice(0, cluster.size)
-        model = cluster.card_model[rows]
+        rows = slice(0, columns.size)
+        model = columns.card_model[rows]
         if self._link_required and _several(member):
-            yield Label.CARD_LINK, _only(self._slow[model], usable(cluster, rows, request))
+            yield Label.CARD_LINK, _only(self._slow[model], usable(columns, rows, request))
         if self._kept.any() and not self._may_have_kept(request):
             gang = member.gang
             missing = max(gang.min_member - gang.ready - gang.waiting, 1) * request.count
-            idle = _idle(cluster)
+            idle = _idle(columns)
             kept = (self._kept > 0) & (idle < self._kept + missing)
-            fails = _only(kept[model], usable(cluster, rows, request))
+            fails = _only(kept[model], usable(columns, rows, request))
             if request.count == 1 and not request.whole:  # beside others nothing idle is used up
-                fails &= ~((seats(cluster, rows, request) > 0) & (cluster.card_pods[rows] > 0)).any(axis=1)
+                fails &= ~((seats(columns, rows, request) > 0) & (columns.card_pods[rows] > 0)).any(axis=1)
             yield Label.CARD_MODEL_KEPT, fails
 
     @property
@@ -155,14 +155,14 @@ class CardModels(PodMask, ShapeScore, PodScore):
             self._learned = _Scarcity(Demand())
         return self._learned
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
+    def score(self, member: Member, columns: Columns) -> Floats | None:
         """The link, for pods of one card that speak over their gang's."""
         cards = member.task.cards
-        if not self._weight or cards is None or not self._speaks_over_link(cluster, member):
+        if not self._weight or cards is None or not self._speaks_over_link(columns, member):
             return None
-        rows = slice(0, cluster.size)
+        rows = slice(0, columns.size)
         return (
-            -100.0 * self._weight * _mean(self._slow[cluster.card_model[rows]].astype(np.float64), usable(cluster, rows, cards))
+            -100.0 * self._weight * _mean(self._slow[columns.card_model[rows]].astype(np.float64), usable(columns, rows, cards))
         )
 
     def _slow_models(self, columns: Columns) -> Bools:
@@ -255,11 +255,11 @@ def _present(columns: Columns) -> Bools:
     return np.asarray((columns.card_index[: columns.size] >= 0) & columns.alive[: columns.size, None])
 
 
-def _idle(cluster: Columns) -> Ints:
+def _idle(columns: Columns) -> Ints:
     """`[M]`: healthy cards that nobody is on."""
-    free = _present(cluster) & cluster.card_ok[: cluster.size] & (cluster.card_pods[: cluster.size] == 0)
-    codes = len(cluster.model_names)
-    return np.bincount(cluster.card_model[: cluster.size][free], minlength=codes)
+    free = _present(columns) & columns.card_ok[: columns.size] & (columns.card_pods[: columns.size] == 0)
+    codes = len(columns.model_names)
+    return np.bincount(columns.card_model[: columns.size][free], minlength=codes)
 
 
 def _figures(name: str, row: object) -> Figures:

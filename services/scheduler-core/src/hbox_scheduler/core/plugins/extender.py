@@ -109,13 +109,13 @@ class Extender(Validity, PodMask, PodScore):
         """Why there is no answer about one of its members, or ""."""
         return next((why for member in gang.of(Status.PENDING) if (why := self._opinion(member).problem)), "")
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:
         opinion = self._opinion(member)
         if opinion.problem:
-            yield Label.EXTENDER_SILENT, np.ones(cluster.size, dtype=np.bool_)
+            yield Label.EXTENDER_SILENT, np.ones(columns.size, dtype=np.bool_)
         yield from opinion.failed.items()
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:  # noqa: ARG002
+    def score(self, member: Member, columns: Columns) -> Floats | None:  # noqa: ARG002
         """As it was answered; nodes that the answer does not name score 0."""
         return self._opinion(member).scores
 

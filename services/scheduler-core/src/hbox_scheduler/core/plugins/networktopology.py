@@ -180,7 +180,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
 
     # Nodes.
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:  # noqa: ARG002  # the hook's signature
+    def score(self, member: Member, columns: Columns) -> Floats | None:  # noqa: ARG002  # the hook's signature
         if self._tree.root == 0:
             return None  # no domains: all nodes are equal
         if not concerned(member.gang):

@@ -72,12 +72,12 @@ class NodeGroup(PodMask, PodScore, Events):
         rules = self._rules.get(member.gang.queue)
         return rules is None or not rules.limits
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:
         rules = self._rules.get(member.gang.queue)
-        column = cluster.descriptions.column(GROUP_LABEL)
-        codes = column.codes[: cluster.size]
+        column = columns.descriptions.column(GROUP_LABEL)
+        codes = column.codes[: columns.size]
         if rules is None:
-            outside = codes != 0 if not self._strict else np.ones(cluster.size, dtype=np.bool_)
+            outside = codes != 0 if not self._strict else np.ones(columns.size, dtype=np.bool_)
             yield Label.NODE_GROUP, outside
             return
         allowed = np.array([value in rules.scores for value in column.values], dtype=np.bool_)
@@ -86,12 +86,12 @@ class NodeGroup(PodMask, PodScore, Events):
             full = np.array([self._full(member, str(value or ""), rules) for value in column.values], dtype=np.bool_)
             yield Label.NODE_GROUP_LIMIT, full[codes]
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
+    def score(self, member: Member, columns: Columns) -> Floats | None:
         rules = self._rules.get(member.gang.queue)
         if rules is None:
             return None
-        column = cluster.descriptions.column(GROUP_LABEL)
-        return np.array([rules.scores.get(str(value or ""), 0.0) for value in column.values])[column.codes[: cluster.size]]
+        column = columns.descriptions.column(GROUP_LABEL)
+        return np.array([rules.scores.get(str(value or ""), 0.0) for value in column.values])[column.codes[: columns.size]]
 
     def placed(self, member: Member, row: int) -> None:
         self._count(member, row, 1)

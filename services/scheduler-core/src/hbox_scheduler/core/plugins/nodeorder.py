@@ -127,29 +127,29 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
             total += weights["balancedresource"] * 100.0 * _balance(fractions[even], there[even] if lacks else None)
         return total
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
+    def score(self, member: Member, columns: Columns) -> Floats | None:
         """The pod's images that a node has."""
         weight = self._weights["imagelocality"]
-        images = self._images(member, cluster) if weight else None
+        images = self._images(member, columns) if weight else None
         return None if images is None else weight * images
 
-    def normalised(self, member: Member, cluster: Columns, candidates: Bools) -> Floats | None:
+    def normalised(self, member: Member, columns: Columns, candidates: Bools) -> Floats | None:
         assert self._session is not None
-        total = np.zeros(cluster.size, dtype=np.float64)
+        total = np.zeros(columns.size, dtype=np.float64)
         weights, population = self._weights, self._session.population
         if weights["nodeaffinity"]:
-            total += weights["nodeaffinity"] * _node_affinity(member, cluster, candidates)
+            total += weights["nodeaffinity"] * _node_affinity(member, columns, candidates)
         if weights["tainttoleration"]:
-            total += weights["tainttoleration"] * _taint_toleration(member, cluster, candidates)
+            total += weights["tainttoleration"] * _taint_toleration(member, columns, candidates)
         if weights["podaffinity"] and (near := podaffinity.score(population, member, candidates)) is not None:
             total += weights["podaffinity"] * near
         if weights["podtopologyspread"] and member.constraints.spread:
-            spread = topologyspread.score(population, member, candidates, *judged(member, cluster))
+            spread = topologyspread.score(population, member, candidates, *judged(member, columns))
             if spread is not None:
                 total += weights["podtopologyspread"] * spread
         return total
 
-    def _images(self, member: Member, cluster: Columns) -> Floats | None:
+    def _images(self, member: Member, columns: Columns) -> Floats | None:
         """Bytes of the pod's images that a node has already, each counted by how widespread it is."""
         assert self._session is not None
         held, wanted = self._session.cluster.images, member.images
@@ -157,9 +157,9 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
             return None
         known = self._image_scores.get(wanted)
         if known is None:
-            out = np.zeros(cluster.size, dtype=np.float64)
+            out = np.zeros(columns.size, dtype=np.float64)
             for image in wanted:
-                if (sizes := held.sizes(image, cluster)) is not None:
+                if (sizes := held.sizes(image, columns)) is not None:
                     out += sizes * np.count_nonzero(sizes) / max(len(self._session.rows), 1)
             most = _IMAGE_MOST * len(wanted)
             known = 100.0 * (np.clip(out, _IMAGE_LEAST, most) - _IMAGE_LEAST) / (most - _IMAGE_LEAST)
@@ -205,21 +205,21 @@ def _balance(fractions: Floats, there: Bools | None) -> Floats:
     return np.asarray(1.0 - np.sqrt(np.add.reduce(off, axis=0) / count))
 
 
-def _node_affinity(member: Member, cluster: Columns, candidates: Bools) -> Floats:
-    out = np.zeros(cluster.size, dtype=np.float64)
+def _node_affinity(member: Member, columns: Columns, candidates: Bools) -> Floats:
+    out = np.zeros(columns.size, dtype=np.float64)
     for preferred in member.task.preferred:
-        out += preferred.weight * term_mask(cluster, slice(0, cluster.size), preferred.term)
+        out += preferred.weight * term_mask(columns, slice(0, columns.size), preferred.term)
     most = out[candidates].max(initial=0.0)
     return out * (100.0 / most) if most > 0 else out
 
 
-def _taint_toleration(member: Member, cluster: Columns, candidates: Bools) -> Floats:
+def _taint_toleration(member: Member, columns: Columns, candidates: Bools) -> Floats:
     counts = np.array(
         [
             len(untolerated(taints, member.task.tolerations, (TaintEffect.PREFER_NO_SCHEDULE,)))
-            for taints in cluster.descriptions.taint_sets
+            for taints in columns.descriptions.taint_sets
         ],
         dtype=np.float64,
-    )[cluster.descriptions.taints[: cluster.size]]
+    )[columns.descriptions.taints[: columns.size]]
     most = counts[candidates].max(initial=0.0)
-    return 100.0 * (1.0 - counts / most) if most > 0 else np.full(cluster.size, 100.0)
+    return 100.0 * (1.0 - counts / most) if most > 0 else np.full(columns.size, 100.0)

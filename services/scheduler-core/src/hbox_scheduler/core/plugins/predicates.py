@@ -91,23 +91,23 @@ class Predicates(ShapeMask, PodMask):
         for rule in self._rules:
             yield from rule.failures(columns, rows, task)
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:
         """The rules about other pods."""
         assert self._session is not None
         population = self._session.population
         if self._pods:
             yield from podaffinity.failures(population, member)
         if self._spread and member.constraints.spread:
-            yield from topologyspread.failures(population, member, *judged(member, cluster))
+            yield from topologyspread.failures(population, member, *judged(member, columns))
 
 
-def judged(member: Member, cluster: Columns) -> tuple[Bools, Bools]:
+def judged(member: Member, columns: Columns) -> tuple[Bools, Bools]:
     """`[N]` nodes that the member's selector and affinity allow, and `[N]` those whose taints it tolerates."""
-    rows = slice(0, cluster.size)
-    eligible, untainted = np.ones(cluster.size, dtype=np.bool_), np.ones(cluster.size, dtype=np.bool_)
-    for _, fails in NodeAffinity().failures(cluster, rows, member.task):
+    rows = slice(0, columns.size)
+    eligible, untainted = np.ones(columns.size, dtype=np.bool_), np.ones(columns.size, dtype=np.bool_)
+    for _, fails in NodeAffinity().failures(columns, rows, member.task):
         eligible &= ~fails
-    for label, fails in Taints().failures(cluster, rows, member.task):
+    for label, fails in Taints().failures(columns, rows, member.task):
         if label == Label.UNTOLERATED_TAINT:
             untainted &= ~fails
     return eligible, untainted

@@ -179,20 +179,20 @@ def earliest(
     return None if rows is None else Start(rows, max(at, float(last[rows].max()), now))
 
 
-def lay_out(cluster: Columns, needs: Sequence[Need], order: Order) -> Bools | None:
+def lay_out(columns: Columns, needs: Sequence[Need], order: Order) -> Bools | None:
     """`[N]`: the nodes of a gang, or None where not all of it fits. The shapes with least room on a node go first; each to nodes that are taken already, then
     by `order`.
 
-    `cluster` is booked on, where there is another shape to come.
+    If another shape follows, the places are booked on `columns`.
     """
-    taken = np.zeros(cluster.size, dtype=np.bool_)
-    rooms = [capacity(cluster, need) for need in needs]
+    taken = np.zeros(columns.size, dtype=np.bool_)
+    rooms = [capacity(columns, need) for need in needs]
     if any(room.sum() < need.pods for room, need in zip(rooms, needs, strict=True)):
         return None
     ranked = sorted(range(len(needs)), key=lambda i: (int(rooms[i].max()), i))
     for place, i in enumerate(ranked):
         need = needs[i]
-        room = rooms[i] if place == 0 else capacity(cluster, need)
+        room = rooms[i] if place == 0 else capacity(columns, need)
         if room.sum() < need.pods:
             return None
         rows = np.lexsort((*reversed(order(room)), ~taken))
@@ -203,20 +203,20 @@ def lay_out(cluster: Columns, needs: Sequence[Need], order: Order) -> Bools | No
         if place + 1 < len(ranked):
             counts = room[rows]
             counts[-1] -= int(filled[len(rows) - 1]) - need.pods
-            _book(cluster, pick(cluster, rows, counts, need.task))
+            _book(columns, pick(columns, rows, counts, need.task))
     return taken
 
 
 def _lay_out_within(  # noqa: PLR0917  # what, where, and in which order
-    cluster: Columns, needs: Sequence[Need], order: Order, within: Within, before: Bools | None, cost: Floats | None
+    columns: Columns, needs: Sequence[Need], order: Order, within: Within, before: Bools | None, cost: Floats | None
 ) -> Bools | None:
     """As `lay_out`, all in one of the domains: the first that does, or, of the first few, the one whose nodes cost least (`[N]`)."""
     found: list[tuple[float, Bools]] = []
-    rooms = [capacity(cluster, need) for need in needs]
+    rooms = [capacity(columns, need) for need in needs]
     for mask in islice(within.holding(rooms, needs, before), _DOMAINS):
-        inside: Bools = np.zeros(cluster.size, dtype=np.bool_)
+        inside: Bools = np.zeros(columns.size, dtype=np.bool_)
         inside[: len(mask)] = mask
-        view = cluster.trial() if len(needs) > 1 else cluster
+        view = columns.trial() if len(needs) > 1 else columns
         rows = lay_out(view, [replace(need, allowed=need.allowed & inside) for need in needs], order)
         if rows is None:
             continue
@@ -230,20 +230,20 @@ def _lay_out_within(  # noqa: PLR0917  # what, where, and in which order
 _DOMAINS = 16
 
 
-def _book(cluster: Columns, batch: Batch) -> None:
+def _book(columns: Columns, batch: Batch) -> None:
     """On columns that nobody else sees; host ports are left out."""
     for column, units in batch.amount:
-        cluster.used[column, batch.rows] += units * batch.counts
-    cells = batch.card_rows * cluster.card_index.shape[1] + batch.card_positions
+        columns.used[column, batch.rows] += units * batch.counts
+    cells = batch.card_rows * columns.card_index.shape[1] + batch.card_positions
     for name, amounts in (("card_cores_used", batch.cores), ("card_memory_used", batch.memory_mib), ("card_pods", 1)):
-        np.add.at(getattr(cluster, name).reshape(-1), cells, amounts)
+        np.add.at(getattr(columns, name).reshape(-1), cells, amounts)
 
 
-def capacity(cluster: Columns, need: Need) -> Ints:
+def capacity(columns: Columns, need: Need) -> Ints:
     """`[N]`: how many of the pods fit on each node that they may use."""
-    rows = slice(0, cluster.size)
+    rows = slice(0, columns.size)
     room = np.where(need.allowed, _NO_LIMIT, 0)
     for plugin in FITS:
-        if (fits := plugin.capacity(cluster, rows, need.task)) is not None:
+        if (fits := plugin.capacity(columns, rows, need.task)) is not None:
             np.minimum(room, fits, out=room)
     return np.maximum(room, 0, out=room)

@@ -80,11 +80,11 @@ class TaskTopology(MemberOrder, PodScore):
         bucket = self._bucket_of.get(member)
         return (0, 0) if bucket is None else (-len(bucket.members), bucket.index)
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
+    def score(self, member: Member, columns: Columns) -> Floats | None:
         bucket = self._bucket_of.get(member)
         if bucket is None or not self._weight:
             return None
-        there: Ints = np.zeros(cluster.size, dtype=np.int64)
+        there: Ints = np.zeros(columns.size, dtype=np.int64)
         waiting: list[Member] = []
         for other in bucket.members:
             if other.row >= 0:
@@ -93,22 +93,22 @@ class TaskTopology(MemberOrder, PodScore):
                 waiting.append(other)
         rules = _rules_of(member.gang)
         assert rules is not None
-        pushed: Ints = np.zeros(cluster.size, dtype=np.int64)
+        pushed: Ints = np.zeros(columns.size, dtype=np.int64)
         for other in member.gang.members:
             if other.row >= 0 and self._bucket_of.get(other) is not bucket and rules.pull.get((member.role, other.role), 0) < 0:
                 pushed[other.row] += 1
-        room = self._room(member, cluster)
+        room = self._room(member, columns)
         fits = np.minimum(room, len(waiting))
         return self._weight * 100.0 * (there - pushed + fits) / self._largest[member.gang]
 
-    def _room(self, member: Member, cluster: Columns) -> Ints:
+    def _room(self, member: Member, columns: Columns) -> Ints:
         """`[N]`: pods like the member that fit."""
         room: Ints | None = None
         for plugin in self._rooms:
-            capacity = plugin.capacity(cluster, slice(0, cluster.size), member.task)
+            capacity = plugin.capacity(columns, slice(0, columns.size), member.task)
             if capacity is not None:
                 room = capacity if room is None else np.minimum(room, capacity)
-        return np.zeros(cluster.size, dtype=np.int64) if room is None else np.maximum(room, 0)
+        return np.zeros(columns.size, dtype=np.int64) if room is None else np.maximum(room, 0)
 
 
 def _groups(text: str) -> list[list[str]]:

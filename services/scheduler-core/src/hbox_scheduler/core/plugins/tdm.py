@@ -68,11 +68,11 @@ class Tdm(PodMask, PodScore, Preemptable, ShuffleVictims):
         """Windows neither open nor close within a session."""
         return True
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
+    def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
         """Who may not be taken away does not come into a zone; nobody comes into one that is closed."""
         yield Label.REVOCABLE_ZONE, self._revocable & ~self._lent if _may_be_lent_to(member) else self._revocable
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:  # noqa: ARG002
+    def score(self, member: Member, columns: Columns) -> Floats | None:  # noqa: ARG002
         return np.where(self._lent, _SCORE, 0.0) if _may_be_lent_to(member) else None
 
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:

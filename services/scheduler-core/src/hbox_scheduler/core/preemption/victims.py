@@ -635,8 +635,8 @@ class Search:
         slices = self._placing.future_cards(member, row)
         if slices is None or kind.settled:
             return slices
-        cluster = session.columns.future()
-        if any(fails[row] for _, fails in session.masks(member, cluster)):
+        future = session.columns.future()
+        if any(fails[row] for _, fails in session.masks(member, future)):
             return None
         return slices
 
@@ -651,11 +651,11 @@ class Search:
         return all(self._resettle(member) for member in gone)
 
     def _resettle(self, member: Member) -> bool:
-        cluster = self._session.columns.future()
-        places = self._placing.allowed(member, cluster) & self._placing.fits(member, cluster)
+        future = self._session.columns.future()
+        places = self._placing.allowed(member, future) & self._placing.fits(member, future)
         if not places.any():
             return False
-        row = self._placing.best(member, places, cluster)
+        row = self._placing.best(member, places, future)
         slices = self._placing.future_cards(member, row)
         if slices is None:
             return False
