@@ -1,6 +1,7 @@
 """Changes of a gang's objects under it: the minimum of its PodGroup, its PodGroup, its PriorityClass. One platform, one node for each test."""
 
 from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -130,3 +131,13 @@ async def test_pod_with_an_unread_gang_label_gets_an_event(running: Up, client: 
         return any(e.get("reason") == "GangNotRead" and "sp-0" in e["metadata"]["name"] for e in events)
 
     await waiting.until(says_so, "an Event names the label that is not read", timeout_s=20)
+    waits = deepcopy(pod)
+    waits["metadata"]["name"] = "sp-1"
+    on("none", [waits])
+    await create(client, waits)
+
+    async def condition_names_label() -> bool:
+        return "GangNotRead: label scheduling.x-k8s.io/pod-group" in await messages(client, "sp-1")
+
+    await waiting.until(condition_names_label, "the condition of a pod that waits names the label, too", timeout_s=20)
+    assert "GangNotRead: label scheduling.x-k8s.io/pod-group" in running.hbox("why", f"{SPACE}/sp-1").stdout

@@ -120,6 +120,10 @@ async def test_pod_is_bound_after_its_volume_and_on_another_node_if_the_provisio
 
         waits = f'persistentvolumeclaim "rejected" waits for its volume on node {first}'
         await waiting.until(_contains(why, waits), "the reason names the claim and the node")
+        assert "WAITING" in await why()
+        audited = platform.json("audit", "--patience", "5")
+        assert audited["faults"] == [], "a pod that waits for its volume"
+        assert f"waits for persistentvolumeclaim {SPACE}/rejected" in str(audited["notes"])
         await reject(client, "rejected")
 
         async def another() -> bool:

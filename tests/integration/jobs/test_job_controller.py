@@ -127,7 +127,7 @@ async def test_a_pod_waits_for_its_claim_and_follows_its_volume(kube: Kube, bus:
         await kube.pod("two", claims=["data"])
         await until(lambda: latest(heard).keys() == {"one", "two"})
         assert zones(latest(heard)["one"]) == ["a"]
-        assert latest(heard)["two"].problem == 'pod two: persistentvolumeclaim "data" not found'
+        assert latest(heard)["two"].problem == 'VolumesNotReady: pod two: persistentvolumeclaim "data" not found'
         await kube.claim("data", volume="late")
         await until(lambda: "non-existent" in latest(heard)["two"].problem)
         await kube.volume("late", zone="b")
@@ -140,7 +140,7 @@ async def test_pod_follows_the_available_volumes_of_a_class_without_provisioner(
     await kube.claim("data", storage_class="local")
     async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn) as events:
         await kube.pod("one", claims=["data"])
-        none = 'pod one: no node has available persistent volumes of StorageClass local to bind persistentvolumeclaim "data"'
+        none = 'VolumesNotReady: pod one: no node has available persistent volumes of StorageClass local to bind persistentvolumeclaim "data"'
         await until(lambda: "one" in latest(events) and latest(events)["one"].problem == none)
         await kube.volume("there", zone="a", storage_class="local")
         await until(lambda: not latest(events)["one"].problem)

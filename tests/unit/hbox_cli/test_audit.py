@@ -197,6 +197,29 @@ def test_what_ledger_and_cluster_do_not_agree_on_is_found(claims: list[Claim], s
     assert any(said in fault for fault in faults([WHOLE], claims))
 
 
+def test_pending_claim_of_a_pod_that_waits_for_a_volume_is_no_fault() -> None:
+    waiting = replace(pod("waits", on="", gpu="1"), volume_claims=("x/data", "x/more"))
+    own = claim(waiting, node=NodeName("n"), state=ClaimState.PENDING)
+    found = audit([node()], [waiting], [], [own], unbound={"x/more"})
+    assert (found.faults, found.notes) == (
+        [],
+        ["pod x/waits has its place on node n and waits for persistentvolumeclaim x/more"],
+    )
+    bound = audit([node()], [waiting], [], [own], unbound={"x/of-another-pod"})
+    assert bound.faults == ["claim c-waits of pod x/waits is pending still"]
+
+
+def test_claims_on_volumes_are_read_off_a_pod() -> None:
+    volumes = [
+        {"name": "d", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "e", "emptyDir": {}},
+    ]
+    spec = {"schedulerName": "hbox", "containers": [], "volumes": volumes}
+    read = read_pod({"metadata": {"uid": "u", "name": "p", "namespace": "x"}, "spec": spec})
+    assert read.volume_claims == ("x/data", "x/p-scratch")
+
+
 def test_pods_of_others_need_a_claim_too_but_their_cards_are_the_ledgers_guess() -> None:
     stranger = pod("s", ours=False, gpu="1")
     assert faults([stranger], [claim(stranger, id=ClaimId("any"), slices=(CardSlice(1, 100, 10_000),))]) == []

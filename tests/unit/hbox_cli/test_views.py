@@ -65,6 +65,8 @@ def test_the_state_of_a_job_follows_from_its_pods_and_verdicts() -> None:
         job("new", waiting=2),
         job("waits", waiting=2),
         job("wrong", waiting=1, problem="no PodGroup"),
+        job("volume", waiting=1, problem='VolumesNotReady: pod p: persistentvolumeclaim "data" not found'),
+        job("unread", waiting=1, problem="PodGroupNotRead: PodGroup ml/g could not be read"),
         job("grows", waiting=1, bound=1),
         job("bound", bound=1),
         job("runs", bound=1),
@@ -73,7 +75,8 @@ def test_the_state_of_a_job_follows_from_its_pods_and_verdicts() -> None:
     pods = [fact("bound", PodPhase.BOUND), fact("runs", PodPhase.RUNNING), fact("gone", PodPhase.GONE)]
     items = {item["id"]: item for item in job_items(jobs, pods, {JobId("waits"): "0/3 nodes", JobId("runs"): "old"}, now=60)}
     assert {name: item["state"] for name, item in items.items()} == {
-        "new": "PENDING", "waits": "WAITING", "wrong": "INVALID", "grows": "GROWING", "bound": "BOUND", "runs": "RUNNING", "gang": "PENDING",
+        "new": "PENDING", "waits": "WAITING", "wrong": "INVALID", "volume": "WAITING", "unread": "WAITING",
+        "grows": "GROWING", "bound": "BOUND", "runs": "RUNNING", "gang": "PENDING",
     }  # fmt: skip
     assert (items["waits"]["reason"], items["runs"]["reason"], items["wrong"]["reason"]) == ("0/3 nodes", "", "no PodGroup")
     assert (items["waits"]["cards"], items["runs"]["cards"], items["new"]["ageSeconds"]) == (4, 2, 60)

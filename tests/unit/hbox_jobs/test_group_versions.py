@@ -1,5 +1,6 @@
 """job-controller announces a gang with a PodGroup as new as its pods, and moves members to a recreated PodGroup."""
 
+from hbox_common.events import JobVerdict
 from hbox_common.model import JobId, NodeName, PodPhase
 from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import Jobs
@@ -122,6 +123,31 @@ def test_failed_read_is_repeated() -> None:
     assert jobs.next_unread() == ("ml/g", 20)
 
 
+def test_gang_whose_podgroup_cannot_be_read_waits_with_a_reason_and_without_places() -> None:
+    jobs = growing()
+    jobs.take(1.0, WALL)
+    jobs.next_unread()
+    jobs.read_failing("ml/g", "PodGroup ml/g could not be read, so its pods wait: 403", 2.0)
+    (job,) = jobs.take(2.0, WALL).pending
+    assert job.problem == "PodGroupNotRead: PodGroup ml/g could not be read, so its pods wait: 403"
+    assert jobs.next_unread() is None, "at most one read in flight"
+    jobs.read_failed("ml/g", 3.0)
+    jobs.take(3.0, WALL)
+    assert jobs.next_unread() == ("ml/g", 20)
+    jobs.group_read("ml/g", 20, group(min_member=3, version=15), 4.0)
+    assert [job.problem for job in jobs.take(4.0, WALL).pending] == [""]
+
+
+def test_reason_of_a_failed_read_ends_when_the_watch_catches_up() -> None:
+    jobs = growing()
+    jobs.take(1.0, WALL)
+    jobs.next_unread()
+    jobs.read_failing("ml/g", "500", 2.0)
+    jobs.groups_delivered("21")
+    jobs.read_failed("ml/g", 3.0)
+    assert [job.problem for job in jobs.take(3.0, WALL).pending] == [""]
+
+
 def test_members_are_published_with_the_recreated_podgroup() -> None:
     """Without delay, since the ledger counts members by their job."""
     jobs = Jobs()
@@ -154,3 +180,13 @@ def test_pod_with_a_gang_label_of_another_scheduler_gets_an_event() -> None:
     ((write),) = feedback.events(1.0, 9)
     assert (write.reason, write.warning, write.name) == ("GangNotRead", True, "a")
     assert "scheduling.x-k8s.io/pod-group" in write.message
+
+
+def test_reason_of_a_pod_with_a_gang_label_of_another_scheduler_names_the_label() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("a", foreign_gang_label="scheduling.x-k8s.io/pod-group"), 0.0)
+    (job,) = jobs.take(0.0, WALL).pending
+    assert list(jobs.verdicts()) == [], "without a reason to wait it gets none"
+    jobs.verdict(JobVerdict(job=job.id, message="no node has room"), 1.0)
+    (verdict,) = jobs.verdicts()
+    assert verdict.message.startswith("no node has room; GangNotRead: label scheduling.x-k8s.io/pod-group names a gang")

@@ -86,12 +86,12 @@ def test_claim_that_waits_for_its_first_consumer_is_bound_before_its_pod(volumes
     volumes.claim("ml/data", ClaimView(storage_class="placed"))
     volumes.claim("ml/old", ClaimView(volume="v", bound=True))
     uses = [VolumeUse("data"), VolumeUse("old"), VolumeUse("data")]
-    assert volumes.late("ml", uses) == ("data",)
-    assert volumes.making("ml", ["data"]) == ""
+    assert volumes.unbound_claims("ml", uses) == ("data",)
+    assert volumes.provisioning_text("ml", ["data"]) == ""
     volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1"))
-    assert volumes.making("ml", ["data"]) == 'persistentvolumeclaim "data" waits for its volume on node n1'
+    assert volumes.provisioning_text("ml", ["data"]) == 'persistentvolumeclaim "data" waits for its volume on node n1'
     volumes.claim("ml/data", ClaimView(storage_class="placed", volume="v", bound=True))
-    assert volumes.late("ml", uses) == ()
+    assert volumes.unbound_claims("ml", uses) == ()
 
 
 def test_claim_that_is_deleted_and_created_again_has_no_rejected_nodes(volumes: Volumes) -> None:
@@ -121,7 +121,7 @@ def test_node_that_a_provisioner_rejects_is_not_tried_for_a_while(volumes: Volum
 
     assert reject(0.0) == 10.0
     why = 'no volume was made for persistentvolumeclaim "data" on n1, to be tried again later'
-    assert volumes.making("ml", ["data"]) == why
+    assert volumes.provisioning_text("ml", ["data"]) == why
     others = (NodeTerm(fields=(Match("metadata.name", MatchOperator.NOT_IN, ("n1",)),)),)
     assert volumes.needs("ml", "p", "u", uses) == ((others,), "")
     assert (rejections.next_due(), rejections.expire(9.9), rejections.expire(10.0)) == (10.0, [], ["ml/data"])
@@ -211,7 +211,7 @@ def test_a_job_is_announced_anew_when_its_claim_is_bound_and_only_that_job() -> 
     jobs.pod(using("a", "data"), 0.0)
     jobs.pod(using("b", "other"), 0.0)
     (first, _) = jobs.take(1.0, 1e9).pending
-    assert first.problem == 'pod a: persistentvolumeclaim "data" not found'
+    assert first.problem == 'VolumesNotReady: pod a: persistentvolumeclaim "data" not found'
     jobs.volumes.volume("v", (ZONE_A,))
     jobs.volumes_changed(jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True)), 2.0)
     (again,) = jobs.take(2.0, 1e9).pending
@@ -272,7 +272,10 @@ def test_claim_of_mode_read_write_once_pod_is_used_by_one_pod_at_a_time() -> Non
         jobs.validate()
         return {job.name: job.problem for job in jobs.jobs() if job.tasks}
 
-    waits = 'pod second: persistentvolumeclaim "data" is ReadWriteOncePod, and another pod uses it or was created before: this pod is placed after it has ended'
+    waits = (
+        'VolumesNotReady: pod second: persistentvolumeclaim "data" is ReadWriteOncePod, and another pod uses it or was created before: '
+        "this pod is placed after it has ended"
+    )
     assert problems(1.0) == {"first": "", "second": waits}
     jobs.pod(pod("first", rv="2", created_at=100.0, volumes=(VolumeUse("data"),), node="n", status="Running"), 2.0)
     assert problems(1000.0) == {"second": waits}

@@ -44,7 +44,7 @@ def test_pod_is_kept_to_nodes_with_a_volume_that_fits_and_follows_the_volumes(vo
     assert needs(volumes) == ((), NONE_FITS)
     assert volumes.volume("a", on("n1"), a_supply("a")) == ["ml/data"]
     assert needs(volumes) == (on("n1"), "")
-    assert volumes.late("ml", DATA) == ("data",)
+    assert volumes.unbound_claims("ml", DATA) == ("data",)
     assert volumes.unselected("ml", DATA) == []
     volumes.volume("b", on("n2"), a_supply("b"))
     assert needs(volumes) == (on("n1", "n2"), "")

@@ -97,7 +97,7 @@ def _job_of(group: GroupState) -> Job:
 
 def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping[JobId, str]) -> str:
     if job.problem:
-        return "INVALID"
+        return "WAITING" if job.waits_for_others else "INVALID"
     if waiting and job.bound < job.min_member:
         return "WAITING" if job.id in verdicts else "PENDING"
     if waiting:

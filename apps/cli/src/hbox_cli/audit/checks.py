@@ -13,11 +13,11 @@ members from.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from hbox_common.model import CardId, CardSlice, Claim, ClaimState, PodUid, Resources, any_names_model, format_slices
+from hbox_common.model import CardId, CardSlice, Claim, ClaimId, ClaimState, PodUid, Resources, any_names_model, format_slices
 from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import ALL_CORES, VENDORS, number_in, short_card, short_cards
 
@@ -51,8 +51,11 @@ def audit(
     gangs: Iterable[AuditGang],
     claims: Sequence[Claim],
     published: Mapping[str, Published] = MappingProxyType({}),
+    *,
+    unbound: Container[str] = (),
 ) -> Audit:
-    """All checks. `claims`: the ledger's live ones; `published`: by node, what topology-collector and node-agent publish of its cards."""
+    """All checks. `claims`: the ledger's live ones; `published`: by node, what topology-collector and node-agent publish of its cards; `unbound`:
+    PersistentVolumeClaims without a volume, as namespace/name."""
     result = Audit()
     by_name = {node.name: node for node in nodes}
     everyone = list(pods)
@@ -66,7 +69,8 @@ def audit(
     _given(result, by_name, holding, placed, published)
     _kubelets(result, holding, followed, published)
     _gangs(result, gangs, everyone)
-    _ledger(result, by_name, holding, claims)
+    waiting = waits_for_volumes(everyone, claims, unbound)
+    _ledger(result, by_name, holding, claims, waiting)
     return result
 
 
@@ -267,12 +271,34 @@ def _gangs(result: Audit, gangs: Iterable[AuditGang], pods: Sequence[AuditPod]) 
             )
 
 
-def _ledger(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod], claims: Sequence[Claim]) -> None:
+def waits_for_volumes(pods: Iterable[AuditPod], claims: Iterable[Claim], unbound: Container[str]) -> dict[ClaimId, str]:
+    """The pending claims whose pods wait for a volume, with the PersistentVolumeClaim: the binder binds these pods after their volumes."""
+    wanted = {pod.uid: pod.volume_claims for pod in pods if pod.volume_claims and pod.holds and not pod.node}
+    named = (
+        (claim.id, next((one for one in wanted.get(claim.pod_uid, ()) if one in unbound), ""))
+        for claim in claims
+        if claim.state is ClaimState.PENDING
+    )
+    return {id_: one for id_, one in named if one}
+
+
+def _ledger(
+    result: Audit,
+    nodes: Mapping[str, AuditNode],
+    holding: Sequence[AuditPod],
+    claims: Sequence[Claim],
+    waiting: Mapping[ClaimId, str],
+) -> None:
     by_pod: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
         by_pod[claim.pod_uid].append(claim)
+        pod_name = f"{claim.namespace}/{claim.pod}"
+        if volume := waiting.get(claim.id):
+            result.notes.append(
+                f"pod {pod_name} has its place on node {claim.node} and waits for persistentvolumeclaim {volume}"
+            )
         result.check(
-            claim.state is ClaimState.POSTED, f"claim {claim.id} of pod {claim.namespace}/{claim.pod} is {claim.state} still"
+            claim.state is ClaimState.POSTED or bool(volume), f"claim {claim.id} of pod {pod_name} is {claim.state} still"
         )
     for pod in holding:
         own = by_pod.get(pod.uid, [])

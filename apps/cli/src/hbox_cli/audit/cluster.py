@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.kube import BIND_COMPLETED
 from hbox_common.model import (
     SCHEDULER_NAME,
     CardId,
@@ -69,6 +70,7 @@ class AuditPod:
     )
     least_mib: int = 0  #: MiB that those containers name which run together
     given: frozenset[CardId] = frozenset()  #: cards in the annotation of HAMi's device plugin
+    volume_claims: tuple[str, ...] = ()  #: its PersistentVolumeClaims, as namespace/name
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,22 @@ def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAM
         by_containers=_by_containers(spec),
         least_mib=_least_mib(spec),
         given=frozenset(_given(notes)),
+        volume_claims=tuple(f"{meta['namespace']}/{name}" for name in _volume_claims(meta["name"], spec)),
     )
+
+
+def _volume_claims(pod: str, spec: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the claims, also of those that are created for the pod (ephemeral volumes)."""
+    for volume in spec.get("volumes") or ():
+        if source := volume.get("persistentVolumeClaim"):
+            yield source["claimName"]
+        elif volume.get("ephemeral"):
+            yield f"{pod}-{volume['name']}"
+
+
+def is_bound(raw: Mapping[str, Any]) -> bool:
+    """Whether a PersistentVolumeClaim has its volume."""
+    return bool((raw.get("spec") or {}).get("volumeName")) and BIND_COMPLETED in (raw["metadata"].get("annotations") or {})
 
 
 def _given(notes: Mapping[str, str]) -> Iterator[CardId]:

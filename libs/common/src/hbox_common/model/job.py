@@ -72,6 +72,12 @@ class PodRef:
     volume_claims: tuple[str, ...] = ()
 
 
+#: What the `problem` of a job begins with that only waits for volumes or their claims.
+VOLUMES_NOT_READY = "VolumesNotReady"
+#: The same of a job whose PodGroup job-controller could not read.
+GROUP_NOT_READ = "PodGroupNotRead"
+
+
 @dataclass(frozen=True, slots=True)
 class PodGroupTask:
     """Pods of one job that ask for the same: one placement problem."""
@@ -133,6 +139,11 @@ class Job:
     min_task_member: dict[str, int] = field(default_factory=dict)  #: by name of the task
     #: the pods that have a node, where it matters which they are: with sub-gangs or minima by task
     standing: tuple[PodGroupTask, ...] = ()
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether its `problem` ends without a change of the job: its volumes come, or its PodGroup can be read."""
+        return self.problem.startswith((f"{VOLUMES_NOT_READY}: ", f"{GROUP_NOT_READ}: "))
 
     @property
     def together(self) -> bool:

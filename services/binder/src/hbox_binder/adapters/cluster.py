@@ -85,7 +85,7 @@ async def carry_out(
         ends = [decision.deadline - _WITHDRAW_S] if decision.deadline else []
         ends += [call.waits_since + volume_timeout_s] if call.waits_since else []
         until = min(ends, default=inf)
-        return await bind_volumes(client, decision, late=now >= until, waiting=call.waits_since > 0)
+        return await bind_volumes(client, decision, expired=now >= until, waiting=call.waits_since > 0)
     if call.verb is Verb.BIND:
         assert isinstance(decision, Bind)
         return await _bind(client, call, decision, cards=cards, locks=locks, labels=labels, now=now)

@@ -40,13 +40,13 @@ class _Volumes(msgspec.Struct):
     items: list[PersistentVolume]
 
 
-async def bind_volumes(client: KubeClient, bind: Bind, *, late: bool, waiting: bool) -> Answer:
-    """READY where every claim of the bind has a volume that its node reaches. `late`: the time for that is over; `waiting`: see `need_of`.
+async def bind_volumes(client: KubeClient, bind: Bind, *, expired: bool, waiting: bool) -> Answer:
+    """READY where every claim of the bind has a volume that its node reaches. `expired`: the time for that is over; `waiting`: see `need_of`.
 
     Raises nothing but Bug.
     """
     try:
-        return await _bind_volumes(client, bind, late=late, waiting=waiting)
+        return await _bind_volumes(client, bind, expired=expired, waiting=waiting)
     except Conflict as e:  # another wrote on a claim: the next call reads it
         return Answer(Finding.NOT_YET, str(e))
     except HBoxError as e:
@@ -54,11 +54,11 @@ async def bind_volumes(client: KubeClient, bind: Bind, *, late: bool, waiting: b
         return Answer(Finding.UNCLEAR, str(e), retry_after_s=wait_s, not_allowed=isinstance(e, NotAllowed))
 
 
-async def _bind_volumes(client: KubeClient, bind: Bind, *, late: bool, waiting: bool) -> Answer:
+async def _bind_volumes(client: KubeClient, bind: Bind, *, expired: bool, waiting: bool) -> Answer:
     claims = [await _read(client, bind.namespace, name) for name in bind.volume_claims]
     needs = [(claim, *need_of(claim, waiting=waiting)) for claim in claims]
     why = next((why for _, need, why in needs if need is Need.ANOTHER_NODE), "")
-    if not why and late and (pending := [why for _, need, why in needs if need is not Need.NOTHING]):
+    if not why and expired and (pending := [why for _, need, why in needs if need is not Need.NOTHING]):
         why = f"{pending[0]}, and the time for that is over"
     if not why and (static := [claim for claim, need, _ in needs if need is Need.VOLUME]):
         why = await _reserve(client, bind, static)

@@ -18,6 +18,8 @@ from .objects import GROUP_FIELDS, group_view
 
 log = logging.getLogger(__name__)
 
+#: Seconds after which a PodGroup that was not found is read again before it counts as deleted, if the watch still shows it.
+MISSING_AGAIN_S = 1.0
 #: Concurrent reads.
 AT_ONCE = 16
 #: Backoff between two attempts to read one PodGroup, in seconds: first and maximum.
@@ -42,15 +44,17 @@ class GroupReader:
                 await self.unread.wait()
                 self.unread.clear()
                 while (unread := self._jobs.next_unread()) is not None:
-                    await self._slots.acquire()
+                    await self._slots.acquire()  # released by `_view`
                     group.create_task(self._read(*unread))
 
     async def _read(self, key: str, up_to: int) -> None:
         try:
-            try:
-                view = await self._view(*key.split("/", 1))
-            finally:
-                self._slots.release()
+            view = await self._view(key)
+            if view is None:
+                # It may be about to be created again. If the watch delivers its deletion meanwhile, the second read changes nothing.
+                await asyncio.sleep(MISSING_AGAIN_S)
+                await self._slots.acquire()
+                view = await self._view(key)
         except (HBoxError, msgspec.DecodeError) as e:
             metrics.GROUP_READS.labels("failed").inc()
             failures = self._failures[key] = self._failures.get(key, 0) + 1
@@ -58,6 +62,8 @@ class GroupReader:
                 log.warning(
                     "PodGroup %s has pods newer than the watch of PodGroups and could not be read; its gang waits: %s", key, e
                 )
+            self._jobs.read_failing(key, f"PodGroup {key} could not be read, so its pods wait: {e}", monotonic_s())
+            self._wake.set()
             await asyncio.sleep(backoff_s(failures - 1, base_s=RETRY_S, cap_s=RETRY_MAX_S))
             self._jobs.read_failed(key, monotonic_s())
         else:
@@ -66,10 +72,12 @@ class GroupReader:
             self._jobs.group_read(key, up_to, view, monotonic_s())
         self._wake.set()
 
-    async def _view(self, namespace: str, name: str) -> GroupView | None:
-        """The PodGroup by a consistent read; None if it does not exist. Raises HBoxError."""
+    async def _view(self, key: str) -> GroupView | None:
+        """The PodGroup by a consistent read; None if it does not exist. Releases one of `_slots`. Raises HBoxError."""
         try:
-            answer = await self._client.expected("GET", PODGROUPS.path(namespace, name), timeout_s=TIMEOUT_S)
+            answer = await self._client.expected("GET", PODGROUPS.path(*key.split("/", 1)), timeout_s=TIMEOUT_S)
         except NotFound:
             return None
+        finally:
+            self._slots.release()
         return group_view(GROUP_FIELDS.note(_DECODER.decode(answer.body), answer.body))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from hbox_common.events import EvictionReceipt, PodScore
 from hbox_common.model import PodUid
 
-from .job import Record
+from .job import GANG_NOT_READ, Record, not_read_text
 from .jobs import Jobs
 from .phases import group_status
 from .queues import DueQueue
@@ -22,7 +22,6 @@ from .views import GroupStatus, GroupView, PodView
 FAILED_SCHEDULING = "FailedScheduling"
 SCHEDULED = "Scheduled"
 FAILED_ALLOCATION = "FailedAllocation"  #: the kubelet refused to admit the pod after the binding
-GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
 UNKNOWN_FIELD = "UnknownField"  #: the spec of the PodGroup has a field that no PodGroup has
 NODE_REJECTED = "VolumeNodeRejected"  #: the provisioner of a claim made no volume for the node that the pod was given
 PREEMPTED = "Preempted"  #: kube-scheduler's Event reason for victims
@@ -119,10 +118,7 @@ class Feedback:
     def pod(self, old: PodView | None, new: PodView, now: float) -> None:
         """A pod of ours was seen in a new version."""
         if old is None and new.foreign_gang_label and new.placeable:
-            note = (
-                f"label {new.foreign_gang_label} names a gang that HBox does not read, so the pod is placed alone; name a PodGroup by the annotation "
-                "scheduling.k8s.io/group-name"
-            )
+            note = not_read_text(new.foreign_gang_label)
             write = EventWrite(Kind.POD, new.uid, new.namespace, new.name, GANG_NOT_READ, note)
             self._successes.put(f"{new.uid}/{GANG_NOT_READ}", write, now, new.namespace)
         if new.node:
@@ -339,7 +335,7 @@ class Feedback:
     def _failure(self, record: Record) -> EventWrite | None:
         if record.job is None or not record.reason or not self._waits(record):
             return None
-        if record.reason == record.volumes_made:  # it has a place, or an Event of its own
+        if record.reason == record.provisioning:  # it has a place, or an Event of its own
             return None
         note = record.reason[:MAX_NOTE]
         if (group := record.group) is not None:

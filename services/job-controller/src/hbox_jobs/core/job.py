@@ -23,6 +23,7 @@ from hbox_common.model import DEFAULT_QUEUE, VENDORS, GangPart, Job, JobId, PodG
 from hbox_common.model.bounds import INT32_MAX, sanitized
 from hbox_common.model.devices import volcano
 from hbox_common.model.ids import missing_group_job
+from hbox_common.model.job import GROUP_NOT_READ, VOLUMES_NOT_READY
 from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.shards import ONE_SHARD
@@ -35,9 +36,9 @@ from .volumes import Volumes
 HIGHEST_USER_PRIORITY = 1_000_000_000
 #: Condition reasons of jobs with a `problem`.
 PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
-VOLUMES_NOT_READY = "VolumesNotReady"
 INVALID_SPEC = "InvalidSpec"
 NAMESPACE_TERMINATING = "NamespaceTerminating"
+GANG_NOT_READ = "GangNotRead"  #: the pod names a gang by another scheduler's label, and is placed alone
 
 #: What of a pod its gang and policies go by: its role, labels, and notes.
 _Part: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
@@ -86,11 +87,12 @@ class Record:
     settled_at: float = float("-inf")  #: monotonic; when it was worked out last
     shard: str = ONE_SHARD  #: shard whose schedulers place it, when last computed
     problem_reason: str = ""  #: condition reason of the job's `problem`
-    volumes_made: str = ""  #: which volumes provisioners make for its pods, and for which nodes they made none
+    provisioning: str = ""  #: volumes that provisioners create for its pods, or the nodes for which they created none
     unpublishable: str = ""  #: why it exceeds every message; it is published again once its pods or its PodGroup change
     arrived: int = 0  #: resourceVersion at which its newest placeable pod became placeable
     read_up_to: int = 0  #: value of `arrived` at the start of the last read of its PodGroup
     read_version: int = 0  #: resourceVersion of the PodGroup as read; 0 = the watch has delivered it
+    read_problem: str = ""  #: why its PodGroup, which has to be read before its pods are placed, could not be read
     # Counters, so that a pod of a gang does not have to visit all others:
     offered: int = 0  #: number of `pods` that may be preempted whatever their queue allows
     classes: dict[tuple[int, str], int] = field(default_factory=dict)  #: of live pods, by priority and class: how many
@@ -156,7 +158,15 @@ class Record:
 
     @property
     def reason(self) -> str:
-        """Why it waits; empty if no reason is known."""
+        """Why it waits; empty if no reason is known. A bare pod with a gang label that HBox does not read has a remark on that, too."""
+        reason = self._reason
+        if not reason or self.gang:
+            return reason
+        label = next((pod.foreign_gang_label for pod in self.pods.values() if pod.foreign_gang_label), "")
+        return f"{reason}; {GANG_NOT_READ}: {not_read_text(label)}" if label else reason
+
+    @property
+    def _reason(self) -> str:
         if self.job is not None and self.job.problem:
             return self.job.problem
         if self.held:
@@ -166,7 +176,7 @@ class Record:
         outside = self.group is not None and not self.group.status.phase.is_enqueued
         if self.gated and not (self.verdict is not None and outside):
             return self.gated
-        return "; ".join(filter(None, (self.volumes_made, self.verdict.message if self.verdict is not None else "")))
+        return "; ".join(filter(None, (self.provisioning, self.verdict.message if self.verdict is not None else "")))
 
     def tally(self) -> Tally:
         t = Tally()
@@ -204,18 +214,20 @@ def job_of(
     ceiling: int = INT32_MAX,
 ) -> Job:
     """The current job, with this revision. `classes`: values of the PriorityClasses, by name; `trace`: returns the trace context of a job; `terminating`: its
-    namespace is being deleted; `ceiling`: see `counted`. Sets `record.problem_reason` and `record.volumes_made`."""
+    namespace is being deleted; `ceiling`: see `counted`. Sets `record.problem_reason` and `record.provisioning`."""
     group = record.group
     priority, priority_class, problem = _priority(record, tally, classes)
     reason = PRIORITY_CLASS_NOT_FOUND if problem else INVALID_SPEC
     if record.gang and group is None:
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
-    if group is not None and group.problem:
+    if record.read_problem:
+        reason, problem = GROUP_NOT_READ, f"{GROUP_NOT_READ}: {record.read_problem}"
+    elif group is not None and group.problem:
         reason, problem = INVALID_SPEC, f"PodGroup {record.key}: {group.problem}"
     never_preempts = record.group is not None and record.group.priority_class in never
-    tasks, waits_for_volume, record.volumes_made = _tasks(record, volumes, never_preempts=never_preempts)
+    tasks, waits_for_volume, record.provisioning = _tasks(record, volumes, never_preempts=never_preempts)
     if not (problem := problem or _pod_problem(record) or record.unpublishable) and waits_for_volume:
-        reason, problem = VOLUMES_NOT_READY, waits_for_volume
+        reason, problem = VOLUMES_NOT_READY, f"{VOLUMES_NOT_READY}: {waits_for_volume}"
     if terminating and tasks:
         reason = NAMESPACE_TERMINATING
         problem = f"NamespaceTerminating: namespace {record.namespace} is being deleted, and the API server binds no pod in it"
@@ -243,6 +255,14 @@ def job_of(
         sub_gangs=group.sub_gangs if group else (),
         min_task_member=dict(group.min_task_member) if group else {},
         standing=_standing(record),
+    )
+
+
+def not_read_text(label: str) -> str:
+    """The message for a pod that names its gang by this label."""
+    return (
+        f"label {label} names a gang that HBox does not read, so the pod is placed alone; name a PodGroup by the annotation "
+        "scheduling.k8s.io/group-name"
     )
 
 
@@ -309,17 +329,17 @@ def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[t
     `never_preempts`: none of them preempts.
     """
     alike: dict[tuple[str, Reach, _Part, bool], list[PodView]] = {}
-    problem, made, ranked, late = "", "", _ranks(record), dict[PodUid, tuple[str, ...]]()
+    problem, made, ranked, unbound = "", "", _ranks(record), dict[PodUid, tuple[str, ...]]()
     for pod in _in_order(p for p in record.pods.values() if p.placeable):
         reach: Reach = ()
         if pod.volumes:
             reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes)
             problem = problem or (f"pod {pod.name}: {why}" if why else "")
-            if claims := volumes.late(pod.namespace, pod.volumes):
-                late[pod.uid] = claims
-                made = made or volumes.making(pod.namespace, claims)
+            if claims := volumes.unbound_claims(pod.namespace, pod.volumes):
+                unbound[pod.uid] = claims
+                made = made or volumes.provisioning_text(pod.namespace, claims)
         alike.setdefault((pod.shape.key, reach, _part(record.group, pod), never_preempts or pod.never_preempts), []).append(pod)
-    specs = tuple(_spec(pods, reach, part, ranked, late, never=never) for (_, reach, part, never), pods in alike.items())
+    specs = tuple(_spec(pods, reach, part, ranked, unbound, never=never) for (_, reach, part, never), pods in alike.items())
     return _in_group(record, specs), problem, made
 
 
@@ -386,17 +406,17 @@ def _spec(
     reach: Reach,
     part: _Part,
     ranked: Mapping[PodUid, int],
-    late: Mapping[PodUid, tuple[str, ...]] = _NO_CLAIMS,
+    unbound: Mapping[PodUid, tuple[str, ...]] = _NO_CLAIMS,
     *,
     never: bool = False,
 ) -> PodGroupTask:
-    """`late`: claims to be bound before their pod, by pod."""
+    """`unbound`: claims to be bound before their pod, by pod."""
     shape = pods[0].shape
     return PodGroupTask(
         name=pods[0].role or pods[0].name,
         requests=shape.requests,
         pods=tuple(
-            PodRef(pod.uid, pod.name, pod.resource_version, ranked.get(pod.uid, -1), late.get(pod.uid, ())) for pod in pods
+            PodRef(pod.uid, pod.name, pod.resource_version, ranked.get(pod.uid, -1), unbound.get(pod.uid, ())) for pod in pods
         ),
         cards=shape.cards,
         node_selector=shape.node_selector,

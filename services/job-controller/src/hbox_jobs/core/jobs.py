@@ -298,11 +298,18 @@ class Jobs:
         elif record.group is None or new.version >= record.group.version:
             self.group(new, now)
             record.read_version = max(record.read_version, new.version)
-        record.read_up_to = max(record.read_up_to, up_to)
+        record.read_up_to, record.read_problem = max(record.read_up_to, up_to), ""
         self._mark(key, now, urgent=True)
 
+    def read_failing(self, key: str, problem: str, now: float) -> None:
+        """The read of a gang's PodGroup failed for this reason, and is repeated later (`read_failed`). Until a read succeeds, the gang gets no places."""
+        record = self._records.get(key)
+        if record is not None and key in self._reading and record.read_problem != problem:
+            record.read_problem = problem
+            self._mark(key, now, urgent=True)
+
     def read_failed(self, key: str, now: float) -> None:
-        """The read of a gang's PodGroup failed; `next_unread` returns it again if the read is still needed."""
+        """The time to wait after a failed read of a gang's PodGroup is over; `next_unread` returns it again if the read is still needed."""
         self._reading.pop(key, None)
         self._mark(key, now, urgent=True)
 
@@ -692,7 +699,10 @@ class Jobs:
         if self._needs_group_read(record, tally):
             if record.key not in self._reading:
                 self._unread[record.key] = None
-            return None
+            if not record.read_problem:
+                return None
+        else:
+            record.read_problem = ""
         doubtful = record.key in self._doubtful
         self._doubtful.discard(record.key)
         record.strangers = len(self._strangers.get(record.key, ()))

@@ -126,19 +126,23 @@ class Volumes:
             use.claim
             for use in uses
             if (claim := self._claims.get(f"{namespace}/{use.claim}")) is not None
-            and self._made_late(claim)
+            and self._waits_for_provisioner(claim)
             and not claim.selected
         ]
 
-    def late(self, namespace: str, uses: Sequence[VolumeUse]) -> tuple[str, ...]:
+    def unbound_claims(self, namespace: str, uses: Sequence[VolumeUse]) -> tuple[str, ...]:
         """Names of the unbound claims of mode WaitForFirstConsumer: the binder binds them to volumes on the pod's node, before the pod."""
         names = dict.fromkeys(use.claim for use in uses)
         known = ((name, self._claims.get(f"{namespace}/{name}")) for name in names)
-        return tuple(n for n, claim in known if claim is not None and (self._made_late(claim) or self._chosen_late(claim)))
+        return tuple(
+            n
+            for n, claim in known
+            if claim is not None and (self._waits_for_provisioner(claim) or self._waits_for_static_volume(claim))
+        )
 
-    def making(self, namespace: str, late: Sequence[str]) -> str:
+    def provisioning_text(self, namespace: str, claims: Sequence[str]) -> str:
         """What is done for the first of these claims for which a provisioner has, or had, a node; empty if there is none."""
-        for name in late:
+        for name in claims:
             if node := self._claims[f"{namespace}/{name}"].selected:
                 return f'persistentvolumeclaim "{name}" waits for its volume on node {node}'
             if rejected := self.rejections.nodes(f"{namespace}/{name}"):
@@ -146,10 +150,10 @@ class Volumes:
                 return f'no volume was made for persistentvolumeclaim "{name}" on {nodes}, to be tried again later'
         return ""
 
-    def _made_late(self, claim: ClaimView) -> bool:
+    def _waits_for_provisioner(self, claim: ClaimView) -> bool:
         return not claim.volume and not claim.bound and self._binding(claim.storage_class) is Binding.PLACED
 
-    def _chosen_late(self, claim: ClaimView) -> bool:
+    def _waits_for_static_volume(self, claim: ClaimView) -> bool:
         return claim.demand is not None and not claim.bound and self._binding(claim.storage_class) is Binding.STATIC
 
     def _binding(self, storage_class: str) -> Binding | None:
@@ -171,9 +175,9 @@ class Volumes:
         for use in uses:
             key = f"{namespace}/{use.claim}"
             claim, found = self._claims[key], None
-            if self._made_late(claim):
+            if self._waits_for_provisioner(claim):
                 found = self._where_made(key, claim)
-            elif claim.demand is None or not self._chosen_late(claim):
+            elif claim.demand is None or not self._waits_for_static_volume(claim):
                 found = self._reach[claim.volume]
             elif (found := self._static.reserved(key, claim.uid, claim.demand)) is None:
                 open_claims.setdefault(claim.storage_class, {})[key] = claim.demand
@@ -214,7 +218,7 @@ class Volumes:
                 yield f'{named} bound to non-existent persistentvolume "{claim.volume}"'
             elif claim.single_pod and not self._has_turn(f"{namespace}/{use.claim}", uid):
                 yield f"{named} is ReadWriteOncePod, and another pod uses it or was created before: this pod is placed after it has ended"
-            elif not claim.bound and not self._made_late(claim) and not self._chosen_late(claim):
+            elif not claim.bound and not self._waits_for_provisioner(claim) and not self._waits_for_static_volume(claim):
                 unbound.append(self._unbound(named, claim))
         yield from unbound
 
