@@ -276,17 +276,17 @@ def test_a_search_that_is_discarded_leaves_no_trace(world: World, data: st.DataO
     if not claimants:
         return
     gang = data.draw(st.sampled_from(claimants))
-    pool = EvictablePods(session)
+    evictable = EvictablePods(session)
     legal = session.reclaimable if data.draw(st.booleans()) else session.preemptable
     statement = session.statement()
-    eligible = np.array([member.gang is not gang for member in pool.members], dtype=np.bool_)
-    search = Search(session, statement, gang, pool, eligible=eligible, legal=legal, reason="Tried")
+    eligible = np.array([member.gang is not gang for member in evictable.members], dtype=np.bool_)
+    search = Search(session, statement, gang, evictable, eligible=eligible, legal=legal, reason="Tried")
     for member in gang.members:
         if member.status is Status.PENDING:
             search.serve(member)
     search.discard()
     assert _state(session, world) == state
-    assert pool.in_place.all()
+    assert evictable.in_place.all()
 
 
 def _state(session: Session, world: World) -> object:

@@ -88,7 +88,7 @@ class Consolidation:
         self._session = session
         self._rule = rule
         self._moved = 0  #: pods moved by this search
-        self._pool: EvictablePods | None = None
+        self._evictable: EvictablePods | None = None
         self._free_of: dict[int, int] = {}
 
     def run(self, turns: ServiceOrder) -> None:
@@ -98,13 +98,13 @@ class Consolidation:
             members = sorted(waiting(gang), key=self._session.member_key)
             if not self._fits_in_pieces(gang, members):
                 continue
-            if self._pool is None or requests is None:
-                self._pool = self._rated(EvictablePods(self._session))
-                requests = PreemptionRequests(self._session, self._pool, reason="Moved", moves=most)
-            eligible = may_move(gang.priority, self._pool.priority)
-            eligible[self._pool.positions(gang)] = False
+            if self._evictable is None or requests is None:
+                self._evictable = self._rated(EvictablePods(self._session))
+                requests = PreemptionRequests(self._session, self._evictable, reason="Moved", moves=most)
+            eligible = may_move(gang.priority, self._evictable.priority)
+            eligible[self._evictable.positions(gang)] = False
             if not any(member.task.cards for member in members):
-                eligible &= ~np.array([member.task.cards is not None for member in self._pool.members], dtype=np.bool_)
+                eligible &= ~np.array([member.task.cards is not None for member in self._evictable.members], dtype=np.bool_)
             if requests.serve(gang, members, eligible=eligible, legal=self._legal, rightful=self._pays):
                 self._free_of.clear()
 
@@ -128,11 +128,11 @@ class Consolidation:
             found = self._free_of[column] = int(np.maximum(free, 0).sum())
         return found
 
-    def _rated(self, pool: EvictablePods) -> EvictablePods:
+    def _rated(self, evictable: EvictablePods) -> EvictablePods:
         """Rate victims by lost work, so that the search tries nodes with the least loss first."""
-        harm: Ints = np.array([round(self._lost_with(member)) for member in pool.members], dtype=np.int64)
-        pool.harm = harm
-        return pool
+        harm: Ints = np.array([round(self._lost_with(member)) for member in evictable.members], dtype=np.int64)
+        evictable.harm = harm
+        return evictable
 
     def _lost_with(self, member: Member) -> float:
         """Card-seconds lost if the member moves; includes its whole gang if the gang cannot spare a member."""

@@ -37,36 +37,36 @@ def run(session: "Session") -> None:
     resolve = _resolves(session)
     gangs = list(preemptors(session, best_effort=True))
     turns = ServiceOrder(session, gangs)
-    pools: dict[QueueName, EvictablePods] = {}
+    evictable: dict[QueueName, EvictablePods] = {}
     requests: dict[QueueName, PreemptionRequests] = {}
     protection = Protection(session)
     while (gang := turns.next()) is not None:
         name = gang.queue
-        if name not in pools:
-            pools[name] = EvictablePods(session, queue=name)
-            requests[name] = PreemptionRequests(session, pools[name], reason=REASON, resolve=resolve)
+        if name not in evictable:
+            evictable[name] = EvictablePods(session, queue=name)
+            requests[name] = PreemptionRequests(session, evictable[name], reason=REASON, resolve=resolve)
         if session.has("priority", Preemptable):
-            others = may_preempt(gang.priority, pools[name].priority)
+            others = may_preempt(gang.priority, evictable[name].priority)
         else:
-            others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)
-        if OFFLINE_QUEUE in pools[name].codes:
-            others = others | (pools[name].queue == pools[name].codes[OFFLINE_QUEUE])
+            others = np.array([member.gang is not gang for member in evictable[name].members], dtype=np.bool_)
+        if OFFLINE_QUEUE in evictable[name].codes:
+            others = others | (evictable[name].queue == evictable[name].codes[OFFLINE_QUEUE])
         members = sorted(waiting(gang), key=session.member_key)
         requests[name].serve(gang, members, eligible=others, legal=session.preemptable)
-        if members and pools[name].protected:
-            protection.note(gang, partial(_lower, session, gang, pools[name]), partial(session.preemptable, members[0]))
+        if members and evictable[name].protected:
+            protection.note(gang, partial(_lower, session, gang, evictable[name]), partial(session.preemptable, members[0]))
         if members and session.cluster.budgets:
-            protection.note_budgets(gang, partial(pools[name].staying, others), partial(session.preemptable, members[0]))
-        _among_modest(session, gang, pools[name], others)
+            protection.note_budgets(gang, partial(evictable[name].staying, others), partial(session.preemptable, members[0]))
+        _among_modest(session, gang, evictable[name], others)
     for gang in gangs:
-        _within(session, gang, pools[gang.queue])
+        _within(session, gang, evictable[gang.queue])
 
 
-def _lower(session: "Session", gang: Gang, pool: EvictablePods) -> list[Member]:
+def _lower(session: "Session", gang: Gang, evictable: EvictablePods) -> list[Member]:
     """Members under minimum run time that the gang could preempt by its priority."""
     if session.has("priority", Preemptable):
-        return [member for member in pool.protected if may_preempt(gang.priority, member.gang.priority)]
-    return [member for member in pool.protected if member.gang is not gang]
+        return [member for member in evictable.protected if may_preempt(gang.priority, member.gang.priority)]
+    return [member for member in evictable.protected if member.gang is not gang]
 
 
 def _resolves(session: "Session") -> bool:
@@ -83,13 +83,15 @@ def _resolves(session: "Session") -> bool:
     return resolve
 
 
-def _among_modest(session: "Session", gang: Gang, pool: EvictablePods, others: Bools) -> None:
+def _among_modest(session: "Session", gang: Gang, evictable: EvictablePods, others: Bools) -> None:
     """Preempt members without requests for members without requests, if no node accepts one more pod."""
     members = sorted(best_effort_waiting(gang), key=session.member_key)
     if not members or not session.starving(gang):
         return
-    alike = np.array([member.best_effort for member in pool.members], dtype=np.bool_)
-    search = Search(session, session.statement(), gang, pool, eligible=others & alike, legal=session.preemptable, reason=REASON)
+    alike = np.array([member.best_effort for member in evictable.members], dtype=np.bool_)
+    search = Search(
+        session, session.statement(), gang, evictable, eligible=others & alike, legal=session.preemptable, reason=REASON
+    )
     for member in members:
         if not session.starving(gang) or not search.serve(member):
             break
@@ -99,13 +101,13 @@ def _among_modest(session: "Session", gang: Gang, pool: EvictablePods, others: B
         search.discard()
 
 
-def _within(session: "Session", gang: Gang, pool: EvictablePods) -> None:
+def _within(session: "Session", gang: Gang, evictable: EvictablePods) -> None:
     """Preempt members of lower priority for members of higher priority in the same gang, one by one."""
-    if all(member.gang is not gang for member in pool.members):
+    if all(member.gang is not gang for member in evictable.members):
         return
-    requests = PreemptionRequests(session, pool, reason=REASON)
+    requests = PreemptionRequests(session, evictable, reason=REASON)
     for member in sorted(waiting(gang), key=session.member_key):
         own = priority_of(member)
-        lower = np.array([one.gang is gang and may_preempt(own, priority_of(one)) for one in pool.members], dtype=np.bool_)
+        lower = np.array([one.gang is gang and may_preempt(own, priority_of(one)) for one in evictable.members], dtype=np.bool_)
         if not lower.any() or not requests.serve(gang, [member], eligible=lower, legal=session.preemptable):
             break

@@ -34,20 +34,20 @@ def run(session: "Session") -> None:
     starving, grown = list(preemptors(session)), list(growing(session))
     if not starving and not grown:
         return
-    pool = EvictablePods(session)
-    requests = PreemptionRequests(session, pool, reason="Reclaimed")
+    evictable = EvictablePods(session)
+    requests = PreemptionRequests(session, evictable, reason="Reclaimed")
     gives = np.array(
-        [name == OFFLINE_QUEUE or reclaimable(session.queues.get(name), preemptable=True) for name in pool.queues],
+        [name == OFFLINE_QUEUE or reclaimable(session.queues.get(name), preemptable=True) for name in evictable.queues],
         dtype=np.bool_,
     )
-    codes = {name: code for code, name in enumerate(pool.queues)}
+    codes = {name: code for code, name in enumerate(evictable.queues)}
     protection = Protection(session)
 
     def may(member: Member) -> bool:
         return session.preemptive(session.queues[member.gang.queue], member)
 
     def others_than(name: QueueName) -> list[Member]:
-        return [one for one in pool.protected if gives[codes[one.gang.queue]] and one.gang.queue != name]
+        return [one for one in evictable.protected if gives[codes[one.gang.queue]] and one.gang.queue != name]
 
     def spared(preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """The legal victims whose gangs keep their minimum without them."""
@@ -67,10 +67,10 @@ def run(session: "Session") -> None:
             if session.overused(queue):
                 turns.drop(queue)
                 continue
-            eligible = gives[pool.queue] & (pool.queue != codes.get(queue.name, -1))
+            eligible = gives[evictable.queue] & (evictable.queue != codes.get(queue.name, -1))
             if session.pools:  # the owner reclaims lent nodes even from queues that are not reclaimable
                 eligible = eligible | np.array(
-                    [session.pools.lent(queue.name, member) for member in pool.members], dtype=np.bool_
+                    [session.pools.lent(queue.name, member) for member in evictable.members], dtype=np.bool_
                 )
             members = sorted(waiting(gang), key=session.member_key)
             for together in [[member] for member in members[:GROWS]] if surplus else [members]:
@@ -88,7 +88,7 @@ def run(session: "Session") -> None:
                     break
             if surplus or not members or not may(members[0]):
                 continue
-            if pool.protected:
+            if evictable.protected:
                 protection.note(gang, partial(others_than, queue.name), partial(session.reclaimable, members[0]))
             if session.cluster.budgets:
-                protection.note_budgets(gang, partial(pool.staying, eligible), partial(session.reclaimable, members[0]))
+                protection.note_budgets(gang, partial(evictable.staying, eligible), partial(session.reclaimable, members[0]))

@@ -33,8 +33,8 @@ def run(session: "Session") -> None:
     """Serve the queues in turns, each with its first starving gang."""
     if not session.offline_runs:
         return
-    pool = EvictablePods(session, offline=True)
-    requests = PreemptionRequests(session, pool, reason=REASON)
+    evictable = EvictablePods(session, offline=True)
+    requests = PreemptionRequests(session, evictable, reason=REASON)
     in_domains = GangPreemption(session, action="revoke", takes=Takes.OFFLINE)
     bound = in_domains.preemptors() if session.topological else []
     turns = ServiceOrder(session, [*preemptors(session), *bound])
@@ -52,5 +52,5 @@ def run(session: "Session") -> None:
             in_domains.serve(gang)
         else:
             members = sorted(waiting(gang), key=session.member_key)
-            eligible = np.ones(pool.size, dtype=np.bool_)
+            eligible = np.ones(evictable.size, dtype=np.bool_)
             requests.serve(gang, members, eligible=eligible, legal=session.revocable, may=may)

@@ -79,14 +79,14 @@ class PreemptionRequest:
 
 
 class PreemptionRequests:
-    """One action's requests on one pool. A gang equal to a failed one is skipped, because no request of the action frees resources for it."""
+    """One action's requests, all on the same evictable pods. A gang equal to a failed one is skipped, because no request of the action frees resources for it."""
 
     def __init__(
-        self, session: "Session", pool: EvictablePods, *, reason: str, moves: int | None = None, resolve: bool = True
+        self, session: "Session", evictable: EvictablePods, *, reason: str, moves: int | None = None, resolve: bool = True
     ) -> None:
         """moves, resolve: as in `Search`."""
         self._session = session
-        self._pool = pool
+        self._evictable = evictable
         self._reason = reason
         self._moves = moves
         self._resolve = resolve
@@ -107,7 +107,7 @@ class PreemptionRequests:
         """Nominate a gang's members in this order while the gang starves: all of its minimum or none. If earlier evictions already free enough, the members are
         nominated too, so that the next gang does not count on the same resources. Returns whether the gang evicts any pod.
 
-        eligible: `[V]`, members of the pool that the gang may evict; may: whether a member may evict others now; rightful: whether the gang may evict all
+        eligible: `[V]`, evictable members that the gang may evict; may: whether a member may evict others now; rightful: whether the gang may evict all
         victims of a statement together; giving: as in `Search`; surplus: the members are beyond the gang's minimum.
         """
         if may is not None:
@@ -115,7 +115,7 @@ class PreemptionRequests:
             refused = {kind for kind, member in alike.items() if not may(member)}
             members = [member for member in members if (id(member.task), member.preemptable) not in refused]
         key = self._key(gang, members)
-        if not members or key in self._failed or not (eligible & self._pool.in_place).any():
+        if not members or key in self._failed or not (eligible & self._evictable.in_place).any():
             return False
         request = PreemptionRequest(gang, members, legal, may, rightful, giving, surplus=surplus)
         search, enough = self._search(request, eligible)
@@ -146,7 +146,7 @@ class PreemptionRequests:
         harm, needed = _harm(search), sum(member.row >= 0 for member in members)
         search.discard()
         free = Placing(self._session).capacity(members[0], columns.future())
-        taken = np.bincount(self._pool.rows[eligible & self._pool.in_place], minlength=columns.size)[: columns.size]
+        taken = np.bincount(self._evictable.rows[eligible & self._evictable.in_place], minlength=columns.size)[: columns.size]
         room = np.bincount(leaves, weights=np.minimum(free, needed) + taken)
         order = np.argsort(-np.bincount(leaves, weights=np.minimum(free, needed)), kind="stable")
         for leaf in order[room[order] >= needed][:_LEAVES].tolist():
@@ -164,7 +164,7 @@ class PreemptionRequests:
             session,
             statement,
             gang,
-            self._pool,
+            self._evictable,
             eligible=eligible,
             legal=request.legal,
             reason=self._reason,
@@ -199,7 +199,7 @@ class PreemptionRequests:
             tried.add(spared)
             search.discard()
             without = eligible.copy()
-            without[self._pool.positions(spared)] = False
+            without[self._evictable.positions(spared)] = False
             again, enough = self._search(request, without)
             if enough and again.evicts:
                 search, eligible = again, without

@@ -90,7 +90,7 @@ class Search:
         session: "Session",
         statement: Statement,
         gang: Gang,
-        pool: EvictablePods,
+        evictable: EvictablePods,
         *,
         eligible: Bools,
         legal: Legal,
@@ -101,7 +101,7 @@ class Search:
         within: Bools | None = None,
         gangs_last: bool = False,
     ) -> None:
-        """eligible: `[V]`, members of the pool that are candidates, unless already evicted. giving: the queues that may have victims. moves: each victim must
+        """eligible: `[V]`, evictable members that are candidates, unless already evicted. giving: the queues that may have victims. moves: each victim must
         get another placement, with at most this number of victims; None = evict without replacement. resolve: also evict to resolve filter failures, not only
         for capacity. within: `[N]`, nodes that may be used; None = all. gangs_last: break no gang for a member while single evictions suffice."""
         self._session = session
@@ -111,8 +111,8 @@ class Search:
         self.statement = statement
         self._gang = gang
         self._queue: QueueInfo = session.queues[gang.queue]
-        self._pool = pool
-        self._eligible = eligible & pool.in_place
+        self._evictable = evictable
+        self._eligible = eligible & evictable.in_place
         self._legal = legal
         self._reason = reason
         self._moves = moves
@@ -122,7 +122,7 @@ class Search:
         self._kinds: dict[object, MemberClass] = {}
         self._gives: Collection[QueueName] | None = None
         self._there = self._eligible.copy()  #: candidates at the start: the search reads their queues only
-        among = pool.queue[self._there]
+        among = evictable.queue[self._there]
         self._alone = not len(among) or bool(
             among[0] == among[-1]
         )  #: whether all candidates are of one queue, so that queue order is irrelevant
@@ -220,7 +220,7 @@ class Search:
             gang = done.member.gang
             fit[gang] = fits and fit.get(gang, True)
         gangs = [gang for gang, fits in fit.items() if fits]
-        return sorted(gangs, key=lambda gang: max(self._pool.positions(gang)), reverse=True)
+        return sorted(gangs, key=lambda gang: max(self._evictable.positions(gang)), reverse=True)
 
     def discard(self) -> None:
         """Revert all operations of the search."""
@@ -333,25 +333,25 @@ class Search:
 
     def _in_order(self) -> Iterator[int]:
         """Codes of queues with candidates, in the order of eviction: offline work, relatives, other queues; inside each the queue served last comes first."""
-        pool, ranking, known = self._pool, self._session.ranking, self._session.queues
+        evictable, ranking, known = self._evictable, self._session.ranking, self._session.queues
         near: set[QueueName] = set()
         ordered = ranking.in_order()
         if self._looked_at(OFFLINE_QUEUE):
-            yield pool.codes[OFFLINE_QUEUE]
+            yield evictable.codes[OFFLINE_QUEUE]
         if self._gives is not None and not self._gives:
             return
         for names in self._relatives:
             there = [name for name in names if name in known and self._looked_at(name)]
-            yield from (pool.codes[name] for name in sorted(there, key=ranking.key, reverse=True))
+            yield from (evictable.codes[name] for name in sorted(there, key=ranking.key, reverse=True))
             near.update(names)
-        yield from (pool.codes[name] for _, name in reversed(ordered) if name not in near and self._looked_at(name))
-        yield from (pool.codes[name] for name in pool.strangers if name != OFFLINE_QUEUE and self._looked_at(name))
+        yield from (evictable.codes[name] for _, name in reversed(ordered) if name not in near and self._looked_at(name))
+        yield from (evictable.codes[name] for name in evictable.strangers if name != OFFLINE_QUEUE and self._looked_at(name))
 
     def _looked_at(self, name: QueueName) -> bool:
-        code = self._pool.codes.get(name)
+        code = self._evictable.codes.get(name)
         if code is None or not self._may_give(name):
             return False
-        starts = self._pool.starts
+        starts = self._evictable.starts
         return bool(self._there[starts[code] : starts[code + 1]].any())
 
     def _may_give(self, name: QueueName) -> bool:
@@ -359,27 +359,27 @@ class Search:
 
     def _see_more(self, member: Member) -> bool:
         """Add at least one queue to the rated ones, and further queues while these have few members. Returns False if no queue is left."""
-        pool, seen = self._pool, len(self._seen)
+        evictable, seen = self._evictable, len(self._seen)
         assert self._codes is not None
-        wanted = max(_AT_ONCE, _GROWTH * len(self._who)) if self._moves is None else self._pool.size + 1
+        wanted = max(_AT_ONCE, _GROWTH * len(self._who)) if self._moves is None else self._evictable.size + 1
         for code in self._codes:
             self._given.append(code)
             if self._asked and not self._ask(member, code):
                 continue
             self._seen.append(code)
-            wanted -= pool.starts[code + 1] - pool.starts[code]
+            wanted -= evictable.starts[code + 1] - evictable.starts[code]
             if wanted <= 0:
                 break
         if len(self._seen) == seen:
             return False
-        spans = [(pool.starts[code], pool.starts[code + 1]) for code in self._seen]
+        spans = [(evictable.starts[code], evictable.starts[code + 1]) for code in self._seen]
         who = np.concatenate([np.arange(first, end) for first, end in spans])
         place = np.repeat(np.arange(len(spans)), [end - first for first, end in spans])
         rank = np.arange(len(who))
-        order = np.lexsort((rank, pool.rows[who]))
+        order = np.lexsort((rank, evictable.rows[who]))
         self._who, self._rank = who[order], rank[order]
-        self._rows = pool.rows[self._who]
-        self._level = place[order] * pool.priorities + pool.priority_level[self._who]
+        self._rows = evictable.rows[self._who]
+        self._level = place[order] * evictable.priorities + evictable.priority_level[self._who]
         if self._moves is not None:  # queues lose nothing by moves: only the lost work matters
             self._level = np.zeros_like(self._level)
         for kind in self._kinds.values():
@@ -410,14 +410,14 @@ class Search:
 
     def _rate(self, kind: MemberClass, first: int, end: int) -> list[Rating]:
         """Ratings of rows on which the candidates free enough, computed from the members `first` to `end` (exclusive), which must cover whole rows."""
-        pool = self._pool
+        evictable = self._evictable
         who, rows = self._who[first:end], self._rows[first:end]
         at = np.flatnonzero(self._eligible[who] & (kind.allowed | kind.resolvable)[rows])
         if not len(at):
             return []
         who, rows = who[at], rows[at]
         lacking = self._lacking_at(kind, rows)
-        amounts = pool.amounts[who[:, None], kind.columns[None, :]]
+        amounts = evictable.amounts[who[:, None], kind.columns[None, :]]
         helps = np.flatnonzero(((amounts > 0) & (lacking > 0)).any(axis=1) | (lacking <= 0).all(axis=1))
         if not len(helps):
             return []
@@ -427,10 +427,10 @@ class Search:
         before = np.repeat(begins, lengths)
         freed = np.cumsum(amounts, axis=0)
         freed -= (freed - amounts)[before]
-        harm = np.cumsum(pool.harm[who])
-        harm -= (harm - pool.harm[who])[before]
-        sums = np.cumsum(pool.priority[who])
-        sums -= (sums - pool.priority[who])[before]
+        harm = np.cumsum(evictable.harm[who])
+        harm -= (harm - evictable.harm[who])[before]
+        sums = np.cumsum(evictable.priority[who])
+        sums -= (sums - evictable.priority[who])[before]
         enough = np.where((freed >= lacking).all(axis=1), np.arange(len(who)), len(who))
         last = np.minimum.reduceat(enough, begins)
         last = last[last < len(who)]
@@ -466,34 +466,34 @@ class Search:
 
     def _ask(self, member: Member, code: int) -> bool:
         """Whether the queue has a legal victim. If not, its members are no longer eligible."""
-        pool = self._pool
-        first, end = pool.starts[code], pool.starts[code + 1]
+        evictable = self._evictable
+        first, end = evictable.starts[code], evictable.starts[code + 1]
         mine = (np.flatnonzero(self._eligible[first:end]) + first).tolist()
-        if mine and self._legal(member, [pool.members[i] for i in mine]):
+        if mine and self._legal(member, [evictable.members[i] for i in mine]):
             return True
         self._eligible[first:end] = False
         return False
 
     def _on_row(self, row: int) -> list[Member]:
         """Candidates on a node, in the order of eviction."""
-        pool, ranking, known = self._pool, self._session.ranking, self._session.queues
-        who = pool.on_row(row)
+        evictable, ranking, known = self._evictable, self._session.ranking, self._session.queues
+        who = evictable.on_row(row)
         who = who[self._eligible[who]]
-        codes = pool.queue[who]
-        if not len(who) or codes[0] == codes[-1]:  # the pool is sorted by queue
-            gives = len(who) and self._may_give(pool.queues[codes[0]])
-            return [pool.members[i] for i in who.tolist()] if gives else []
-        names = {pool.queues[code] for code in codes.tolist()}
+        codes = evictable.queue[who]
+        if not len(who) or codes[0] == codes[-1]:  # they are sorted by queue
+            gives = len(who) and self._may_give(evictable.queues[codes[0]])
+            return [evictable.members[i] for i in who.tolist()] if gives else []
+        names = {evictable.queues[code] for code in codes.tolist()}
         names = set(filter(self._may_give, names))
         nearness = {name: place for place, near in enumerate(self._relatives) for name in near if name in names}
         listed = sorted((name for name in names if name in known), key=ranking.key, reverse=True)
         listed.sort(key=lambda name: nearness.get(name, len(self._relatives)))
-        listed += [name for name in pool.strangers if name in names]
+        listed += [name for name in evictable.strangers if name in names]
         listed.sort(key=lambda name: name != OFFLINE_QUEUE)
         by_queue: dict[QueueName, list[Member]] = {name: [] for name in listed}
         for i in who.tolist():
-            if (mine := by_queue.get(pool.queues[pool.queue[i]])) is not None:
-                mine.append(pool.members[i])
+            if (mine := by_queue.get(evictable.queues[evictable.queue[i]])) is not None:
+                mine.append(evictable.members[i])
         return [member for mine in by_queue.values() for member in mine]
 
     # Attempts on the statement.
@@ -579,7 +579,7 @@ class Search:
                     put_off.add(id(one))
                     in_turn.append(one)
                     continue
-                bundle = self._pool.of(one.gang) if self._breaks else []
+                bundle = self._evictable.of(one.gang) if self._breaks else []
                 if len(bundle) < 2 or len(self._legal(member, bundle)) < len(bundle):
                     continue
                 self.broke = True
@@ -613,7 +613,7 @@ class Search:
         return slices
 
     def _evict_all(self, victims: Sequence[Member]) -> None:
-        position, in_place, eligible = self._pool.position, self._pool.in_place, self._eligible
+        position, in_place, eligible = self._evictable.position, self._evictable.in_place, self._eligible
         for victim in victims:
             self._touched.add(victim.row)
             at = position[victim]
@@ -622,9 +622,9 @@ class Search:
 
     def _undo(self, mark: int) -> None:
         for done in self.statement.operations[mark:]:
-            position = self._pool.position.get(done.member)
+            position = self._evictable.position.get(done.member)
             if position is not None:
-                self._eligible[position] = self._pool.in_place[position] = True
+                self._eligible[position] = self._evictable.in_place[position] = True
         self.statement.rollback(mark)
 
     def _fits(self, member: Member, kind: MemberClass, row: int) -> tuple[CardSlice, ...] | None:
