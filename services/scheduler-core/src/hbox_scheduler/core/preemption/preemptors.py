@@ -79,7 +79,7 @@ class PreemptionRequest:
 
 
 class PreemptionRequests:
-    """One action's requests, all on the same evictable pods. A gang equal to a failed one is skipped, because no request of the action frees resources for it."""
+    """One action's requests on the same evictable pods. A gang equal to a failed one is skipped, because no request of the action frees resources for it."""
 
     def __init__(
         self, session: "Session", evictable: EvictablePods, *, reason: str, moves: int | None = None, resolve: bool = True
