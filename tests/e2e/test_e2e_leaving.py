@@ -77,7 +77,7 @@ async def test_who_is_reclaimed_from_is_told_for_whom_by_which_rule_and_when_it_
             assert f"queue borrower uses 8 of {GPU} and deserves no amount of it" in receipt["message"]
             text = running.hbox("why", "--evicted", f"{SPACE}/{gone}").stdout
             assert "reclaimed for default/mine of queue owner" in text
-            assert "returns:  when what it asks for is idle" in text
+            assert "returns:  when the resources that it requests are idle" in text
 
             async def published() -> list[str]:
                 return await events_of(client, gone, "Preempted")

@@ -137,7 +137,7 @@ async def story(client: KubeClient, running: Up, folder: Path, policy: str = "")
     }
     [receipt] = running.json("why", "--evicted", min(gone))["receipts"]
     assert "offline jobs are evicted first" in receipt["message"]
-    assert receipt["returns"] == "when what it asks for is idle"
+    assert receipt["returns"] == "when the resources that it requests are idle"
     assert receipt["noticeSeconds"] == 2
     assert f"{GPU}@~offline" in running.hbox("-o", "json", "queue", "show", "batch").stdout
 

@@ -476,7 +476,7 @@ async def test_who_loses_least_goes_first_with_notice_and_is_told_for_whom(stage
     assert receipt["for"]["name"] == "mine-0"
     assert "queue deserves uses 0 of nvidia.com/gpu and deserves 4" in receipt["message"]
     text = stage.running.hbox("why", "--evicted", f"{SPACE}/told-0").stdout
-    assert "returns:  when what it asks for is idle" in text
+    assert "returns:  when the resources that it requests are idle" in text
 
     async def published() -> list[str]:
         return await stage.events("told-0", "Preempted")

@@ -119,7 +119,7 @@ def test_a_place_on_record_is_explained_by_the_name_of_job_or_pod(record: Path, 
     assert told(capsys, record, "--placed", "low-1")["decisions"] == [decision]
     run(record, "--placed", "top")
     lines = capsys.readouterr().out
-    assert "2 pods had to leave for it, by plan " in lines
+    assert "2 pods were evicted for it, by plan " in lines
     assert "n0: top-0, top-1" in lines
 
 

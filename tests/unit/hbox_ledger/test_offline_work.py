@@ -83,7 +83,7 @@ def test_it_leaves_for_anybody_by_no_right_of_theirs_and_is_told_why(spot: World
     [eviction], [receipt] = spot.last.evictions, spot.last.receipts
     assert (eviction.pod, receipt.rule) == ("s0-pod", EvictionRule.RECLAIM)
     assert "evicted for ml/want of queue b: offline jobs are evicted first" in receipt.message
-    assert receipt.returns == "when what it asks for is idle"
+    assert receipt.returns == "when the resources that it requests are idle"
 
 
 def test_who_takes_more_than_offline_work_has_to_have_the_right(spot: World) -> None:

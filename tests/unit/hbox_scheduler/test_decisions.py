@@ -146,7 +146,7 @@ def test_places_for_which_others_left_name_the_plan_that_made_room() -> None:
     assert (decision.plan, decision.made_room, decision.victims) == (plan.id, room.id, 1)
     [on] = decision.nodes
     assert (on.node, on.chosen) == ("n0", None)
-    assert on.why == "no scores are kept: the node was chosen by who has to leave for it"
+    assert on.why == "no scores are kept: the node was chosen by its victims"
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_of_a_large_batch_the_first_nodes_have_scores() -> None:
     nodes = only(simulation, "gang").nodes
     # the thirty-third stands there as the runner-up of the thirty-second
     assert [on.chosen is not None for on in nodes] == [True] * 33 + [False] * 7
-    assert nodes[-1].why == "no scores are kept: of a batch of equal pods the first 32 nodes have them"
+    assert nodes[-1].why == "no scores are kept: only the first 32 nodes of a batch of equal pods have them"
 
 
 def test_who_listens_changes_nothing() -> None:

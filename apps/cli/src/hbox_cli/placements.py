@@ -20,7 +20,7 @@ def lines_of(decisions: Iterable[Mapping[str, Any]]) -> list[str]:
             f"    {decision['policy']}",
         ]
         if decision["made_room"]:
-            lines.append(f"    {decision['victims']} pods had to leave for it, by plan {decision['made_room']}")
+            lines.append(f"    {decision['victims']} pods were evicted for it, by plan {decision['made_room']}")
         for on in decision["nodes"]:
             more = f" and {len(on['pods']) - PODS_SHOWN} more" if len(on["pods"]) > PODS_SHOWN else ""
             lines.append(f"    {on['node']}: {', '.join(on['pods'][:PODS_SHOWN])}{more}")

@@ -27,8 +27,8 @@ CARDS = (
     Column("NUMA", lambda c: c["numa"]),
     Column("HEALTH", lambda c: "bad" if not c["healthy"] else "cordoned" if c["cordoned"] else "ok"),
     Column("FREE", lambda c: None if c["freePercent"] is None else f"{c['freePercent']}%"),
-    Column("BY THE BOOKS", lambda c: ", ".join(map(owner_text, c["owners"]))),
-    Column("BY THE KUBELET", lambda c: ", ".join(c["kubelet"])),
+    Column("LEDGER", lambda c: ", ".join(map(owner_text, c["owners"]))),
+    Column("KUBELET", lambda c: ", ".join(c["kubelet"])),
 )
 
 CONTAINERS = (

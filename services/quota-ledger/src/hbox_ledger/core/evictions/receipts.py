@@ -56,7 +56,7 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
         elif claim.pool == OFFLINE:
             rule = EvictionRule.PREEMPT if claim.queue == plan.queue else EvictionRule.RECLAIM
             message = f"evicted for {head}: offline jobs are evicted first"
-            returns = "when what it asks for is idle"
+            returns = "when the resources that it requests are idle"
         elif back := [record.claim for record in own if record.claim.id in lent]:
             rule = EvictionRule.RECLAIM
             pools = ", ".join(sorted({one.pool for one in back if state.queues.owns(plan.queue, one.pool)}))
@@ -166,7 +166,7 @@ def _returns(state: LedgerState, records: Sequence[ClaimRecord], names: Sequence
             f"{quantity(name, entitlement[name] - used.get(name, 0) + gone.get(name, 0))} of {name}" for name in short
         )
         return f"as soon as it waits: its queue {queue} deserves {left} more than it has then, and takes them back"
-    return f"when what it asks for is idle: its queue {queue} has no less than it deserves"
+    return f"when the resources that it requests are idle: its queue {queue} has what it deserves"
 
 
 def _nodes(names: Iterable[NodeName]) -> str:

@@ -242,13 +242,13 @@ def _on_node(
             other = _scored(choice, place + 1) if place + 1 < len(choice.nodes) else None
             return NodeDecision(node, names, chosen, other, _why(chosen, other))
     if room is not None:
-        why = "no scores are kept: the node was chosen by who has to leave for it"
+        why = "no scores are kept: the node was chosen by its victims"
     elif cycle.untold:
         why = f"no scores are kept: more than {RATE:g} batches of equal pods a second found nodes"
     elif any(choice.more for _, choice in cycle.of_equals):
-        why = f"no scores are kept: of a batch of equal pods the first {MOST_NODES} nodes have them"
+        why = f"no scores are kept: only the first {MOST_NODES} nodes of a batch of equal pods have them"
     else:
-        why = "no scores are kept: it was chosen together with the domain of the gang, or kept for it before"
+        why = "no scores are kept: the node was chosen with the domain of the gang, or reserved for the pod before"
     return NodeDecision(node, names, None, None, why)
 
 
