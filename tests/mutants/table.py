@@ -5,7 +5,7 @@ file = "services/binder/src/hbox_binder/…"     # from the repository's root
 old = "…"                                      # stands exactly once in the file
 new = "…"                                      # what the fault puts there
 breaks = "A pod that is bound gets a fence."   # what a user would suffer
-tests = ["tests/unit/hbox_binder/test_x.py::test_y"]   # at least one of them fails; the nearest to the code, and quick
+tests = ["tests/unit/hbox_binder/test_epochs.py::test_…"]   # at least one of them fails; the nearest to the code, and quick
 uncaught = "…"                                 # only where no near test can see it: the reason
 """
 

@@ -3,10 +3,8 @@
 //
 //     cc -shared -fPIC -o DIR/libnvidia-ml.so.1 fake_nvml.c
 //
-// For HAMi's plugin (seen with HAMi 4707fb0 and go-nvml v0.13.3-1):
-//
-//     git clone https://github.com/Project-HAMi/HAMi && cd HAMi && go build -o DIR/device-plugin ./cmd/device-plugin/nvidia
-//     HBOX_HAMI_PLUGIN=DIR make test-deploy
+// tests/deploy/test_device_plugins_on_nodes.py expects the library beside the program of a device plugin, in a folder on the nodes: HBOX_HAMI_PLUGIN names the
+// one with HAMi's `device-plugin` (seen with HAMi 4707fb0 and go-nvml v0.13.3-1), HBOX_VOLCANO_PLUGIN the one with Volcano's.
 //
 // FAKE_NVML names a file by which it answers otherwise. A line is a call, a card and a link, `*` for any of either, and what comes of it; the first that fits
 // counts:
