@@ -77,7 +77,7 @@ test-real: install kube-assets ## the conformance suite and the platform on a re
 test-deploy: install ## the image, the chart and compose.yaml on a node of our own (root on Debian; built in 20 minutes, once), or on HBOX_DEPLOY_KUBECONFIG
 	@$(if $(HBOX_DEPLOY_KUBECONFIG),,PYTHON=$(PYTHON) $(BIN)/python -m tests.deploy.machine --) $(BIN)/python -m pytest -m deploy tests/deploy
 
-check: install ## format, lint, types, import contracts, generated documents, tables of planted faults, idiom words, changelog, version, commit subjects
+check: install ## format, lint, types, import contracts, generated documents, tables of planted faults, idiom words, citations, changelog, version, commit subjects
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy $(SOURCES)
@@ -89,6 +89,7 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/python -m tests.mutants --check
 	@$(BIN)/python -m tests.words
 	@$(BIN)/python -m tests.adr
+	@$(BIN)/python -m tests.citations
 	@$(BIN)/python -m tests.changelog
 	@$(BIN)/python -m tests.version
 	@$(BIN)/python -m tests.commits
