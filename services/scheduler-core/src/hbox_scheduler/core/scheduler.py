@@ -69,7 +69,7 @@ from .policy import Policy, policy_from
 from .protocol.inflight import InFlight, Verdicts
 from .protocol.limits import Limits, Proposals
 from .queueing.groups import Groups
-from .queueing.jobs import Entry, JobState, Order, Waiting
+from .queueing.jobs import Entry, JobState, Order, WaitKey
 from .queueing.schedulingqueue import SchedulingQueue
 from .queueing.unschedulable import UnschedulableJobs
 from .quotas.classes import ClassQuotas
@@ -856,7 +856,7 @@ class Scheduler:
     # For reports and tests.
 
     @property
-    def waiting(self) -> Mapping[Waiting, int]:
+    def waiting(self) -> Mapping[WaitKey, int]:
         """Counts of pending pods by queue and requests, as a live view."""
         return self._queue.waiting
 

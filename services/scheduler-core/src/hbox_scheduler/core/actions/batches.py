@@ -140,7 +140,7 @@ class Run:
         session, gang = self._session, member.gang
         if id(task) in self._full:
             return False
-        alike = gang.kinds and not gang.annotations
+        alike = gang.interchangeable
         kind = gang.queue, task, gang.priority, gang.priority_class, gang.counts_minimum, None if alike else gang
         if kind != self._kind or not self._room:
             self._kind, self._room = kind, session.room(session.queues[gang.queue], member, _MOST)

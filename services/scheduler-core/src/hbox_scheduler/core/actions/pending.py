@@ -33,11 +33,11 @@ class PendingMembers:
 
 def pending_members_of(session: "Session", gang: Gang) -> PendingMembers:
     waiting = PendingMembers(gang)
-    if len(gang.members) == 1 and gang.kinds:
+    if len(gang.members) == 1 and gang.prepared:
         if not gang.members[0].best_effort:
             waiting.by_sub_gang[gang.sub_gangs[0]] = [gang.members[0]]
         return waiting
-    if gang.kinds and not any(member.best_effort for member, _ in gang.kinds):
+    if gang.prepared and not any(member.best_effort for member, _ in gang.shapes):
         waiting.by_sub_gang[gang.sub_gangs[0]] = session.members_in_order(gang.sub_gangs[0].members)
         return waiting
     for sub_gang in gang.sub_gangs:

@@ -155,13 +155,33 @@ class Gang:
     sub_gangs: list[SubGang] = field(default_factory=list)
     problem: str = ""  #: why it cannot be scheduled as written
     represented: Sequence[float] = ()  #: creation times of equal gangs outside the session that this one represents
-    kinds: "Sequence[tuple[Member, int]]" = ()
-    """Of a gang that is made once for several sessions, all of whose members wait, and of which no more is known than their shapes: one member of each shape,
-    and how many there are. It is divided into sub-gangs and counted."""
+    shapes: "Sequence[tuple[Member, int]]" = ()  #: of a `prepared` gang: one member of each shape, and the number of such members
     whole: bool = False  #: members that ask for nothing and wait do not make it ready for `backfill`: its minimum needs places
     _counts: dict[Status, int] | None = field(default=None, repr=False)  #: of the members by status, while a session is on
     _ready: int = 0
     _holding: int = 0
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the gang was built before the session, once for several sessions: its sub-gangs are formed, its members are sorted by rank and counted. When
+        a session opens, all of them are pending, without a nomination."""
+        return bool(self.shapes)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the gang and its members have no roles, labels, constraints, budgets or sub-gang policies: members of one shape are equal. Known of a
+        `prepared` gang only."""
+        return bool(self.shapes)
+
+    @property
+    def interchangeable(self) -> bool:
+        """Whether no plugin distinguishes members of one shape: the gang is `plain`, and has no annotations that a plugin may read."""
+        return bool(self.shapes) and not self.annotations
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the gang is `prepared`, and no session placed or nominated a member."""
+        return bool(self.shapes) and not self.holding and not self.waiting
 
     @property
     def counts_minimum(self) -> bool:
@@ -218,7 +238,7 @@ class Gang:
 
     def dissolve(self) -> None:
         """Break the gang's reference cycles, so that its memory is freed at once, without the garbage collector. Call it last."""
-        self.members, self.sub_gangs, self.kinds = [], [], ()
+        self.members, self.sub_gangs, self.shapes = [], [], ()
 
     def tally(self) -> None:
         """Count the members by status. Afterwards only statements change statuses, and call `moved`; after any other change, call this again."""

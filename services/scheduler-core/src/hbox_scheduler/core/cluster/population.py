@@ -82,7 +82,7 @@ class Population:
 
     def put_all(self, members: Sequence[Member]) -> None:
         """Add members, each on its current row."""
-        constrained = (not members[:1] or not members[0].gang.kinds) and any(member.constraints for member in members)
+        constrained = (not members[:1] or not members[0].gang.plain) and any(member.constraints for member in members)
         if self._beginning is not None:
             self._since.append((members, True))
             self._constraining = self._constraining or constrained

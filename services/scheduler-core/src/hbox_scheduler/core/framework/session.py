@@ -232,7 +232,7 @@ class Session:
         self.departures: list[Sequence[Member]] = []  #: displaced members, one entry per operation
         self.unplaced: list[Gang] = []  #: gangs with pending members when the session began
         for gang in self.fresh:
-            if gang.kinds:  # all of its members wait
+            if gang.prepared:
                 self.unplaced.append(gang)
                 continue
             form_sub_gangs(gang)
@@ -246,7 +246,7 @@ class Session:
             [
                 member
                 for gang in self.fresh
-                if not gang.kinds
+                if not gang.prepared
                 for member in gang.members
                 if member.row >= 0 and member.status not in ENDED
             ]
@@ -393,8 +393,8 @@ class Session:
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
         """Members sorted by `member_key`, fast for many: sorts by the last part of the key first, and skips parts that are equal for all members."""
         ordered = list(members)
-        if ordered and ordered[0].gang.kinds and not ordered[0].gang.annotations:
-            return ordered  # no plugin distinguishes them, and they were created in this order
+        if ordered and ordered[0].gang.interchangeable:
+            return ordered  # sorted when the gang was built
         ordered.sort(key=_by_rank)
         if len(ordered) == 1:
             return ordered
@@ -626,7 +626,7 @@ class Session:
         """Whether masks and scores of the member depend on its shape and the nodes' bookings only, so that `views` choose its node."""
         if self.views is None:
             return False
-        if not member.gang.kinds or member.gang.annotations:
+        if not member.gang.interchangeable:
             return not any(plugin.concerns(member) for plugin in self._per_pod)
         key = id(member.task), member.gang.min_member > 1  # all else is equal for such members
         found = self._by_shape.get(key)

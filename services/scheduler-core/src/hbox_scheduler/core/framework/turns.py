@@ -133,7 +133,7 @@ class ServiceOrder:
     def _enrol(self, gang: Gang) -> None:
         self._waiting.add(gang)
         self._in_queue[gang.queue] += 1
-        if not gang.kinds and _nominated(gang):
+        if not gang.prepared and _nominated(gang):
             self._nominated.add(gang)
             self._nominated_in[gang.queue] += 1
 

@@ -30,7 +30,7 @@ _NO_BACKFILL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitReason:
     """Why a member waits; `reasons` where the message is about nodes."""
 
     message: str
@@ -72,7 +72,7 @@ class WaitReasons:
         self._cards: dict[FilterKey, CardReasons] = {}
         self._by_shape = by_shape or KnownReasons(session.columns)
 
-    def of(self, member: Member) -> Waiting:
+    def of(self, member: Member) -> WaitReason:
         """Pending reason of the member, with its gang's reservation, its protected victims and the reason why no moves are made for it."""
         waiting, gang = self._of(member), member.gang.id
         words = [one.words for one in self._session.reservations if one.gang == gang]
@@ -84,39 +84,39 @@ class WaitReasons:
             words.append(said)
         return replace(waiting, message="; ".join((waiting.message, *words))) if words else waiting
 
-    def _of(self, member: Member) -> Waiting:
+    def _of(self, member: Member) -> WaitReason:
         session, gang = self._session, member.gang
         if member.status is Status.PIPELINED:
-            return Waiting(f"nominated to {session.node(member.row)}, where it starts once pods that leave are gone")
+            return WaitReason(f"nominated to {session.node(member.row)}, where it starts once pods that leave are gone")
         if member.status is Status.ALLOCATED:
-            return Waiting(
+            return WaitReason(
                 f"{session.node(member.row)} is kept for it until all of its gang that have to start together have places"
             )
         if why := session.outcome.verdicts.get(gang.id, ""):
-            return Waiting(session.namespace_quotas.exceeded(gang) or why)
+            return WaitReason(session.namespace_quotas.exceeded(gang) or why)
         if gang.queue not in session.queues:
-            return Waiting(f"{Label.QUEUE_NOT_FOUND}: queue {gang.queue} does not exist")
+            return WaitReason(f"{Label.QUEUE_NOT_FOUND}: queue {gang.queue} does not exist")
         if member.best_effort and BACKFILL not in session.conf.actions:
-            return Waiting(_NO_BACKFILL)
+            return WaitReason(_NO_BACKFILL)
         short = gang.min_member - gang.ready
         needed = [member, *(one for one in gang.of(Status.PENDING) if one is not member and not one.best_effort)][
             : max(short, 1)
         ]
         if why := session.withheld_reason(needed):
-            return Waiting(why)
+            return WaitReason(why)
         reasons = self.nodes(member)
         if reasons.fitting and (why := self._together(gang, member, needed)):
             if (next_one := session.outcome.next_ones.get(gang.id)) is None or next_one.fitting:
-                return Waiting(why, lacks_room=True)
-            return Waiting(f"{why}; for the next one {next_one.headline()}", next_one, lacks_room=True)
+                return WaitReason(why, lacks_room=True)
+            return WaitReason(f"{why}; for the next one {next_one.headline()}", next_one, lacks_room=True)
         if reasons.fitting and not self._admits(member):
-            return Waiting(f"{Label.QUEUE_SHARE}: queue {gang.queue} holds all that the policy gives it now")
+            return WaitReason(f"{Label.QUEUE_SHARE}: queue {gang.queue} holds all that the policy gives it now")
         if reasons.fitting and len(needed) > 1 and gang.id not in session.outcome.fitting:
-            return Waiting(
+            return WaitReason(
                 f"nodes have room for some of the {len(needed)} pods that have to start together, not for all of them"
             )
         complete = reasons.complete()
-        return Waiting(complete.headline(), complete, lacks_room=not reasons.fitting)
+        return WaitReason(complete.headline(), complete, lacks_room=not reasons.fitting)
 
     def _admits(self, member: Member) -> bool:
         """Whether its queue may take the member, in one pool at least."""

@@ -101,7 +101,7 @@ class WaitingGangs:
             members.sort(key=_by_rank)
             form_sub_gangs(gang)
             gang.tally()
-            gang.kinds, entry.gang = _kinds(members), gang
+            gang.shapes, entry.gang = _shapes(members), gang
         return gang
 
     def _vector(self, task: Task) -> Ints:
@@ -113,7 +113,7 @@ class WaitingGangs:
         return found
 
 
-def _kinds(members: Sequence[Member]) -> list[tuple[Member, int]]:
+def _shapes(members: Sequence[Member]) -> list[tuple[Member, int]]:
     if len(members) == 1:
         return [(members[0], 1)]
     first: dict[Task, Member] = {}

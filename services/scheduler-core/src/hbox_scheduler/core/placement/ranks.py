@@ -67,7 +67,7 @@ def arrange(members: Sequence[Member], columns: Columns, walk: Walk, *, by_label
 def _kinds(members: Sequence[Member], *, by_labels: bool) -> Iterable[list[Member]]:
     """Group equal members."""
     first = members[0]
-    if first.gang.kinds and all(member.task is first.task and member.status is first.status for member in members):
+    if first.gang.plain and all(member.task is first.task and member.status is first.status for member in members):
         return [list(members)]
     found: dict[object, list[Member]] = {}
     for member in members:

@@ -26,7 +26,7 @@ from ..policy.policy import Policy
 from ..policy.registry import plugins_of
 from ..policy.uniform import in_the_way
 from ..queueing.groups import Groups
-from ..queueing.jobs import Entry, Waiting
+from ..queueing.jobs import Entry, WaitKey
 from .facts import ClusterFacts
 from .gangs import WaitingGangs, join
 from .queueinfos import QueueInfos
@@ -49,7 +49,7 @@ class Sessions:
         facts: ClusterFacts,
         groups: Groups,
         views: Views,
-        demand: Mapping[Waiting, int],
+        demand: Mapping[WaitKey, int],
         ask: Ask,
     ) -> None:
         """`views`: of the policy that is followed; `demand`: pods that wait, as they are when asked; `ask`: how the policy's plugins ask others."""
@@ -62,7 +62,7 @@ class Sessions:
         self._ask = ask
         self._running = RunningJobs(columns, bookings, tasks, neighbours, groups)
         self._waiting = WaitingGangs(columns, groups, neighbours)
-        self._kinds: dict[Waiting, Kind] = {}
+        self._kinds: dict[WaitKey, Kind] = {}
         self._kinds_size = 0
         self._queue_infos = QueueInfos()
         self._rooms_when_empty: dict[Task, tuple[int, int]] = {}
@@ -227,10 +227,10 @@ class Sessions:
             self._running.mark_changed((eviction.member.uid,))
         kept = {*given, *(eviction.member for eviction in session.outcome.evictions)}
         for gang, entry in gangs.items():
-            if gang.kinds and not gang.holding and not gang.waiting:
-                continue  # as it was
+            if gang.untouched:
+                continue
             entry.gang = None
-            if gang.kinds and gang.holding == len(gang.members) and gang.members[0] in kept:
+            if gang.prepared and gang.holding == len(gang.members) and gang.members[0] in kept:
                 continue
             for member in gang.members:
                 if member in kept:

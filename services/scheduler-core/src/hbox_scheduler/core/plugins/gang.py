@@ -48,8 +48,8 @@ class GangPlugin(
         Arguments(conf).done()
 
     def valid(self, gang: Gang) -> str:
-        if gang.kinds and len(gang.members) >= gang.min_member:
-            return ""  # it has neither roles nor sub-gangs
+        if gang.plain and len(gang.members) >= gang.min_member:
+            return ""
         there = gang.count(*_VALID)
         if there < gang.min_member:
             return f"GangIncomplete: the gang needs {gang.min_member} pods and {there} exist; create the missing ones or lower minMember"

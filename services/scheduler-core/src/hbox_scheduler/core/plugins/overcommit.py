@@ -37,7 +37,7 @@ class Overcommit(Enqueueable):
         used[: len(requested)] += requested
         self._waiting += session.vector(session.running.unmet)
         for gang in session.fresh:
-            if gang.kinds and not gang.min_resources:
+            if gang.prepared and not gang.min_resources:
                 continue
             held = sum((member.request for member in gang.of(*HOLDING)), start=session.zeros())
             used += held

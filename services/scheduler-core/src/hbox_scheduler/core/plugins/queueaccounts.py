@@ -358,10 +358,10 @@ class QueueAccounts:
             if account is None:
                 continue
             gate = gang.counts_minimum
-            for member, count in gang.kinds if not waiting else ():
+            for member, count in gang.shapes if not waiting else ():
                 key = account, self._waited_for(account, member), False, member.preemptable, gate
                 alike[key] = alike.get(key, 0) + count * (1 + len(gang.represented))
-            for member in gang.members if not gang.kinds else ():
+            for member in gang.members if not gang.prepared else ():
                 status = member.status
                 if status in _ASKING and not (waiting and status is Status.PENDING):
                     holds = status in HOLDING or status is Status.PIPELINED

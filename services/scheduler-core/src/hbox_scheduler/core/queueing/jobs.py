@@ -40,7 +40,7 @@ EquivalenceKey: TypeAlias = tuple[QueueName, tuple[Task, ...], int, int]
 
 
 #: Pods that wait: their queue, and what they ask for.
-Waiting: TypeAlias = tuple[QueueName, Task]
+WaitKey: TypeAlias = tuple[QueueName, Task]
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Entry:
     pending: list[tuple[Task, list[PodRef]]] = field(default_factory=list)
     held: int = 0  #: pods of its tasks that have a booking
     need: int = 0
-    counted: tuple[tuple["Waiting", int], ...] = ()  #: of its pods, what counts as waiting in its queue
+    counted: tuple[tuple[WaitKey, int], ...] = ()  #: of its pods, what counts as waiting in its queue
     gang: Gang | None = None  #: of `pending`, kept where it depends on these pods alone
     walltime_class: int = -1  #: the logarithm of the longest walltime that is written for its pods, -1 where none is
     blocked_reason: str = ""  #: why it may not have places: its queue is not for it, or its PodGroup is not enqueued

@@ -17,7 +17,7 @@ from ..protocol.limits import Limits
 from ..quotas.classes import ClassQuotas
 from ..quotas.queues import Queues, Route
 from .groups import Groups
-from .jobs import Entry, JobState, Order, Waiting, entry_of, talks_over_fabric, tasks_of
+from .jobs import Entry, JobState, Order, WaitKey, entry_of, talks_over_fabric, tasks_of
 from .unschedulable import UnschedulableJobs
 
 #: Withdrawn jobs of which late messages are ignored.
@@ -48,7 +48,7 @@ class SchedulingQueue:
         self.entries: dict[JobId, Entry] = {}
         self.touched = 0
         #: pods of all jobs that wait for places, but those that are proposed or nominated
-        self.waiting: dict[Waiting, int] = {}
+        self.waiting: dict[WaitKey, int] = {}
         self._tasks = tasks
         self._bookings = bookings
         self._unschedulable = unschedulable
