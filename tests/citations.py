@@ -4,8 +4,8 @@ Checked are comments and docstrings of Python files, and the whole text of docum
 
 - `(sources: hami-fit)`: a heading of docs/reference/sources.md; headings that nothing cites are refused, too.
 - `S7`, `requirements B4`, `threat T4`, `ADR 41`: an entry of docs/reference/invariants.md, requirements.md, threats.md, a file of docs/adr.
-- Paths from the top of the repository, file names of modules in backquotes, `hbox_common.model.lending`, and names that a text places in a module:
-  "`Entry.state` in `queueing/jobs.py`", "`core/arbitrate.py::propose`".
+- Paths from the top of the repository, file names of modules in backquotes, modules of the same distribution (`queueing.jobs`) and of others
+  (`hbox_common.model.lending`), and names that a text places in a module: "`Entry.state` in `queueing/jobs.py`", "`core/arbitrate.py::propose`".
 - Relative links of Markdown, with the heading that they lead to.
 
 The changelog states what was true at its time and is left out.
@@ -39,6 +39,7 @@ _DECISION = re.compile(r"\bADRs?\s+(\d+)\b")
 _PATH = re.compile(rf"(?<![\w/.~$}}-])(?!apps/v\d|[\w./*-]*/(?!README)[A-Z]+\b)((?:{TOP})/[\w./*-]*\w)(?![\w/]*[<{{])")
 _MODULE_FILE = re.compile(r"`(\.?[\w-]+(?:/[\w-]+)*\.py)(?:::([\w.]+))?`")
 _DOTTED = re.compile(r"(?<![\w./-])(hbox_[a-z]+(?:\.[A-Za-z_]\w*)+)\b(?!\.(?:md|json|yaml))")
+_NEIGHBOUR = re.compile(r"`([a-z]\w*)\.([a-z]\w*)((?:\.\w+)*)(?:\(\))?`")
 _NAME_IN_FILE = re.compile(
     r"`([A-Za-z_][\w.]*?)(?:\(\))?`(?: and `([A-Za-z_][\w.]*?)(?:\(\))?`)? (?:in|of) \[?`([\w./-]+\.py)`"
 )
@@ -107,6 +108,15 @@ class Tree:
     def packages(self) -> dict[str, str]:
         """The folder of each distribution's package: `hbox_common` is in libs/common/src."""
         return {name.rpartition("/")[2]: name for name in self.names if "/src/" in name and name.split("/")[-2] == "src"}
+
+    @cached_property
+    def folders(self) -> dict[str, list[str]]:
+        """The folders of packages, by their last name."""
+        found: dict[str, list[str]] = {}
+        for file in self.files:
+            if "/src/" in file and file.endswith("/__init__.py"):
+                found.setdefault(file.split("/")[-2], []).append(file.removesuffix("/__init__.py"))
+        return found
 
     @cached_property
     def by_name(self) -> dict[str, list[str]]:
@@ -265,6 +275,12 @@ def _paths(tree: Tree, file: str, text: str) -> Iterator[tuple[int, str]]:
     for match in _DOTTED.finditer(text):
         if not tree.imports(match[1]):
             yield match.start(), f"no module or name {match[1]}: name the present one"
+    distribution, below, _ = file.partition("/src/")
+    for match in _NEIGHBOUR.finditer(text) if below else ():
+        here = [folder for folder in tree.folders.get(match[1], ()) if folder.startswith(f"{distribution}/src/")]
+        modules = [folder.partition("/src/")[2].replace("/", ".") for folder in here]
+        if here and not any(tree.imports(f"{module}.{match[2]}{match[3]}") for module in modules):
+            yield match.start(), f"no module or name {match[1]}.{match[2]} in {distribution}: name the present one"
     if file.endswith(".md"):
         pairs = [(m.start(), m[3], name) for m in _NAME_IN_FILE.finditer(text) for name in (m[1], m[2]) if name]
         pairs += [(m.start(), m[1], m[2]) for m in _FILE_THEN_NAME.finditer(text)]

@@ -90,6 +90,18 @@ def test_citation_over_two_lines_of_a_comment_is_read_whole(write: Write) -> Non
     assert "no source 'hami-fits'" in problem
 
 
+def test_module_of_the_same_distribution_is_looked_for_there_alone(write: Write) -> None:
+    assert (
+        write(
+            "libs/common/src/hbox_common/x.py", '"""As `model.claim`, `model.claim.Claim`, `model.Claim`, `state.model`."""\n'
+        )
+        == []
+    )
+    [problem] = write("libs/common/src/hbox_common/x.py", '"""As `model.claims`."""\n')
+    assert problem.startswith("libs/common/src/hbox_common/x.py:1: no module or name model.claims in libs/common")
+    assert write("services/a/src/hbox_a/x.py", '"""A field `model.claims` of something else."""\n') == []
+
+
 def test_prose_keeps_its_place() -> None:
     source = 'X = 1  # one\n\n\ndef f() -> str:\n    """Two\n    three."""\n    return "four"\n'
     assert prose(source).split("\n") == [

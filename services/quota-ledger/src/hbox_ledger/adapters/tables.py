@@ -208,7 +208,7 @@ gangs = Table(
     Column("finished", Integer, nullable=False),
 )
 
-#: Places for which others leave (`core.nominations`): they count in no account.
+#: Places for which others leave (`core.evictions.nominations`): they count in no account.
 nominations = Table(
     "nominations",
     metadata,

@@ -48,7 +48,7 @@ Pays: TypeAlias = Callable[[Sequence[CardSlice]], bool]
 
 
 class PodSlices(tuple[CardSlice, ...]):
-    """What a pod takes of each card in the books, and which container gets what of it (`devices.layout`)."""
+    """What a pod takes of each card in the books, and which container gets what of it (`hbox_common.model.devices.layout`)."""
 
     layout: str
 
