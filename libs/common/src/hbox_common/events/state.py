@@ -52,8 +52,8 @@ class NodeStateChanged(Event):
 
 @register
 class NodeDevicesChanged(Event):
-    """Allocations of a node's kubelet; published on change, and every ten minutes. `NodeDevices.gone` closes its subject: topology-collector publishes it, since
-    an agent ends with its node."""
+    """Allocations of a node's kubelet; published on change, and every ten minutes. `NodeDevices.gone` closes its subject: topology-collector publishes it,
+    since an agent ends with its node."""
 
     about: ClassVar = About(
         "hbox.v1.node.devices.{node}",
