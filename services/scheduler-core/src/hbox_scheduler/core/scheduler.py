@@ -374,7 +374,7 @@ class Scheduler:
     def on_usage(self, usages: Sequence[NodeUsage]) -> None:
         """Record the last measured utilisation of nodes."""
         self._facts.usage = usages
-        if self._runner.has_plugin("usage"):
+        if self._runner.reads_usage:
             self._facts.booked_before.measured(usages, self.columns)
             self.invalidate_sessions()
 

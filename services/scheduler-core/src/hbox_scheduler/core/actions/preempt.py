@@ -45,7 +45,7 @@ def run(session: "Session") -> None:
         if name not in evictable:
             evictable[name] = EvictablePods(session, queue=name)
             requests[name] = PreemptionRequests(session, evictable[name], reason=REASON, resolve=resolve)
-        if session.has("priority", Preemptable):
+        if _by_priority(session):
             others = may_preempt(gang.priority, evictable[name].priority)
         else:
             others = np.array([member.gang is not gang for member in evictable[name].members], dtype=np.bool_)
@@ -62,9 +62,14 @@ def run(session: "Session") -> None:
         _within(session, gang, evictable[gang.queue])
 
 
+def _by_priority(session: "Session") -> bool:
+    """Whether the policy lets pods preempt those of lower priority only."""
+    return any(plugin.ranks_priorities for plugin in session.plugins(Preemptable))
+
+
 def _lower(session: "Session", gang: Gang, evictable: EvictablePods) -> list[Member]:
     """Members under minimum run time that the gang could preempt by its priority."""
-    if session.has("priority", Preemptable):
+    if _by_priority(session):
         return [member for member in evictable.protected if may_preempt(gang.priority, member.gang.priority)]
     return [member for member in evictable.protected if member.gang is not gang]
 

@@ -24,6 +24,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.entities import Gang, Member, QueueInfo, SubGang
 from ..cluster.task import Task
+from .clockreads import CLOCK, clock_reads
 
 if TYPE_CHECKING:
     from .conf import PluginConf
@@ -42,11 +43,50 @@ class Vote(IntEnum):
 
 
 class Plugin(ABC):
-    """Base of all plugins."""
+    """Base of all plugins. A plugin declares by class attributes what the engine must know of it; the engine knows no plugin by its name.
 
-    name: ClassVar[str]  #: in volcano-scheduler.conf
-    guards: ClassVar[bool] = False  #: it protects pods from eviction instead of choosing victims
-    asks_others: ClassVar[bool] = False  #: its `open` reads the results of other plugins: the session opens it last
+    `__init__` may replace a declaration that depends on the arguments, for example `self.reads_images = self._weight > 0`.
+    """
+
+    name: ClassVar[str]
+    """In volcano-scheduler.conf."""
+
+    asks_others: ClassVar[bool] = False
+    """Its `open` reads the results of other plugins: the session opens it last."""
+
+    time_dependent: bool = False
+    """Its answers in a victim search depend on the clock (`session.now`), or on data outside of the cluster's state that change without a notice. The scheduler
+    then repeats a victim search that found none even if nothing changed since. `check` refuses a plugin whose victim hook reads the clock without it."""
+
+    demand_dependent: bool = False
+    """Its answers depend on the requests of the pods that wait. The scheduler then repeats a victim search as for `time_dependent`. If the plugin also limits
+    queues (`Overused`, `Allocatable`), jobs that its limits hold back are retried after every change instead of after a change of their own queue."""
+
+    guards: ClassVar[bool] = False
+    """It protects pods from eviction instead of choosing victims."""
+
+    guards_owners: ClassVar[bool] = False
+    """A guard that also holds against the owner of a lent node, because the API server would refuse the eviction, or because the cluster needs the pod."""
+
+    guards_offline: ClassVar[bool] = False
+    """A guard that also holds for offline work, which other work evicts regardless of all other plugins."""
+
+    guards_gangs: ClassVar[bool] = False
+    """A guard of gangs: it lets a gang lose its surplus members or all members. Against the owner of a lent node it holds only for gangs that may be evicted
+    whole; any other gang loses the members on the node."""
+
+    ranks_priorities: ClassVar[bool] = False
+    """Pods of higher priority may evict those of lower priority: victims are sorted by priority. If the plugin's hook `Preemptable` is on, the action `preempt`
+    offers pods of lower priority only."""
+
+    reads_images: bool = False
+    """It reads the images of pods (`Member.images`). Without such a plugin the images are left out, so that pods with different images have one shape."""
+
+    reads_usage: bool = False
+    """Its answers for pending pods read the measured utilisation of nodes (`Cluster.usage`): the scheduler retries pending jobs after each measurement."""
+
+    heeds_domains: bool = False
+    """Its `DomainGradients` apply the topology constraints of jobs: plans then state the domains that their placements use."""
 
     @abstractmethod
     def __init__(self, conf: "PluginConf") -> None:
@@ -350,6 +390,9 @@ class VictimLoss(Plugin):
 
 
 class ShuffleVictims(Plugin):
+    shuffle_every_s: float = 0.0
+    """Minimum seconds between two calls in the running service, for a plugin that reads measurements, which lag behind placements; 0: no minimum."""
+
     @abstractmethod
     def victims(self, members: Sequence[Member]) -> list[Member]:
         """For `shuffle`: running members that should move to other nodes. The first tier with any decides, by the union of its plugins' answers."""
@@ -429,6 +472,10 @@ IDLE_FLAGS = frozenset({"enableTargetJob", "enableReservedNodes", "enabledCluste
 HIERARCHY_FLAG = "enableHierarchy"
 
 
+#: Hooks that decide whether a member may be evicted. `VictimQueueOrder` and `VictimLoss` only order the victims.
+VICTIM_HOOKS: tuple[Hook, ...] = (Preemptable, Reclaimable, Evictable, ReclaimRight, ShuffleVictims, ShuffleGuard)
+
+
 @cache
 def hooks_of(plugin: Hook) -> frozenset[Hook]:
     """The hooks that a plugin class declares. Raises Bug if `check` fails."""
@@ -437,8 +484,8 @@ def hooks_of(plugin: Hook) -> frozenset[Hook]:
 
 
 def check(plugin: Hook) -> None:
-    """Raises Bug if a plugin class has public methods that belong to none of its declared hooks, takes other parameters than a hook, or lacks a method of a
-    declared hook."""
+    """Raises Bug if a plugin class has public methods that belong to none of its declared hooks, takes other parameters than a hook, lacks a method of a
+    declared hook, or has a victim hook that reads the clock without declaring `time_dependent`, or a kind of guard without `guards`."""
     whose = f"plugin {getattr(plugin, 'name', plugin.__name__)}"
     if missing := sorted(getattr(plugin, "__abstractmethods__", ())):
         raise Bug(f"{whose} declares {', '.join(missing)} and does not have it")
@@ -456,6 +503,19 @@ def check(plugin: Hook) -> None:
         wanted, has = _parameters(getattr(hook, name)), _parameters(getattr(plugin, name))
         if wanted != has:
             raise Bug(f"{whose}: {name} has the parameters {has}, the hook has {wanted}")
+    for kind in ("guards_owners", "guards_offline", "guards_gangs"):
+        if getattr(plugin, kind) and not plugin.guards:
+            raise Bug(f"{whose} declares {kind} and does not declare guards = True")
+    if plugin.time_dependent:
+        return
+    reads = clock_reads(plugin)
+    for name, hook in declared.items():
+        if hook in VICTIM_HOOKS and name in reads:
+            way = "" if reads[name] == CLOCK else f" through {reads[name]}"
+            raise Bug(
+                f"{whose}: {name} ({hook.__name__}) reads session.now{way}, so its answers change with time alone;"
+                " declare time_dependent = True"
+            )
 
 
 def _methods(hook: Hook) -> set[str]:

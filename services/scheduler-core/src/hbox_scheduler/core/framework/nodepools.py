@@ -4,7 +4,7 @@ Amounts of queues are by pool (`hbox_common.model.pools`), so the amounts that a
 time: own pools first, then `pooled`, `public`, and last the pools that others lend. During a try the member counts in that pool and fits on its nodes only
 (`PoolFit`). A member that moves keeps its pool.
 
-An owner reclaims lent nodes regardless of plugins, except those that protect pods from every eviction (`ALWAYS_GUARD`). A gang that this breaks is evicted
+An owner reclaims lent nodes regardless of plugins, except those that declare `guards_owners`. A gang that this breaks is evicted
 whole, on all nodes, provided that all its members may be evicted.
 """
 
@@ -24,12 +24,6 @@ from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
 from ..cluster.running import RunningGangs
 from ..cluster.task import Task, in_one_pool
 from ..explain.labels import Label
-
-#: Plugins that protect pods against an owner too: the API server would refuse the eviction, or every cluster needs the pods.
-ALWAYS_GUARD = frozenset({"pdb", "conformance"})
-
-#: Plugins that protect offline work; `gang` keeps a gang from running below its minimum.
-OFFLINE_GUARDS = ALWAYS_GUARD | {"gang"}
 
 _NO_LIMIT = 1 << 30
 

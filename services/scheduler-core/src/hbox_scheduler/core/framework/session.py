@@ -80,7 +80,7 @@ from .hooks import (
 )
 from .models import Models
 from .namespacequotas import NamespaceQuotas
-from .nodepools import ALWAYS_GUARD, OFFLINE_GUARDS, Pools, may_go_whole
+from .nodepools import Pools, may_go_whole
 from .ranking import QueueRanking
 from .requests import Asking
 from .statement import Operation, OperationKind, Statement
@@ -302,9 +302,9 @@ class Session:
     def statement(self) -> Statement:
         return Statement(self)
 
-    def has(self, plugin: str, hook: Hook = Plugin) -> bool:
-        """Whether the policy has the plugin with this hook enabled."""
-        return any(one.name == plugin for one in self._all(hook))
+    def plugins(self, hook: type[H]) -> Sequence[H]:
+        """The policy's plugins with this hook enabled, in its order; `Plugin`: all plugins."""
+        return self._all(hook)
 
     def arguments(self, action: str) -> Mapping[str, Any]:
         """The action's part of `configurations`."""
@@ -713,7 +713,7 @@ class Session:
     def _guarded(self, hook: type[H], ask: Choice[H], offline: Sequence[Member]) -> list[Member]:
         left = list(offline)
         for plugin in self._all(hook) if left else ():
-            if plugin.name in OFFLINE_GUARDS and left and (answer := ask(plugin, left)) is not None:
+            if plugin.guards_offline and left and (answer := ask(plugin, left)) is not None:
                 left = answer
         return left
 
@@ -724,9 +724,9 @@ class Session:
             return self._victims(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), candidates)
         returned = lent
         for plugin in self._all(Reclaimable):
-            if plugin.name in ALWAYS_GUARD and returned:
+            if plugin.guards_owners and returned:
                 returned = plugin.reclaimable(preemptor, returned) or []
-            elif plugin.name == "gang":
+            elif plugin.guards_gangs:
                 whole = [member for member in returned if may_go_whole(member.gang, self.now)]
                 kept = {*map(id, whole)} - {*map(id, plugin.reclaimable(preemptor, whole) or [])}
                 returned = [member for member in returned if id(member) not in kept]

@@ -23,11 +23,9 @@ from ..cluster.task import Task
 from ..explain.cards import CardReasons
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
-from ..framework.hooks import DomainGradients
+from ..framework.hooks import DomainGradients, ShuffleVictims
 from ..framework.waiting import BACKFILL, KnownReasons, WaitReasons
 from ..plugins.arguments import Given
-from ..plugins.networktopology import NetworkTopology
-from ..plugins.rescheduling import Rescheduling
 from ..policy.ledgerrules import as_the_ledger_judges
 from ..policy.policy import Policy
 from ..policy.registry import plugins_of
@@ -50,9 +48,6 @@ ENQUEUE = "enqueue"
 
 #: The action that evicts pods without a preemptor.
 SHUFFLE = "shuffle"
-
-#: Plugins whose victim decision depends on the clock or on external data.
-_TIMED = frozenset({"minruntime", "tdm", "cdp", "sla", "extender", "usage", "rescheduling", "proportion", "drf"})
 
 
 class SessionRunner:
@@ -86,14 +81,21 @@ class SessionRunner:
     def follow(self, conf: Conf, policy: Policy) -> None:
         """Switch to this policy from the next session on."""
         self._sessions.follow(conf, policy)
-        #: whether a plugin's victim decision depends on the clock
-        self.timed = not _TIMED.isdisjoint(plugin.name for plugin in conf.plugins)
+        plugins = [
+            (plugin, one)
+            for tier, confs in zip(plugins_of(conf), conf.tiers, strict=True)
+            for plugin, one in zip(tier, confs, strict=True)
+        ]
+        #: whether a victim search may have another result although nothing changed but the time, or the requests of the pods that wait
+        self.repeats_searches = any(plugin.time_dependent or plugin.demand_dependent for plugin, _ in plugins)
+        #: whether pending jobs are retried after each measurement of the nodes' utilisation
+        self.reads_usage = any(plugin.reads_usage for plugin, _ in plugins)
         conf = as_the_ledger_judges(conf)
         self.reserving.follow(conf)
         self.moves.clear()
         self.protection.clear()
         #: whether the policy applies jobs' topology constraints
-        self.heeds_domains = any(one.name == NetworkTopology.name and DomainGradients not in one.off for one in conf.plugins)
+        self.heeds_domains = any(plugin.heeds_domains and DomainGradients not in one.off for plugin, one in plugins)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in revoke.MAKE_ROOM))
         self._enqueue = replace(conf, actions=(ENQUEUE,))
@@ -103,20 +105,16 @@ class SessionRunner:
         preview = {**conf.arguments.get(CONSOLIDATE, {}), "mode": Mode.PREVIEW.value}
         self._previewing = replace(conf, actions=(CONSOLIDATE,), arguments={**conf.arguments, CONSOLIDATE: preview})
         self._shuffling = replace(conf, actions=(SHUFFLE,))
+        slow = {plugin.name: plugin.shuffle_every_s for plugin, _ in plugins if isinstance(plugin, ShuffleVictims)}
         self._between = replace(
-            self._shuffling, tiers=tuple(tuple(one for one in tier if one.name != Rescheduling.name) for tier in conf.tiers)
+            self._shuffling, tiers=tuple(tuple(one for one in tier if not slow.get(one.name)) for tier in conf.tiers)
         )
-        slow = [one for tier in plugins_of(conf) for one in tier if isinstance(one, Rescheduling)]
-        self.interval_s = slow[0].interval_s if slow else 0.0  #: seconds between two calls of `shuffle` with `slow`
+        self.interval_s = max(slow.values(), default=0.0)  #: seconds between two calls of `shuffle` with `slow`
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has the action `shuffle`
 
     def spare(self, pods: Iterable[PodUid], until: float) -> None:
         """Exclude these pods from victims until `until` (monotonic)."""
         self._facts.may_not_leave.update(dict.fromkeys(pods, until))
-
-    def has_plugin(self, plugin: str) -> bool:
-        """Whether the policy has the plugin."""
-        return any(one.name == plugin for one in self._placing.plugins)
 
     @property
     def idle(self) -> bool:

@@ -17,11 +17,11 @@ from ..cluster.task import Task
 from ..cluster.tasks import Tasks
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf
+from ..framework.hooks import Allocatable, Overused
 from ..framework.statement import depart
 from ..framework.views import Views
 from ..framework.webhooks import Ask
 from ..plugins.fairshare import usage_weight
-from ..plugins.nodeorder import NodeOrder
 from ..policy.policy import Policy
 from ..policy.registry import plugins_of
 from ..policy.uniform import in_the_way
@@ -31,9 +31,6 @@ from .facts import ClusterFacts
 from .gangs import WaitingGangs, join
 from .queueinfos import QueueInfos
 from .running import RunningJobs, vector_of
-
-#: Plugins by which what queues may have depends on what others ask for.
-_SHARES_BY_DEMAND = frozenset({"proportion"})
 
 
 class Sessions:
@@ -72,13 +69,13 @@ class Sessions:
         self._learned = policy.learned
         self._rooms_when_empty = {}
         self.by_shape = not in_the_way(conf)  #: whether equal pods are equal to the policy
-        names = {plugin.name for plugin in conf.plugins}
+        plugins = [plugin for tier in plugins_of(conf) for plugin in tier]
         #: whether what queues may have changes with their rules and what they have alone
-        self.shares_by_use = not names & _SHARES_BY_DEMAND
-        self._by_demand = not self.shares_by_use or usage_weight(conf) > 0  #: whether what waits elsewhere counts in a session
-        self._waiting.reads_images = any(
-            isinstance(one, NodeOrder) and one.reads_images for tier in plugins_of(conf) for one in tier
+        self.shares_by_use = not any(
+            plugin.demand_dependent and isinstance(plugin, Overused | Allocatable) for plugin in plugins
         )
+        self._by_demand = not self.shares_by_use or usage_weight(conf) > 0  #: whether what waits elsewhere counts in a session
+        self._waiting.reads_images = any(plugin.reads_images for plugin in plugins)
 
     def resolve_again(self) -> None:
         """Drop what was computed by column, after `Columns` assigned resources to other columns."""

@@ -19,6 +19,7 @@ class Cdp(Preemptable, Reclaimable, Evictable, ShuffleGuard):
     """No arguments."""
 
     name = "cdp"
+    time_dependent = True
     guards = True
 
     def __init__(self, conf: "PluginConf") -> None:

@@ -19,6 +19,8 @@ class Conformance(Preemptable, Reclaimable, Evictable, ShuffleGuard):
 
     name = "conformance"
     guards = True
+    guards_owners = True
+    guards_offline = True
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()

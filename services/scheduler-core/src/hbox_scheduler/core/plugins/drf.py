@@ -27,7 +27,7 @@ class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()
-        self._hierarchy = conf.hierarchy
+        self._hierarchy = self.demand_dependent = conf.hierarchy  # in a tree, a queue that asks for nothing more is saturated
 
     def open(self, session: "Session") -> None:
         self._scale: Floats = np.where((session.total > 0) & session.counted, 1.0 / np.maximum(session.total, 1), 0.0)
@@ -37,10 +37,11 @@ class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
         self._tree: ShareTree | None = None
         self._stale = True
         if self._hierarchy:
-            if session.has("proportion"):
-                session.outcome.warn(
-                    "drf with enableHierarchy and proportion both define shares of queues: the first in the policy decides"
-                )
+            for other in session.plugins(QueueOrder):
+                if other.demand_dependent and other is not self:
+                    session.outcome.warn(
+                        f"drf with enableHierarchy and {other.name} both define shares of queues: the first in the policy decides"
+                    )
             self._gangs = session.gangs
             self._wanted = {gang: self._sum(gang, _ASKING) * self._scale for gang in session.gangs}
             self._tree = ShareTree(session.queues.values(), session.gangs, session.refuse)

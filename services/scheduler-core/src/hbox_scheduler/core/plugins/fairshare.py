@@ -18,8 +18,8 @@ USAGE_WEIGHT = "usageWeight"
 
 
 def usage_weight(conf: "Conf") -> float:
-    """k of a policy that was read without fault; 0 = history does not count."""
-    given = [plugin.arguments.get(USAGE_WEIGHT) for plugin in conf.plugins if plugin.name in ("capacity", "proportion")]
+    """The highest k of the policy's plugins; 0 = history does not count."""
+    given = [plugin.arguments.get(USAGE_WEIGHT) for plugin in conf.plugins]
     return max((float(k) for k in given if k is not None), default=0.0)
 
 

@@ -43,6 +43,8 @@ class GangPlugin(
 
     name = "gang"
     guards = True
+    guards_gangs = True
+    guards_offline = True
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()

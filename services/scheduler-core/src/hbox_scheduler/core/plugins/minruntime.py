@@ -24,6 +24,7 @@ class MinRunTime(Preemptable, Reclaimable, Evictable, MemberOrder):
     """Arguments: preempt (duration, 0s) and reclaim (duration, 0s): for how long a member is protected from each."""
 
     name = "minruntime"
+    time_dependent = True
     guards = True
 
     def __init__(self, conf: "PluginConf") -> None:

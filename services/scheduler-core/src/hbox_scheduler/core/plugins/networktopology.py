@@ -42,6 +42,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
     Volcano's default is 8, the last by name, which misses those where it would be possible)."""
 
     name = "network-topology-aware"
+    heeds_domains = True
 
     def __init__(self, conf: "PluginConf") -> None:
         """Raises InvalidRequest for arguments that are wrong."""

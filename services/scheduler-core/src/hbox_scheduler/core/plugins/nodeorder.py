@@ -60,16 +60,13 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
         arguments = Arguments(conf)
         self._weights = {name: arguments.number(f"{name}.weight", weight, least=0) for name, weight in WEIGHTS.items()}
         arguments.done()
+        self.reads_images = self._weights["imagelocality"] > 0
         self._session: Session | None = None
         self._asked: dict[Task, _Asked] = {}
 
     def open(self, session: "Session") -> None:
         self._session = session
         self._image_scores: dict[tuple[str, ...], Floats] = {}
-
-    @property
-    def reads_images(self) -> bool:
-        return self._weights["imagelocality"] > 0
 
     def concerns(self, member: Member) -> bool:
         """Whether a score by more than how full a node is differs between nodes."""

@@ -21,6 +21,8 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
 
     name = "pdb"
     guards = True
+    guards_owners = True
+    guards_offline = True
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()

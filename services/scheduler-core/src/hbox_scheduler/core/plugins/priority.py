@@ -22,6 +22,7 @@ class PriorityPlugin(GangOrder, MemberOrder, Starving, Preemptable, Evictable):
     """Gangs by their priority class, members by the pod's priority. Equal priority is never a victim. No arguments."""
 
     name = "priority"
+    ranks_priorities = True
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()

@@ -75,6 +75,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
     """
 
     name = "proportion"
+    demand_dependent = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

@@ -35,11 +35,12 @@ class Rescheduling(ShuffleVictims):
     memory}}}, each 100 where it is not written; `pods`, `metricsPeriod` and strategies of other names are read and have no effect, as in Volcano."""
 
     name = "rescheduling"
+    time_dependent = True
 
     def __init__(self, conf: "PluginConf") -> None:
         """Raises InvalidRequest for arguments that are wrong."""
         arguments = Arguments(conf)
-        self.interval_s = arguments.duration_s("interval", "5m")
+        self.shuffle_every_s = arguments.duration_s("interval", "5m")
         params, self._others = _params(arguments.listing("strategies"))
         arguments.done(also=("metricsPeriod",))
         self._idle = params is None

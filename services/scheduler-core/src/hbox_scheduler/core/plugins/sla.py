@@ -21,6 +21,7 @@ class Sla(GangOrder, Enqueueable, Pipelined):
     """Argument: sla-waiting-time, a duration such as 30m, for gangs without an annotation of that name."""
 
     name = "sla"
+    time_dependent = True  # past its deadline a gang counts as pipelined
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

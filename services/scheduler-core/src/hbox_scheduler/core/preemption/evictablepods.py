@@ -16,6 +16,7 @@ from hbox_common.model.minruntime import protects
 from ..cluster.arrays import Bools, Ints
 from ..cluster.entities import EVICTABLE, Gang, Member, Status
 from ..cluster.task import Task
+from .hooks import Plugin
 
 if TYPE_CHECKING:
     from ..framework.session import Session
@@ -89,7 +90,7 @@ class EvictablePods:
                 np.arange(len(members)),
                 *(() if losses is None else (np.array(losses, dtype=np.float64),)),
                 np.array(breaks, dtype=np.bool_),
-                priority if session.has("priority") else 0 * priority,
+                priority if any(plugin.ranks_priorities for plugin in session.plugins(Plugin)) else 0 * priority,
                 queues,
             )
         )

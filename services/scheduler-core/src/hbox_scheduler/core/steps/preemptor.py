@@ -354,7 +354,7 @@ class Preemptor:
 
     def _changed_since(self, index: Index) -> bool:
         """Whether anything changed since the last session that could change its result."""
-        return self._runner.timed or self._tried_at != (index, len(self._candidates))
+        return self._runner.repeats_searches or self._tried_at != (index, len(self._candidates))
 
     def _nominate(self, placement: JobPlacement, now: float) -> Plan:
         entry = placement.entry
