@@ -88,6 +88,7 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/python -m hbox_cli.platform.dashboards --check helm/hbox/files/monitoring/dashboards
 	@$(BIN)/python -m tests.mutants --check
 	@$(BIN)/python -m tests.words
+	@$(BIN)/python -m tests.plugin_names
 	@$(BIN)/python -m tests.adr
 	@$(BIN)/python -m tests.citations
 	@$(BIN)/python -m tests.changelog

@@ -16,6 +16,7 @@ without it. Volcano ignores an unknown key of a plugin (an argument outside `arg
 `Conf.ignored` collects such keys. Services and simulations print them as warnings; `hbox policy check` refuses them.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -36,11 +37,11 @@ ACTIONS = (
 #: Volcano's switch of several actions, by both of its names: whether failures are cached for equal pods. HBox always caches them.
 FAILURES_REMEMBERED = ("enablePredicateErrorCache", "predicateErrorCacheEnable")
 
-#: Other spellings of plugins' names.
-ALIASES: Mapping[str, str] = {"leastWaste": "least-waste"}
-
 #: Actions of older Volcano versions and of its design documents. Volcano 1.16 also rejects them.
 GONE = ("elect", "reserve", "gangPreempt", "gangReclaim")
+
+#: Capitals of plugins' names in camel case: `leastWaste` for `least-waste`.
+_CAMEL = re.compile(r"(?<=[a-z])[A-Z]")
 
 _TOP = ("actions", "tiers", "configurations", "metrics")
 _FLAGS = {flag.lower().replace("enabled", "enable", 1): flag for flag in (*FLAGS, *IDLE_FLAGS, HIERARCHY_FLAG)}
@@ -154,7 +155,8 @@ def _plugin(value: yaml.Node, known: Sequence[str], ignored: list[InvalidRequest
     if "name" not in keys:
         raise _wrong(value, "a plugin without a name", known)
     name = str(_value(keys["name"][1]))
-    name = ALIASES.get(name, name)
+    if (dashed := _CAMEL.sub(lambda capital: f"-{capital[0].lower()}", name)) in known:
+        name = dashed
     if name not in known:
         raise _wrong(keys["name"][1], f"unknown plugin {name!r}", known)
     off: set[Hook] = set()

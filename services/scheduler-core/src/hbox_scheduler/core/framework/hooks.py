@@ -404,6 +404,24 @@ class ShuffleGuard(Plugin):
         """For `shuffle`: the subset of the proposed victims that may be evicted together. All plugins must agree."""
 
 
+class NodeReservation(Plugin):
+    """Reserves nodes for large gangs in `open` (`Session.reserve`)."""
+
+    @property
+    @abstractmethod
+    def reserves_after_s(self) -> float:
+        """Seconds that a gang must be pending before nodes are reserved for it."""
+
+    @property
+    @abstractmethod
+    def reserves_from(self) -> int:
+        """Minimum pods of a gang for which nodes may be reserved."""
+
+    @abstractmethod
+    def large(self, columns: Columns, needs: Sequence[tuple[Task, int]]) -> bool:
+        """Whether so many pods of each task are a large gang."""
+
+
 # Topology domains (HyperNodes), by name.
 
 
@@ -460,7 +478,7 @@ FLAGS: Mapping[str, tuple[Hook, ...]] = {
 }
 
 #: Hooks that no flag switches off.
-UNSWITCHED: tuple[Hook, ...] = (Validity, Evictable, ReclaimRight, VictimQueueOrder, VictimLoss, Events)
+UNSWITCHED: tuple[Hook, ...] = (Validity, Evictable, ReclaimRight, VictimQueueOrder, VictimLoss, NodeReservation, Events)
 
 #: Every hook there is.
 HOOKS: tuple[Hook, ...] = (*(hook for hooks in FLAGS.values() for hook in hooks), *UNSWITCHED)
@@ -509,8 +527,8 @@ def check(plugin: Hook) -> None:
     if plugin.time_dependent:
         return
     reads = clock_reads(plugin)
-    for name, hook in declared.items():
-        if hook in VICTIM_HOOKS and name in reads:
+    for name, hook in sorted(declared.items()):
+        if hook in VICTIM_HOOKS and name in reads and getattr(plugin, name) is not getattr(hook, name):
             way = "" if reads[name] == CLOCK else f" through {reads[name]}"
             raise Bug(
                 f"{whose}: {name} ({hook.__name__}) reads session.now{way}, so its answers change with time alone;"

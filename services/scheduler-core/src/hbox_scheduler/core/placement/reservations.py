@@ -1,4 +1,4 @@
-"""Reservations by the policy's plugin `reservation`: large gangs, the nodes reserved for them, and the jobs that may use these nodes."""
+"""Reservations by the policy's plugin for them: large gangs, the nodes reserved for them, and the jobs that may use these nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from hbox_common.model import Claim, Neighbour, PodUid, QueueTree
 from ..cluster import Bookings, Columns
 from ..cluster.reservations import Reservation
 from ..framework.conf import Conf
-from ..plugins.reservations import ReservationPlugin
+from ..framework.hooks import NodeReservation
 from ..plugins.walltimes import bound_of, walltime_in
 from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
@@ -37,11 +37,11 @@ class Reserving:
         self._bookings = bookings
         self._neighbours = neighbours
         self._facts = facts
-        self._plugin: ReservationPlugin | None = None
+        self._plugin: NodeReservation | None = None
 
     def follow(self, conf: Conf) -> None:
         """The policy from the next session on, as the ledger judges it."""
-        self._plugin = next((one for tier in plugins_of(conf) for one in tier if isinstance(one, ReservationPlugin)), None)
+        self._plugin = next((one for tier in plugins_of(conf) for one in tier if isinstance(one, NodeReservation)), None)
         self._conf = replace(conf, actions=())
 
     @property
@@ -52,7 +52,7 @@ class Reserving:
     @property
     def reserves_from(self) -> int | None:
         """Minimum pods of a gang for which nodes may be reserved; None: no reservations."""
-        return self._plugin.large.members if self._plugin is not None else None
+        return self._plugin.reserves_from if self._plugin is not None else None
 
     @property
     def reservations(self) -> Sequence[Reservation]:
@@ -68,12 +68,12 @@ class Reserving:
             return False
         for task, pods in entry.pending:
             needs.append((task, len(pods) if len(entry.pending) > 1 else min(left, len(pods))))
-        return self._plugin.large.among(self._columns, needs)
+        return self._plugin.large(self._columns, needs)
 
     @property
     def after_s(self) -> float:
         """Seconds that a job must be pending before nodes are reserved for it; inf: no reservations."""
-        return self._plugin.after_s if self._plugin is not None else inf
+        return self._plugin.reserves_after_s if self._plugin is not None else inf
 
     def make(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[tuple[Entry, Reservation]]:
         """Replace all reservations by those that the policy makes for these jobs. Returns the jobs with their reservations."""

@@ -34,7 +34,7 @@ from ..cluster.runtimes import overrun
 from ..cluster.task import Task
 from ..explain.labels import Label
 from ..framework.fits import capacity_when_empty
-from ..framework.hooks import ShapeMask
+from ..framework.hooks import NodeReservation, ShapeMask
 from ..framework.placing import Placing
 from ..preemption.preemptors import bound_to_domain
 from .arguments import Arguments
@@ -56,7 +56,7 @@ _RUNS = (Status.RUNNING, Status.BOUND, Status.ALLOCATED)
 SURE_WITHIN_S, SURE_AFTER_S = 1800.0, 12 * 3600.0
 
 
-class ReservationPlugin(ShapeMask):
+class ReservationPlugin(ShapeMask, NodeReservation):
     """Arguments: after (duration, 10m); nodes (1: what a gang has to ask for, in nodes' worth) and members (1: and in pods); depth (1 for each queue) and
     most (8); hold (duration, 30m; 0 = nothing is set aside without a known start); share (0.5 of the cluster, for gangs without a known start)."""
 
@@ -65,13 +65,24 @@ class ReservationPlugin(ShapeMask):
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
-        self.after_s = arguments.duration_s("after", "10m")
+        self._after_s = arguments.duration_s("after", "10m")
         self._hold_s = arguments.duration_s("hold", "30m")
-        self.large = LargeJobs(arguments.number("nodes", 1.0, least=0.0), arguments.integer("members", 1, least=1))
+        self.large_jobs = LargeJobs(arguments.number("nodes", 1.0, least=0.0), arguments.integer("members", 1, least=1))
         self._depth = arguments.integer("depth", 1, least=0)
         self._most = min(arguments.integer("most", 8, least=0), _MOST_BITS)
         self._share = arguments.number("share", 0.5, least=0.0, most=1.0)
         arguments.done()
+
+    @property
+    def reserves_after_s(self) -> float:
+        return self._after_s
+
+    @property
+    def reserves_from(self) -> int:
+        return self.large_jobs.members
+
+    def large(self, columns: Columns, needs: Sequence[tuple[Task, int]]) -> bool:
+        return self.large_jobs.among(columns, needs)
 
     def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         yield Label.RESERVED, (columns.reserved[rows] & ~np.int64(task.passes)) != 0
@@ -200,7 +211,7 @@ class _Maker:
         if (
             (gang.phase is GroupPhase.PENDING and "enqueue" in session.conf.actions)
             or gang.queue not in session.queues
-            or self._now - gang.created_at < self._plugin.after_s
+            or self._now - gang.created_at < self._plugin.reserves_after_s
             or not 0 < short <= gang.count(Status.PENDING)
             or (bound_to_domain(gang) and not self._in_one_domain(gang))
         ):
@@ -208,7 +219,7 @@ class _Maker:
         needs = self._needs(gang)
         return bool(
             needs
-            and self._plugin.large.among(session.columns, [(member.task, count) for member, count in needs])
+            and self._plugin.large(session.columns, [(member.task, count) for member, count in needs])
             and not session.invalid(gang)
             and not session.withheld_reason(self._needed(gang))
             and all(self._placing.most(member, count) >= count for member, count in needs)
@@ -231,7 +242,7 @@ class _Maker:
     def _of_several_nodes(self, gang: Gang) -> bool:
         """Those wait the longest, and go before those who need one whole node, of which there are many."""
         needs = [(member.task, count) for member, count in self._needs(gang)]
-        return self._plugin.large.worth(self._session.columns, needs) > 1.0
+        return self._plugin.large_jobs.worth(self._session.columns, needs) > 1.0
 
     def _needed(self, gang: Gang) -> list[Member]:
         """The members that the gang needs to start: the minimums of its roles, then those served first."""
@@ -301,7 +312,7 @@ class _Maker:
     def _holds(self, gang: Gang) -> bool:
         """Whether nodes are set aside now for a gang without a known start: for `hold`, twice, four times as long, and so on, and not for `hold` between."""
         hold_s = self._plugin._hold_s
-        left, span = self._now - gang.created_at - self._plugin.after_s, hold_s
+        left, span = self._now - gang.created_at - self._plugin.reserves_after_s, hold_s
         while hold_s:
             if left < span:
                 return True
@@ -324,7 +335,7 @@ class _Maker:
             f"{count} of queue {name}"
             for name, count in sorted(by_queue.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
         )
-        own_queue = start.at == inf and self._now - gang.created_at < 2 * self._plugin.after_s
+        own_queue = start.at == inf and self._now - gang.created_at < 2 * self._plugin.reserves_after_s
         when = f"expected to start at {_clock(start.at, self._now)}" if start.at < inf else "to start when they are free"
         if start.at <= self._now:
             words = f"reserved for it, and free: {nodes}"

@@ -16,7 +16,7 @@ from hbox_common.model.minruntime import protects
 from ..cluster.arrays import Bools, Ints
 from ..cluster.entities import EVICTABLE, Gang, Member, Status
 from ..cluster.task import Task
-from .hooks import Plugin
+from ..framework.hooks import Plugin
 
 if TYPE_CHECKING:
     from ..framework.session import Session
