@@ -1,12 +1,10 @@
 """An upgrade from a ledger whose rows and pods have indices of cards, and a plugin that renumbers the cards right behind it: no card is booked twice."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from sqlalchemy import MetaData, create_engine
+from sqlalchemy import create_engine
 
 from hbox_common.events import PlansProposed
 from hbox_common.model import (
@@ -21,8 +19,6 @@ from hbox_common.model import (
     PodUid,
     SchedulerId,
 )
-from hbox_common.store.schema import migrate
-from hbox_ledger.adapters import tables as t
 from hbox_ledger.adapters.audit import prove
 from hbox_ledger.core.identity import claim_id
 from hbox_topology.core.facts import NodeFacts
@@ -30,6 +26,7 @@ from hbox_topology.core.inventory import Inventory
 
 from ...jobterms import terms
 from .conftest import Kit, Running
+from .older_schemas import create
 from .test_ledger_migration import fill
 
 KEY = b"k" * 32
@@ -47,17 +44,12 @@ def older_claim(pod: str) -> ClaimId:
 
 
 @pytest.fixture
-def old(empty_database: Callable[[], str], tmp_path: Path) -> str:
+def old(empty_database: Callable[[], str]) -> str:
     """A database of the schema before `card_names`, with a pod on each of the cards a, b and d."""
-    versions = tmp_path / "versions"
-    shutil.copytree(t.VERSIONS, versions)
-    for later in versions.glob("00[1-9][0-9]_*.py"):
-        if later.name >= "0012":
-            later.unlink()
     url = empty_database()
     engine = create_engine(url)
     with engine.connect() as connection:
-        migrate(connection, MetaData(), versions)
+        create(connection, "0011")
         fill(connection, {older_claim(pod): (pod, index) for pod, index in HELD.items()}, key=KEY)
         connection.commit()
     engine.dispose()

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from hbox_ledger.core.identity import claim_id
 from .balance import balanced
 from .conftest import Kit, Running
 from .failpoints import points
+from .older_schemas import REVISIONS, create
 
 #: In a plain run they die before every COMMIT and every ninth statement of the others, all of which leave what was there after the last COMMIT.
 EACH = 1 if os.environ.get("HBOX_FAILPOINTS") else 9
@@ -125,35 +125,35 @@ def test_a_ledger_that_is_killed_before_any_statement_leaves_books_that_balance_
 
 
 HISTORY = """
-INSERT INTO ledger VALUES (1, 900, 2);
+INSERT INTO ledger (id, epoch, idx) VALUES (1, 900, 2);
 INSERT INTO claims (id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, slots, state, reason, generation, intent,
     intent_reason, resource_version, deadline, forced, traceparent, changed_at)
   VALUES ('c', 'pod', 'ml', 'pod', 'pod', 'p', 'default', 0, 'n0', '{"cpu": 1000}', '0:100:40960', '0', 'posted', '', 1, 'none', '', '1', 0,
     false, '', 1);
 INSERT INTO card_slots VALUES ('c', 0, 'n0', 0, true);
 INSERT INTO card_accounts VALUES ('n0', 0, 100, 40960, 1, 1, 0, 40960, 4);
-INSERT INTO accounts VALUES ('default', 'cpu', 0, 1000);
+INSERT INTO accounts (queue, resource, pending, posted) VALUES ('default', 'cpu', 0, 1000);
 INSERT INTO transfers VALUES (1, 900, 1, 1, 'default', 'cpu', 'free', 'pending', 1000), (2, 900, 2, 1, 'default', 'cpu', 'pending', 'posted', 1000);
-INSERT INTO queues VALUES ('q', 'Open', '{"cpu": 5}', 1, 0, false);
+INSERT INTO queues (name, phase, capability, weight, priority, gone) VALUES ('q', 'Open', '{"cpu": 5}', 1, 0, false);
 INSERT INTO plan_answers VALUES ('p', 's', 'pod', true, NULL, '', 0, 1);
 """
 
 
 def test_a_migration_that_is_killed_before_any_statement_is_finished_by_the_next_start(
-    kit: Kit, empty_database: Callable[[], str], tmp_path: Path
+    kit: Kit, empty_database: Callable[[], str]
 ) -> None:
-    """From the first schema, with books in it, to the newest."""
-    first = tmp_path / "versions"
-    first.mkdir()
-    shutil.copy(min(t.VERSIONS.glob("[0-9]*.py")), first)
+    """From the oldest schema that is adopted, with books in it, to the newest."""
     url = ""
 
     async def made() -> None:
         nonlocal url
         url = empty_database()
-        async with Store.open(url, metadata=t.metadata, versions=first) as store:
+        engine = create_engine(parse(url), poolclass=NullPool)
+        with engine.begin() as connection:
+            create(connection, REVISIONS[0])
+        with engine.begin() as connection:
             for statement in HISTORY.split(";")[:-1]:
-                await store.write(lambda c, statement=statement: c.exec_driver_sql(statement))  # type: ignore[misc]
+                connection.exec_driver_sql(statement)
 
     async def act(arm: Callable[[], None]) -> None:
         arm()

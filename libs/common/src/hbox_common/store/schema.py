@@ -3,6 +3,8 @@
 Migrations only go forward, and at first only add: columns with a default, tables, indexes. Such a migration sets `works_with = "NNNN"`: programs with that
 schema or a later one can use the database too, so that old and new versions of a service overlap during an upgrade and a rollback keeps the database. Columns
 and tables without writers are removed one release later, by a migration without `works_with`, which ends that support.
+
+The migrations of versions that are no longer supported may be replaced by one with the number of the last (`upgrade`).
 """
 
 import logging
@@ -44,7 +46,8 @@ def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -
 
     `versions`: Alembic's, in files NNNN_what.py whose revision is NNNN.
 
-    Raises InvalidRequest if the database has an unknown schema that does not support this program, or if foreign tables have the names of ours.
+    Raises InvalidRequest if the database has a newer schema that does not support this program, or one too old to upgrade, or if foreign tables have the names
+    of ours.
     """
     if versions is None:
         metadata.create_all(connection)
@@ -61,7 +64,7 @@ def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -
                 newest(versions),
             )
         return
-    if found.revision is not None and found.revision not in revisions(versions):
+    if found.revision is not None and found.revision > newest(versions):
         raise InvalidRequest(
             f"database: its schema {found.revision} is not known to this version",
             hint="start the version that made it, or a newer one",
@@ -73,7 +76,7 @@ def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -
         )
     from .upgrade import upgrade  # noqa: PLC0415  Alembic is large, and most starts have nothing to migrate
 
-    upgrade(connection, metadata, versions)
+    upgrade(connection, metadata, versions, found=found.revision)
 
 
 def newest(versions: Path) -> str:
