@@ -7,9 +7,9 @@ SOURCES := apps libs services tests
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy
 export UV_PYTHON_DOWNLOADS ?= never
-# Containers often forbid compiled files beside the sources; each process then compiles all that it imports, most of what the tests cost.
+# Containers often disable Python's bytecode files; each process would then compile all its imports, which is most of the cost of the tests.
 export PYTHONDONTWRITEBYTECODE :=
-# The machine's own certificates, where it has them: behind a company's proxy uv's built-in ones are not enough.
+# Use the machine's certificates if it has any: behind a company's proxy uv's built-in ones are not enough.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
@@ -17,7 +17,7 @@ endif
 .DEFAULT_GOAL := help
 .PHONY: help install run image test fuzz kube-assets promtool otel test-real test-deploy check mutants chaos bench format lock docs audit sbom clean
 
-help: ## what the targets do
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(UV): requirements-uv.lock
@@ -33,51 +33,51 @@ $(UV): requirements-uv.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps $(addprefix --editable ,$(PACKAGES))
 	@touch $@
 
-install: .venv/.installed ## the environment, with .venv/bin/hbox in it
+install: .venv/.installed ## create the environment, with .venv/bin/hbox
 
-run: install ## the main job: the whole platform on an emulated cluster, a trace replayed, report and audit
+run: install ## replay a day's trace through the whole platform on an emulated cluster; print a report and an audit
 	@$(BIN)/hbox replay --state .hbox
 
-image: ## the container image, as hbox:VERSION; BASE=image with Python 3.11
+image: ## build the container image hbox:VERSION; BASE=image with Python 3.11
 	@docker build --tag hbox:$$(sed -n 's/^appVersion: //p' helm/hbox/Chart.yaml) --build-arg REVISION=$$(git rev-parse HEAD) $(if $(BASE),--build-arg BASE=$(BASE)) .
 
-#: Some tests wait while others compute (tests/side_by_side.py), so there are more workers than cores; `pytest FILE` by itself has none. With more of them
-#: platforms fight for the processors, and each costs more the longer it lives.
+#: Some tests wait while others compute (tests/side_by_side.py), so there are more workers than cores; `pytest FILE` starts none. Still more workers would
+#: make the platforms compete for the processors, and each platform costs more the longer it runs.
 WORKERS ?= $(shell echo $$(($$(nproc) < 4 ? 4 * $$(nproc) : 12)))
-#: Each with a control plane of its own.
+#: Each worker has a control plane of its own.
 REAL_WORKERS ?= $(shell echo $$(($$(nproc) < 3 ? 2 * $$(nproc) : 6)))
 BESIDE := --dist loadscope --no-loadscope-reorder
 
-# $(1): so many side by side; $(2): more words of pytest.
+# $(1): number of workers; $(2): further arguments of pytest.
 define side_by_side
 @$(BIN)/python -m tests.compiled
 @$(BIN)/python -m pytest -n $(1) $(BESIDE) $(2); rc=$$?; [ $$rc -eq 1 ] || exit $$rc; \
-echo "==> those that failed once more, one after the other: on a busy machine a test that counts on time may miss it"; \
+echo "==> repeating failed tests one after the other: on a busy machine a test with a time limit may exceed it"; \
 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(2)
 endef
 
-test: install ## every test that needs no special machine, WORKERS=8 (4 a core, 12 at most) side by side
+test: install ## run every test that needs no special machine, WORKERS=8 in parallel [4 per core, at most 12]
 	$(call side_by_side,$(WORKERS))
 
-fuzz: install ## the tests that search, with other examples each time; N=2000: histories of the ledger
+fuzz: install ## run the property-based tests with new random examples; N=2000: number of ledger histories
 	@HBOX_LEDGER_EXAMPLES=$(or $(N),300) $(BIN)/python -m pytest -n $$(nproc) $(BESIDE) --hypothesis-profile=random -m hypothesis
 
-kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 minutes, once; or KUBEBUILDER_ASSETS=folder
+kube-assets: ## build etcd, Kubernetes and kwok from Go modules, once (5 to 10 minutes), unless KUBEBUILDER_ASSETS names a folder with them
 	@PYTHON=$(PYTHON) tests/real/assets/build $(CACHE)/kube-assets $(CACHE)
 
-promtool: ## Prometheus' promtool, from Go modules: some 10 minutes, once; tests of rules and metrics use it where it is
+promtool: ## build Prometheus' promtool from Go modules, once (10 minutes); tests of rules and metrics use it if it exists
 	@PYTHON=$(PYTHON) tests/monitoring/assets/build $(CACHE)/promtool $(CACHE)
 
-otel: ## Prometheus and an OpenTelemetry collector, from Go modules: some 15 minutes, once; the test of compose.yaml's profile otel uses them where they are
+otel: ## build Prometheus and an OpenTelemetry collector from Go modules, once (15 minutes), for the test of compose.yaml's profile otel
 	@PYTHON=$(PYTHON) tests/monitoring/collector/build $(CACHE)/otel $(CACHE)
 
-test-real: install kube-assets ## the conformance suite and the platform on a real control plane, REAL_WORKERS=4 (2 a core) side by side
+test-real: install kube-assets ## run the conformance suite and the platform on a real control plane, REAL_WORKERS=4 in parallel [2 per core, at most 6]
 	$(call side_by_side,$(REAL_WORKERS),-m real tests/conformance tests/real)
 
-test-deploy: install ## the image, the chart and compose.yaml on a node of our own (root on Debian; built in 20 minutes, once), or on HBOX_DEPLOY_KUBECONFIG
+test-deploy: install ## test image, chart and compose.yaml on a node that it creates (root on Debian; 20 minutes to build, once), or on HBOX_DEPLOY_KUBECONFIG
 	@$(if $(HBOX_DEPLOY_KUBECONFIG),,PYTHON=$(PYTHON) $(BIN)/python -m tests.deploy.machine --) $(BIN)/python -m pytest -m deploy tests/deploy
 
-check: install ## format, lint, types, import contracts, generated documents, tables of planted faults, idiom words, citations, changelog, version, commit subjects
+check: install ## check format, lint, types, import contracts, generated documents, planted faults, words, changelog, version and commit subjects
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy $(SOURCES)
@@ -95,20 +95,20 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/python -m tests.version
 	@$(BIN)/python -m tests.commits
 
-mutants: install ## planted faults, and whether the tests nearest to them notice; J=2 side by side, SERVICE=binder, NAME=words of names
+mutants: install ## plant each known fault in a copy of the tree and report those that no test detects; J=2 in parallel, SERVICE=binder, NAME=part of a name
 	@$(BIN)/python -m tests.mutants $(if $(J),-j $(J)) $(addprefix --service ,$(SERVICE)) $(NAME)
 
-chaos: install ## every process killed N=100 times under load; FAULTS=100: as many faults of all kinds; REAL=1: on a real control plane; BROKERS=3: a cluster of them; CLUSTER=20: such a cluster's brokers alone, each as often, all at once, wiped, rolled back; OLDER=COMMIT: upgrades; SEED=1
+chaos: install ## kill every process N=100 times under load; FAULTS=100: faults of all kinds; REAL=1: real control plane; BROKERS=3; CLUSTER=20: faults of the brokers alone; OLDER=COMMIT: upgrades and rollbacks; SEED=1
 	@$(BIN)/python -m tests.chaos --kills $(or $(N),$(if $(FAULTS)$(OLDER)$(CLUSTER),0,100)) --cluster $(or $(CLUSTER),0) --faults $(or $(FAULTS),0) --seed $(or $(SEED),1) $(if $(REAL),--real) --brokers $(or $(BROKERS),1) $(addprefix --older ,$(OLDER))
 
-bench: install ## speed and memory, with the limit beside each figure; REAL=1: beside kube-scheduler on a real API server
+bench: install ## measure speed and memory, and print the limit of each figure; REAL=1: compare with kube-scheduler on a real API server
 	@$(BIN)/python -m tests.bench $(if $(REAL),real)
 
-format: install ## rewrite the sources in our format
+format: install ## format the sources
 	@$(BIN)/ruff format $(SOURCES)
 	@$(BIN)/ruff check --fix $(SOURCES)
 
-docs: install ## the generated documents
+docs: install ## regenerate the generated documents
 	@$(BIN)/python -m hbox_common.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
 	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox
 	@$(BIN)/python -m hbox_cli.platform.rights --write helm/hbox docs/guides/rbac.md
@@ -118,19 +118,19 @@ docs: install ## the generated documents
 OWN := common sandbox cli topology scheduler ledger health binder jobs agent admission
 LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))
 
-lock: $(UV) ## requirements*.lock and image/*.lock anew, from all pyproject.toml files
+lock: $(UV) ## regenerate requirements*.lock and image/*.lock from all pyproject.toml files
 	@$(UV) $(LOCK) --group dev $(addsuffix /pyproject.toml,$(PACKAGES)) pyproject.toml --output-file requirements.lock
 	@$(UV) $(LOCK) --constraint requirements.lock --extra nvml $(addsuffix /pyproject.toml,$(PACKAGES)) --output-file image/requirements.lock
 	@printf 'uv-build>=0.9\ncyclonedx-bom\n' | $(UV) $(LOCK) --no-build - --output-file image/build.lock
 	@echo 'pip-audit' | $(UV) $(LOCK) --no-build - --output-file image/audit.lock
 	@echo 'uv>=0.9,<1' | $(UV) $(LOCK) - --output-file requirements-uv.lock
 
-audit: $(UV) ## known vulnerabilities of what is in the image, by the advisories of PyPI; asks the network (Error 1: some, Error 3: could not be asked)
+audit: $(UV) ## list known vulnerabilities of the image's packages, from PyPI's advisories (Error 1: found some, Error 3: no answer)
 	@test -x .audit/bin/pip-audit || $(UV) venv --quiet --clear --python $(PYTHON) .audit
 	@$(UV) pip sync --quiet --python .audit/bin/python --require-hashes image/audit.lock
 	@.audit/bin/python image/audit.py .audit/bin/pip-audit --requirement image/requirements.lock --disable-pip --require-hashes
 
-sbom: $(UV) ## the bill of materials of what is in the image (CycloneDX), into sbom.cdx.json; the image has it as /opt/hbox/share/sbom.cdx.json
+sbom: $(UV) ## write the image's bill of materials (CycloneDX) to sbom.cdx.json; in the image: /opt/hbox/share/sbom.cdx.json
 	@test -x .sbom/tools/bin/python || $(UV) venv --quiet --clear --python $(PYTHON) .sbom/tools
 	@$(UV) pip sync --quiet --python .sbom/tools/bin/python --require-hashes image/build.lock
 	@test -x .sbom/image/bin/python || $(UV) venv --quiet --clear --python $(PYTHON) .sbom/image
@@ -139,5 +139,5 @@ sbom: $(UV) ## the bill of materials of what is in the image (CycloneDX), into s
 	@.sbom/tools/bin/cyclonedx-py environment --output-reproducible --of JSON -o sbom.cdx.json .sbom/image/bin/python
 	@echo "==> sbom.cdx.json"
 
-clean: ## all that the targets made, but not the tools
+clean: ## delete everything that the targets created, except the tools
 	@rm -rf .venv .audit .sbom sbom.cdx.json .hbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
