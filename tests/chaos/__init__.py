@@ -1,1 +1,1 @@
-"""Faults at random moments under a steady load, and an observer from outside that looks for broken promises."""
+"""Faults at random moments under a steady load, and an observer outside the platform that checks its guarantees."""

@@ -1,4 +1,4 @@
-"""`make chaos N=100`: every process killed N times under load; FAULTS=100: as many faults of all kinds. Exit status 1 where a promise was broken."""
+"""`make chaos N=100` kills every process N times under load; FAULTS=100 adds that many faults of all kinds. Exit status 1: a guarantee was violated."""
 
 import argparse
 import asyncio
@@ -21,23 +21,25 @@ from .faults import Fault, kills, of_a_cluster, schedule
 from .machine import Machine, machine
 from .versions import checkout, each_in_turn
 
-#: About once in a round of kills.
+#: Faults between two audits: about one audit per round of kills.
 AUDIT_EVERY = 8
-#: For so long a service of another version acts.
+#: Seconds for which a service of another version runs.
 OLDER_S = 10.0
 ROOMY_NODES, FULL_NODES = 150, 40
-#: Of a cluster.
+#: Size of a cluster of brokers.
 BROKERS = 3
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=0, help="of each process")
-    parser.add_argument("--faults", type=int, default=0, help="of all kinds, behind the kills")
-    parser.add_argument("--real", action="store_true", help="on a real control plane: etcd and kube-apiserver are killed too")
-    parser.add_argument("--standby", action="store_true", help="with a second process of four services")
-    parser.add_argument("--older", metavar="COMMIT", default="", help="each service in turn is one of that commit for a while")
-    parser.add_argument("--brokers", type=int, default=1, choices=(1, BROKERS), help="a cluster of so many")
+    parser.add_argument("--kills", type=int, default=0, help="number of kills of each process")
+    parser.add_argument("--faults", type=int, default=0, help="number of faults of all kinds, after the kills")
+    parser.add_argument("--real", action="store_true", help="use a real control plane; etcd and kube-apiserver are killed too")
+    parser.add_argument("--standby", action="store_true", help="run a standby of four services")
+    parser.add_argument(
+        "--older", metavar="COMMIT", default="", help="replace each service in turn by that of COMMIT for a while"
+    )
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, BROKERS), help="number of brokers in the cluster")
     parser.add_argument(
         "--cluster",
         type=int,
@@ -45,18 +47,21 @@ def main() -> int:
         metavar="N",
         help="three brokers, each killed N times, all at once N/4 times, one wiped, one rolled back",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of faults, their order and length, and of the load")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the faults, their order and length, and the load")
     parser.add_argument(
-        "--hold", type=float, nargs=2, default=(5.0, 30.0), metavar="S", help="shortest and longest of those that last"
+        "--hold",
+        type=float,
+        nargs=2,
+        default=(5.0, 30.0),
+        metavar="S",
+        help="shortest and longest duration of a fault, in seconds",
     )
-    parser.add_argument("--only", default="", help="faults whose name has this in it")
+    parser.add_argument("--only", default="", help="run only faults whose name contains this")
     parser.add_argument(
-        "--roomy", action="store_true", help="a cluster that is half empty, not one for which users ask more than there is"
+        "--roomy", action="store_true", help="keep the cluster half empty, instead of requesting more than it has"
     )
     parser.add_argument("--rate", type=float, default=12.0, help="pods per second")
-    parser.add_argument(
-        "--slack", type=float, default=1.0, help="factor on the limits, for a machine that does other things too"
-    )
+    parser.add_argument("--slack", type=float, default=1.0, help="factor on the limits, for a machine with other load")
     arguments = parser.parse_args()
     if arguments.cluster:
         arguments.brokers = BROKERS
@@ -86,7 +91,7 @@ def main() -> int:
         if arguments.real:
             report.violations += _audit_by_others(one.state / "kubeconfig")
         platform.stop()
-        if report.violations:  # the ledger's own disk goes with the machine
+        if report.violations:  # the ledger's filesystem is unmounted with the machine
             shutil.copytree(folder / "books", folder / "evidence")
     if arguments.faults or arguments.older:
         print(report.table())
@@ -99,10 +104,10 @@ def main() -> int:
 
 
 def _audit_by_others(kubeconfig: Path) -> list[str]:
-    """By a load generator that shares no code with us, where it lies beside the control plane's programs."""
+    """Audit the cluster with `kubeload`, a load generator that shares no code with HBox, if it is installed with the control plane."""
     program = shutil.which("kubeload", path=os.pathsep.join([str(find_programs()), os.environ.get("PATH", "")]))
     if program is None:
-        print("no audit by kubeload: it is neither beside kube-apiserver nor on PATH")
+        print("no audit by kubeload: it is neither in the folder of kube-apiserver nor on PATH")
         return []
     done = subprocess.run(
         [program, "-mode", "audit"],
@@ -116,7 +121,7 @@ def _audit_by_others(kubeconfig: Path) -> list[str]:
 
 
 def _be_able_to_mount() -> None:
-    """Where we are not root, be it in a namespace of our own, if users may have one."""
+    """Without root: restart in a user namespace with mount rights, if the kernel allows one."""
     if os.geteuid() != 0 and shutil.which("unshare") is not None:
         inside = ("unshare", "--user", "--map-root-user", "--mount")
         if subprocess.run([*inside, "true"], check=False, capture_output=True).returncode == 0:

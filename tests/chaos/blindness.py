@@ -1,6 +1,6 @@
-"""The platform goes blind on a full cluster, with work waiting and nodes joining, and is judged from outside.
+"""The platform loses its view of pods on a full cluster, while jobs wait and nodes join; an observer outside judges it.
 
-Whoever takes a pod that it does not see for one that is gone gives its card away twice here: nothing is free, and everybody waits.
+A service that takes an unseen pod for a deleted one allocates its card twice here: no card is idle, and every queue has pending jobs.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ CARDS_IN_ALL = (NODES + sum(JOINING)) * CARDS
 PODS_ASKED = 2 * NODES * CARDS
 FULL_S = 90.0
 SETTLED_S = 3.0
-#: Between the begin of the fault and the first nodes that join, and between them and the others.
+#: Seconds from the begin of the fault to the first group of joining nodes, and from there to the second.
 JOIN_AFTER_S = 5.0, 20.0
-#: After its end all that has room has to be bound, and for so long it is looked at for more.
+#: After the fault all pods that fit must be bound within the first number of seconds; the observer watches for the second number.
 BOUND_WITHIN_S, LOOK_S = 30.0, 10.0
-#: Between two looks. No pod here ends: what was given twice stays so, and lists of all pods are most of what this costs.
+#: Seconds between two lists of all pods, which are most of the cost. No pod ends here, so a double allocation stays visible.
 LOOK_AGAIN_S = 2.0
 
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen from outside. `most`: cards on one node; `after_s`: from the end of the fault until all that has room was bound, None: never."""
+    """Observations from outside. `most`: cards in use on one node; `after_s`: from the end of the fault until all pods that fit are bound, None: never."""
 
     most: int = 0
     bound: int = 0
@@ -40,7 +40,7 @@ class Seen:
 async def go_blind(
     client: KubeClient, begin: Callable[[], Awaitable[None]], end: Callable[[], Awaitable[None]], *, hold_s: float
 ) -> Seen:
-    """NODES full nodes, as many pods waiting as run, nodes that join while the fault is on. `client` is not blind."""
+    """Fill NODES nodes, with as many pending pods as running ones, and let nodes join during the fault. The fault does not affect `client`."""
     seen = Seen()
     await make_nodes(client, NODES)
     for number in range(PODS_ASKED):
@@ -66,7 +66,7 @@ async def go_blind(
 
 
 async def _bound(client: KubeClient, seen: Seen, pods: int, *, within_s: float) -> float | None:
-    """Seconds until so many are bound; None: not in time."""
+    """Seconds until `pods` pods are bound; None: not within `within_s`."""
     began = monotonic_s()
     while (now := monotonic_s()) < began + within_s:
         await _count(client, seen)

@@ -1,4 +1,4 @@
-"""A campaign: the platform under load, fault after fault, each judged when it is healed, and an audit at the end."""
+"""A campaign: faults one after the other on a platform under load, a verdict after each, and an audit at the end."""
 
 import asyncio
 import json
@@ -30,22 +30,22 @@ from .load import FULL, NAMESPACE, ROOMY, Load, make_nodes
 from .machine import Machine
 from .observer import Observer
 
-#: After a fault is healed, every pod that waited then has to be bound within so long.
+#: Seconds after the end of a fault within which every pod that was pending then must be bound.
 DECIDED_S = 60.0
 
-#: Of pods that wait so many are named.
+#: Number of pending pods that a report names.
 TOLD = 5
 
-#: A pod that ended while nobody watched is missed by two comparisons of the ledger, 10 s apart; its claim is there until then.
+#: If a pod ends while no service watches, its claim stays until two comparisons of the ledger, 10 s apart, miss the pod.
 AUDIT_PATIENCE_S = 30.0
 
-#: Bindings are looked at for so long after a kill, at least; a restart is over sooner.
+#: Minimum seconds of observation after a kill; a restart takes less.
 LOOK_AFTER_KILL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one fault did. In seconds; `stall`: longest time in which pods waited and none was bound, from its begin on; `healed`: after its end."""
+    """Effect of one fault, in seconds. `stall`: longest time with pending pods and no binding since its begin; `healed`: the same since its end."""
 
     fault: str
     lasted: float
@@ -55,7 +55,7 @@ class Line:
     drained: float
     wait: float
     lost: tuple[str, ...]  #: pods without a node
-    broken: tuple[str, ...]  #: promises: cards given twice, pods bound twice, parts of gangs
+    broken: tuple[str, ...]  #: violated guarantees: cards allocated twice, pods bound twice, partial gangs
     other: tuple[str, ...]
 
     @property
@@ -73,7 +73,7 @@ class Report:
     changes: int = 0
 
     def table(self) -> str:
-        """Fault by fault."""
+        """One row per fault."""
         head = f"{'fault':58} {'lasted':>7} {'stall':>7} {'after heal':>10} {'limit':>6} {'drained':>8} {'longest wait':>12} {'bad':>4}"
         rows = [
             f"{x.fault[:58]:58} {x.lasted:7.1f} {x.stall:7.2f} {x.healed:10.2f} {x.limit:6.0f} {x.drained:8.2f} {x.wait:12.2f} {len(x.violations):4}"
@@ -82,7 +82,7 @@ class Report:
         return "\n".join([head, *rows, *self._verdict()])
 
     def summary(self) -> str:
-        """All faults of a kind, however long, in one row: how often, what was lost and doubled, and how long it took until work went on."""
+        """One row per kind of fault: number, lost pods, double allocations, and time until bindings resumed."""
         groups: dict[str, list[Line]] = defaultdict(list)
         for line in self.lines:
             groups[re.sub(r" \d+ s\b", "", line.fault)].append(line)
@@ -115,12 +115,11 @@ async def campaign(
     audit_every: int = 0,
     say: Callable[[str], None] = print,
 ) -> Report:
-    """Runs the faults against the platform that runs on `machine`, on a cluster that is empty.
+    """Run the faults against the platform on `machine`, whose cluster is empty.
 
-    `full`: users ask for more than there is; what is judged then is that nobody waits for what is free. `slack`: by how much bindings may stay away
-    longer than a fault's limit, for a machine that does other things too. `look_s`: bindings
-    are looked at for so long after a fault is healed, at least. `audit_every`: after so many faults the users pause, and the books are compared
-    with the cluster; 0: at the end alone.
+    `full`: users request more than the cluster has; a pod may wait, but not while its resources are idle. `slack`: factor on each fault's limit, for a
+    machine with other load. `look_s`: minimum seconds of observation after a fault. `audit_every`: number of faults after which users pause and an audit
+    compares ledger and cluster; 0: only at the end.
     """
     running = json.loads((machine.state / "platform.json").read_text())
     report = Report()
@@ -181,7 +180,7 @@ async def _suffer(
     lost = await _drained(observer, monotonic_s(), full=full)
     drained = monotonic_s() - healed
     await asyncio.sleep(max(0.0, look_s - drained))
-    lost += await _drained(observer, monotonic_s(), full=full)  # or a stall that goes on would be cut off here
+    lost += await _drained(observer, monotonic_s(), full=full)  # otherwise a stall that continues would be cut off here
     end = monotonic_s()
     stall, healed_stall = observer.longest_stall(began, end), observer.longest_stall(healed, end)
     observer.during = str
@@ -203,7 +202,7 @@ async def _suffer(
 
 
 async def _warm(observer: Observer) -> None:
-    """Returns when the stream of bindings is steady."""
+    """Wait until bindings are steady."""
     async with asyncio.timeout(30):
         while len(observer.bindings) < 30:  # noqa: ASYNC110  what is awaited is a count
             await asyncio.sleep(0.1)
@@ -216,7 +215,7 @@ async def _gangs(observer: Observer) -> None:
 
 
 async def _drained(observer: Observer, moment: float, *, full: bool) -> list[str]:
-    """Waits for all pods of before `moment`, on a full cluster for those for which there is room; those that still have no node, in words."""
+    """Wait for all pods created before `moment`, on a full cluster only for those that fit. Return a text for each that has no node in time."""
     until = monotonic_s() + DECIDED_S
     late = observer.unserved if full else observer.waiting
     while (not observer.live or late(made_before=moment)) and monotonic_s() < until:  # noqa: ASYNC110  as above
@@ -229,7 +228,7 @@ async def _drained(observer: Observer, moment: float, *, full: bool) -> list[str
 
 
 async def _dead_letters(running: Mapping[str, Any]) -> list[str]:
-    """Nothing that the platform itself says may be unreadable or unacceptable to it. A broker that is just starting is waited for."""
+    """Dead letters, except those of `liars`: the platform must be able to process its own messages. Retries while a broker starts."""
     until = monotonic_s() + DECIDED_S
     while True:
         try:
@@ -241,7 +240,7 @@ async def _dead_letters(running: Mapping[str, Any]) -> list[str]:
 
 
 async def _take_dead_letters(running: Mapping[str, Any]) -> list[str]:
-    """Read letters are removed, so that each is told once."""
+    """Read and delete dead letters, so that each is reported once."""
     client = await client_of(running, max_reconnect_attempts=5, error_cb=_say_nothing)
     try:
         jetstream = client.jetstream()
@@ -259,11 +258,11 @@ async def _take_dead_letters(running: Mapping[str, Any]) -> list[str]:
 
 
 async def _say_nothing(_: Exception) -> None:
-    """Whoever connects is told anyway."""
+    """Ignore errors of the connection: `connect` raises them too."""
 
 
 async def _audit(client: KubeClient, running: Mapping[str, Any]) -> list[str]:
-    """`hbox audit`, without a process of its own."""
+    """Run `hbox audit` in this process."""
     try:
         async with (
             asyncio.timeout(4 * AUDIT_PATIENCE_S),
@@ -274,13 +273,13 @@ async def _audit(client: KubeClient, running: Mapping[str, Any]) -> list[str]:
         return ["audit: no end"]
     except Unavailable as e:
         return [f"audit: {e}"]
-    # Nobody but HBox writes on pods, but for those of `Load.forge`.
+    # Only `Load.forge` writes HBox's annotations on pods; all other notes are faults.
     written = [note for note in result.notes if f"pod {NAMESPACE}/forger-" not in note]
     return [f"audit: {fault}" for fault in (*result.faults, *written)]
 
 
 async def _outbox_drains(database_url: str) -> list[str]:
-    """Of a ledger on SQLite."""
+    """Wait until the outbox of a ledger on SQLite is empty."""
     file = database_url.removeprefix("sqlite:///")
 
     def letters() -> int:

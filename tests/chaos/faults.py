@@ -1,7 +1,6 @@
-"""The faults, and a seeded order of them.
+"""The faults, and seeded schedules of them.
 
-A fault is on from `begin` to its end, then healed: a killed process is healed at once, since nobody but the platform mends it. `limit_s` is how long
-bindings may then be absent.
+A fault lasts until `act` returns. A kill ends at once, because only the platform repairs it. `limit_s` is the longest time without a binding after the end.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from .load import Load
 from .machine import Machine
 from .tenants import put_nasty, resize, shrink
 
-#: Name -> module whose `python -m` it is.
+#: Service -> its module, run by `python -m`.
 MODULES = {
     "topology-collector": "hbox_topology",
     "job-controller": "hbox_jobs",
@@ -38,37 +37,37 @@ MODULES = {
     "health-monitor": "hbox_health",
 }
 SERVICES = tuple(MODULES)
-#: Processes whose restart everybody has to wait for; brokers of a cluster have a number behind the name.
+#: Processes on whose restart every service depends; brokers of a cluster have a number after the name.
 HUBS = (BROKER, "etcd", "kube-apiserver")
 
 KILL_LIMIT_S = 3.0
 HEAL_LIMIT_S = 10.0
 
-#: Brokers that were all gone choose leaders anew, of themselves and of each stream.
+#: After all brokers were down, they elect leaders of the cluster and of each stream.
 CLUSTER_LIMIT_S = 30.0
 
-#: Pods at once around a kill, and the time that takes: what dies then has work in its hands.
+#: Pods submitted at once around a kill, and the seconds that this takes, so that the process dies with work in progress.
 BURST, BURST_S = 40, 0.4
 
-#: A clock is off by so much, at most: as one that took the time zone for its own.
+#: Largest error of a clock, in seconds: that of a wrong time zone.
 JUMP_S = 3600.0
 
-#: Pods with forged claims: as many as would take all cards of a campaign's cluster.
+#: Pods with forged claims, enough for all cards of a campaign's cluster.
 FORGERS = 200
 
-#: Kinds of nasty objects at once; pods that grow; nodes that shrink, of a campaign's forty.
+#: Numbers of: kinds of nasty objects at once, pods that grow, nodes that shrink (of a campaign's 40).
 NASTY, RESIZED, SHRUNK = 12, 20, 8
 
-#: Of what users submitted last so much ends at once, but for the very last few: those may not be bound yet.
+#: Number of the latest units that users delete at once, and of the very latest that they keep because these may not be bound yet.
 ENDED, SPARED = 6, 4
 
-#: An emulated cluster cannot be killed, since it lives in its process' memory; it is away for so long instead.
+#: Seconds for which the emulated API server is unreachable. It cannot be killed, because the cluster is in its memory.
 AWAY_S = 2.0
 
-#: The supervisor pauses for so long, at most, before it starts one again that keeps dying.
+#: Longest pause of the supervisor before it restarts a process that keeps ending.
 START_S = 15.0
 
-#: Only the platform meets the faults of the API; users and observer are spared.
+#: Prefix of the user agents that API faults affect: the platform's, not the users' or the observer's.
 PLATFORM = "hbox-"
 
 API: Mapping[str, list[dict[str, Any]]] = {
@@ -90,20 +89,20 @@ API: Mapping[str, list[dict[str, Any]]] = {
     "all-silent": [{"verb": "watch", "watch_silent": True}],
     "one-stale": [{"verb": verb, "probability": 0.5, "stale": True} for verb in ("list", "watch")],
 }
-#: Faults after which nobody sees the pods for a while, and that show only where they last longer than a view may be old; some last for minutes.
+#: Faults that hide pods from every service. They have an effect only if they last longer than the allowed age of a view; some last for minutes.
 BLIND = ("pods-refused", "pods-silent", "all-silent", "one-stale")
 BLIND_S, LONG_BLIND_S, LONG_SHARE = 20.0, 300.0, 0.1
-EYES = "job-controller"  #: whose view of pods is old after that long a pause
-#: Until a view is proven again, plans are accepted and bindings go on.
+EYES = "job-controller"  #: the service whose view of pods is stale after such a pause
+#: Longest time until views are verified, plans are accepted and bindings resume.
 SIGHT_LIMIT_S = 20.0
 JOINING, MEDDLED = 2, 10
-#: Those that open watches have to meet too.
+#: Faults that must also affect open watches.
 BREAKS_WATCHES = ("watches-end", "watches-stall", "410", "away", "pods-refused", "one-stale")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The platform that suffers."""
+    """The platform under test."""
 
     state: Path
     api_url: str
@@ -112,12 +111,12 @@ class Target:
     machine: Machine
 
     def env(self, service: str) -> dict[str, str]:
-        """Settings of one of its services."""
+        """Environment of a service."""
         named = {f"HBOX_{name.upper()}": self.running[name] for name in ("nats_url", "kubeconfig", "database_url", "policy")}
         return named | {"HBOX_NATS_SEED": str(seed_of(self.running, service))}
 
     async def pid(self, name: str) -> int:
-        """Of the running process; one that an earlier fault killed is waited for."""
+        """Process id of a running process; waits for the restart if an earlier fault killed it."""
         async with asyncio.timeout(START_S):
             while True:
                 pid = int(json.loads((self.state / "pids.json").read_text())[name])
@@ -129,7 +128,7 @@ class Target:
                     return pid
 
     async def well(self, name: str) -> int:
-        """Pid of a process that has lived for so long that its keeper starts it again without a pause."""
+        """Process id, once the process has run long enough for the supervisor to restart it without a pause."""
         while (age_s := _age_s(pid := await self.pid(name))) < WELL_S:  # noqa: ASYNC110  it may be killed meanwhile
             await asyncio.sleep(WELL_S - age_s)
         return pid
@@ -149,7 +148,7 @@ def _age_s(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`act` returns when the fault is healed; `instant`: nobody but the platform has to heal it, so that time counts from its begin."""
+    """`act` returns at the end of the fault. `instant`: only the platform repairs it, so its time counts from the begin."""
 
     name: str
     limit_s: float
@@ -158,7 +157,7 @@ class Fault:
 
 
 def kill(*names: str, burst: int = 0, after_s: float = 0.0) -> Fault:
-    """kill -9; with `burst`, so long after the first of so many pods, so that it hits work under way."""
+    """kill -9. With `burst`: `after_s` seconds after the first of `burst` pods, so that the process dies with work in progress."""
 
     async def act(target: Target) -> None:
         pids = [await target.well(name) for name in names]
@@ -176,7 +175,7 @@ def kill(*names: str, burst: int = 0, after_s: float = 0.0) -> Fault:
 
 
 def kill_in_commit() -> Fault:
-    """kill -9 of the ledger at the moment at which a burst reaches its database's log."""
+    """kill -9 of the ledger when a burst reaches its database's log."""
 
     async def act(target: Target) -> None:
         log = target.state / "ledger.db-wal"
@@ -210,7 +209,7 @@ def _go_on(pid: int) -> None:
 
 
 def pause(name: str, hold_s: float) -> Fault:
-    """SIGSTOP, then SIGCONT: who was away comes back and believes that nothing happened."""
+    """SIGSTOP, then SIGCONT: the process continues with stale state."""
 
     async def act(target: Target) -> None:
         pid = await target.pid(name)
@@ -227,7 +226,7 @@ def pause(name: str, hold_s: float) -> Fault:
 
 
 def rival(name: str, hold_s: float) -> Fault:
-    """A second instance takes over while the first is stopped; then the first goes on as a zombie, beside it for a moment."""
+    """A second instance takes over while the first is stopped; then the first continues, and both run for a moment."""
 
     async def act(target: Target) -> None:
         pid = await target.pid(name)
@@ -254,11 +253,11 @@ def _store(target: Target, broker: str) -> Path:
 
 
 def wipe(broker: str = BROKER) -> Fault:
-    """A broker loses its disk: all streams and consumers, where it is alone."""
+    """A broker loses its disk. A single broker loses all streams and consumers."""
 
     async def act(target: Target) -> None:
         pid = await target.pid(broker)
-        os.kill(pid, signal.SIGSTOP)  # it must not write to the folder while that goes
+        os.kill(pid, signal.SIGSTOP)  # it must not write to the folder during the deletion
         try:
             shutil.rmtree(_store(target, broker))
         finally:
@@ -268,7 +267,7 @@ def wipe(broker: str = BROKER) -> Fault:
 
 
 def roll_back(broker: str, hold_s: float) -> Fault:
-    """A broker of a cluster gets the disk of some seconds ago, as from a backup."""
+    """A broker of a cluster gets its disk of some seconds ago, as from a backup."""
 
     async def act(target: Target) -> None:
         store, old = _store(target, broker), target.state / "old-store"
@@ -291,7 +290,7 @@ def roll_back(broker: str, hold_s: float) -> Fault:
 
 
 def api(kind: str, hold_s: float, seed: int) -> Fault:
-    """The API server misbehaves towards the platform."""
+    """The API server answers the platform wrongly, slowly or not at all."""
 
     async def act(target: Target) -> None:
         rules = [{"client": PLATFORM, **rule} for rule in API[kind]]
@@ -309,7 +308,7 @@ def api(kind: str, hold_s: float, seed: int) -> Fault:
 
 
 def while_blind(kind: str, hold_s: float, seed: int) -> Fault:
-    """Nodes join, others bind pods, and users make new ones under the names of old ones, while nobody of the platform sees it."""
+    """While the platform does not see pods: nodes join, other programs bind pods, and users recreate pods under the same names."""
 
     async def act(target: Target) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -322,7 +321,7 @@ def while_blind(kind: str, hold_s: float, seed: int) -> Fault:
 
 
 def disk_full(name: str, hold_s: float) -> Fault:
-    """Nothing can be written to the disk of the broker or of the ledger's database."""
+    """The disk of the broker or of the ledger's database is full."""
 
     async def act(target: Target) -> None:
         disk = target.machine.disks[name]
@@ -336,9 +335,9 @@ def disk_full(name: str, hold_s: float) -> Fault:
 
 
 def clock_jump(jump_s: float, hold_s: float, *, then_kill: str = "", only: str = "") -> Fault:
-    """The wall clock of all processes, or of `only` one, is set, and set back after a while; `then_kill` dies when it is right again.
+    """Shift the wall clock of all processes, or of `only`, for a while; then correct it and kill `then_kill`.
 
-    The broker's clock stays as it is, so that the two differ.
+    The broker's clock is not shifted, so that the clocks differ.
     """
 
     async def act(target: Target) -> None:
@@ -356,7 +355,7 @@ def clock_jump(jump_s: float, hold_s: float, *, then_kill: str = "", only: str =
 
 
 def unwatched_ends(hold_s: float) -> Fault:
-    """Pods that are bound while the clock is ahead end when it is right again, and nobody watches: what they held is missed by lists of pods alone."""
+    """Pods bound while the clock is ahead end after its correction, while no service watches: only lists of pods reveal that their claims are void."""
 
     async def act(target: Target) -> None:
         assert target.machine.clock is not None
@@ -373,7 +372,7 @@ def unwatched_ends(hold_s: float) -> Fault:
 
 
 def forgers(hold_s: float) -> Fault:
-    """Tenants write all cards and others' claims on pods whose nodes they name themselves; a ledger that starts meanwhile meets them too."""
+    """Tenants create pods with a node, and write all cards and foreign claims on them; the ledger restarts meanwhile."""
 
     async def act(target: Target) -> None:
         pid = await target.well("quota-ledger")
@@ -386,7 +385,7 @@ def forgers(hold_s: float) -> Fault:
 
 
 def forbidden(hold_s: float) -> Fault:
-    """A budget forbids evictions for a while, in which whoever tells of it, or is told so, starts anew."""
+    """A disruption budget forbids evictions for a while; the services that report and process the refusals restart meanwhile."""
 
     async def act(target: Target) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -399,7 +398,7 @@ def forbidden(hold_s: float) -> Fault:
 
 
 def nasty(name: str, hold_s: float) -> Fault:
-    """Tenants make objects that stopped scheduling for all once, and `name` is killed while they are there: nobody else notices, not even meanwhile."""
+    """Tenants create objects that once stopped scheduling for all, and `name` is killed meanwhile. Bindings of others must not pause."""
 
     async def act(target: Target) -> None:
         pid = await target.well(name)
@@ -412,7 +411,7 @@ def nasty(name: str, hold_s: float) -> Fault:
 
 
 def resized(hold_s: float) -> Fault:
-    """Pods grow where they run, and nodes are over-booked by that; who starts meanwhile has to count them as they are."""
+    """Running pods grow in place, which over-books nodes; job-controller restarts meanwhile and must count them at their new size."""
 
     async def act(target: Target) -> None:
         pid = await target.well("job-controller")
@@ -425,7 +424,7 @@ def resized(hold_s: float) -> Fault:
 
 
 def shrunk(hold_s: float) -> Fault:
-    """Nodes in use shrink, and grow back; nothing new is given there meanwhile, also by who starts then."""
+    """Nodes in use shrink, and grow back. They must get no new pods meanwhile, also after a restart of topology-collector."""
 
     async def act(target: Target) -> None:
         pid = await target.well("topology-collector")
@@ -438,7 +437,7 @@ def shrunk(hold_s: float) -> Fault:
 
 
 def lies(hold_s: float) -> Fault:
-    """Somebody says garbage and lies on all subjects, for as long; a ledger that starts meanwhile reads them too. Work goes on."""
+    """A client publishes garbage and false messages on all subjects; the ledger restarts meanwhile and reads them. Bindings must continue."""
 
     async def act(target: Target) -> None:
         pid = await target.well("quota-ledger")
@@ -451,7 +450,7 @@ def lies(hold_s: float) -> Fault:
 
 
 def both(first: Fault, second: Fault, after_s: float) -> Fault:
-    """The second begins while the first is on."""
+    """The second fault begins during the first."""
 
     async def act(target: Target) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -463,7 +462,7 @@ def both(first: Fault, second: Fault, after_s: float) -> Fault:
 
 
 def of_brokers(rng: Random, names: Sequence[str], *, hold_s: tuple[float, float]) -> list[Fault]:
-    """Of a cluster of brokers: one of each kind."""
+    """One fault of each kind on a cluster of brokers."""
     faults = [kill(rng.choice(names)), kill(*names), wipe(rng.choice(names))]
     faults += [pause(rng.choice(names), rng.uniform(*hold_s)), roll_back(rng.choice(names), rng.uniform(*hold_s))]
     return faults
@@ -472,7 +471,7 @@ def of_brokers(rng: Random, names: Sequence[str], *, hold_s: tuple[float, float]
 def every_kind(
     rng: Random, machine: Machine, *, hold_s: tuple[float, float], emulated: bool, brokers: Sequence[str] = (BROKER,)
 ) -> list[Fault]:
-    """One of each kind that `machine` can have, in a random order; those that last do so for between `hold_s`. `brokers`: the names of those that run."""
+    """One fault of each kind that `machine` supports, in random order. `hold_s`: shortest and longest duration; `brokers`: names of the running brokers."""
 
     def hold() -> float:
         return rng.uniform(*hold_s)
@@ -489,7 +488,7 @@ def every_kind(
         faults.append(while_blind(rng.choice(BLIND), longest_s, rng.getrandbits(31)))
         faults.append(api("away", 2 * hold_s[1], 0))
     faults += [forgers(hold()), forbidden(hold()), nasty(rng.choice(SERVICES), hold()), shrunk(hold()), lies(hold())]
-    if emulated:  # on a real API server only the kubelet's own word counts, and kwok says nothing of it
+    if emulated:  # a real API server takes the allocated size from the kubelet alone, and kwok does not report it
         faults.append(resized(hold()))
     faults += [disk_full(name, hold()) for name in machine.disks]
     if machine.clock is not None:
@@ -506,7 +505,7 @@ def every_kind(
 
 
 def kills(rounds: int, seed: int, names: Iterable[str]) -> list[Fault]:
-    """Every process, so many times, in an order that stays the same: nobody is killed again before it lived for a while."""
+    """Kill every process `rounds` times, in the same order each round, so that each process runs for a while between two kills."""
     rng = Random(seed)
     emulated = CLUSTER in names
     names = [name for name in names if name != CLUSTER]
@@ -520,9 +519,10 @@ def kills(rounds: int, seed: int, names: Iterable[str]) -> list[Fault]:
 
 
 def of_a_cluster(rounds: int, seed: int, brokers: Sequence[str], *, hold_s: tuple[float, float]) -> list[Fault]:
-    """What a cluster of brokers has to bear, in an order that stays the same: each killed so many times, all at once a quarter as often, and one each that
-    loses its disk and that gets an old one back. The latter two are not in one row, since the brokers that are whole then have to be more than those that
-    are not, and not first or last, so that what they did is lived with."""
+    """Faults of a cluster of brokers, in a seeded order: each broker killed `rounds` times, all at once a quarter as often, one lost disk and one old disk.
+
+    The last two are not adjacent, because intact brokers must be the majority, and neither first nor last, so that faults follow them.
+    """
     rng = Random(seed)
     faults = [kill(name, burst=BURST, after_s=rng.uniform(0.0, BURST_S)) for name in brokers for _ in range(rounds)]
     faults += [kill(*brokers, burst=BURST, after_s=rng.uniform(0.0, BURST_S)) for _ in range(max(1, rounds // 4))]
@@ -542,7 +542,7 @@ def schedule(
     emulated: bool = True,
     brokers: Sequence[str] = (BROKER,),
 ) -> list[Fault]:
-    """`count` faults: every kind as often as any other, one in five of them together with a kill."""
+    """`count` faults, equally many of each kind; one in five of those that last coincides with a kill."""
     rng = Random(seed)
     faults: list[Fault] = []
     while len(faults) < count:

@@ -1,4 +1,4 @@
-"""Somebody at the broker who says garbage, and lies in good form: plans, facts and decisions that are not theirs to say."""
+"""A client of the broker that publishes garbage, and well-formed plans, facts and decisions that it has no right to publish."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ from hbox_common.model import Claim, ClaimState, Epoch, Generation, Index, JobId
 
 from ..broker import admin_bus, client_of
 
-#: Ids of all these messages begin so: that they end as dead letters is as it should be.
+#: Prefix of the ids of these messages, which are expected as dead letters.
 LIAR = "liar-"
 
-#: Claims that are lied about at once, and the pause until the next.
+#: Claims attacked per round, and the seconds between two rounds.
 VICTIMS, PAUSE_S = 3, 1.0
 
 _BAD_EPOCH = 2**63 - 1
@@ -41,7 +41,7 @@ _READ = [
 
 
 async def lie(running: Mapping[str, Any], hold_s: float) -> None:
-    """For so long, round after round."""
+    """Publish false messages round after round, for `hold_s` seconds."""
     until = monotonic_s() + hold_s
     client = await client_of(running)
     try:
@@ -67,7 +67,7 @@ async def _garbage(jetstream: JetStreamContext) -> None:
 
 
 async def _rob(jetstream: JetStreamContext, epoch: Epoch, claim: Claim) -> None:
-    """Of its cards: by a plan of the highest priority, in another job's name and in its own, and by the news that its pod is gone."""
+    """Try to take the claim's cards: by plans of the highest priority for another job and for its own, and by a report that its pod is gone."""
     plan = Plan(
         id=PlanId(new_id()), job=JobId(new_id()), namespace=claim.namespace, name="lie", queue=claim.queue, priority=2**31,
         min_member=1, bound=0, requests=(claim.requests,),
@@ -81,7 +81,7 @@ async def _rob(jetstream: JetStreamContext, epoch: Epoch, claim: Claim) -> None:
 
 
 async def _foretell(jetstream: JetStreamContext, epoch: Epoch) -> None:
-    """Epochs and indexes that no ledger reaches, within what a message may hold and beyond: whoever believes them takes nothing from the true one."""
+    """Publish epochs and indexes that no ledger reaches, valid and invalid: a service that accepts one ignores the real ledger from then on."""
     for event, keys in (
         (EvictDecided(epoch=Epoch(2**40), evictions=()), ("0",)),
         (BindDecided(epoch=Epoch(2**40), binds=(), index=Index(2**53)), ("0",)),

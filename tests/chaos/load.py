@@ -1,7 +1,7 @@
-"""A steady stream of pods and gangs, and users who delete some of them, running or not.
+"""A steady stream of pods and gangs, and users who delete some of them, pending or running.
 
-On a roomy cluster what is asked for stays below ROOMY of all cards: whatever waits for long then waits because of the platform. On a full one users
-ask for more than there is, and what is given up has to be taken soon: only there a card that is given out twice meets somebody who has it.
+On a roomy cluster the requests stay below the fraction ROOMY of all cards, so that long waits are the platform's fault. On a full cluster users request more
+than it has: freed cards must be allocated soon, and a double allocation always hits a card in use.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from .observer import FORGER, Observer
 NAMESPACE = "chaos"
 CARDS = 8
 ROOMY, FULL = 0.5, 1.2
-GANG_SHARE = 0.06  #: of what comes is a gang
-DELETE_SHARE = 0.4  #: after each pod, one in so many is deleted though there is room
+GANG_SHARE = 0.06  #: fraction of units that are gangs
+DELETE_SHARE = 0.4  #: on a roomy cluster: probability of a deletion after each unit
 
-#: Between two attempts of a user whose API server was killed.
+#: Seconds between two attempts while the API server is down.
 AGAIN_S = 0.1
 
 _SHAPES = (
@@ -52,7 +52,7 @@ class Unit:
 
 @dataclass(slots=True)
 class Load:
-    """The users. `run` submits until `pause`d; what `submitted` says is the API server's word."""
+    """The users. `run` submits until `pause`; `submitted` counts the pods that the API server confirmed."""
 
     client: KubeClient
     observer: Observer
@@ -60,7 +60,7 @@ class Load:
     rate: float  #: pods per second
     nodes: int
     limit: float = ROOMY
-    name: str = ""  #: before the name of each pod and gang of the stream
+    name: str = ""  #: prefix of the names of the stream's pods and gangs
     submitted: int = 0
     deleted: int = 0
     running: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,24 +86,24 @@ class Load:
         raise AssertionError("users never end")
 
     async def pause(self) -> None:
-        """Returns when what was begun is done: of a gang that is deleted nobody is left."""
+        """Stop the stream, and return when submissions and deletions in progress are complete."""
         self.running.clear()
         async with self._acting:
             pass
 
     async def fill(self) -> None:
-        """Whole cards for all of a cluster that is to be full: to get there by the stream takes minutes."""
+        """Submit a pod for each card of the cluster: the stream would take minutes to fill it."""
         for number in range(self.nodes * CARDS):
             await self._submit([replace(_SHAPES[2], name=f"full-{number}")])
 
     async def join(self, nodes: int) -> None:
-        """So many nodes more."""
+        """Add nodes."""
         await make_nodes(self.client, nodes, first=self.nodes)
         self.nodes += nodes
         await self.observer.read_nodes(self.client)
 
     async def meddle(self, pods: int) -> None:
-        """Others bind pods of HBox's, and users delete theirs and make new ones of the same names at once."""
+        """Bind pods of HBox from outside; delete pods and recreate them at once under the same names."""
         for _ in range(pods):
             name, node = f"meddled-{self.rng.getrandbits(40)}", f"node-{self.rng.randrange(self.nodes):04}"
             await self._submit([TracePod(name, 100, 64)])
@@ -119,7 +119,7 @@ class Load:
                 await self._again(shape)
 
     async def _again(self, shape: TracePod) -> None:
-        """A pod under the name of one that is just leaving, as soon as that is gone."""
+        """Create a pod under the name of a terminating one, as soon as that is gone."""
         body = pod_manifest(shape, namespace=NAMESPACE)
         for _ in range(100):
             try:
@@ -131,7 +131,7 @@ class Load:
                 return
 
     async def burst(self, pods: int) -> None:
-        """So many pods at once."""
+        """Submit pods at once."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(pods):
                 number = self.submitted + self.rng.getrandbits(40)
@@ -166,12 +166,12 @@ class Load:
         self._milli += milli
 
     async def end_youngest(self, units: int, *, spare: int) -> None:
-        """Users delete what they submitted last, but for the very last few."""
+        """Delete the latest units, except the very latest `spare`."""
         for _ in range(min(units, len(self._alive) - spare)):
             await self._delete(len(self._alive) - 1 - spare)
 
     async def guard(self, hold_s: float) -> None:
-        """A tenant's budget forbids every eviction for a while."""
+        """A disruption budget of a tenant forbids every eviction for `hold_s` seconds."""
         path, name = PODDISRUPTIONBUDGETS.path(namespace=NAMESPACE), f"guard-{self.rng.getrandbits(40)}"
         body = {
             "apiVersion": "policy/v1",
@@ -184,7 +184,7 @@ class Load:
         await self.insist("DELETE", f"{path}/{name}")
 
     async def forge(self, pods: int, hold_s: float) -> None:
-        """Tenants name the nodes of their pods, and write all cards and others' claims on them; they go after a while."""
+        """Tenants create pods with a node, and write all cards and foreign claims on them; the pods are deleted after `hold_s` seconds."""
         listed = await self.client.json("GET", PODS.path(namespace=NAMESPACE))
         notes = (one["metadata"].get("annotations") or {} for one in listed["items"])
         claims = [found for one in notes if (found := one.get(CLAIM))] or ["f" * 32]
@@ -217,14 +217,14 @@ class Load:
         self.deleted += len(unit.pods)
 
     async def insist(self, method: str, path: str, body: object = None, *, content_type: str = JSON) -> None:
-        """Until it is done, be it by the request before whose answer was lost."""
+        """Repeat a request until it succeeds, or a previous attempt did whose answer was lost."""
         while True:
             try:
                 await self.client.json(method, path, body=body, content_type=content_type, expect=(200, 201, 202))
             except NotFound:
                 if method != "DELETE":
                     raise
-                return  # a pod that never had a node goes at once; one that ended may have gone by itself
+                return  # a pod without a node is deleted at once; a pod that ended may be gone already
             except Conflict:
                 if method != "POST":
                     raise
@@ -236,7 +236,7 @@ class Load:
 
 
 async def make_nodes(client: KubeClient, count: int, *, first: int = 0) -> None:
-    """Nodes with CARDS cards each, ready, and with the first the namespace of the users."""
+    """Create ready nodes with CARDS cards each; with the first of them, the users' namespace."""
     if first == 0:
         await client.json(
             "POST", NAMESPACES.path(), body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}

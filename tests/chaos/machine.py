@@ -1,7 +1,7 @@
-"""What a platform is started on so that its disks can be filled and its clock be set: small filesystems of their own, and a clock shim.
+"""Small filesystems and a clock shim for a platform, so that faults can fill its disks and set its clock.
 
-Filesystems: tmpfs, mounted by us where we may, else within a user namespace that `__main__` enters; RLIMIT_FSIZE would not do: nats-server dies
-of its signal, and neither sees what a full disk says (ENOSPC). Where one of both cannot be had, its faults are left out, and `missing` says so.
+The filesystems are tmpfs, mounted with root's rights or in a user namespace that `__main__` enters. RLIMIT_FSIZE is no substitute: its signal kills
+nats-server, and no process gets the error of a full disk (ENOSPC). If one of both is not available, its faults are left out and `missing` states why.
 """
 
 import errno
@@ -41,7 +41,7 @@ class Disk:
     folder: Path
 
     def fill(self) -> None:
-        """Until nothing goes in any more."""
+        """Write until the disk is full."""
         with (self.folder / "ballast").open("wb", buffering=0) as ballast:
             for size in (len(_BLOCK), 1):
                 try:
@@ -57,23 +57,23 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the platform in `state` runs."""
+    """The machine of the platform with the state folder `state`."""
 
     state: Path
-    words: tuple[str, ...] = ()  #: for `hbox up`
-    disks: Mapping[str, Disk] = field(default_factory=dict)  #: by whose data is on it
+    words: tuple[str, ...] = ()  #: arguments of `hbox up`
+    disks: Mapping[str, Disk] = field(default_factory=dict)  #: by the process that stores its data there
     clock: Clock | None = None
     missing: tuple[str, ...] = ()
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What its processes are started with, beside our own."""
+        """Variables that the platform's processes need in addition to the inherited environment."""
         return self.clock.env if self.clock is not None else {}
 
 
 @contextmanager
 def machine(folder: Path, *, full_disks: Collection[str] = ("nats-server", "quota-ledger")) -> Iterator[Machine]:
-    """In `folder`, for the time of the block. `full_disks`: whose data is on a filesystem of its own."""
+    """A machine in `folder`, for the time of the block. `full_disks`: processes whose data is on a separate filesystem."""
     state = folder / "state"
     places = {"nats-server": state / "nats", "quota-ledger": folder / "books"}
     words = ("--database", f"sqlite:///{places['quota-ledger'] / 'ledger.db'}")
@@ -96,7 +96,7 @@ def machine(folder: Path, *, full_disks: Collection[str] = ("nats-server", "quot
 
 
 def _mount(place: Path) -> str:
-    """Empty where it worked, else why not."""
+    """Mount a tmpfs; the reason if that fails, else an empty string."""
     try:
         done = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "chaos", place], capture_output=True, text=True, check=False

@@ -1,7 +1,7 @@
-"""Looks at the cluster from outside, with a watch of its own, and judges every single change.
+"""An observer outside the platform, with its own watch of pods, that checks every change.
 
-Nothing of the platform is asked here: what a pod holds is read off its own annotations, what a node has off the node. The sums are kept by
-pod, so that each event costs the one pod that it is about. Times are of the monotonic clock, in seconds.
+It queries no service: a pod's cards are in the pod's annotations, a node's resources in the node object. Sums are updated pod by pod, so that an event costs
+no more than its pod. Times are of the monotonic clock, in seconds.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ from hbox_common.kube import NODES, PODS, KubeClient
 from hbox_common.model import CardId, request_units
 from hbox_common.model.devices import ALL_CORES
 
-#: A gang is bound whole within the platform's own deadline (scheduler-core's gang_deadline_s) and the time to take it back.
+#: Longest time for which a gang may be bound in part: the deadline of gangs, and the time to revert a late one.
 GANG_S = 60.0 + 15.0
 
-#: Between two attempts at a watch that broke.
+#: Seconds between two attempts after the watch broke.
 AGAIN_S = 0.2
 
-#: Label of pods on which their tenants write what they like: it is looked at what they do to others.
+#: Label of pods with forged annotations; only their effect on other pods is checked.
 FORGER = "chaos/forger"
 
-#: Namespace of tenants whose objects are nasty: their pods hold what they ask for, and are not judged, nor is it a fault that they wait.
+#: Namespace of nasty objects. Its pods count with their requests; they are not checked and may wait.
 STRANGERS = "strangers"
 
-#: A node that has less than before, or whose pods took more, may be given what was decided before that was known; later it takes nothing that does not fit.
+#: Seconds after a node shrank, or its pods grew, within which pods of older decisions may still be bound to it. Later pods must fit.
 UNDER_WAY_S = 5.0
 
-#: Longer than any campaign: a watch that ends is one that broke.
+#: Timeout of the watch, longer than any campaign: a watch that ends has failed.
 DAY_S = "86400"
 
 Card = tuple[str, CardId]
@@ -42,7 +42,7 @@ Card = tuple[str, CardId]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One pod's way to its node: when it was seen first, and when with a node."""
+    """Times at which a pod was first observed, and first observed with a node."""
 
     made_at: float
     at: float
@@ -50,7 +50,7 @@ class Binding:
 
 @dataclass(slots=True)
 class Seen:
-    """One pod, as last seen."""
+    """Last observed state of a pod."""
 
     pod: AuditPod
     made_at: float
@@ -61,23 +61,23 @@ class Seen:
 
 @dataclass(slots=True)
 class Observer:
-    """Keeps the sums and the violations; fed by `watch`, or by `see` and `gone` directly."""
+    """Sums and violations; the input comes from `watch`, or from direct calls of `see` and `gone`."""
 
     nodes: dict[str, AuditNode]
     clock: Clock = monotonic_s
-    during: Callable[[], str] = str  #: which fault is on, for the violations' texts
+    during: Callable[[], str] = str  #: name of the current fault, for the texts of violations
     pods: dict[str, Seen] = field(default_factory=dict)
-    bindings: list[Binding] = field(default_factory=list)  #: in their order
+    bindings: list[Binding] = field(default_factory=list)  #: in order of time
     violations: list[str] = field(default_factory=list)
     changes: int = 0
-    live: bool = False  #: its watch is open: what it has not seen is not there
-    _strangers: dict[str, AuditPod] = field(default_factory=dict)  #: those with a node
-    _lessened: dict[str, float] = field(default_factory=dict)  #: by node: when others' deeds left less room on it
+    live: bool = False  #: the watch is open, so that every pod is in `pods`
+    _strangers: dict[str, AuditPod] = field(default_factory=dict)  #: pods with a node, by uid
+    _lessened: dict[str, float] = field(default_factory=dict)  #: by node: when its free resources shrank from outside
     _used: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _on_card: dict[Card, dict[str, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
-    _gangs: dict[str, int] = field(default_factory=dict)  #: least members, by namespace/name
+    _gangs: dict[str, int] = field(default_factory=dict)  #: minimum members, by namespace/name
     _started: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _withdrawn: set[str] = field(default_factory=set)  #: pods that their users deleted and that are still there
+    _withdrawn: set[str] = field(default_factory=set)  #: terminating pods that their users deleted
     _partial_since: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -85,22 +85,22 @@ class Observer:
         return cls({raw["metadata"]["name"]: read_node(raw) for raw in await list_all(client, NODES)})
 
     async def read_nodes(self, client: KubeClient) -> None:
-        """Nodes came."""
+        """Read all nodes again, after nodes joined."""
         self.nodes |= {raw["metadata"]["name"]: read_node(raw) for raw in await list_all(client, NODES)}
 
     def node_is(self, raw: dict[str, Any]) -> None:
-        """A node has another size than it had: told after it shrank, or before it grows."""
+        """Set the size of a node: call it after the node shrank, or before it grows."""
         name = raw["metadata"]["name"]
         self.nodes[name] = read_node(raw)
         self._lessened[name] = self.clock()
 
     async def watch(self, client: KubeClient) -> NoReturn:
-        """Lists once, then watches until cancelled. Raises HBoxError where the watch breaks: then nothing was proven."""
+        """List once, then watch until cancelled. Raises HBoxError if the watch breaks, because changes may be missed then."""
         await self._watch(client)
         raise Unavailable("the observer's watch ended")
 
     async def watch_for_ever(self, client: KubeClient) -> NoReturn:
-        """As `watch`, of an API server that may be killed: it is listed again then. A uid that changed its node meanwhile shows all the same."""
+        """As `watch`, for an API server that may be killed: list again then. A pod that changed its node meanwhile is still detected."""
         while True:
             try:
                 await self._watch(client)
@@ -135,17 +135,17 @@ class Observer:
                         raise Unavailable(f"the observer's watch broke: {event['object']}")
 
     def gang(self, name: str, min_member: int) -> None:
-        """From now on this gang is never to stay started in part."""
+        """Check from now on that this gang is not bound in part for longer than GANG_S."""
         self._gangs[name] = min_member
 
     def withdrawn(self, pods: Iterable[str], gang: str = "") -> None:
-        """The user takes these (namespace/name) away, and with the last the gang."""
+        """The user deletes these pods (namespace/name), and the gang."""
         self._withdrawn.update(pods)
         self._gangs.pop(gang, None)
         self._partial_since.pop(gang, None)
 
     def see(self, raw: dict[str, Any]) -> None:
-        """A pod that was made or changed."""
+        """A pod was created or changed."""
         self.changes += 1
         pod = _with_given(read_pod(raw), raw)
         if raw["metadata"]["namespace"] == STRANGERS:
@@ -155,7 +155,7 @@ class Observer:
         if FORGER in (raw["metadata"].get("labels") or {}):
             pod = replace(pod, slices=(), claim="")
             if seen is None:
-                self._lessened[pod.node] = now  # its tenant has named the node, full or not
+                self._lessened[pod.node] = now  # its tenant chose the node, full or not
         if seen is None:
             seen = self.pods[pod.uid] = Seen(pod, now)
         before = seen.pod
@@ -178,7 +178,7 @@ class Observer:
         return self._gang_of(pod)
 
     def _stranger(self, uid: str, pod: AuditPod | None) -> None:
-        """None: it is gone."""
+        """Update a pod of STRANGERS; None: it is gone."""
         if (before := self._strangers.pop(uid, None)) is not None:
             self._used[before.node].subtract(before.requests)
         if pod is not None and pod.node and pod.holds:
@@ -188,14 +188,14 @@ class Observer:
                 self._lessened[pod.node] = self.clock()
 
     def gone(self, uid: str) -> None:
-        """A pod that is no more."""
+        """A pod was deleted."""
         self.changes += 1
         seen = self.pods.pop(uid, None)
         if seen is None:
             return self._stranger(uid, None)
         if seen.bound_at is not None and seen.pod.holds:
             self._free(seen.pod)
-            # Nobody here has a claim to what others hold; only a gang that cannot be whole is taken back.
+            # No queue may reclaim anything here: only the pods of a gang that cannot start whole may be evicted.
             if seen.pod.name not in self._withdrawn and not seen.pod.gang:
                 self._violated(f"pod {seen.pod.name} ran on {seen.pod.node} and was taken away by nobody's wish")
         self._withdrawn.discard(seen.pod.name)
@@ -203,7 +203,7 @@ class Observer:
         return self._gang_of(seen.pod)
 
     def look_at_gangs(self) -> None:
-        """Judges the gangs that are started in part by the time that has passed."""
+        """Report gangs that have been bound in part for too long."""
         now = self.clock()
         for name, since in list(self._partial_since.items()):
             if now - since > GANG_S:
@@ -212,11 +212,11 @@ class Observer:
                 del self._partial_since[name]
 
     def waiting(self, *, made_before: float) -> list[Seen]:
-        """Pods made before, without a node, that nobody has deleted."""
+        """Pods first observed before `made_before` that have no node and are not being deleted."""
         return [s for s in self.pods.values() if s.bound_at is None and not s.leaving and s.made_at <= made_before]
 
     def unserved(self, *, made_before: float) -> list[Seen]:
-        """Of those that wait, single pods for which some node has all they ask for, with whole idle cards: on a full cluster others may wait."""
+        """Pending single pods whose requests, in whole idle cards, fit on a node; on a full cluster all others may wait."""
         return [s for s in self.waiting(made_before=made_before) if not s.pod.gang and self._has_room(s.pod)]
 
     def _has_room(self, pod: AuditPod) -> bool:
@@ -228,7 +228,7 @@ class Observer:
         return False
 
     def longest_stall(self, begin: float, end: float) -> float:
-        """Longest time in which somebody waited and nobody was bound, of the part of it that lies between `begin` and `end`."""
+        """Longest time between `begin` and `end` with a pending pod and without a binding."""
         unbound = [seen.made_at for seen in self.pods.values() if seen.bound_at is None and not seen.leaving]
         oldest = min((made_at for made_at in unbound if made_at < end), default=end)
         longest, after = 0.0, end
@@ -242,7 +242,7 @@ class Observer:
         return max(longest, after - max(begin, oldest))
 
     def longest_wait(self, begin: float, end: float) -> float:
-        """Longest time from made to bound, of the pods bound between `begin` and `end`."""
+        """Longest time from creation to binding, of pods bound between `begin` and `end`."""
         return max((binding.at - binding.made_at for binding in self.bindings if begin <= binding.at <= end), default=0.0)
 
     def _hold(self, pod: AuditPod) -> None:

@@ -1,6 +1,6 @@
-"""What users and operators do to a cluster in use that no scheduler decides: nasty objects, pods that are resized in place, nodes that shrink.
+"""Changes by users and operators that no scheduler decides: nasty objects, pods resized in place, nodes that shrink.
 
-Each is undone after a while, and the observer counts it as it is: what is given to others meanwhile has to fit beside it.
+Each is reverted after a while. The observer counts the changed sizes: pods bound meanwhile must fit.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from ..nasty_objects import KINDS, REFUSED_NOW, Json
 from .load import NAMESPACE, Load
 from .observer import STRANGERS
 
-#: Of one resized pod: three fill any node of a campaign.
+#: Requests of a resized pod; three of them fill any node of a campaign.
 GROWN = {"cpu": "60", "memory": "100Gi"}
-#: What a node keeps that shrank: no pod of the load fits.
+#: Allocatable CPU of a node that shrank; no pod of the load fits.
 SMALL = {"cpu": "50m"}
 
 _RESOURCES = {"Pod": PODS, "PodGroup": PODGROUPS, "PersistentVolumeClaim": PERSISTENTVOLUMECLAIMS}
 
 
 async def put_nasty(load: Load, kinds: int, hold_s: float) -> None:
-    """So many kinds of nasty objects, each waiting and bound, all at the same time."""
+    """Create nasty objects of `kinds` kinds at the same time, each pending and bound; delete them after `hold_s` seconds."""
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": STRANGERS}}
     await load.insist("POST", NAMESPACES.path(), body=space)
     objects: list[Json] = []
@@ -38,7 +38,7 @@ async def put_nasty(load: Load, kinds: int, hold_s: float) -> None:
 
 
 async def resize(load: Load, pods: int, hold_s: float) -> None:
-    """Nodes say of so many running pods that they were given GROWN, be there room for that or not; then what they had before."""
+    """Set the allocated resources of running pods to GROWN, whether the node has them or not; revert it after `hold_s` seconds."""
     listed = await load.client.json("GET", PODS.path(NAMESPACE))
     running = [one for one in listed["items"] if one["status"].get("phase") == "Running"]
     chosen = load.rng.sample(running, min(pods, len(running)))
@@ -60,7 +60,7 @@ async def _say_given(load: Load, pod: Json, resources: dict[str, Any] | None) ->
 
 
 async def shrink(load: Load, nodes: int, hold_s: float) -> None:
-    """So many nodes have next to nothing for a while, and then all that they had."""
+    """Shrink nodes to SMALL, and restore them after `hold_s` seconds."""
     names = [f"node-{number:04}" for number in load.rng.sample(range(load.nodes), nodes)]
     whole = [await load.client.json("GET", NODES.path(name=name)) for name in names]
     for node in whole:

@@ -1,4 +1,4 @@
-"""Services of an older version in the place of ours, beside ours of all others, and ours back: an upgrade under load and its rollback, one by one."""
+"""Rollback and upgrade of one service at a time under load: an older version runs with the present versions of all other services."""
 
 import asyncio
 import os
@@ -25,14 +25,14 @@ HOLDER = "older"
 
 
 def is_there(commit: str) -> bool:
-    """Whether this clone has the commit: a shallow one may not."""
+    """Whether this clone has the commit; a shallow clone may lack it."""
     words = ["git", "-C", str(ROOT), "cat-file", "-e", f"{commit}^{{commit}}"]
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 @contextmanager
 def checkout(commit: str) -> Iterator[Path]:
-    """The sources of a commit, in a folder that is gone afterwards. Raises CalledProcessError."""
+    """The sources of a commit, in a temporary folder. Raises CalledProcessError."""
     with tempfile.TemporaryDirectory(prefix="hbox-older-") as folder:
         sources = Path(folder) / "sources"
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", sources, commit], check=True)
@@ -43,7 +43,7 @@ def checkout(commit: str) -> Iterator[Path]:
 
 
 def older(name: str, sources: Path, hold_s: float) -> Fault:
-    """One service is rolled back, acts for a while, and is upgraded again; by leases where it may run twice, else ours is stopped meanwhile."""
+    """Roll a service back for `hold_s` seconds and upgrade it again: by leases if it supports a standby, else the present one is stopped meanwhile."""
 
     async def act(target: Target) -> None:
         env = os.environ | target.env(name) | {"PYTHONPATH": _path(sources), "HBOX_INSTANCE": f"{HOLDER}-{name}"}
@@ -54,7 +54,7 @@ def older(name: str, sources: Path, hold_s: float) -> Fault:
             other = await asyncio.create_subprocess_exec(sys.executable, "-m", MODULES[name], env=env, stdout=log, stderr=log)
         try:
             if name in PAIRED:
-                await _ready(other, url)  # it stands by, as a new pod does before an old one goes
+                await _ready(other, url)  # it starts as a standby, like the new pod of a rolling update
                 await _hand_over(target, name, other)
                 await asyncio.sleep(hold_s)
             else:
@@ -73,13 +73,13 @@ def each_in_turn(sources: Path, hold_s: float) -> list[Fault]:
 
 
 async def _hand_over(target: Target, name: str, other: asyncio.subprocess.Process) -> None:
-    """Ours are asked to end until the other one leads."""
+    """Stop the present instances until the older one leads."""
     until = monotonic_s() + 8 * START_S
     async with KubeClient.connect(target.running["kubeconfig"], user_agent="chaos", timeout_s=10) as client:
         while not await _leads(client, name):
             assert monotonic_s() < until, f"{name} of the older version does not come to lead"
             assert other.returncode is None, f"{name} of the older version ended: {other.returncode}; see its log"
-            # A keeper that pauses before it starts them again would pause the platform; they begin anew beside the other, and may be faster.
+            # Processes that ran long enough are restarted without a pause, which would pause the platform; a restarted one may get the lease first.
             for pid in [await target.well(process) for process in (f"{name}-standby", name)]:
                 os.kill(pid, signal.SIGTERM)
             with suppress(AssertionError):
@@ -122,5 +122,5 @@ async def _instead(target: Target, name: str, other: asyncio.subprocess.Process,
 
 
 def _path(sources: Path) -> str:
-    """Before the sources that are installed."""
+    """PYTHONPATH with the older sources, which takes precedence over the installed ones."""
     return os.pathsep.join(str(folder) for folder in sorted(sources.glob("*/*/src")))

@@ -1,6 +1,6 @@
-"""`make mutants`: each planted fault in a scratch copy of the tree, against the tests nearest to it. Exit status 1 where one is not caught.
+"""`make mutants` plants each fault in a scratch copy of the tree and runs the tests nearest to it. Exit status 1: the tests of a fault all pass.
 
-Before the first fault the named tests run without any: a test that is red anyway catches nothing.
+The tests first run without a fault: a test that fails anyway detects none.
 """
 
 import argparse
@@ -26,11 +26,11 @@ SOUND_LIMIT_S = 1800.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.splitlines()[0])
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only faults whose service/name has one of these in it")
-    parser.add_argument("--service", action="append", default=[], help="only faults of this table; may be repeated")
-    parser.add_argument("-j", type=int, default=1, metavar="N", help="as many faults side by side")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="plant only faults whose service/name contains one of these")
+    parser.add_argument("--service", action="append", default=[], help="plant only faults of this table; may be repeated")
+    parser.add_argument("-j", type=int, default=1, metavar="N", help="number of faults in parallel")
     parser.add_argument("--list", action="store_true", help="list the faults and run nothing")
-    parser.add_argument("--check", action="store_true", help="only whether the tables fit the sources; runs nothing")
+    parser.add_argument("--check", action="store_true", help="check that the tables fit the sources, and run nothing")
     arguments = parser.parse_args()
     try:
         mutants = chosen(read_tables(), services=arguments.service, words=arguments.words)
@@ -63,7 +63,7 @@ def _copy(stack: ExitStack) -> Scratch:
 
 
 def _red(mutants: Sequence[Mutant], copies: Sequence[Scratch]) -> list[str]:
-    """Tests that fail without any fault, among those that the faults name."""
+    """Tests of the faults that fail without a fault."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
     copies = copies[: len(tests)]  # pytest without any test named runs them all
     shares = [tests[i :: len(copies)] for i in range(len(copies))]
@@ -78,7 +78,7 @@ def _red(mutants: Sequence[Mutant], copies: Sequence[Scratch]) -> list[str]:
 
 
 def _judged(mutants: Sequence[Mutant], copies: Sequence[Scratch]) -> Iterable[Verdict]:
-    """Verdicts as they come, each with a line of progress."""
+    """Verdicts, with a line of progress for each."""
     free: SimpleQueue[Scratch] = SimpleQueue()
     for copy in copies:
         free.put(copy)
@@ -101,7 +101,7 @@ def _judged(mutants: Sequence[Mutant], copies: Sequence[Scratch]) -> Iterable[Ve
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:
-    """Counts by service, then every fault that is not simply caught, with the reason."""
+    """Counts by service, then each fault that no test detected, with the reason."""
     services = Counter(v.mutant.service for v in verdicts)
     caught = Counter(v.mutant.service for v in verdicts if v.outcome is Outcome.CAUGHT)
     lines = [

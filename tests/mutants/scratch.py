@@ -1,7 +1,7 @@
-"""A scratch copy of the tree in which one fault at a time is planted, and tests run against it.
+"""A scratch copy of the tree, in which one fault at a time is planted and tests run.
 
-The tests run in a process of their own whose PYTHONPATH names the copy's sources: they go before the editable installs of the environment.
-Compiled files of a patched source are removed with the patch: they are told apart from the source by second and size only, and a fault often keeps both.
+The tests run in a separate process. Its PYTHONPATH names the copy's sources, which take precedence over the environment's editable installs.
+The bytecode of a patched source is deleted with the patch: Python compares only time (in seconds) and size, and a fault often changes neither.
 """
 
 import importlib.util

@@ -1,12 +1,12 @@
-"""The tables of planted faults, one TOML file a service (or part of the common library) under `tables/`.
+"""The tables of planted faults: one TOML file per service, or part of the common library, under `tables/`.
 
 [a-fence-on-a-bound-pod]                       # the fault's name, unique in its table
 file = "services/binder/src/hbox_binder/…"     # from the repository's root
-old = "…"                                      # stands exactly once in the file
-new = "…"                                      # what the fault puts there
-breaks = "A pod that is bound gets a fence."   # what a user would suffer
-tests = ["tests/unit/hbox_binder/test_epochs.py::test_…"]   # at least one of them fails; the nearest to the code, and quick
-uncaught = "…"                                 # only where no near test can see it: the reason
+old = "…"                                      # occurs exactly once in the file
+new = "…"                                      # its replacement
+breaks = "A pod that is bound gets a fence."   # the effect for a user
+tests = ["tests/unit/hbox_binder/test_epochs.py::test_…"]   # at least one must fail; fast tests, nearest to the code
+uncaught = "…"                                 # only if no near test can detect it: the reason
 """
 
 import ast
@@ -22,7 +22,7 @@ MOST_UNCAUGHT = 0.03
 
 
 class BadTable(Exception):
-    """A table that does not say what a table has to say; the message names it."""
+    """An invalid table; the message names table and fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Mutant:
         return f"{self.service}/{self.name}"
 
     def patched(self, source: str) -> str | None:
-        """`source` with the fault in it; None where its text does not stand there exactly once."""
+        """`source` with the fault; None if the text to replace does not occur exactly once."""
         return source.replace(self.old, self.new) if source.count(self.old) == 1 else None
 
 
@@ -51,15 +51,15 @@ def read_tables(folder: Path = TABLES) -> tuple[Mutant, ...]:
 
 
 def chosen(mutants: Sequence[Mutant], *, services: Sequence[str], words: Sequence[str]) -> tuple[Mutant, ...]:
-    """Those of `services` (none: of all) whose title has one of `words` in it (none: all)."""
+    """Faults of `services` (none: all) whose title contains one of `words` (none: all)."""
     return tuple(
         m for m in mutants if (not services or m.service in services) and (not words or any(word in m.title for word in words))
     )
 
 
 def faults_of(mutants: Sequence[Mutant], root: Path) -> Iterator[str]:
-    """What is wrong with the tables themselves, without running anything: texts that do not stand in their file exactly once, faults that are no Python,
-    tests that do not exist, too many reasons. `root`: of the repository."""
+    """Errors of the tables, found without a run: texts that do not occur exactly once, replacements that are no valid Python, missing tests, too many
+    faults with a reason instead of a test. `root`: the repository."""
     for mutant in mutants:
         path = root / mutant.file
         if not path.is_file():
@@ -85,7 +85,7 @@ def faults_of(mutants: Sequence[Mutant], root: Path) -> Iterator[str]:
 
 @cache
 def _functions(path: Path) -> frozenset[str]:
-    """Names of the functions of a file, and of those that it takes from others (`from ... import`)."""
+    """Names of the functions that a file defines or imports (`from ... import`)."""
     names = set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""What the tests say of a planted fault."""
+"""Verdicts of tests on a planted fault."""
 
 import re
 from dataclasses import dataclass
