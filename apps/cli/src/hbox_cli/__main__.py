@@ -96,7 +96,7 @@ def cli(
 
 
 def _tell_of_devices() -> None:
-    """Commands count the cards that services count, where they are told the same."""
+    """Read the device settings of the services, so that commands count the same cards."""
     file, named = os.environ.get("HBOX_DEVICE_CONFIG", ""), os.environ.get("HBOX_CARD_RESOURCES", "")
     if file or named:
         from hbox_common.runtime.devices import tell_of_devices  # noqa: PLC0415  not for --help
@@ -106,7 +106,7 @@ def _tell_of_devices() -> None:
 
 
 def _complain(text: str) -> None:
-    """The exit status says it too, also where standard error is full or gone."""
+    """Print the error if standard error accepts it; the exit status reports it in any case."""
     with suppress(OSError, ReaderGone):
         print(text, file=sys.stderr)
 

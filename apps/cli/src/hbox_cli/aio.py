@@ -1,4 +1,4 @@
-"""Runs a command's coroutine: Ctrl-C, SIGTERM and a terminal that goes away cancel it once, so that it can clean up; a second one does not wait."""
+"""Runs a command's coroutine. Ctrl-C, SIGTERM and the loss of the terminal cancel it, so that it can clean up; a second signal ends it at once."""
 
 import asyncio
 import signal
@@ -23,7 +23,7 @@ def run(work: Callable[[], Coroutine[Any, Any, T]], *, hurry: Callable[[], None]
 
 @contextmanager
 def in_order() -> Iterator[None]:
-    """For a command without a loop: SIGTERM, and a terminal that goes away, end it as Ctrl-C does, with what it has to take away. Raises Interrupted."""
+    """For a command without an event loop: SIGTERM and the loss of the terminal end it as Ctrl-C does, after its cleanup. Raises Interrupted."""
 
     def stop(*_: object) -> None:
         raise Interrupted

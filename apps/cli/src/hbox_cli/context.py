@@ -1,4 +1,4 @@
-"""What every command is told: where the platform's state is, and how to print."""
+"""Options of every command: the folder of the platform's state, and the form of the output."""
 
 import functools
 from collections.abc import Callable

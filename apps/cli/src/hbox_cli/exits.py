@@ -1,4 +1,4 @@
-"""Exit statuses of every command, and how a failure is told: three lines that say what failed, why, and what to do next."""
+"""Exit statuses of every command, and the three lines that report a failure: what failed, why, and what to do next."""
 
 from enum import IntEnum
 
@@ -14,8 +14,8 @@ class Exit(IntEnum):
     USAGE = 2
     NOT_FOUND = 3
     NOT_ALLOWED = 4
-    INVALID = 5  #: what was given is wrong, or contradicts what is there
-    UNAVAILABLE = 6  #: somebody does not answer; trying again may help
+    INVALID = 5  #: an argument is wrong, or contradicts the present state
+    UNAVAILABLE = 6  #: a component does not answer; a retry may help
     TIMED_OUT = 124
     INTERRUPTED = 130
 

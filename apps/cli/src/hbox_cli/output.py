@@ -82,7 +82,7 @@ class Output:
 
             plain = json.loads(json.dumps(body))
             text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-            # What a terminal would obey and YAML would not escape by itself is escaped by YAML's own rules: it says the same then.
+            # Control characters that YAML leaves as they are get YAML's escapes: the value stays the same.
             print(text if text == visible_lines(text) else yaml.safe_dump(plain, sort_keys=False), end="")
         elif self.form is Form.NDJSON:
             print(json.dumps(body, ensure_ascii=False))
@@ -105,7 +105,7 @@ class Output:
 
 
 def say(message: str) -> None:
-    """A message to the person at the terminal: never data. Where it cannot be told, on a full disk, to a terminal or a pipe that is gone, the work goes on."""
+    """Print a message, never data, on standard error. If that fails (full disk, closed terminal or pipe), the command continues."""
     with suppress(OSError, ReaderGone):
         print(message, file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""Why pods have their places, for people."""
+"""Output that explains the placements of pods."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ PODS_SHOWN = 8
 
 
 def lines_of(decisions: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Decisions as scheduler-core tells them: plan by plan, node by node."""
+    """Lines about the decisions that scheduler-core sent, by plan and node."""
     lines: list[str] = []
     for decision in decisions:
         at = datetime.fromtimestamp(decision["at"], UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

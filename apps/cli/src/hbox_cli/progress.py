@@ -1,4 +1,4 @@
-"""Progress of a long command, on standard error: a bar where a person watches, a line every few seconds otherwise."""
+"""Progress of a long command, on standard error: a bar on a terminal, else a line every few seconds."""
 
 import sys
 import time
@@ -40,7 +40,7 @@ class Bar:
     """For terminals."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # noqa: PLC0415  only where somebody watches
+        from rich.console import Console  # noqa: PLC0415  only on a terminal
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
         from rich.progress import Progress as RichProgress  # noqa: PLC0415
 

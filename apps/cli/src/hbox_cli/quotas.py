@@ -1,5 +1,4 @@
-"""What quotas of namespaces say of cards, as people see it: one plain dictionary for each amount that is limited, and what a change of one would
-mean. Pure."""
+"""Output about quotas of cards in namespaces: one plain dictionary for each limited amount, and the effects of a change. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -83,7 +82,7 @@ class QuotaEffect:
         }
 
     def told(self) -> list[str]:
-        """Lines for whoever asked."""
+        """Lines for the output."""
         lines = []
         old = self.before.limits if self.before is not None else {}
         for resource in sorted(old | self.after.limits):

@@ -1,4 +1,4 @@
-"""Receipts of evictions, as the broker keeps them: for whom pods had to leave, by which rule, and when they may come back."""
+"""Receipts of evictions, which the broker keeps: the job that gets the place, the rule, and when the evicted pods may return."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence

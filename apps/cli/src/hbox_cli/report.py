@@ -1,4 +1,4 @@
-"""The report of a replay: what came, what was placed and how well, as people read it and as report.json keeps it."""
+"""The report of a replay: arrivals, placements and their quality, as text and as report.json."""
 
 import re
 from collections import Counter, defaultdict
@@ -56,7 +56,7 @@ def make(
     policy: str,
     whole: bool,
 ) -> dict[str, Any]:
-    """The content of report.json. `whole`: the trace was replayed uncut, so that published figures may stand beside ours."""
+    """The content of report.json. `whole`: the whole trace was replayed, so that the report may compare with published figures."""
     latencies = measured.latencies_ms()
     ours = {node.name for node in trace.nodes}
     own = [pod for pod in pods if pod.node in ours and pod.holds]

@@ -17,11 +17,11 @@ SERVICES = {
     "quota-ledger": "hbox_ledger",
     "scheduler-core": "hbox_scheduler",
 }
-#: Those that live without the bus, beside API servers alone: no part of `hbox up`.
+#: Services without a connection to the bus, called by API servers alone: not part of `hbox up`.
 ALONE = {"admission": "hbox_admission"}
-#: Those that run once on each node: beside kubelets alone.
+#: Services that run once on each node with a kubelet.
 ON_NODES = ("node-agent",)
-#: Those that may run twice: one leads, the other stands by.
+#: Services that may run twice, as leader and standby.
 PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
 
 USAGE = f"""\

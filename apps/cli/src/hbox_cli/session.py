@@ -31,7 +31,7 @@ ASK_S = 10.0
 
 @asynccontextmanager
 async def bus_of(running: Running) -> AsyncIterator[Bus]:
-    """A connection to its broker; from here on this process goes by its clock. Raises Unavailable after 5 s."""
+    """A connection to the platform's broker. From then on this process uses the platform's clock. Raises Unavailable after 5 s."""
     if running.time_scale_since:
         run_faster(running.time_scale, running.time_scale_since)
     async with AsyncExitStack() as stack:
@@ -82,7 +82,7 @@ async def jobs_of(bus: Bus) -> tuple[list[Job], list[PodFact], dict[JobId, str]]
 
 
 async def job_pages(bus: Bus) -> list[JobsPage]:
-    """All that job-controller tells of jobs."""
+    """All pages of job-controller's answer about jobs."""
     return await bus.ask(JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True, held=True), JobsPage, timeout_s=ASK_S)
 
 

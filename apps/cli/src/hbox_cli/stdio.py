@@ -1,6 +1,6 @@
-"""Standard output and error that are written whole, whatever whoever gave them to us has done to them, and that show what tenants wrote as text.
+"""Standard output and error that write everything, also to a non-blocking file, and that show control characters of tenants as text.
 
-This is the one place where what a terminal would obey is taken out of names, messages and Events (`hbox_common.visible`). Our own colours stay, and our
+This is the only place that makes control characters in names, messages and Events visible (`hbox_common.visible`). HBox's own colours stay, and so do its
 progress bars, which write to `uncensored`.
 
 A pipe that we share with a program that works without blocking (a parent's event loop, `ssh`, a test harness) may be O_NONBLOCK: the flag belongs to
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class ReaderGone(Exception):
-    """Nobody reads standard output any more (`hbox jobs | head`)."""
+    """The reader closed standard output (`hbox jobs | head`)."""
 
 
-#: Of `Output.coloured`. Whoever writes these into a name gets a coloured name.
+#: Of `Output.coloured`. A name that contains these is printed in colour.
 COLOURS = ("\x1b[31m", "\x1b[32m", "\x1b[0m")
 _OURS = re.compile("(" + "|".join(map(re.escape, COLOURS)) + ")")
 
@@ -81,7 +81,7 @@ def take_over() -> None:
 
 
 def _let_go() -> None:
-    """Messages that nobody can be told any more do not change the exit status, as Python would have it."""
+    """Discard messages to a closed standard error, so that Python's own exit handling does not change the exit status."""
     try:
         sys.stderr.flush()
     except (OSError, ReaderGone):

@@ -1,4 +1,4 @@
-"""Usage as people see it: since when, at which price, in card-hours, with bars. Pure."""
+"""Output about usage: periods, prices, card-hours and bars. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def moment(text: str, *, now: float) -> int:
-    """Seconds since the epoch of `7d` ago, `month` (its beginning), `today`, `2026-11-01` or `2026-11-01T08:00` (UTC unless it says). Raises ValueError."""
+    """Seconds since the epoch of `7d` ago, `month` (its beginning), `today`, `2026-11-01` or `2026-11-01T08:00` (UTC without an offset). Raises ValueError."""
     present = datetime.fromtimestamp(now, UTC)
     today = present.replace(hour=0, minute=0, second=0, microsecond=0)
     if text in ("month", "today"):
@@ -87,7 +87,7 @@ def _price(where: str, text: str) -> Decimal:
 def items_of(usage: Sequence[Usage], by: Sequence[UsageKey], prices: Mapping[str, Decimal]) -> list[Item]:
     """One item for each combination of `by`, the largest first, or by the hour; `usage` is summed up by `by`, and by model where there are prices.
 
-    Idle time is told of queues and hours alone. Raises InvalidRequest where a model that was used has no price.
+    Only items by queue or hour have idle time. Raises InvalidRequest if a used model has no price.
     """
     idle_told = not {UsageKey.USER, UsageKey.MODEL} & set(by)
     sums: dict[tuple[Any, ...], Item] = {}

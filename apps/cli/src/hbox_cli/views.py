@@ -1,4 +1,4 @@
-"""What jobs and nodes look like to people: plain dictionaries, made from the platform's messages. Pure."""
+"""Jobs and nodes for the output: plain dictionaries, made from the platform's messages. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

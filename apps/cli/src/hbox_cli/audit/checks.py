@@ -1,15 +1,14 @@
-"""The checks, over one reading of cluster and ledger. Each is counted, each fault is named.
+"""The checks of one reading of cluster and ledger. The audit counts each check and names each fault.
 
-On the cluster alone: no card given away beyond what it is, whole cards shared with nobody, no node beyond its allocatable, every pod on the
-cards that it asked for, no gang started in part. Between cluster and ledger: each bound pod has exactly one posted claim, on the same node and
-cards, each posted claim has its pod, and no claim is left half-done.
+Checks of the cluster alone: no card is allocated beyond its capacity, no whole card is shared, no node is allocated beyond its allocatable, every pod is on
+the cards that it requests, no gang started in part. Checks of cluster and ledger: each bound pod has exactly one posted claim, on the same node and cards,
+each posted claim has its pod, and no claim is pending for too long.
 
-Where node-agent runs: each pod's claim is on the cards that its kubelet gave. A card that left its node while one pod holds it is a finding about hardware,
-which is noted: no second pod got it.
+If node-agent runs: each pod's claim is on the cards that its kubelet allocated. A card that left its node while one pod holds it is a finding about hardware
+and gets a note: no second pod got the card.
 
-A pod's annotations are its tenant's to write. They count where the ledger has a claim of this pod on this node; of every pod whose annotations say
-something else there is a note, which is no fault: what it holds is what the ledger gave it, or else what it requests. So there is of a gang that others took
-members from.
+A pod's tenant can write its annotations. They count only if the ledger has a claim of this pod on this node. A pod whose annotations differ gets a note, no
+fault: it holds what the ledger allocated, or else what it requests. A gang that lost members to reclaim or preemption gets a note, too.
 """
 
 from collections import Counter, defaultdict
@@ -113,7 +112,7 @@ def _nodes(
 
 
 def _ports(result: Audit, holding: Sequence[AuditPod], placed: Mapping[str, Claim]) -> None:
-    """Pods that HBox placed share no port of a node. Pods of others may clash: nobody asks before they start."""
+    """Pods that HBox placed share no host port of a node. Pods of other schedulers may clash, since HBox does not check them before they start."""
     holders: dict[tuple[str, str, int], list[tuple[str, str]]] = defaultdict(list)
     for pod in holding:
         for protocol, port, address in sorted(pod.ports) if pod.uid in placed else ():
@@ -170,7 +169,7 @@ def _cards(
             )
     for name, cards in strangers.items():
         if cards and name in nodes:
-            # Which cards the pods of others run on is not known: there have to be enough beside ours.
+            # The cards of other schedulers' pods are unknown: the node needs enough cards in addition to those of HBox's pods.
             room = max(len(nodes[name].cards), VENDORS.asked(nodes[name].allocatable))
             result.check(
                 cards + taken[name] <= room, f"node {name}: {cards} cards of others' pods and {taken[name]} of ours, of {room}"
@@ -325,7 +324,7 @@ def _differs(pod: AuditPod, claim: Claim, node: AuditNode | None) -> str:
     amounts = any(s.card in made_up for s in pod.slices or ()) and not any(s.card in made_up for s in claim.slices)
     held = _written(claim.slices, amounts=amounts)
     said = None if pod.slices is None else _written(pod.slices, amounts=amounts)
-    if claim.reason == KUBELET_GAVE:  # what was planned stands on it
+    if claim.reason == KUBELET_GAVE:  # the annotation names the planned cards
         return ""
     if claim.plan:
         if said == held and pod.claim == claim.id:

@@ -77,7 +77,7 @@ class AuditPod:
 class AuditGang:
     name: str  #: namespace/name
     min_member: int
-    ran: bool = False  #: its PodGroup says that it started whole, and has members with nodes since
+    ran: bool = False  #: its PodGroup reports a complete start, and members have had nodes since then
 
 
 def read_node(raw: Mapping[str, Any]) -> AuditNode:

@@ -1,4 +1,4 @@
-"""What is right and wrong with a node, in words."""
+"""Findings of the checks of a node."""
 
 from dataclasses import dataclass
 from enum import StrEnum

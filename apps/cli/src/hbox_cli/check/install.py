@@ -1,6 +1,7 @@
-"""What `hbox check --pre` looks at before an install: the cluster, and the broker where it is one of the operator's own.
+"""The checks of `hbox check --pre` before an install: of the cluster, and of the operator's own broker if one is named.
 
-Each look asks one party and judges what it says; what it cannot ask is a warning, never silence. A fault is what an install would fail on or be wrong with.
+Each check queries one component and judges the answer. If a component cannot be queried, the check is a warning; it is never left out. A fault means that an
+install would fail or not work.
 """
 
 import asyncio
@@ -137,7 +138,7 @@ async def _tried(name: str, asks: Callable[[], Awaitable[Iterable[Line]]]) -> It
 
 
 def kubernetes(version: Mapping[str, Any]) -> Line:
-    """`version`: what /version says."""
+    """`version`: the content of /version."""
     said = str(version.get("gitVersion", "?"))
     numbers = re.match(r"v?(\d+)\.(\d+)", said)
     if numbers is None:
@@ -233,7 +234,7 @@ async def _rights(client: KubeClient, namespace: str) -> Iterable[Line]:
 
 
 def owner(found: Mapping[str, Any]) -> str:
-    """Whose an object is, as it says."""
+    """The owner that an object's labels and annotations name."""
     head = found["metadata"]
     notes, labels = head.get("annotations") or {}, head.get("labels") or {}
     if release := notes.get("meta.helm.sh/release-name"):
@@ -486,7 +487,7 @@ class Lending:
 
 
 async def _devices(client: KubeClient) -> Iterable[Line]:
-    """Whether device plugins that are there go by another `device-config.yaml` than HBox is told (`HBOX_DEVICE_CONFIG`)."""
+    """Whether installed device plugins use another `device-config.yaml` than HBox (`HBOX_DEVICE_CONFIG`)."""
     found: list[Line] = []
     for name in DEVICE_CONFIGS:
         maps = (await client.json("GET", CONFIGMAPS.path(), params={"fieldSelector": f"metadata.name={name}"}))["items"]

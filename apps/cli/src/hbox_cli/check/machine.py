@@ -1,4 +1,4 @@
-"""Whether a node is set up so that cards, cores and adapters of a pod can be near each other: what its kubelet is told, and how the machine is made. Pure."""
+"""Checks whether a node can place a pod's cards, cores and adapters near each other: the kubelet's configuration and the machine's layout. Pure."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from .smitopo import SmiTopology
 
 
 def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
-    """In the order in which somebody would go through them."""
+    """Findings in the order in which an administrator works through them."""
     found = [
         NodeFinding("reading", Level.WARNING, problem, "is the folder mounted, and readable?")
         for problem in unread(numa, devices)
@@ -33,7 +33,7 @@ def findings(numa: NodeNuma, devices: NodeDevices | None) -> list[NodeFinding]:
 
 
 def of_objects(zones: NodeZones) -> Iterator[NodeFinding]:
-    """What is known of the NUMA nodes by an object of the cluster (NodeResourceTopology, Numatopology); nothing where the agent tells it."""
+    """Findings about NUMA nodes that an object of the cluster describes (NodeResourceTopology, Numatopology); none if node-agent reports them."""
     if zones.source in ("", "node-agent"):
         return
     if zones.problem:
@@ -58,7 +58,7 @@ def unread(numa: NodeNuma, devices: NodeDevices | None) -> list[str]:
 
 
 def compared(numa: NodeNuma, smi: SmiTopology) -> Iterator[NodeFinding]:
-    """What `nvidia-smi topo -m` says, held against /sys: cards in the order of their PCI addresses, which is that of their numbers."""
+    """Differences between `nvidia-smi topo -m` and /sys. Cards are in the order of their PCI addresses, which is that of their numbers."""
     cards = [device for device in numa.devices if device.kind is PciKind.CARD]
     if len(cards) != len(smi.gpus):
         yield NodeFinding(
@@ -93,7 +93,7 @@ def compared(numa: NodeNuma, smi: SmiTopology) -> Iterator[NodeFinding]:
 
 
 def _other_paths(numa: NodeNuma, smi: SmiTopology) -> list[str]:
-    """Cards and adapters of which nvidia-smi says another path than /sys: the cards are in one order, adapters go by their names."""
+    """Cards and adapters whose path differs between nvidia-smi and /sys. Cards are matched by their order, adapters by their names."""
     cards = [device for device in numa.devices if device.kind is PciKind.CARD]
     hcas = {device.name: device for device in numa.devices if device.kind is PciKind.HCA}
     found = []

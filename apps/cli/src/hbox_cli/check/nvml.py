@@ -1,4 +1,4 @@
-"""What NVIDIA's library says of a node's cards, held against /sys and the kubelet. Pure."""
+"""Compares the cards that NVML reports on a node with /sys and the kubelet. Pure."""
 
 from collections.abc import Iterator, Sequence
 

@@ -69,7 +69,7 @@ def _pods(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _read(pod: Mapping[str, Any]) -> tuple[CardRequest | None, str]:
     """What job-controller makes of it."""
-    # A template has no name yet, and nobody's uid.
+    # A template has no name and no uid yet.
     metadata = {"name": "pod", "namespace": "default", "uid": "none", **(pod.get("metadata") or {})}
     try:
         view = PodReader().view(msgspec.convert({"metadata": metadata, "spec": pod["spec"]}, kube.Pod))

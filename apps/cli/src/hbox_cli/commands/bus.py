@@ -167,8 +167,8 @@ def keys_(
 
 
 async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[], str]], until: float) -> dict[str, str]:
-    """What stands in the Secret under these keys; what did not was made and written. Tried again until that time where the Secret is not there yet, the API
-    server does not answer, or another broker writes at the same moment. Raises InvalidRequest, NotFound, Unavailable, Conflict."""
+    """The Secret's values of these keys; missing values are generated and written. Until `until` the function retries if the Secret does not exist yet, the
+    API server does not answer, or another broker writes at the same moment. Raises InvalidRequest, NotFound, Unavailable, Conflict."""
     from hbox_common.kube import MERGE_PATCH  # noqa: PLC0415
 
     while True:
@@ -178,7 +178,7 @@ async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[
             there = {key: base64.b64decode(data[key]).decode("utf-8", "replace") for key in wanted if data.get(key)}
             made = {key: make() for key, make in wanted.items() if key not in there}
             if made:
-                # Of the version that was read: of two who write at once, one reads again and takes what the other made.
+                # Fenced by the version that was read: if two brokers write at once, one of them reads again and takes the other's values.
                 body = {
                     "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
                     "data": {key: base64.b64encode(value.encode()).decode() for key, value in made.items()},

@@ -1,4 +1,4 @@
-"""`hbox evictions`: the ledger's brake on them. Released by an annotation of a Queue, so that Kubernetes says who may, and keeps who did."""
+"""`hbox evictions`: the ledger's rate limit of evictions. An annotation of a Queue resumes them, so that Kubernetes authorizes and audits the request."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -59,7 +59,7 @@ async def _head(ctx: Context) -> ClaimsPage:
 
 
 async def _release(ctx: Context) -> None:
-    """Write it, and wait until the ledger has heard of it."""
+    """Write the annotation, and wait until the ledger has observed it."""
     from ..session import bus_of, ledger_of  # noqa: PLC0415
 
     word = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -71,7 +71,7 @@ def _shards(pages: Sequence[JobsPage]) -> dict[JobId, str]:
 
 
 def items_of(pages: Sequence[JobsPage]) -> list[Item]:
-    """Jobs as job-controller told them."""
+    """Jobs of the pages that job-controller sent."""
     return job_items(
         [job for page in pages for job in page.jobs],
         [pod for page in pages for pod in page.pods],

@@ -1,4 +1,4 @@
-"""`hbox queue create` and `set`: changing rules, and saying first what that would do."""
+"""`hbox queue create` and `set`: change a queue's rules, after a preview of the effects."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""`hbox quota set`: limits of cards in a namespace, and saying first what that means."""
+"""`hbox quota set`: limit the cards of a namespace, after a preview of the effects."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

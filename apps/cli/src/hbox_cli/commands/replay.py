@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 NODES_KNOWN_S = 60.0
 
-#: So long a service or the broker may be away in the middle: whoever was killed is started again.
+#: Seconds that a service or the broker may be down during a replay: the supervisor restarts a process that was killed.
 AWAY_S = 30.0
 
 

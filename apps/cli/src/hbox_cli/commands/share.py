@@ -72,7 +72,7 @@ def explain(share: Mapping[str, Any]) -> str:
 
 
 def fair_lines(one: Mapping[str, Any], share: Mapping[str, Any]) -> list[str]:
-    """What it used of late, and what that does to its part beyond what is deserved."""
+    """The queue's recent usage, and its effect on the queue's part beyond the deserved amount."""
     fair = one.get("fair")
     if fair is None or not share["halfLifeHours"]:
         return []

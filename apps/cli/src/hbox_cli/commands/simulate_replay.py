@@ -121,7 +121,7 @@ def _both(queue: Any, what: str) -> str:
 
 
 def _seconds(value: float) -> str:
-    """Short waits are told apart by tenths."""
+    """Waits below two minutes have tenths of a second."""
     return f"{value:.1f}s" if value < 120 else duration(value)
 
 

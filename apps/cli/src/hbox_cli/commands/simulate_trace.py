@@ -11,7 +11,7 @@ from ..context import Context, command_options
 from ..output import Column, Form, duration, say
 from .up import POLICIES
 
-#: Who goes first; see docs/guides/simulate.md.
+#: Orders of the queue; see docs/guides/simulate.md.
 ORDERS = ("fifo", "backfill", "fair-share", "least-served")
 
 LOAD = 0.9
@@ -56,7 +56,7 @@ def command(
     hbox simulate trace itp_jobs.csv.gz --nodes 160 --compare backfill least-served --plot itp.svg
     hbox simulate trace philly_jobs.csv.gz --nodes 56 -o json
 
-    PATH is a CSV, gzipped or not, with submit_s, duration_s and num_gpus; fair-share goes by its column queue, vc or user.
+    PATH is a CSV, gzipped or not, with submit_s, duration_s and num_gpus; fair-share uses its column queue, vc or user.
     QUEUED: until the first start. WAITED: all the time without cards.
     """
     from ..simulate.jobtrace import trace_of  # noqa: PLC0415  half a second that --help does not need

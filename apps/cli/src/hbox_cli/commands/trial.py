@@ -179,7 +179,7 @@ async def _own(client: Any, namespace: str, *, owner: str, pod: str) -> None:
 
 
 def _said(pods: list[dict[str, Any]]) -> str:
-    """What the first pod that does not run says of itself: why it waits, or why its container does."""
+    """The reason that the first pod that does not run reports: why the pod waits, or why its container does."""
     for pod in pods:
         status = pod.get("status") or {}
         if status.get("phase") == "Running":

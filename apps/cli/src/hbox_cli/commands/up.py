@@ -1,4 +1,4 @@
-"""`hbox up`: the platform, until it is told to stop."""
+"""`hbox up`: runs the platform until it is stopped."""
 
 import asyncio
 import os
@@ -219,8 +219,8 @@ def command(
 
 
 def _shares(policy: str) -> str:
-    """Whoever brings `proportion` means shares by weight, as long as the file has it. A file that is wrong is scheduler-core's to refuse, and who brings
-    none spares the ledger to know what jobs wait for."""
+    """Setting HBOX_SHARES of the ledger: "policy" (shares by weight) if the policy file has the plugin `proportion`, else "deserved", with which the ledger needs
+    no demand of waiting jobs. scheduler-core, not this function, rejects a faulty file."""
     if not policy:
         return "deserved"
     os.environ.update(ONE_THREAD)

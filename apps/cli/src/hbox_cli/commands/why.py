@@ -159,7 +159,7 @@ def late_pods(pods: Iterable[LeavingPod], *, now: float) -> list[dict[str, Any]]
 
 
 def late_text(pod: dict[str, Any]) -> str:
-    """Cards are free by evidence alone, and this says whose is missing."""
+    """A line about a pod that holds cards beyond its end: its cards are not free until its kubelet reports that it ended."""
     finalizers = f", and {', '.join(pod['finalizers'])} will have to let go of it" if pod["finalizers"] else ""
     return (
         f"{pod['pod']} still has {pod['cards']} card{'s' if pod['cards'] > 1 else ''} of {pod['node']}: it is being deleted and should have ended "

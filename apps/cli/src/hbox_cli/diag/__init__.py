@@ -1,4 +1,4 @@
-"""What `hbox diag` gathers of a platform into one archive, for whoever has to find out what is wrong with it and is not there."""
+"""Collects logs, metrics and objects of a platform into one archive, for a remote diagnosis (`hbox diag`)."""
 
 from .archive import Archive, Collected, Step, collect
 from .scrub import Scrub

@@ -1,4 +1,4 @@
-"""An archive that is bounded, and that has no secrets: everything goes through `Scrub` on its way in."""
+"""A bounded archive without secrets: `Scrub` filters every file that is added."""
 
 import asyncio
 import io
@@ -40,7 +40,7 @@ class Collected:
 
 
 class Archive:
-    """A tar.gz that stands under its name once it is whole, for its owner alone. Raises InvalidRequest where it cannot be written."""
+    """A tar.gz that gets its name when it is complete, readable by its owner alone. Raises InvalidRequest if it cannot be written."""
 
     def __init__(self, path: Path, scrub: Scrub, *, most_bytes: int) -> None:
         self._path, self._draft = path, path.with_name(path.name + ".part")
@@ -90,14 +90,14 @@ class Archive:
 
 
 async def collect(archive: Archive, steps: Sequence[Step], about: Mapping[str, Any]) -> Collected:
-    """Every step in turn; one that fails is named, and the others go on."""
+    """Run the steps one after the other. The result names the steps that failed."""
     done = Collected()
     for number, step in enumerate(steps):
         _progress(f"{number + 1}/{len(steps)} {step.name}")
         try:
             async with asyncio.timeout(STEP_S):
                 files = await step.take()
-        except (Exception, BaseExceptionGroup) as e:  # whoever is asked is not well: nothing it answers keeps the rest out
+        except (Exception, BaseExceptionGroup) as e:  # a faulty answer of one component must not stop the other steps
             error = leaf(e)
             if not isinstance(error, Exception):
                 raise
@@ -117,7 +117,7 @@ async def collect(archive: Archive, steps: Sequence[Step], about: Mapping[str, A
 
 
 def _progress(text: str) -> None:
-    """One line that is written over where somebody watches, else a line each."""
+    """On a terminal one line that is overwritten, else a line for each step."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
     elif text:

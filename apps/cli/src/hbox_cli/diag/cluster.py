@@ -1,4 +1,4 @@
-"""Of an installed chart: through the API server alone, with the rights of whoever asks (pods, their logs and proxy, events, Deployments)."""
+"""Collects from an installed chart through the API server alone, with the caller's rights (pods, their logs and proxy, events, Deployments)."""
 
 import json
 from collections.abc import Mapping, Sequence

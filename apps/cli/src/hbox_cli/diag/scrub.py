@@ -1,7 +1,7 @@
-"""Takes secrets out of text that leaves the house.
+"""Removes secrets from text that leaves the platform.
 
-Two ways, and both are needed: what is known to be secret (seeds of the broker's users, passwords in addresses, tokens of kubeconfigs) goes wherever it stands,
-also where nothing says what it is; and what looks like a secret goes although nobody knew of it. Too much is taken rather than too little.
+`Scrub` removes known secrets (seeds of the broker's users, passwords in addresses, tokens of kubeconfigs) wherever they occur, also without a label, and
+unknown text that looks like a secret. In doubt it removes the text.
 """
 
 import re

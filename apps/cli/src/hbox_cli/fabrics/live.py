@@ -81,7 +81,7 @@ class KnownFabric:
         return sorted(found, key=lambda box: box.pod)
 
     def lines(self, *, hosts: bool) -> Iterator[str]:
-        """Domains below each other, as they are declared; one below two stands below both."""
+        """The tree of domains as declared. A domain with two parents is listed below both."""
         by_name = {one.name: one for one in self.domains}
         below = {child for one in self.domains for child in one.children}
         yield f"fabric {self.name}: {len(self.domains)} domains" + (f", {len(self.gaps)} gaps" if self.gaps else "")

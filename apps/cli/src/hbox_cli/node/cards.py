@@ -1,7 +1,7 @@
-"""What cards look like to people: how much of each is given away, to whom, and how they are linked. Pure.
+"""Items of cards for the output: how much of each is allocated, to which pods, and the links between cards. Pure.
 
-Where nobody knows a node's cards apart, the books hold numbers (`devices.identity`): all such cards of one model are then one line, and of a pod it is said
-how many of them it has.
+If the cards of a node have no identity, claims hold counts (`devices.identity`): all such cards of one model are one item, with the number that each pod
+holds.
 """
 
 from collections import Counter, defaultdict
@@ -51,7 +51,7 @@ def kind_of(node: NodeState, card: Card) -> str:
 
 
 def card_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], claims: Iterable[Claim]) -> list[Item]:
-    """One item a card, by node and index; one for all cards of a kind and model of a node where nobody knows these apart."""
+    """One item for each card, by node and index; one for all cards of a kind and model of a node if they have no identity."""
     by_node: dict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
         by_node[claim.node].append(claim)
@@ -185,7 +185,7 @@ def kind_items(cards: Iterable[Item]) -> list[Item]:
 
 
 def link_items(node: NodeState) -> list[Item]:
-    """Of each kind whose plugin says how its cards are linked: the score of each pair, by index; higher is better."""
+    """For each kind whose device plugin publishes links: the score of each pair of cards, by index; higher is better."""
     by_kind: dict[str, list[Card]] = defaultdict(list)
     for card in sorted(node.cards, key=lambda card: card.index):
         by_kind[kind_of(node, card)].append(card)

@@ -1,4 +1,4 @@
-"""Nodes without a first report of node-agent, as people see them. Pure."""
+"""Output about nodes that wait for a first report of node-agent. Pure."""
 
 from typing import Any
 

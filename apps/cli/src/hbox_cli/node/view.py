@@ -1,4 +1,4 @@
-"""What one node looks like to people: its cards, who holds them by the ledger's books, and who by the kubelet's own word. Pure."""
+"""The document of one node: its cards, and the pods that hold them by the ledger's claims and by the kubelet's report. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ from .firstreport import report_item
 
 Item = dict[str, Any]
 
-#: An agent says what it knows every ten minutes: one that said nothing for longer is gone.
+#: Seconds after which a report of node-agent is stale; it publishes one at least every ten minutes.
 OLD_S = 1500.0
 
 
@@ -43,8 +43,8 @@ def node_item(
     numa: NodeNuma | None = None,
     now: float,
 ) -> Item:
-    """One document. `said`: None where no agent speaks for the node. Of cards that nobody knows apart it says how many each pod holds (`counts`), and not
-    which."""
+    """The document of one node. `said`: None if no node-agent publishes for the node. For cards without identity the document has the number that each pod
+    holds (`counts`)."""
     own = named_claims(node, claims)
     given, held = _given(node, said), allocation_of(own).cards
     owners = {
@@ -169,7 +169,7 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
 
 
 def adapter_items(node: NodeState, numa: NodeNuma) -> list[Item]:
-    """The nearest RDMA adapters of each card of the machine, by its PCI address, and of cards whose adapters somebody wrote on the node."""
+    """The nearest RDMA adapters of each card of the machine, by its PCI address, and of cards whose adapters an annotation of the node names."""
     near, index_of = nearest_by_address(numa), {address: index for index, address in addresses_of(node, numa).items()}
     cards = {card.index: card for card in node.cards}
     found: list[Item] = []
@@ -202,7 +202,7 @@ def adapter_items(node: NodeState, numa: NodeNuma) -> list[Item]:
 
 
 def nvml_item(nvml: NodeNvml) -> Item:
-    """What NVML says of the cards, in its own order."""
+    """Cards as NVML reports them, in NVML's order."""
     cards = [
         {
             "name": str(card.index),

@@ -1,10 +1,10 @@
-"""What the chart has of the code: `python -m hbox_cli.platform.chart --check|--write FOLDER`, the chart's.
+"""Generates files of the chart from the code: `python -m hbox_cli.platform.chart --check|--write FOLDER`; FOLDER is the chart's.
 
-values.schema.json is made from the services' settings: what a setting is called, what it may be and what it means stands in the settings' classes alone.
-Settings that the chart itself decides are left out: a value for one is refused instead of overruled.
+values.schema.json comes from the services' settings classes, the only source of the names, ranges and descriptions of settings. It lacks the settings that
+the chart sets itself: Helm rejects a value for one instead of overriding it.
 
-files/broker.yaml is what a broker has of this version of HBox, as annotations of its pod: nats-server's version, and a sum over who may say and hear what. An
-upgrade by which neither changes leaves brokers as they are.
+files/broker.yaml has the annotations of a broker's pod that depend on the version of HBox: nats-server's version, and a checksum of all publish and subscribe
+permissions. An upgrade that changes neither does not restart the brokers.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""What the platform needs in a cluster: the definitions of Volcano's Queue, PodGroup and HyperNode, the queues `root` and `default`, and, where they are
-wanted, the PriorityClasses of its levels.
+"""Creates the objects that the platform needs in a cluster: the definitions of Volcano's Queue, PodGroup and HyperNode, the queues `root` and `default`, and,
+on request, the PriorityClasses of the priority levels.
 
-A definition that is there, and that anybody but HBox has written, is used as it is: Volcano's say more than ours, and its scheduler stops beside ours. What
-HBox reads and such a definition does not keep is told.
+A definition that another client wrote stays as it is: Volcano's definitions have more fields than HBox's, and Volcano's scheduler stops with HBox's. The
+platform reports the fields that HBox reads and such a definition drops.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from hbox_common.model import DEFAULT_QUEUE, OFFLINE_CLASS, ROOT_QUEUE
 from hbox_common.model.annotations import PRIORITY_CLASSES
 from hbox_common.model.queue import NO_CLASS
 
-#: What vc-scheduler makes at its start, and Volcano's controllers and webhooks rely on. Nobody's pods are in `root`.
+#: Queues that vc-scheduler creates at its start, and Volcano's controllers and webhooks require. `root` has no pods.
 _QUEUES: Mapping[str, Mapping[str, Any]] = {
     ROOT_QUEUE: {"weight": 1, "reclaimable": False},
     DEFAULT_QUEUE: {"weight": 1, "reclaimable": True},
@@ -68,8 +68,8 @@ async def everyday_classes(client: KubeClient) -> tuple[str, ...]:
 
 
 async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
-    """Makes those of CLASSES that are missing, and says which. Where one of LEVELS is somebody else's no other is made beside it: what its name means there is
-    theirs to say. Raises Unavailable or InvalidRequest."""
+    """Create the missing PriorityClasses of CLASSES, and print their names. If another owner has one of LEVELS, create no other level: that owner defines the
+    meaning of the names. Raises Unavailable or InvalidRequest."""
     found = {name: await _found(client, PRIORITYCLASSES, name) for name in CLASSES}
     taken = [name for name in LEVELS if (there := found[name]) is not None and not is_ours(there)]
     for name, value in CLASSES.items():
@@ -153,7 +153,7 @@ async def _found(client: KubeClient, kind: Resource, name: str) -> Mapping[str, 
 
 
 def is_ours(found: Mapping[str, Any]) -> bool:
-    """Whether nobody but HBox has written it. Its label says nothing: it outlives that others apply their own definition over it."""
+    """Whether only HBox wrote the object, by its managed fields. HBox's label is no evidence: it stays when another client applies its own definition."""
     fields = found["metadata"].get("managedFields") or ()
     writers = {entry.get("manager") for entry in fields if entry.get("subresource") != "status"}
     return writers == {FIELD_MANAGER}

@@ -1,8 +1,9 @@
 """Processes that a command forks of itself before it has an event loop: the zygote, and the emulated cluster.
 
-Supervisor, zygote and cluster need the same libraries, most of a second of a processor each. Here that second is paid once. Forking is safe only while
-there is one thread and no event loop, so these are forked first, and told what to be by a line on their standard input when that is known; one
-that is never told ends with this process. One that ends is started again as any other, by exec; so it is where there is no early one.
+Supervisor, zygote and cluster import the same libraries, which takes most of a second of CPU in each. Forked from one process they import them once. A fork is
+safe only while there is one thread and no event loop, so these processes are forked first and wait for an order: a line on their standard input with
+their program and its arguments. A process without an order ends with this one. The supervisor restarts an ended process by exec, as it starts one that was not
+forked early.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ _LOOK_AGAIN_S = 0.05
 
 @dataclass(slots=True)
 class Early:
-    """One that waits; a `child.Child`. `orders` and `says`: our ends of its standard input and output; whoever is told of it closes them."""
+    """A forked process that waits for its order; a `child.Child`. `orders`, `says`: our ends of its standard input and output; the owner closes them."""
 
     pid: int
     orders: int
@@ -36,7 +37,7 @@ class Early:
     returncode: int | None = None
 
     def tell(self, order: dict[str, Any]) -> None:
-        """What it is to be. One that has ended is not told."""
+        """Send the order, unless the process has ended."""
         with suppress(BrokenPipeError):
             os.write(self.orders, json.dumps(order).encode() + b"\n")
 
@@ -44,7 +45,7 @@ class Early:
         while not self._reap():
             try:
                 pidfd = os.pidfd_open(self.pid)
-            except (AttributeError, OSError):  # the kernel has none; or somebody else who waits has just reaped it
+            except (AttributeError, OSError):  # the kernel has no pidfd, or another waiter has just reaped it
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
             loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -64,7 +65,7 @@ class Early:
         self._signal(SIGKILL)
 
     def _signal(self, sig: int) -> None:
-        if self.returncode is None:  # until it is reaped, below, its number is nobody else's
+        if self.returncode is None:  # the kernel does not reuse the pid until the process is reaped, below
             os.kill(self.pid, sig)
 
     def _reap(self, options: int = os.WNOHANG) -> bool:
@@ -75,7 +76,7 @@ class Early:
         return self.returncode is not None
 
     def close(self) -> None:
-        """At the end: it has ended, or was never told what to be."""
+        """Clean up a process that has ended or never got an order."""
         self.kill()
         self._reap(0)
         os.close(self.orders)

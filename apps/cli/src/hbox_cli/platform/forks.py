@@ -1,4 +1,4 @@
-"""The supervisor's side of the zygote: services are forked from it, and their ends are told by it."""
+"""The supervisor's side of the zygote, which forks the services and reports their ends."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ class Forked:
             try:
                 os.kill(self.pid, sig)
             except ProcessLookupError:
-                pass  # it has ended, and we are about to be told
+                pass  # it has ended; the zygote's report follows
 
 
 class Forks:
@@ -70,7 +70,7 @@ class Forks:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Forks"]:
-        """With the zygote started, but not waited for, until the end of the block; so that ends are heard until then, whatever fails within."""
+        """Start the zygote, without waiting for it, and receive its reports until the end of the block, also if the block fails."""
         await self._start()
         async with asyncio.TaskGroup() as tasks:
             hearing = tasks.create_task(self._hear_all(), name="zygote")

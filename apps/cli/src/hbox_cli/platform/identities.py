@@ -82,9 +82,9 @@ def identities(schedulers: Sequence[str] = (SHARDED,)) -> tuple[Identity, ...]:
 
 
 async def bring(client: KubeClient, say: Callable[[str], None], *, schedulers: Sequence[str] = (SHARDED,)) -> None:
-    """Applies accounts and rights by server-side apply, and returns once they are in effect. `schedulers`: as in `identities`.
+    """Apply accounts and rights by server-side apply, and return when they are in effect. `schedulers`: as in `identities`.
 
-    Raises InvalidRequest where the user may not do that, saying what to do, and Unavailable.
+    Raises InvalidRequest, with a hint, if the user lacks the rights, and Unavailable.
     """
     every = identities(schedulers)
     try:
@@ -124,7 +124,7 @@ class Tokens:
         }
         answer = await client.json("POST", _ACCOUNTS.path(NAMESPACE, service, "token"), body=body)
         try:
-            # A duration: the server's clock may differ from ours. Whatever it says, it is not asked without a pause.
+            # A duration, since the server's clock may differ from ours; at least _SHORTEST_S, so that requests have a pause.
             token, life_s = str(answer["status"]["token"]), max(_SHORTEST_S, float(answer["spec"]["expirationSeconds"]))
         except (KeyError, TypeError, ValueError) as e:
             raise Unavailable(f"the API server gives no token for {service}: its answer has no {e}") from e
@@ -152,7 +152,7 @@ class Tokens:
         return paths
 
     async def renew(self, due_s: float, say: Callable[[str], None]) -> None:
-        """Keeps the tokens fresh until cancelled, the next ones after `due_s`. What goes wrong is told once, and tried again."""
+        """Renew the tokens until cancelled, first after `due_s`. A failure is printed once and retried."""
         failed = False
         while True:
             await asyncio.sleep(due_s)
@@ -171,9 +171,9 @@ class Tokens:
 
 
 def cluster_of(kubeconfig: Path) -> dict[str, Any]:
-    """The current context's cluster as it stands in the kubeconfig, with a certificate authority's file taken in as data.
+    """The cluster of the kubeconfig's current context, with the content of the certificate authority's file.
 
-    Raises InvalidRequest where it has none, or a file cannot be read.
+    Raises InvalidRequest if there is no current context, or a file cannot be read.
     """
     try:
         content = settings_of(kubeconfig.expanduser())

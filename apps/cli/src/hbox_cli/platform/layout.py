@@ -15,13 +15,13 @@ from typing import IO, Any
 from hbox_common.errors import Conflict, InvalidRequest, NotFound
 from hbox_common.model import SCHEDULER_NAME
 
-#: So often, and so long, whoever asks whether the folder is held may be in the way of who is to hold it.
+#: Attempts to lock the folder, and seconds between them: a command that tests the lock holds it for a moment.
 _ASKED, _ASKED_S = 10, 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What `DIR/platform.json` says: how to reach the platform that runs in DIR."""
+    """Content of `DIR/platform.json`: the addresses of the platform that runs in DIR."""
 
     pid: int  #: of the supervisor
     nats_url: str
@@ -31,7 +31,7 @@ class Running:
     policy: str
     health: Mapping[str, str] = field(default_factory=dict)  #: service -> http://host:port
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
-    time_scale: float = 1.0  #: the cluster's clock goes so many times as fast as the machine's
+    time_scale: float = 1.0  #: the cluster's clock runs at this multiple of the machine's
     time_scale_since: float = 0.0  #: when both agree, in seconds since the epoch; 0: always
     nats_users: str = ""  #: the folder with the seeds of the broker's users; "": it is open
 
@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def books_of(self) -> Path:
-        """Says whose ledger and streams are here: by what the cluster was named at the start; none where it was emulated."""
+        """A file with the name of the cluster to which ledger and streams belong; no file if the cluster was emulated."""
         return self.folder / "books-of"
 
     @property
@@ -99,14 +99,14 @@ class Layout:
             self._close(say)
             probe = self.folder / ".write"
             probe.write_text("")
-            probe.unlink(missing_ok=True)  # another may be starting here, whom the lock keeps out
+            probe.unlink(missing_ok=True)  # another supervisor may be starting here; the lock keeps it out
         except OSError as e:
             raise InvalidRequest(
                 f"the state folder {self.folder} cannot be written: {e.strerror}", hint="choose another with --state"
             ) from e
 
     def _close(self, say: Callable[[str], None]) -> None:
-        """0700 for the folder and 0600 for the files in it, where an earlier version or somebody else left them open to others."""
+        """Restrict the folder to 0700 and its files to 0600 if an earlier version or a user left them open to others."""
         here = self.folder.stat()
         if here.st_uid != os.geteuid():
             whose = (
@@ -129,7 +129,7 @@ class Layout:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder for one supervisor; the lock goes with the process, however it ends. Raises Conflict when another has it."""
+        """Hold the folder for one supervisor. The kernel drops the lock at any end of the process. Raises Conflict if another supervisor has it."""
         with (self.folder / "lock").open("a+") as file:
             try:
                 _take(file)
@@ -208,7 +208,7 @@ class Layout:
 
 
 def _take(file: IO[str]) -> None:
-    """Raises BlockingIOError where a supervisor has it, and not where somebody has just asked whether one has."""
+    """Take the lock. Raises BlockingIOError if a supervisor has it, and not if a command only tests it at the moment."""
     for _ in range(_ASKED):
         with suppress(BlockingIOError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

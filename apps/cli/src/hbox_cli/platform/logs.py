@@ -12,14 +12,14 @@ from hbox_common.visible import visible
 _POLL_S = 0.3
 _MOST_BYTES = 2**20
 
-#: The same complaint of the same service is told again after so long.
+#: Seconds before the same message of the same service is printed again.
 _REPEAT_S = 10.0
 
 _LOUD = ("warning", "error", "critical")
 
 
 async def follow(logs: Mapping[str, Path], say: Callable[[str], None], *, calm: Callable[[], bool]) -> None:
-    """Runs until cancelled. What the files hold already is skipped; warnings are told once `calm()`: at the start all wait for each other."""
+    """Print new errors and warnings of the log files until cancelled. Warnings are printed only while `calm()`: at the start the services wait for each other."""
     loop = asyncio.get_running_loop()
     offsets = {name: _size(path) for name, path in logs.items()}
     told: dict[tuple[str, str], float] = {}
@@ -39,7 +39,7 @@ async def follow(logs: Mapping[str, Path], say: Callable[[str], None], *, calm: 
 
 
 class Line(NamedTuple):
-    """What one line of a log says; the level is empty for what is no record."""
+    """One line of a log; the level is empty if the line is no record."""
 
     level: str
     message: str
@@ -75,8 +75,8 @@ def parse(line: str) -> Line:
 
 
 def _read(path: Path, offset: int) -> tuple[str, int]:
-    """Whole lines from `offset` on, and where they end; from the beginning of a file that somebody has emptied. At most a MiB a time: a flood of logs must not
-    hold up the supervisor. Of a longer line each MiB counts as one."""
+    """Whole lines from `offset` on, and the offset of their end; from the beginning if the file was truncated. At most a MiB at a time, so that many logs do not
+    delay the supervisor. Each MiB of a longer line counts as a line."""
     try:
         with path.open("rb") as file:
             if offset > file.seek(0, os.SEEK_END):

@@ -22,7 +22,7 @@ class Readiness:
 
 
 async def readiness(port: int, *, host: str = "127.0.0.1") -> Readiness:
-    """What /readyz of a service says; not ready where it does not answer."""
+    """State that /readyz of a service reports; not ready if it does not answer."""
     head, body = await _get("/readyz", port, host)
     try:
         conditions = json.loads(body)["conditions"]
@@ -34,7 +34,7 @@ async def readiness(port: int, *, host: str = "127.0.0.1") -> Readiness:
 
 
 async def write_error(port: int, *, host: str = "127.0.0.1") -> str:
-    """What a nats-server says of a stream that it can write to no more, on its port for /healthz; empty where it says no such thing."""
+    """The error of a stream that a nats-server can no longer write to, from its /healthz; empty without such an error."""
     _, body = await _get("/healthz", port, host)
     try:
         error = str(json.loads(body).get("error", ""))

@@ -56,7 +56,7 @@ LEASE_S = 3.0
 WRITABLE_S = 0.5
 ROOM_BYTES = 16 * 2**20
 
-#: For a broker of somebody else's to answer.
+#: Seconds for an external broker to answer.
 EXTERNAL_S = 5.0
 
 #: Exit status for wrong settings (hbox_common.runtime): no restart mends them.
@@ -77,7 +77,7 @@ class Plan:
     state: Path
     kubeconfig: Path | None = None
     nats_url: str | None = None
-    nats_users: Path | None = None  #: seeds of the users of a broker of somebody else's; None: it is open
+    nats_users: Path | None = None  #: seeds of the users of an external broker; None: it needs no authentication
     database_url: str | None = None
     policy: str = "least-waste"
     time_scale: float = 1.0
@@ -86,7 +86,7 @@ class Plan:
     as_given: bool = False  #: all services act as the given kubeconfig's user, none with an identity of its own
     standby: bool = False  #: a second process of each service of PAIRED
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)  #: whose pods are HBox's
-    queues: str = "open"  #: who may use queues that nobody bound to namespaces (`HBOX_QUEUES`)
+    queues: str = "open"  #: access to queues without a list of namespaces (`HBOX_QUEUES`)
     shares: str = "deserved"  #: what queues may take back from others (`HBOX_SHARES`)
     brokers: int = 1  #: nats-servers of our own, which keep each stream together
     shards: str = ""  #: several schedulers, as HBOX_SHARDS has them
@@ -123,7 +123,7 @@ class Plan:
         return {lease_of(SHARDED, shard): shard for shard in shards.names} if shards.several else {SHARDED: ""}
 
     def shard_of(self, process: str) -> str:
-        """The shard of a scheduler, also of one that stands by; empty where there is one."""
+        """The shard of a scheduler process, leader or standby; empty if there is only one shard."""
         return self.schedulers[process.removesuffix("-standby")]
 
 
@@ -152,7 +152,7 @@ class Platform:
     plan: Plan
     say: Callable[[str], None]
     running: Running
-    _brokers: Sequence[Broker]  #: of our own; none where somebody else's is named
+    _brokers: Sequence[Broker]  #: own brokers; none if an external broker is named
     _cluster_port: int
     _kept: dict[str, Kept] = field(default_factory=dict)
     _ready: bool = False
@@ -192,7 +192,7 @@ class Platform:
                     for task in platform._tasks:
                         task.cancel()
             except BaseExceptionGroup as group:
-                # One cause is told; that the others were cancelled by it is not news.
+                # Report the cause alone, not the tasks that were cancelled by it.
                 raise leaf(group) from None
 
     def pids(self) -> dict[str, int]:
@@ -362,7 +362,7 @@ class Platform:
 
     def _give_up(self, kept: Kept, returncode: int, how: str, why: logs.Line) -> None:
         said = why.message.removeprefix(f"{kept.name}: ") or how
-        # Process' exit statuses are the house's: 2 wrong settings, 6 somebody is not reachable.
+        # Services exit with 2 for wrong settings and with 6 if a dependency is unreachable.
         kind = {WRONG_SETTINGS: InvalidRequest, 6: Unavailable}.get(returncode, HBoxError)
         raise kind(f"{kept.name} does not start: {said}", hint=f"{why.hint + '; ' if why.hint else ''}its log is {kept.log}")
 
@@ -523,8 +523,8 @@ def _address(layout: Layout, plan: Plan, ports: Sequence[int], several: Sequence
 
 
 def _empty(layout: Layout, cluster: str, *, keep_broker: bool) -> None:
-    """A new cluster of our own has nothing of a former one: books and messages about that would only be in the way. Raises Conflict where they are those of a
-    cluster that goes on without us: who leaves out --kubeconfig once is not to lose them."""
+    """Remove the ledger and the streams of a former emulated cluster. Raises Conflict if they belong to a real cluster, so that a forgotten --kubeconfig does
+    not lose them."""
     whose = layout.books_of.read_text().strip() if layout.books_of.exists() else ""
     if whose not in ("", cluster):
         raise Conflict(
@@ -539,7 +539,7 @@ def _empty(layout: Layout, cluster: str, *, keep_broker: bool) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        for end in ("", "-wal", "-shm", "-journal", ".lock"):  # and no backup that somebody has made beside it
+        for end in ("", "-wal", "-shm", "-journal", ".lock"):  # the database's own files; backups stay
             layout.database.with_name(layout.database.name + end).unlink(missing_ok=True)
     except OSError as e:
         raise InvalidRequest(

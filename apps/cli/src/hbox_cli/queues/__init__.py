@@ -1,4 +1,4 @@
-"""Queues as people see them: their tree, shares and bars, and what a change of their rules would take from whom."""
+"""Output about queues: their tree, shares and bars, and the effects of a change of their rules."""
 
 from .bars import LEGEND, bar, scale_of
 from .change import Change, change_of, document, told, unknown_models

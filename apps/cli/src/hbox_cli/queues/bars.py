@@ -1,8 +1,8 @@
-"""One bar of text a queue: what it uses, of that what is borrowed, and the marks of what is guaranteed, deserved and allowed.
+"""One bar of text for each queue: its use, the borrowed part of it, and marks at the guaranteed, deserved and allowed amounts.
 
     ██████┆██│▒▒▒·····▏
 
-A mark stands behind the last unit that it allows, in a cell of its own, so that marks never hide use.
+A mark is in a cell of its own behind the last unit that it allows, so that marks never hide use.
 """
 
 from collections.abc import Iterable, Mapping

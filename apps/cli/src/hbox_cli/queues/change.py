@@ -1,4 +1,4 @@
-"""A change of one queue's rules: what goes into its spec, what the ledger is asked about it, and what it says that others would feel of it. Pure."""
+"""A change of one queue's rules: the new spec, the dry-run request to the ledger, and the lines about its answer. Pure."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -38,7 +38,7 @@ PLAIN = ("parent", "weight", "priority", "reclaimable")
 _RESOURCE = re.compile(
     r"cpu|memory|pods|storage|ephemeral-storage|hugepages-[0-9A-Za-z]+|attachable-volumes-[a-z0-9-]+|[a-z0-9.-]+/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 )
-SHOWN = 10  #: claims told of one queue
+SHOWN = 10  #: claims listed for one queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Change:
         return {"spec": self.spec, **({"metadata": {"annotations": dict(self.annotations)}} if self.annotations else {})}
 
     def asked(self) -> ChangedQueue:
-        """As the ledger is asked what it would do. A budget evicts nobody."""
+        """The change in a dry-run request to the ledger, without the budget: a budget evicts no pods."""
         rules: dict[str, Any] = {key: value for key, value in self.spec.items() if key in PLAIN}
         for amount, given in self.amounts.items():
             rules[amount] = {resource: quantity or None for resource, quantity in given.items()}
@@ -153,7 +153,7 @@ def document(name: str, answer: DryRunAnswer, warnings: Sequence[str] = ()) -> d
 
 
 def told(answer: DryRunAnswer, warnings: Sequence[str] = ()) -> list[str]:
-    """Lines for people; none where nobody is touched."""
+    """Lines about the effects; none if no claim is affected."""
     lines = [f"wrong: {_fault(one)}" for one in answer.faults] + [f"warning: {said}" for said in warnings]
     for one in answer.give_back:
         lines.append(f"queue {one.queue} may have to give back {one.units} of {one.resource}: {one.because}")

@@ -1,7 +1,7 @@
-"""Why a queue's turn comes when it does: what it deserves first, then its part by weight, corrected by what it used of late. Pure.
+"""Explains the order of queues: the deserved amount first, then the part by weight, corrected by recent usage. Pure.
 
-The same division as in the sessions of scheduler-core (`hbox_scheduler.core.plugins.fairshare`), over what queues use and wait for now, from the top of the
-tree down: a department's children divide what is the department's.
+The division of scheduler-core's sessions (`hbox_scheduler.core.plugins.fairshare`) over the present use and demand of queues, from the root down: the
+children of a queue divide its share.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ class Memory:
     """What is known of history. `weight`: `usageWeight` of the policy that jobs are placed by; `half_life_h` 0 = none is kept."""
 
     cards: int = 0  #: that the cluster has
-    recent: Mapping[QueueName, float] | None = None  #: cards that a queue and all below it used on average of late
+    recent: Mapping[QueueName, float] | None = None  #: cards that a queue with its descendants used on average recently
     half_life_h: float = 0.0
     weight: float = 0.0
 

@@ -46,7 +46,7 @@ def tree_of(queues: Iterable[Queue], used: Mapping[str, Resources]) -> QueueTree
 
 
 async def memory_of(running: Running) -> Memory:
-    """What queues used of late, and how much that counts, from the last values on the bus. Raises Unavailable."""
+    """Recent usage of queues, and its weight, from the last values on the bus. Raises Unavailable."""
     async with bus_of(running) as bus:
         said = await last_values(bus, [QueueStateChanged, NodeStateChanged, PolicyFollowed])
     recent: dict[QueueName, float] = {}
@@ -64,7 +64,7 @@ async def memory_of(running: Running) -> Memory:
 
 
 async def dry_run(running: Running, *changed: ChangedQueue) -> DryRunAnswer:
-    """What the ledger says that this change would do. Raises Unavailable, InvalidRequest."""
+    """The ledger's answer about the effects of this change. Raises Unavailable, InvalidRequest."""
     async with bus_of(running) as bus:
         return await bus.call("quota-ledger", "dry-run", DryRunRequest(queues=changed), DryRunAnswer)
 

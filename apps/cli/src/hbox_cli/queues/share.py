@@ -1,7 +1,6 @@
-"""Why a queue has as much as it has: level by level, from the queue up, what each deserves, uses and has borrowed, beside its siblings.
+"""Explains a queue's share: for each level, from the queue to the root, the amounts deserved, used and borrowed, and those of its siblings.
 
-Between two siblings what one has beyond its share is the other's to take back, as far as that one is below its own share and asks: so the ledger judges
-(`hbox_common.model.rights`).
+The ledger's rule (`hbox_common.model.rights`): a queue below its share may reclaim, for its demand, what a sibling has beyond the sibling's share.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Which cards the pods of a saved cluster hold.
 
-HBox writes `hbox.io/cards`, HAMi's scheduler an annotation of each vendor's. A pod with neither got its cards from its kubelet, and nobody wrote down which:
-it is counted on the lowest that can be its own, after all those that are known, so that the node's sum is right. Of `hbox.io/cards` it counts which cards
-these are; how much of each is what the pod asks for, whatever anybody wrote on it. What init containers had is free once they have ended.
+HBox writes `hbox.io/cards`, HAMi's scheduler an annotation for each vendor. A pod with neither got its cards from its kubelet, and no object names them: it is
+counted, after all pods with known cards, on the lowest cards that it can hold, so that the node's sum is right. Only the card ids of `hbox.io/cards` count;
+the amounts are those that the pod requests, since its tenant can write the annotation. Cards of init containers are free when these have ended.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ class Holder:
     node: NodeName
     devices: PodDevices
     cards: CardRequest
-    slices: tuple[CardSlice, ...] = ()  #: as hbox.io/cards says
+    slices: tuple[CardSlice, ...] = ()  #: by hbox.io/cards
     allocated: tuple[tuple[Vendor, str], ...] = ()  #: of the vendors' annotations
     started: bool = False  #: its init containers have ended
 

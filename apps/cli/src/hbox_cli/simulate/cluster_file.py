@@ -85,7 +85,7 @@ _FIELDS = {"Queue": SpecFields(QUEUE), "PodGroup": SpecFields(POD_GROUP)}
 
 @dataclass(frozen=True, slots=True)
 class SavedCluster:
-    """What a file says. `columns` has the nodes, and nothing booked."""
+    """Content of a file. `columns` has the nodes without bookings."""
 
     columns: Columns
     cluster: Cluster
@@ -99,9 +99,9 @@ class SavedCluster:
 def cluster_of(
     documents: Sequence[Document], *, schedulers: Collection[str], now: float, as_services: bool = False, bound: bool = False
 ) -> SavedCluster:
-    """The cluster of one file. `schedulers`: whose pods are to be placed; all others only hold what they hold. now: seconds since the epoch. as_services: whom
-    nobody takes from is what queues say of classes (`protected`); else what `volcano.sh/preemptable` says on pods and PodGroups. bound: queues that name no
-    namespaces, nor stand below one that does, are nobody's.
+    """The cluster of one file. `schedulers`: schedulerNames whose pods are placed; other pods only hold their resources. now: seconds since the epoch.
+    as_services: pods are non-preemptible by their queue and class (`protected`), else by `volcano.sh/preemptable` on pods and PodGroups. bound: a queue without a
+    list of namespaces, its own or an ancestor's, admits no namespace.
 
     Raises InvalidRequest that names document, object and field.
     """
@@ -307,7 +307,7 @@ class _Reading:
 
 
 def _offered(gangs: Sequence[Gang], members: Mapping[JobId, Sequence[PodEntry]]) -> set[JobId]:
-    """Those that their PodGroup, or all of their pods, let others take from."""
+    """Gangs that are preemptible by their PodGroup or by all of their pods."""
 
     def all_pods(gang: Gang) -> bool:
         entries = members[gang.id]
@@ -317,7 +317,7 @@ def _offered(gangs: Sequence[Gang], members: Mapping[JobId, Sequence[PodEntry]])
 
 
 def _in_groups(pods: Sequence[PodEntry]) -> Sequence[PodEntry]:
-    """As job-controller tells of groups in which some pod keeps off the others' cards."""
+    """Card requests as job-controller publishes them for groups in which a pod avoids the cards of other groups."""
     vendor = VENDORS.kind(volcano.KIND)
     groups = {(pod.view.namespace, pod.group) for pod in pods if pod.group and volcano.spreads(pod.spec.cards)}
     if not groups:
@@ -390,7 +390,7 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
 
 
 def _rank(pods: Sequence[PodEntry], owner: Sequence[Gang]) -> None:
-    """Which of its gang each live member is, as job-controller says."""
+    """Set the rank of each live member in its gang by job-controller's rule."""
     keys: dict[JobId, dict[PodUid, RankKey]] = {}
     for pod, gang in zip(pods, owner, strict=True):
         if pod.view.rank_key is not None and pod.view.live:

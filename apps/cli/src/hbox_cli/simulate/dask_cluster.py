@@ -32,7 +32,7 @@ def spread(address: str, works: Sequence[Work]) -> Iterator[tuple[Work, Outcome]
         raise InvalidRequest("--dask needs Dask, which is not installed", hint="pip install 'hbox-cli[dask]'") from e
     if not ADDRESS.fullmatch(address):  # Dask itself waits for one that it cannot read
         raise InvalidRequest(f"--dask {address}: that is no address of a Dask scheduler", hint="write it as tcp://host:8786")
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what goes wrong is raised here, in one line
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # errors are raised here, in one line
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False)
     except OSError as e:

@@ -1,4 +1,4 @@
-"""`hbox simulate fgd`: runs of the protocol over traces and seeds, and what they come to beside what is published."""
+"""`hbox simulate fgd`: runs of the protocol over traces and seeds, compared with published results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def outcome_of(arrivals: Arrivals, work: Work) -> Outcome:
 
 
 def summary(outcomes: Mapping[int, Outcome], trace: str) -> dict[str, Any]:
-    """One trace: means over the seeds, their spread, and what is published beside them where something is."""
+    """One trace: means over the seeds, their spread, and published results if there are any."""
     runs = [outcomes[seed] for seed in sorted(outcomes)]
     row: dict[str, Any] = {}
     for mark in (100, FULL):

@@ -78,7 +78,7 @@ def priority_of(name: str, classes: Mapping[str, kube.PriorityClass], entries: l
 
 
 def priority_class_of(gang: Gang, entries: Sequence[PodEntry]) -> str:
-    """The PriorityClass of a gang: its PodGroup's, else that of its pods' highest priority. As job-controller says it."""
+    """The PriorityClass of a gang by job-controller's rule: its PodGroup's, else that of its pods' highest priority."""
     return gang.priority_class or max(((entry.priority, entry.view.priority_class) for entry in entries), default=(0, ""))[1]
 
 

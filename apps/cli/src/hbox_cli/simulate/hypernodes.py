@@ -1,4 +1,4 @@
-"""HyperNodes, with their members resolved against the nodes and HyperNodes of the same file, and what a Simulation says of the fabric beside them."""
+"""HyperNodes, with their members resolved against the nodes and HyperNodes of the same file, and the fabric part of a Simulation object."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -20,7 +20,7 @@ def hypernodes_of(documents: Sequence[Document], nodes: Iterable[NodeState]) -> 
 
 
 def old_domains(spec: FabricSpec, hypernodes: Iterable[HyperNode]) -> dict[str, str]:
-    """Domains on which nothing can be promised, and why, as scheduler-core says it of a fabric that nobody confirmed for too long."""
+    """Domains that scheduler-core does not use because the fabric's last confirmation is too old, with the reason."""
     if spec.age_seconds <= spec.max_age_seconds:
         return {}
     why = f"the fabric was not confirmed by its source for more than {spec.max_age_seconds:g} s"

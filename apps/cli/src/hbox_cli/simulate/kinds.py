@@ -31,7 +31,7 @@ class PodDisruptionBudget(kube.KubeObject, frozen=True, gc=False):
 class FabricSpec(_Slim, frozen=True, gc=False):
     age_seconds: float = 0.0  #: since the HyperNodes were confirmed
     max_age_seconds: float = 600.0  #: as the scheduler's setting fabric_max_age_s
-    degraded_rails: dict[str, list[int]] = {}  #: by node, as `hbox topo gaps -o json` says them
+    degraded_rails: dict[str, list[int]] = {}  #: by node, as in the output of `hbox topo gaps -o json`
 
 
 class SimulationSpec(_Slim, frozen=True, gc=False):

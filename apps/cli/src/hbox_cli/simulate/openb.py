@@ -12,7 +12,7 @@ from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 from hbox_sandbox.trace import Trace, TraceNode, TracePod, read_alibaba2023
 
-#: Where the files are looked for when nobody says, after $HBOX_TRACES.
+#: Default folders of the files, after $HBOX_TRACES.
 FOLDERS = ("traces/alibaba2023", "../shared/traces/alibaba2023")
 
 NODES = "openb_node_list_gpu_node"
@@ -26,7 +26,7 @@ PODS_PER_NODE = 10_000  #: the protocol knows no limit
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """`specs` are the distinct requests of a trace; `pods` says which one each of its pods, sorted by name, has."""
+    """`specs`: the distinct requests of a trace; `pods`: the index of each pod's request, pods sorted by name."""
 
     nodes: tuple[NodeState, ...]
     specs: tuple[PodGroupTask, ...]
@@ -56,7 +56,7 @@ class Arrivals:
 
 
 def folder_of(given: Path | None) -> Path:
-    """The folder with the node list. Raises NotFound, saying where it was looked for and what to do."""
+    """The folder with the node list. Raises NotFound with the folders that were searched and a hint."""
     tried = [given] if given is not None else [Path(p) for p in (os.environ.get("HBOX_TRACES", ""), *FOLDERS) if p]
     for folder in (below for top in tried for below in (top, top / "alibaba2023")):
         if any((folder / f"{NODES}{end}").is_file() for end in (".csv.gz", ".csv")):

@@ -70,7 +70,7 @@ class PodEntries:
         ages_s: Mapping[str, float],
         now: float,
     ) -> None:
-        """ages_s: how long ago pods (`namespace/name`) started, where that is said apart from them. now: seconds since the epoch."""
+        """ages_s: seconds since pods (`namespace/name`) started, if a Simulation object has them. now: seconds since the epoch."""
         self._reader = PodReader(completes=True)
         self._classes = classes
         self._volumes = volumes
@@ -129,7 +129,7 @@ class PodEntries:
 
 
 def preemptable(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """The annotation counts before the label; what neither says is yes, and what is no truth is no."""
+    """The annotation has precedence over the label. True without either; False for a value that is no boolean."""
     written = annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE))
     return written is None or written in _TRUE
 

@@ -43,7 +43,7 @@ def spread(run: Callable[[Work], Answer], works: Sequence[Work], *, jobs: int) -
         raise Unavailable(
             "a simulating process was killed", hint="most likely memory ran out: try fewer at once with --jobs"
         ) from e
-    except BaseException:  # interrupted, or nobody wants the rest: what is half done is of no use
+    except BaseException:  # interrupted, or the caller stopped: discard partial results
         for child in active_children():
             child.terminate()
         raise

@@ -1,5 +1,5 @@
-"""Whom nobody takes from in a saved cluster, as the services have it: by what queues say of classes, in the order in which pods started, and not by what
-tenants write on their pods (ADR 33). How the ledger judged is written on no object, so that it is judged again here."""
+"""Non-preemptible pods of a saved cluster by the services' rule: by queue and class, in the order in which pods started, and not by annotations of tenants
+(ADR 33). No object records the ledger's judgement, so this module repeats it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from hbox_scheduler.core.framework.guarantees import held_of
 def protect(
     gangs: Sequence[Gang], classes: Mapping[JobId, str], offered: set[JobId], queues: QueueTree, columns: Columns
 ) -> None:
-    """Says of our gangs' members whether others may have them leave. classes: PriorityClass of each gang; offered: those that their tenants let others take
-    from, whatever their class."""
+    """Set whether members of HBox's gangs are preemptible. classes: PriorityClass of each gang; offered: gangs that their tenants declare preemptible, of any
+    class."""
     holding: list[Member] = []
     for gang in gangs:
         if gang.queue:

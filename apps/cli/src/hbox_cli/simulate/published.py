@@ -1,4 +1,4 @@
-"""What is published of FGD, and the bound that nobody passes: allocated cards in percent, means of ten seeds.
+"""Published results of FGD, and the upper bound of any placement: allocated cards in percent, means of ten seeds.
 
 FGD and BestFit: Weng et al., "Beware of Fragmentation" (USENIX ATC'23), the results that came with its simulator (hkust-adsl/kubernetes-scheduler-simulator,
 `experiments/analysis/expected_results`). The bound: the linear programme of an omniscient placement of all that has arrived, per class of

@@ -89,7 +89,7 @@ def in_pools(queues: Sequence[QueueInfo], rights: QueueTree) -> list[QueueInfo]:
 
 
 def rights_of(documents: Sequence[Document], *, bound: bool = False) -> QueueTree:
-    """Who may use which queue, which pools of nodes those in it, how much, and for how long nobody takes from them. bound: as `Queue.bound`, of all. Raises
+    """The queue tree with rights: namespaces, node pools, amounts and protected times of each queue. bound: as `Queue.bound`, for all queues. Raises
     InvalidRequest."""
     tree = QueueTree({})
     for document in documents:
@@ -164,7 +164,7 @@ def namespace_of(document: Document) -> tuple[str, Mapping[str, str]]:
 
 
 def budget_of(document: Document) -> DisruptionBudget:
-    """A PodDisruptionBudget; as in Kubernetes nobody may go before its controller has said how many. Raises InvalidRequest."""
+    """A PodDisruptionBudget. As in Kubernetes it allows no disruption until its controller has set a number. Raises InvalidRequest."""
     budget = document.read(kinds.PodDisruptionBudget, namespaced=True)
     if budget.spec.selector.match_expressions:
         raise document.wrong("spec.selector.matchExpressions", "is not supported yet", hint="write it with matchLabels")
@@ -177,12 +177,12 @@ def budget_of(document: Document) -> DisruptionBudget:
 
 
 def card_quota_of(document: Document) -> CardQuota | None:
-    """What a ResourceQuota says of cards, as the quota-ledger reads it. Raises InvalidRequest."""
+    """The limits of cards in a ResourceQuota, as quota-ledger reads them. Raises InvalidRequest."""
     return card_quota(document.read(kube.ResourceQuota, namespaced=True))
 
 
 def class_quota_of(document: Document) -> ClassQuota | None:
-    """What a ResourceQuota says of PriorityClasses, as the quota-ledger reads it. Raises InvalidRequest."""
+    """The limits by PriorityClass in a ResourceQuota, as quota-ledger reads them. Raises InvalidRequest."""
     return class_quota(document.read(kube.ResourceQuota, namespaced=True))
 
 

@@ -104,7 +104,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def warnings_of(reader: Reader) -> list[str]:
-    """What is to be said of a record that was read to its end."""
+    """Warnings about a record that was read to its end."""
     found = []
     if reader.torn:
         found.append(

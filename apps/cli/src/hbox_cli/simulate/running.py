@@ -1,4 +1,4 @@
-"""One file after the other: read, simulate, and give the outcome as a row. A file that is wrong gives a row that says so."""
+"""Reads and simulates one file after the other, and returns a row for each. A faulty file gives a row with the error."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ from .usage import doubts
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the command was asked for. None = as the file says."""
+    """Options of the command. None = the value in the file."""
 
     explain: bool = False
     cycles: int | None = None
@@ -32,10 +32,10 @@ class Wish:
     policy_file: str = ""  #: where that came from
     schedulers: Collection[str] = ("hbox",)
     now: float = 0.0  #: seconds since the epoch
-    #: policies are read as the running services read them (`as_the_ledger_judges`, `protected`); HBox's own always is. None: that of the wish is, which is one
-    #: to run HBox by, and a file's own is as it is written
+    #: True: policies are read as the running services read them (`as_the_ledger_judges`, `protected`), as HBox's own policy always is. None: only the policy of
+    #: `policy` is, and the file's own policy is read as written
     as_services: bool | None = None
-    bound: bool = False  #: queues that name no namespaces are nobody's (`HBOX_QUEUES`)
+    bound: bool = False  #: a queue without a list of namespaces admits none (`HBOX_QUEUES`)
     debug: bool = False
 
 

@@ -22,7 +22,7 @@ class Runs:
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
-            from rich import progress as rich  # noqa: PLC0415  only where somebody watches
+            from rich import progress as rich  # noqa: PLC0415  only on a terminal
             from rich.console import Console  # noqa: PLC0415
 
             self._bars = rich.Progress(

@@ -1,4 +1,4 @@
-"""`hbox simulate sweep`: a file of finished runs, to which each is added as it ends, so that a sweep that was stopped goes on where it was."""
+"""`hbox simulate sweep`: appends each finished run to a file, so that an interrupted sweep continues with the missing runs."""
 
 import json
 import os

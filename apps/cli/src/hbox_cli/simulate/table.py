@@ -1,4 +1,4 @@
-"""An outcome as people read it: what binds where, who goes and for whom, who waits and why."""
+"""An outcome as text: bindings, evictions with the job that gets the place, and pending jobs with reasons."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -25,7 +25,7 @@ CLASSES: Mapping[str, tuple[int, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One run: who goes first, and where to."""
+    """One run: the order of jobs, and the policy of placement."""
 
     jobs: tuple[TraceJob, ...]
     order: str

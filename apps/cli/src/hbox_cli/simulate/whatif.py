@@ -46,7 +46,7 @@ def what_if(path: Path, policy: str) -> dict[str, Any]:
 
 @contextmanager
 def _reading(path: Path, tick: Callable[[int], None]) -> Iterator[Reader]:
-    """A reader from the start of the file; `tick` is told at its end how much that was."""
+    """A reader from the start of the file. At its end `tick` receives the number of bytes read."""
     with opened(path) as file:
         reader = Reader(file, str(path))
         yield reader

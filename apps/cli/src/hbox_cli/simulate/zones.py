@@ -1,4 +1,4 @@
-"""NUMA nodes of a saved cluster: NodeResourceTopology and Numatopology objects; where a node has both, the first, which tells of devices too."""
+"""NUMA nodes of a saved cluster, from NodeResourceTopology and Numatopology objects. If a node has both, the first counts, since it includes devices."""
 
 from collections.abc import Sequence
 
