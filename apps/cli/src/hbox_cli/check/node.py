@@ -17,8 +17,8 @@ from .smitopo import SmiTopology, read
 
 
 def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:
-    """Print the findings about a node's configuration. `topo`: a file with the output of `nvidia-smi topo -m` on the node. Raises Faulty if a finding is a fault,
-    NotFound if neither node-agent nor an object of the cluster describes the node, InvalidRequest if the file has no such table."""
+    """Print the findings about a node's configuration. `topo`: a file with the output of `nvidia-smi topo -m` on the node. Raises Faulty if a finding is a
+    fault, NotFound if neither node-agent nor an object of the cluster describes the node, InvalidRequest if the file has no such table."""
     smi = None if topo is None else read(topo.read_text(errors="replace"))
     found = run(lambda: _read(ctx, name, smi))
     faults = [one for one in found if one.level is Level.FAULT]

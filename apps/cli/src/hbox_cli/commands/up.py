@@ -219,8 +219,8 @@ def command(
 
 
 def _shares(policy: str) -> str:
-    """Setting HBOX_SHARES of the ledger: "policy" (shares by weight) if the policy file has the plugin `proportion`, else "deserved", with which the ledger needs
-    no demand of waiting jobs. scheduler-core, not this function, rejects a faulty file."""
+    """Setting HBOX_SHARES of the ledger: "policy" (shares by weight) if the policy file has the plugin `proportion`, else "deserved", with which the ledger
+    needs no demand of waiting jobs. scheduler-core, not this function, rejects a faulty file."""
     if not policy:
         return "deserved"
     os.environ.update(ONE_THREAD)

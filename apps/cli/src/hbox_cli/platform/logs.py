@@ -19,7 +19,7 @@ _LOUD = ("warning", "error", "critical")
 
 
 async def follow(logs: Mapping[str, Path], say: Callable[[str], None], *, calm: Callable[[], bool]) -> None:
-    """Print new errors and warnings of the log files until cancelled. Warnings are printed only while `calm()`: at the start the services wait for each other."""
+    """Print new errors and warnings of the log files until cancelled; warnings only while `calm()`: at the start the services wait for each other."""
     loop = asyncio.get_running_loop()
     offsets = {name: _size(path) for name, path in logs.items()}
     told: dict[tuple[str, str], float] = {}
@@ -75,8 +75,8 @@ def parse(line: str) -> Line:
 
 
 def _read(path: Path, offset: int) -> tuple[str, int]:
-    """Whole lines from `offset` on, and the offset of their end; from the beginning if the file was truncated. At most a MiB at a time, so that many logs do not
-    delay the supervisor. Each MiB of a longer line counts as a line."""
+    """Whole lines from `offset` on, and the offset of their end; from the beginning if the file was truncated. At most a MiB at a time, so that many logs do
+    not delay the supervisor. Each MiB of a longer line counts as a line."""
     try:
         with path.open("rb") as file:
             if offset > file.seek(0, os.SEEK_END):

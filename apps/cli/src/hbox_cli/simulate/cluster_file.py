@@ -100,8 +100,8 @@ def cluster_of(
     documents: Sequence[Document], *, schedulers: Collection[str], now: float, as_services: bool = False, bound: bool = False
 ) -> SavedCluster:
     """The cluster of one file. `schedulers`: schedulerNames whose pods are placed; other pods only hold their resources. now: seconds since the epoch.
-    as_services: pods are non-preemptible by their queue and class (`protected`), else by `volcano.sh/preemptable` on pods and PodGroups. bound: a queue without a
-    list of namespaces, its own or an ancestor's, admits no namespace.
+    as_services: pods are non-preemptible by their queue and class (`protected`), else by `volcano.sh/preemptable` on pods and PodGroups. bound: a queue without
+    a list of namespaces, its own or an ancestor's, admits no namespace.
 
     Raises InvalidRequest that names document, object and field.
     """
