@@ -5,6 +5,8 @@ Each test runs the scheduler with a plugin of its own, once as it is and once wi
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from hbox_scheduler.core.cluster.entities import Member
 from hbox_scheduler.core.framework.conf import PluginConf, parse_conf
 from hbox_scheduler.core.framework.hooks import Hook, PodScore, Preemptable, Reclaimable, ShuffleVictims, check
 from hbox_scheduler.core.framework.session import Session
+from hbox_scheduler.core.plugins.arguments import Arguments
 from hbox_scheduler.core.plugins.gang import GangPlugin
 from hbox_scheduler.core.plugins.networktopology import NetworkTopology
 from hbox_scheduler.core.plugins.proportion import Proportion
@@ -393,3 +396,22 @@ def test_guard_of_a_kind_declares_that_it_guards() -> None:
 
     with pytest.raises(Bug, match="declares guards_owners and does not declare guards = True"):
         check(Half)
+
+
+def test_example_of_the_documentation_is_refused_without_its_declaration() -> None:
+    text = (Path(__file__).parents[3] / "docs/developer/add-a-plugin.md").read_text()
+    _, _, after = text.partition("class FirstMinute")
+    source = "class FirstMinute" + after.partition("```")[0]
+    made: dict[str, Any] = {
+        "Preemptable": Preemptable,
+        "Reclaimable": Reclaimable,
+        "Arguments": Arguments,
+        "Sequence": Sequence,
+    }
+    made |= {"Member": Member, "__name__": __name__}
+    exec(source, made)
+    check(made["FirstMinute"])
+    exec(source.replace("    time_dependent = True\n", ""), made)
+    with pytest.raises(Bug) as caught:
+        check(made["FirstMinute"])
+    assert f"\n    {caught.value.message}\n" in text
