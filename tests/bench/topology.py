@@ -24,6 +24,7 @@ from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.facts import ClusterFacts
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.task import Task
 from hbox_scheduler.core.cluster.tasks import Tasks
@@ -80,7 +81,7 @@ class World:
 
     def session(self, gang: Gang) -> Session:
         conf = parse_conf(POLICY, plugins=list(PLUGINS))
-        cluster = Cluster([gang], [QueueInfo(QueueName("q"))], hypernodes=self.hypernodes)
+        cluster = Cluster([gang], [QueueInfo(QueueName("q"))], facts=ClusterFacts(hypernodes=self.hypernodes))
         session = Session(columns=self.columns, cluster=cluster, conf=conf, tiers=plugins_of(conf))
         assert session.tree.root  # made when it is first asked for
         return session

@@ -148,7 +148,9 @@ class Both:
 
     def waiting(self) -> list[Job]:
         """Jobs of one pod that has no place."""
-        jobs = [entry.job for number in range(ROUNDS) if (entry := self.scheduler.entry(JobId(f"j{number}"))) is not None]
+        jobs = [
+            entry.job for number in range(ROUNDS) if (entry := self.scheduler.reports.entry(JobId(f"j{number}"))) is not None
+        ]
         return [one for one in jobs if one.members == 1 and one.tasks[0].pods[0].uid not in self.books.by_pod]
 
     def would_fit(self, one: Job) -> bool:

@@ -217,7 +217,7 @@ class World(Both):
 
     def waiting(self) -> list[Job]:
         """Jobs that could go on: those of which nothing runs, with all that they need; an elastic gang that runs, with one pod more."""
-        there = [one.job for one in self.jobs.values() if self.scheduler.entry(one.job.id) is not None]
+        there = [one.job for one in self.jobs.values() if self.scheduler.reports.entry(one.job.id) is not None]
         return [
             one if one.id not in self.books.jobs else replace(one, min_member=1)
             for one in there

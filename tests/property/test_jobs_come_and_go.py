@@ -259,7 +259,7 @@ class World:
 
     def busy(self) -> list[JobId]:
         """Jobs for which something is under way."""
-        entries = [entry for id in sorted(self.jobs) if (entry := self.scheduler.entry(id)) is not None]
+        entries = [entry for id in sorted(self.jobs) if (entry := self.scheduler.reports.entry(id)) is not None]
         return [entry.job.id for entry in entries if entry.state in (JobState.PROPOSED, JobState.NOMINATED)]
 
     def leaving(self) -> list[PodUid]:
@@ -342,10 +342,10 @@ def test_nothing_is_left_of_what_jobs_were(seed: int) -> None:
         world.step()
     world.settle()
     books, scheduler = world.books, world.scheduler
-    assert scheduler.placed_on() == {record.claim.pod_uid: record.claim.node for record in books.live.values()}
+    assert scheduler.reports.placed_on() == {record.claim.pod_uid: record.claim.node for record in books.live.values()}
     assert not len(books.nominations)
-    assert scheduler.outstanding() == []
-    states = scheduler.jobs_by_state
+    assert scheduler.reports.outstanding() == []
+    states = scheduler.reports.jobs_by_state
     assert {state for state, count in states.items() if count} <= {JobState.SETTLED, JobState.UNSCHEDULABLE}, states
     idle = {state.name: CARDS - books.node(state.name).used.get(GPU, 0) for state in world.cluster}
     for one in world.jobs.values():

@@ -8,7 +8,7 @@ import pytest
 from hbox_common.model import QueueName
 from hbox_common.model.annotations import CHECKPOINT_INTERVAL
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
-from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
+from hbox_scheduler.core.cluster.facts import DisruptionBudget
 from hbox_scheduler.core.simulate.cycles import Report
 
 from ..unit.hbox_scheduler.small_world import NOW, SmallWorld

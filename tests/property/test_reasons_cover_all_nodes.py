@@ -96,13 +96,13 @@ def test_reasons_sum_to_the_number_of_nodes(seed: int) -> None:
             number = rng.choice(sorted(nodes))
             verdict = Verdict(NodeName(f"n{number}"), nodes[number].generation, healthy=rng.random() < 0.5)
             if (
-                not simulation.evicted and not simulation.scheduler.jobs_by_state[JobState.NOMINATED]
+                not simulation.evicted and not simulation.scheduler.reports.jobs_by_state[JobState.NOMINATED]
             ):  # the ledger here refuses nothing
                 simulation.put_verdict(verdict)
     for _ in range(4):
         simulation.now += 5.0
         simulation.run()
     for id, message in simulation.verdicts.items():
-        entry = simulation.scheduler.entry(id)
+        entry = simulation.scheduler.reports.entry(id)
         if entry is not None and entry.state is JobState.UNSCHEDULABLE:
             assert "RoomSinceAttempt" not in message, (id, message)

@@ -153,7 +153,7 @@ def test_no_plan_overbooks_no_gang_is_partial_and_queues_are_kept(
         simulation.run()
         used = simulation.scheduler.bookings.queue_used.get(DEFAULT_QUEUE, {})
         assert all(used.get(name, 0) <= limit for name, limit in queue.capability.items())
-        assert all(simulation.scheduler.is_claimed(uid) for uid in simulation.scheduler.placed_on())
+        assert all(simulation.scheduler.reports.is_claimed(uid) for uid in simulation.scheduler.reports.placed_on())
 
 
 @given(clusters(), batches(), st.data())

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hbox_common.model import HyperNode, NodeName, QueueName, SubGangPolicy
 from hbox_scheduler.core.actions.allocator import Allocator, When
 from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.facts import ClusterFacts
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.framework import Session
 from hbox_scheduler.core.framework.conf import parse_conf
@@ -179,7 +180,7 @@ def test_what_a_quota_cuts_off_is_taken_back_to_the_last_cell(shape: list[list[i
     conf = parse_conf(CONF.format(actions="allocate"), plugins=list(PLUGINS))
     session = Session(
         columns=fabric.columns,
-        cluster=Cluster(fabric.gangs, [QueueInfo(QueueName("q"))], hypernodes=fabric.hypernodes),
+        cluster=Cluster(fabric.gangs, [QueueInfo(QueueName("q"))], facts=ClusterFacts(hypernodes=fabric.hypernodes)),
         conf=conf,
         tiers=plugins_of(conf),
     )

@@ -192,7 +192,7 @@ async def test_jobs_known_before_the_start_and_jobs_that_come_later_are_planned(
         await peers.submit(job("later", pods=2, cards=4))
         await until(lambda: len(peers.claims) == 3, "the job that came is planned")
         assert {claim.node for claim in peers.claims.values() if claim.job == "later"} == {"n2"}
-        await until(lambda: service.scheduler.outstanding() == [], "all plans are answered")
+        await until(lambda: service.scheduler.reports.outstanding() == [], "all plans are answered")
 
 
 async def test_a_job_that_does_not_fit_is_told_why_and_starts_when_a_node_comes(
@@ -227,7 +227,7 @@ async def test_a_plan_that_nobody_answered_is_sent_again_under_its_id(peers: Pee
         await until(lambda: len(peers.proposed) >= 1, "it is proposed")
         peers.answering = True
         await until(lambda: "a-0" in peers.claims, "it is accepted in the end")
-        await until(lambda: service.scheduler.outstanding() == [], "and that is known")
+        await until(lambda: service.scheduler.reports.outstanding() == [], "and that is known")
     assert len({plan.id for plan in peers.proposed}) == 1
 
 
@@ -254,7 +254,8 @@ async def test_nothing_is_planned_while_the_books_are_frozen(peers: Peers, servi
     peers.jobs = [job("a", cards=2)]
     async with running(peers, service):
         await until(
-            lambda: service.scheduler.entry(JobId("a")) is not None and service.scheduler.epoch == 1, "everything is read"
+            lambda: service.scheduler.reports.entry(JobId("a")) is not None and service.scheduler.epoch == 1,
+            "everything is read",
         )
         assert peers.proposed == []
         peers.frozen = False
@@ -429,9 +430,9 @@ async def test_a_job_that_another_shard_is_told_of_is_no_longer_ours(peers: Peer
         ours, theirs = job("ours", cards=1), job("theirs", cards=1)
         await until(lambda: service.scheduler.columns.row_of)
         await peers.submit(ours, theirs)
-        await until(lambda: service.scheduler.entry(theirs.id) is not None)
+        await until(lambda: service.scheduler.reports.entry(theirs.id) is not None)
         again = replace(theirs, revision=theirs.revision + 1)
         await peers._bus.publish(JobsPending(jobs=(again, job("never-ours", cards=1))), "lab")
-        await until(lambda: service.scheduler.entry(theirs.id) is None)
-        assert service.scheduler.entry(ours.id) is not None
-        assert service.scheduler.entry(JobId("never-ours")) is None
+        await until(lambda: service.scheduler.reports.entry(theirs.id) is None)
+        assert service.scheduler.reports.entry(ours.id) is not None
+        assert service.scheduler.reports.entry(JobId("never-ours")) is None

@@ -237,13 +237,13 @@ def fabric(words: str) -> SavedCluster:
 
 
 def test_a_simulation_says_how_old_the_fabric_is_and_which_rails_are_down() -> None:
-    assert fabric("{ageSeconds: 600}").cluster.old_domains == {}
-    assert fabric("{ageSeconds: 601}").cluster.old_domains == {
+    assert fabric("{ageSeconds: 600}").cluster.facts.fabrics.old == {}
+    assert fabric("{ageSeconds: 601}").cluster.facts.fabrics.old == {
         "u": "the fabric was not confirmed by its source for more than 600 s"
     }
-    assert set(fabric("{ageSeconds: 9, maxAgeSeconds: 8}").cluster.old_domains) == {"u"}
-    assert fabric("{degradedRails: {n1: [3, 5, 3]}}").cluster.degraded == {"n1": 2}
-    assert fabric("{}").cluster.degraded == {}
+    assert set(fabric("{ageSeconds: 9, maxAgeSeconds: 8}").cluster.facts.fabrics.old) == {"u"}
+    assert fabric("{degradedRails: {n1: [3, 5, 3]}}").cluster.facts.fabrics.degraded == {"n1": 2}
+    assert fabric("{}").cluster.facts.fabrics.degraded == {}
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_members_of_hypernodes_are_found_by_name_pattern_and_label() -> None:
             "type: HyperNode, selector: {exactMatch: {name: s1}}",
         )
     )
-    found = {one.name: one for one in saved(text).cluster.hypernodes}
+    found = {one.name: one for one in saved(text).cluster.facts.hypernodes}
     assert {name: one.nodes for name, one in found.items()} == {
         "s0": ("m1",), "s1": ("n1", "n2"), "s2": ("n2",), "s3": ("n1", "m1"), "s4": (),
     }  # fmt: skip
@@ -518,10 +518,10 @@ apiVersion: v1
 kind: Namespace
 metadata: {name: ns, labels: {a: b}}
 """).cluster
-    (budget,), (quota,) = cluster.budgets, cluster.quotas
+    (budget,), (quota,) = cluster.facts.budgets, cluster.facts.quotas
     assert (budget.namespace, budget.selector, budget.allowed) == ("ns", {"app": "x"}, 2)
     assert (quota.namespace, quota.hard, quota.used) == ("ns", {"requests.cpu": 1000}, {"requests.cpu": 500})
-    assert cluster.namespace_labels == {"ns": {"a": "b"}}
+    assert cluster.facts.namespace_labels == {"ns": {"a": "b"}}
 
 
 def config(name: str, data: Mapping[str, str]) -> str:
@@ -568,9 +568,9 @@ usage: {cpu: 1000000000n, memory: 6Gi}
 
 
 def test_node_metrics_are_what_the_node_really_uses() -> None:
-    [usage] = saved(NODE + METRICS + METRICS.replace("n1", "gone")).cluster.usage
+    [usage] = saved(NODE + METRICS + METRICS.replace("n1", "gone")).cluster.facts.usage
     assert (usage.node, usage.cpu_percent, usage.memory_percent, NOW - usage.at) == ("n1", 25.0, 75.0, 30.0)
-    assert saved(NODE + METRICS.replace('timestamp: "2027-01-15T07:59:30Z"', "")).cluster.usage[0].at == NOW
+    assert saved(NODE + METRICS.replace('timestamp: "2027-01-15T07:59:30Z"', "")).cluster.facts.usage[0].at == NOW
 
 
 def test_wrong_node_metrics_are_named() -> None:

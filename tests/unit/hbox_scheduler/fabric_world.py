@@ -24,7 +24,9 @@ from hbox_common.model import (
 )
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
-from hbox_scheduler.core.cluster.snapshot import Cluster, DisruptionBudget
+from hbox_scheduler.core.cluster.fabrics import Fabrics
+from hbox_scheduler.core.cluster.facts import ClusterFacts, DisruptionBudget
+from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
@@ -145,8 +147,9 @@ class Fabric:
         old: Mapping[str, str] | None = None,
         degraded: Mapping[str, int] | None = None,
     ) -> Report:
-        cluster = Cluster(self.gangs, list(queues), hypernodes=self.hypernodes, old_domains=old or {}, budgets=budgets)
-        cluster.degraded = {NodeName(node): rails for node, rails in (degraded or {}).items()}
+        fabrics = Fabrics(old=old or {}, degraded={NodeName(node): rails for node, rails in (degraded or {}).items()})
+        facts = ClusterFacts(hypernodes=self.hypernodes, fabrics=fabrics, budgets=budgets)
+        cluster = Cluster(self.gangs, list(queues), facts=facts)
         policy = parse_conf(conf.format(actions=actions), plugins=list(PLUGINS))
         return simulate(self.columns, cluster, policy, CycleOptions(cycles=cycles, explain=explain))
 

@@ -9,7 +9,8 @@ from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, NodeUsage
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
-from hbox_scheduler.core.cluster.snapshot import Cluster, DisruptionBudget
+from hbox_scheduler.core.cluster.facts import ClusterFacts, DisruptionBudget
+from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, ResourceQuota
 from hbox_scheduler.core.framework.conf import parse_conf
@@ -116,10 +117,7 @@ class SmallWorld:
         cluster = Cluster(
             self.gangs,
             list(self.queues),
-            budgets=self.budgets,
-            quotas=self.quotas,
-            priority_classes=self.classes,
-            usage=self.usage,
+            facts=ClusterFacts(budgets=self.budgets, quotas=self.quotas, priority_classes=self.classes, usage=self.usage),
         )
         return simulate(
             self.columns,

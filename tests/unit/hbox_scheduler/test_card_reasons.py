@@ -57,7 +57,7 @@ def test_a_job_that_waits_is_told_by_card_in_the_service() -> None:
     simulation.run()
     columns = simulation.scheduler.columns
     before = columns.used.copy(), columns.changes.end
-    ((pods, said),) = simulation.scheduler.card_reasons(waits.id)
+    ((pods, said),) = simulation.scheduler.reports.card_reasons(waits.id)
     assert pods == [waits.tasks[0].pods[0].name]
     assert (said.nodes, said.fitting, said.labels["CardTimeSlicingExhausted"], said.whole) == (
         3,
@@ -69,7 +69,7 @@ def test_a_job_that_waits_is_told_by_card_in_the_service() -> None:
         "the first container's card is taken by then"
     )
     assert (np.array_equal(columns.used, before[0]), columns.changes.end) == (True, before[1]), "nothing is changed by asking"
-    assert simulation.scheduler.card_reasons(JobId("nobody")) == []
+    assert simulation.scheduler.reports.card_reasons(JobId("nobody")) == []
 
 
 def test_who_is_not_in_the_way_of_cards_is_told_nothing_of_them() -> None:
@@ -79,7 +79,7 @@ def test_who_is_not_in_the_way_of_cards_is_told_nothing_of_them() -> None:
     waits = replace(waits, tasks=(replace(waits.tasks[0], requests={**waits.tasks[0].requests, "cpu": 64_000}),))
     simulation.submit([waits])
     simulation.run()
-    assert simulation.scheduler.card_reasons(waits.id) == []
+    assert simulation.scheduler.reports.card_reasons(waits.id) == []
 
 
 def test_a_pod_of_a_saved_cluster_is_told_the_same() -> None:

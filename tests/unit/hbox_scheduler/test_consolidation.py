@@ -3,7 +3,7 @@
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
+from hbox_scheduler.core.cluster.facts import DisruptionBudget
 from hbox_scheduler.core.simulate.cycles import Report
 
 from .small_world import SmallWorld, bound, evicted

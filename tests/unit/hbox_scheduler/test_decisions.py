@@ -198,6 +198,6 @@ def test_who_listens_changes_nothing() -> None:
         simulation.put_nodes([node(f"n{number}", cards=8) for number in range(5)])
         simulation.submit([job(f"j{number}", pods=1 + number % 3, cards=1 + number % 4) for number in range(12)])
         simulation.run()
-        placed.append(simulation.scheduler.placed_on())
+        placed.append(simulation.scheduler.reports.placed_on())
     assert placed[0] == placed[1]
     assert len(placed[0]) > 10

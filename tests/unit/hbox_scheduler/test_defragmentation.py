@@ -245,7 +245,7 @@ def test_in_the_running_scheduler_too_nobody_moves_where_that_costs_more() -> No
         verdicts += [verdict.message for verdict in out.verdicts if verdict.job == "wide"]
         simulation.now += 2.5
     assert "costs more than it gains" in verdicts[-1]
-    assert simulation.scheduler.jobs_by_state, "and it goes on"
+    assert simulation.scheduler.reports.jobs_by_state, "and it goes on"
 
 
 def test_what_is_said_of_moves_stays_while_they_are_the_same() -> None:
@@ -346,11 +346,11 @@ def test_they_move_once_job_controller_has_said_what_they_ask_for(*, claims_firs
     before, fresh = spread(), successor()
     if claims_first:
         read_claims(fresh, before)
-        assert fresh.defragmentation(before.now).unknown_pods == 6
+        assert fresh.reports.defragmentation(before.now).unknown_pods == 6
     fresh.on_placed(placed_jobs())
     if not claims_first:
         read_claims(fresh, before)
-    assert fresh.defragmentation(before.now).unknown_pods == 0
+    assert fresh.reports.defragmentation(before.now).unknown_pods == 0
     assert moved_by(fresh, before.now) == 4
 
 

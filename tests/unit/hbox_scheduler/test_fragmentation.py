@@ -15,7 +15,7 @@ from .test_defragmentation import spread
 
 
 def test_singles_on_each_node_leave_no_place_for_a_pod_of_eight() -> None:
-    found = spread().scheduler.fragmentation()
+    found = spread().scheduler.reports.fragmentation()
     assert (found.cards, found.idle) == (24, 18.0)
     assert found.largest == {1: 18, 2: 9, 4: 3, 8: 0}
 
@@ -23,12 +23,12 @@ def test_singles_on_each_node_leave_no_place_for_a_pod_of_eight() -> None:
 def test_without_anybody_who_asks_for_cards_nothing_is_of_no_use() -> None:
     simulation = Simulation(policy_of(PolicyName.BINPACK))
     simulation.put_nodes([node("n0", cards=8)])
-    found = simulation.scheduler.fragmentation()
+    found = simulation.scheduler.reports.fragmentation()
     assert (found.fragments, found.ratio, found.largest) == (0.0, 0.0, {1: 8, 2: 4, 4: 2, 8: 1})
 
 
 def test_an_empty_cluster_has_no_figure() -> None:
-    found = Simulation(policy_of(PolicyName.BINPACK)).scheduler.fragmentation()
+    found = Simulation(policy_of(PolicyName.BINPACK)).scheduler.reports.fragmentation()
     assert (found.cards, found.idle, found.fragments, found.ratio, found.largest) == (0, 0.0, 0.0, 0.0, {})
 
 
@@ -36,15 +36,15 @@ def test_nodes_that_take_nobody_count_for_nothing() -> None:
     simulation = spread()
     scheduler = simulation.scheduler
     scheduler.on_verdict(Verdict(node("n0").name, node("n0").generation, False, (), "XID 79", 1.0))
-    assert (scheduler.fragmentation().cards, scheduler.fragmentation().largest[1]) == (16, 12)
+    assert (scheduler.reports.fragmentation().cards, scheduler.reports.fragmentation().largest[1]) == (16, 12)
 
 
 def test_those_who_wait_are_part_of_the_mix() -> None:
     simulation = spread()
-    before = simulation.scheduler.fragmentation().fragments
+    before = simulation.scheduler.reports.fragmentation().fragments
     simulation.submit([job("wide", cards=8, created_at=simulation.now)])
     simulation.run()
-    assert simulation.scheduler.fragmentation().fragments > before
+    assert simulation.scheduler.reports.fragmentation().fragments > before
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -7,7 +7,7 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, SubGangPolicy
 from hbox_scheduler.core.cluster.entities import QueueInfo
-from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
+from hbox_scheduler.core.cluster.facts import DisruptionBudget
 from hbox_scheduler.core.simulate.cycles import Report
 
 from .fabric_world import SOFT, Fabric, hard, placed

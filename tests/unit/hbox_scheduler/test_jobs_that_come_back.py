@@ -80,7 +80,7 @@ def goes(one: Scheduler, claim: Claim, *, now: float) -> None:
 
 
 def state(one: Scheduler, name: str = "high") -> JobState:
-    entry = one.entry(JobId(name))
+    entry = one.reports.entry(JobId(name))
     assert entry is not None
     return entry.state
 
@@ -121,7 +121,7 @@ def test_a_refusal_of_places_for_what_it_was_does_not_have_it_wait_for_them(reas
     fresh = planned(one, 2.2)
     assert [p.pod_uid for p in fresh.placements] == [back.tasks[0].pods[0].uid]
     assert fresh.victims == ()
-    assert set(one.placed_on()) == {back.tasks[0].pods[0].uid}
+    assert set(one.reports.placed_on()) == {back.tasks[0].pods[0].uid}
 
 
 def test_the_next_ledger_that_does_not_know_them_does_not_have_it_wait_either() -> None:
@@ -140,7 +140,7 @@ def test_a_plan_that_is_given_up_before_its_answer_is_not_sent_again() -> None:
     one.on_withdrawn([HIGH.id], [2])
     out = one.cycle(20.0)
     assert ([given.plan for given in out.given_up], out.resend) == ([plan.id], [])
-    assert one.outstanding() == []
+    assert one.reports.outstanding() == []
 
 
 def test_a_nomination_that_is_given_up_before_its_answer_holds_nobody_up() -> None:
@@ -161,7 +161,7 @@ def test_refusals_for_what_it_was_are_not_counted_against_it() -> None:
     before = planned(one, 1.0)
     comes_back(one, HIGH, 3)
     answer(one, before, RefusalReason.CARD_TAKEN, now=1.1)
-    entry = one.entry(HIGH.id)
+    entry = one.reports.entry(HIGH.id)
     assert entry is not None
     assert entry.refusals == 0
 

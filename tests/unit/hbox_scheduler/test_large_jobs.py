@@ -189,9 +189,9 @@ def test_work_of_other_queues_is_held_back_last() -> None:
     days.fill(60)
     days.gang(queue="large")
     days.pass_time(200, step_s=2.0)
-    assert [one.own_queue for one in days.simulation.scheduler.reservations] == [True]
+    assert [one.own_queue for one in days.simulation.scheduler.reports.reservations] == [True]
     days.pass_time(100)
-    assert [one.own_queue for one in days.simulation.scheduler.reservations] == [False]
+    assert [one.own_queue for one in days.simulation.scheduler.reports.reservations] == [False]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_gang_that_asks_for_the_moon_reserves_nothing(queue: Queue, pods: int)
     days.fill(60)
     days.gang(pods=pods)
     days.fill(600)
-    assert not days.simulation.scheduler.reservations
+    assert not days.simulation.scheduler.reports.reservations
 
 
 def test_many_gangs_of_one_namespace_that_can_never_start_leave_others_their_reservation() -> None:
@@ -217,7 +217,7 @@ def test_many_gangs_of_one_namespace_that_can_never_start_leave_others_their_res
         days.submit(replace(job(f"moon{number}", pods=5, cards=8, created_at=float(number), queue="theirs"), namespace="flood"))
     days.gang()
     days.pass_time(200, step_s=2.0)
-    assert [one.gang.strip() for one in days.simulation.scheduler.reservations] == ["big"]
+    assert [one.gang.strip() for one in days.simulation.scheduler.reports.reservations] == ["big"]
 
 
 def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_tur
     assert max(looked) <= few + 1
     assert sum(looked) <= 7 * (few + 1)
     days.pass_time(2.5 * 100 / few)  # a making each other second of these
-    assert {one.gang.strip() for one in days.simulation.scheduler.reservations} == {"before", "big"}
+    assert {one.gang.strip() for one in days.simulation.scheduler.reports.reservations} == {"before", "big"}
 
 
 def test_what_a_gang_leaves_that_goes_is_kept_from_nobody() -> None:
@@ -264,7 +264,7 @@ def test_a_queue_has_one_reservation_at_a_time() -> None:
     for number in range(5):
         days.gang(f"big{number}", pods=2)
     days.pass_time(200, step_s=2.0)
-    assert [one.gang.strip() for one in days.simulation.scheduler.reservations] == ["big0"]
+    assert [one.gang.strip() for one in days.simulation.scheduler.reports.reservations] == ["big0"]
 
 
 def test_a_walltime_that_was_overrun_is_not_believed_again() -> None:
@@ -373,7 +373,7 @@ def test_whoever_could_have_the_running_gang_leave_is_not_held_back_and_nobody_e
     days.fill(900)
     days.gang()
     days.pass_time(300, step_s=2.0)
-    (reserved,) = days.simulation.scheduler.reservations
+    (reserved,) = days.simulation.scheduler.reports.reservations
 
     def passes(queue: str, priority: int, *, entitled: bool = False) -> bool:
         return reserved.passed(

@@ -155,11 +155,11 @@ def test_a_pod_of_a_gang_is_succeeded_by_its_own_gang_alone() -> None:
 def test_where_the_ledger_does_not_let_it_go_nothing_is_kept() -> None:
     simulation = halves()
     simulation.submit([job("wide", cards=3, created_at=10.0)])
-    before = simulation.scheduler.placed_on()
+    before = simulation.scheduler.reports.placed_on()
     (plan,) = simulation.scheduler.cycle(simulation.now, simulation.now).plans
     answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.VICTIM_PROTECTED)
     simulation.scheduler.on_answers(epoch=Epoch(1), index=Index(4), answers=[answer], now=simulation.now)
-    assert simulation.scheduler.placed_on() == before
+    assert simulation.scheduler.reports.placed_on() == before
     simulation.submit([job("thief", cards=2, created_at=0.0)])
     simulation.run()
     assert where(simulation)["thief-0"] == "n0"
@@ -251,7 +251,7 @@ def test_the_place_stays_the_successors_where_its_plan_is_refused_and_nothing_is
         refuse(simulation, plan, reason)
     [again] = one.cycle(1.2).plans
     assert (again.placements[0].pod_uid, again.succeeds) == ("newer-0", ("new-0",))
-    assert PodUid("thief-0") not in one.placed_on()
+    assert PodUid("thief-0") not in one.reports.placed_on()
 
 
 def test_the_place_stays_kept_for_another_successor_where_the_first_one_is_gone_before_its_plan_is_refused() -> None:
@@ -283,4 +283,4 @@ def test_a_pod_that_was_told_to_be_gone_in_error_keeps_the_place_to_which_it_mov
         one.cycle(now + 0.1)
     out = one.cycle(100.0)
     assert out.wake_at is None or out.wake_at > 100.0, "it would spin"
-    assert PodUid("new-0/moved") in one.placed_on()
+    assert PodUid("new-0/moved") in one.reports.placed_on()

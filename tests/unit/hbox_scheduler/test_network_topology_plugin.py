@@ -5,6 +5,7 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, TopologyMode, TopologyWish
 from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.facts import ClusterFacts
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.framework import Session
 from hbox_scheduler.core.framework.conf import PluginConf, parse_conf
@@ -25,7 +26,7 @@ def scores(fabric: Fabric, pod: str) -> dict[str, float]:
 
 def opened(fabric: Fabric) -> Session:
     conf = parse_conf(CONF.format(actions="allocate"), plugins=list(PLUGINS))
-    cluster = Cluster(fabric.gangs, [QueueInfo(QueueName("q"))], hypernodes=fabric.hypernodes)
+    cluster = Cluster(fabric.gangs, [QueueInfo(QueueName("q"))], facts=ClusterFacts(hypernodes=fabric.hypernodes))
     return Session(columns=fabric.columns, cluster=cluster, conf=conf, tiers=plugins_of(conf))
 
 

@@ -65,7 +65,7 @@ def test_nominated_job_takes_a_freed_card() -> None:
     simulation.submit([job("low", cards=1, created_at=5.0)])
     cycle(simulation)
     assert places(simulation) == {"victim-0": "n0", "high-0": "n1"}
-    assert simulation.scheduler.jobs_by_state[JobState.NOMINATED] == 0
+    assert simulation.scheduler.reports.jobs_by_state[JobState.NOMINATED] == 0
 
 
 def test_nominated_place_is_free_after_the_job_is_placed_elsewhere() -> None:
@@ -238,7 +238,7 @@ def test_nominated_jobs_share_the_limits_of_a_cycle_with_the_jobs_ahead_of_them(
     simulation.run()
     simulation.submit([job(f"high{number}", cards=1, priority=9, created_at=10.0) for number in range(3)])
     simulation.run()
-    assert simulation.scheduler.jobs_by_state[JobState.NOMINATED] == 3
+    assert simulation.scheduler.reports.jobs_by_state[JobState.NOMINATED] == 3
     simulation.finish([PodUid("wide-0")])
     simulation.submit([job(f"vip{number:02}", cards=1, priority=50, created_at=20.0) for number in range(12)])
     simulation.now += 5.0
@@ -248,4 +248,4 @@ def test_nominated_jobs_share_the_limits_of_a_cycle_with_the_jobs_ahead_of_them(
     assert max(placed) <= 4
     held = places(simulation)
     assert {held[f"vip{number:02}-0"] for number in range(12)} == {"n3"}
-    assert simulation.scheduler.jobs_by_state[JobState.NOMINATED] == 3, "none of the free cards is left for them"
+    assert simulation.scheduler.reports.jobs_by_state[JobState.NOMINATED] == 3, "none of the free cards is left for them"

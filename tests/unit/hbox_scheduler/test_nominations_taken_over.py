@@ -167,7 +167,7 @@ def test_a_plan_whose_answer_was_lost_with_the_ledger_holds_where_the_next_one_r
     [plan] = one.cycle(1.0).plans
     held = HeldNomination(scheduler=SchedulerId("s"), plan=plan, models=({},), moved=(), until=300.0)
     told(one, claims, held, epoch=2, index=0)
-    entry = one.entry(JobId("high"))
+    entry = one.reports.entry(JobId("high"))
     assert entry is not None
     assert (entry.state, entry.plans) == (JobState.NOMINATED, set())
     assert one.cycle(2.0).plans == []
@@ -208,7 +208,7 @@ def test_a_refused_plan_after_a_take_over_is_tried_anew() -> None:
     refused = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.CARD_TAKEN)
     fresh.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused], now=1.1)
     assert placed(fresh.cycle(2.0).plans) == {"high-0": "n0"}
-    assert fresh.placed_on()[PodUid("high-0")] == NodeName("n0")
+    assert fresh.reports.placed_on()[PodUid("high-0")] == NodeName("n0")
 
 
 @pytest.mark.parametrize("heard", ["before the take-over", "after it", "by the scheduler that nominated"])
@@ -304,8 +304,8 @@ def test_places_stay_nominated_where_a_kubelet_gave_one_of_their_cards_while_the
     assert [p.pod_uid for p in again.placements] == ["high-0"]
     assert {s.index for p in again.placements for s in p.slices} == set(range(8)) - {s.index for s in given.slices}
     assert again.victims == ()
-    assert one.placed_on().keys() >= {PodUid("high-0")}
-    assert PodUid("thief-0") not in one.placed_on()
+    assert one.reports.placed_on().keys() >= {PodUid("high-0")}
+    assert PodUid("thief-0") not in one.reports.placed_on()
 
 
 @pytest.mark.parametrize("reason", [RefusalReason.PODS_UNSEEN, RefusalReason.FROZEN, RefusalReason.STALE_EPOCH])

@@ -99,7 +99,7 @@ def test_who_has_no_place_waits_without_another_look_until_something_changes(con
 @POLICIES
 def test_pods_that_wait_are_counted_as_they_come_and_go(conf: Conf) -> None:
     simulation = world(conf, Queue(QueueName("a")))
-    waiting = simulation.scheduler.waiting
+    waiting = simulation.scheduler.reports.waiting
     simulation.submit([job("one", cards=8, queue="a"), job("two", pods=2, cards=8, queue="a", created_at=1.0)])
     assert sum(waiting.values()) == 3
     simulation.run()
@@ -117,7 +117,7 @@ def test_another_policy_sees_of_waiting_pods_what_the_one_before_did_not_ask_for
     waits = job("waits", pods=40, cards=8, queue="a")
     simulation.submit([replace(waits, tasks=tuple(replace(task, images=("cuda",)) for task in waits.tasks))])
     simulation.run()
-    entry = simulation.scheduler.entry(JobId("waits"))
+    entry = simulation.scheduler.reports.entry(JobId("waits"))
     assert entry is not None
     assert entry.gang is not None
     simulation.scheduler.follow(volcano())

@@ -288,7 +288,7 @@ class Busy(_Plain, Preemptable):
     reads_usage = True
 
     def open(self, session: Session) -> None:
-        self._busy = {session.row(usage.node) for usage in session.cluster.usage if usage.cpu_percent > 50.0}
+        self._busy = {session.row(usage.node) for usage in session.cluster.facts.usage if usage.cpu_percent > 50.0}
 
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         return [member for member in candidates if member is not preemptor and member.row not in self._busy]

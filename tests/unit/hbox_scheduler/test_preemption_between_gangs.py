@@ -11,7 +11,7 @@ from hbox_common.model.annotations import COOLDOWN, JDB_MAX_UNAVAILABLE, JDB_MIN
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import PODS
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo
-from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
+from hbox_scheduler.core.cluster.facts import DisruptionBudget
 from hbox_scheduler.core.framework import PodConstraints, PodTerm, Selector
 from hbox_scheduler.core.plugins.durations import duration_s
 from hbox_scheduler.core.simulate import node

@@ -54,7 +54,7 @@ def test_a_queue_gets_back_exactly_what_it_deserves_and_the_borrower_keeps_its_o
     simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=100.0 + i) for i in range(48))
     settle(simulation)
     assert (held(simulation, "a"), held(simulation, "b")) == (40, 40)
-    assert simulation.scheduler.jobs_by_state[JobState.PROPOSED] == 0, "who was given room is as settled as anybody"
+    assert simulation.scheduler.reports.jobs_by_state[JobState.PROPOSED] == 0, "who was given room is as settled as anybody"
 
 
 def test_nobody_is_evicted_while_there_is_room() -> None:

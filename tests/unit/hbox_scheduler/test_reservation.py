@@ -6,6 +6,7 @@ import pytest
 
 from hbox_common.model import QueueName, TopologyWish
 from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.facts import ClusterFacts
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
@@ -122,7 +123,7 @@ def fabric(*ends_in_s: float, wish: TopologyWish, needs: int = 2) -> Fabric:
 
 def small_ones(world: Fabric) -> Counter[str]:
     """Where one-core pods of unknown end go."""
-    cluster = Cluster(world.gangs, [QueueInfo(QueueName("q"))], hypernodes=world.hypernodes)
+    cluster = Cluster(world.gangs, [QueueInfo(QueueName("q"))], facts=ClusterFacts(hypernodes=world.hypernodes))
     report = simulate(world.columns, cluster, parse_conf(FABRIC, plugins=list(PLUGINS)), CycleOptions(now=NOW))
     return Counter(one.node for one in report.bindings)
 

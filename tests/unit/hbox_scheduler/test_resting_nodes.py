@@ -21,7 +21,7 @@ def rests(simulation: Simulation, for_s: float, *, failures: int = 2) -> None:
 
 
 def where(simulation: Simulation, name: str) -> set[str]:
-    return {str(place) for pod, place in simulation.scheduler.placed_on().items() if pod.startswith(name)}
+    return {str(place) for pod, place in simulation.scheduler.reports.placed_on().items() if pod.startswith(name)}
 
 
 def submitted(simulation: Simulation, name: str, cards: int = 1) -> set[str]:

@@ -101,7 +101,7 @@ def planned(s: Scheduler, now: float = 0.0) -> Plan:
 
 
 def state(s: Scheduler, name: str) -> JobState:
-    entry = s.entry(JobId(name))
+    entry = s.reports.entry(JobId(name))
     assert entry is not None
     return entry.state
 
@@ -228,7 +228,7 @@ def test_a_repeated_answer_has_no_effect(scheduler: Scheduler) -> None:
     before = scheduler.columns.used.tobytes()
     answer(scheduler, plan, committed=False, index=11)
     assert scheduler.columns.used.tobytes() == before
-    assert scheduler.is_claimed(PodUid("a-0"))
+    assert scheduler.reports.is_claimed(PodUid("a-0"))
 
 
 @pytest.mark.parametrize("answer_first", [True, False])
@@ -243,7 +243,7 @@ def test_a_commit_and_its_claims_may_come_in_any_order(scheduler: Scheduler, *, 
         answer(scheduler, plan, committed=True, index=11)
     scheduler.cycle(0.0)
     assert state(scheduler, "a") is JobState.SETTLED
-    assert scheduler.outstanding() == []
+    assert scheduler.reports.outstanding() == []
     assert scheduler.columns.changes.end == before, "the claim is what was booked already"
 
 
@@ -294,7 +294,7 @@ def test_a_void_of_an_older_claim_does_not_touch_the_newer_one(scheduler: Schedu
     newer = replace(claim, id=ClaimId("newer"))
     changed(scheduler, [newer], previous=10, index=11)
     changed(scheduler, [replace(claim, state=ClaimState.VOID)], previous=11, index=12)
-    assert scheduler.is_claimed(PodUid("a-0"))
+    assert scheduler.reports.is_claimed(PodUid("a-0"))
 
 
 def test_a_gap_in_the_claims_asks_for_a_snapshot_and_old_news_do_not(scheduler: Scheduler) -> None:
@@ -309,7 +309,7 @@ def test_a_new_epoch_undoes_what_was_not_claimed_and_plans_it_anew(scheduler: Sc
     kept, lost = scheduler.cycle(0.0).plans
     assert scheduler.on_answers(epoch=Epoch(2), index=Index(0), answers=[], now=0.0) is False
     scheduler.on_claims_snapshot(epoch=Epoch(2), index=Index(3), frozen=True, claims=claims_of(kept), now=0.0)
-    assert scheduler.outstanding() == []
+    assert scheduler.reports.outstanding() == []
     assert scheduler.cycle(0.0).plans == [], "the books are frozen"
     scheduler.on_claims_snapshot(epoch=Epoch(2), index=Index(3), frozen=False, claims=claims_of(kept), now=0.0)
     again = planned(scheduler)
@@ -394,7 +394,7 @@ def test_a_snapshot_of_jobs_forgets_those_that_are_gone_but_not_those_heard_of_m
     mark = scheduler.mark()
     scheduler.on_jobs([job("new", cards=4)])
     scheduler.on_jobs_snapshot([job("stays", cards=4)], since=mark)
-    assert [scheduler.entry(JobId(name)) is not None for name in ("gone", "stays", "new")] == [False, True, True]
+    assert [scheduler.reports.entry(JobId(name)) is not None for name in ("gone", "stays", "new")] == [False, True, True]
 
 
 def test_an_unschedulable_job_is_not_tried_again_until_something_changes(

@@ -23,7 +23,7 @@ def report(simulation: Simulation, *, missing: bool = False) -> None:
 
 
 def where(simulation: Simulation, name: str) -> set[str]:
-    return {str(place) for pod, place in simulation.scheduler.placed_on().items() if pod.startswith(name)}
+    return {str(place) for pod, place in simulation.scheduler.reports.placed_on().items() if pod.startswith(name)}
 
 
 def test_pod_with_cards_waits_and_pod_without_does_not() -> None:

@@ -13,7 +13,7 @@ from .cardanswer import CardsAnswer, CardsRequest, PodCards
 from .core.cluster.moves import IN_PREVIEW
 from .core.explain.cards import CardReasons
 from .core.explain.decisions import Decision
-from .core.scheduler import Defragmentation, Proposal
+from .core.reports import Defragmentation, Proposal
 
 #: Names of pods in one answer; a gang may have thousands.
 MOST_PODS = 100

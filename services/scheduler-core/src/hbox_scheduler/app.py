@@ -115,7 +115,7 @@ def collect_young() -> None:
 def between_cycles(scheduler: Scheduler, memory: LongLived) -> None:
     """What the collector does while nobody waits: it looks at what is young, and what jobs and claims are kept is looked at no more."""
     collect_young()
-    memory.holds(scheduler.size)
+    memory.holds(scheduler.reports.size)
 
 
 #: Objects made and not freed since the last look; looks at the young and at the middle generation until the next one is looked at.
@@ -163,7 +163,7 @@ class SchedulerService:
         self._api = Api(
             self.scheduler.decisions.of,
             self._defragmentation,
-            self.scheduler.card_reasons,
+            self.scheduler.reports.card_reasons,
             since=head.wall,
             shard=settings.shard,
         )
@@ -205,12 +205,12 @@ class SchedulerService:
         """Looked for at most once in PREVIEW_S: it takes the time of a cycle, whoever asks."""
         now = monotonic_s()
         if self._previewed is None or now - self._previewed[0] >= PREVIEW_S:
-            self._previewed = now, answer_of(self.scheduler.defragmentation(wall_s()))
+            self._previewed = now, answer_of(self.scheduler.reports.defragmentation(wall_s()))
         return self._previewed[1]
 
     def _oldest_s(self, state: JobState) -> float:
         """Asked when metrics are read."""
-        made = self.scheduler.oldest_job(state)
+        made = self.scheduler.reports.oldest_job(state)
         return 0.0 if made is None else max(0.0, wall_s() - made)
 
     def _measure(self) -> None:
@@ -220,7 +220,7 @@ class SchedulerService:
             return
         self._measured = now, changes
         with self._guard():
-            found = self.scheduler.fragmentation()
+            found = self.scheduler.reports.fragmentation()
         metrics.FRAGMENTS.set(found.fragments)
         metrics.FRAGMENTATION.set(found.ratio)
         metrics.IDLE_CARDS.set(found.idle)
@@ -230,9 +230,9 @@ class SchedulerService:
     def _follow(self, conf: Conf) -> None:
         self._conf = conf
         self._unpublished.set()
-        moved = self.scheduler.moves_pods
+        moved = self.scheduler.reports.moves_pods
         self.scheduler.follow(conf)
-        if self.scheduler.moves_pods and not moved:
+        if self.scheduler.reports.moves_pods and not moved:
             self._feeds.ask_jobs()  # also what those ask for that run already
         self.scheduler.decisions.policy = conf.words
         self._wake.set()
@@ -347,11 +347,11 @@ class SchedulerService:
                 self._policy is not None
             ):  # planning goes on with the policy before a wrong one: told, but no reason not to be ready
                 self._health.condition("policy").ok(self._policy.problem)
-            for state, count in scheduler.jobs_by_state.items():
+            for state, count in scheduler.reports.jobs_by_state.items():
                 metrics.JOBS.labels(state.value).set(count)
             for kind, number in self._quarantine.counts().items():
                 metrics.QUARANTINED.labels(kind.value).set(number)
-            metrics.UNANSWERED.set(len(scheduler.outstanding()))
+            metrics.UNANSWERED.set(len(scheduler.reports.outstanding()))
             if feeds.state_read:
                 self._measure()
             await asyncio.sleep(HEALTH_S)

@@ -20,6 +20,8 @@ from hbox_common.model.ranks import RankKey, ranks
 from hbox_common.model.resources import PODS, add
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import HOLDING, Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.fabrics import Fabrics
+from hbox_scheduler.core.cluster.facts import ClusterFacts
 from hbox_scheduler.core.cluster.images import HeldImages
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.task import Task
@@ -166,17 +168,21 @@ class _Reading:
         cluster = Cluster(
             gangs=gangs,
             queues=queues,
-            hypernodes=hypernodes,
-            old_domains=old_domains(options.fabric, hypernodes),
-            degraded=degraded(options.fabric, columns.row_of, next(iter(self._of["Simulation"]), None)),
-            budgets=[budget_of(document) for document in self._of["PodDisruptionBudget"]],
-            quotas=[quota_of(document) for document in self._of["ResourceQuota"]],
+            facts=ClusterFacts(
+                hypernodes=hypernodes,
+                fabrics=Fabrics(
+                    old=old_domains(options.fabric, hypernodes),
+                    degraded=degraded(options.fabric, columns.row_of, next(iter(self._of["Simulation"]), None)),
+                ),
+                budgets=[budget_of(document) for document in self._of["PodDisruptionBudget"]],
+                quotas=[quota_of(document) for document in self._of["ResourceQuota"]],
+                namespace_labels=dict(namespace_of(document) for document in self._of["Namespace"]),
+                priority_classes={name: one.value for name, one in classes.items()},
+                images=self._images,
+                usage=usages_of(self._of["NodeMetrics"], [state for state, _ in read], now=now),
+            ),
             card_quotas=[quota for document in self._of["ResourceQuota"] if (quota := card_quota_of(document)) is not None],
             foreign=_foreign(gangs, columns),
-            namespace_labels=dict(namespace_of(document) for document in self._of["Namespace"]),
-            priority_classes={name: one.value for name, one in classes.items()},
-            images=self._images,
-            usage=usages_of(self._of["NodeMetrics"], [state for state, _ in read], now=now),
             lending=lending_of(gangs, rights, columns),
         )
         return SavedCluster(

@@ -20,7 +20,7 @@ from hbox_common.model.annotations import (
 from hbox_common.model.minruntime import check_run_time
 from hbox_ledger.adapters.quotas import card_quota, class_quota
 from hbox_scheduler.core.cluster.entities import QueueInfo
-from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
+from hbox_scheduler.core.cluster.facts import DisruptionBudget
 from hbox_scheduler.core.framework import ResourceQuota
 
 from . import kinds

@@ -89,7 +89,7 @@ def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf
         now=wish.now + options.before_cycle_wait_seconds,
     )
     ignored = [str(error) for error in conf.ignored]
-    saved = replace(saved, warnings=(*said, *ignored, *saved.warnings, *doubts(conf, saved.cluster.usage, now=plan.now)))
+    saved = replace(saved, warnings=(*said, *ignored, *saved.warnings, *doubts(conf, saved.cluster.facts.usage, now=plan.now)))
     report = simulate(saved.columns, saved.cluster, conf, plan, _ask)
     return row_of(file, saved, report, explain=wish.explain)
 

@@ -276,7 +276,7 @@ class Feeds:
     def _leave(self, event: Event) -> None:
         """Another shard is told of these jobs: one that was ours went there. Heard where job-controller knows of shards, and this process was told of none."""
         if isinstance(event, JobsPending):
-            left = [job for job in event.jobs if self._scheduler.entry(job.id) is not None]
+            left = [job for job in event.jobs if self._scheduler.reports.entry(job.id) is not None]
             self._scheduler.on_withdrawn([job.id for job in left], [job.revision for job in left])
 
     async def _jobs_lost(self) -> None:
@@ -296,7 +296,7 @@ class Feeds:
                     JobsAsked(
                         asker=self._instance,
                         gatekeeper=self._scheduler.id,
-                        placed=self._scheduler.moves_pods,
+                        placed=self._scheduler.reports.moves_pods,
                         shard=self._shard if self._shards.several else "",
                     ),
                     JobsPage,

@@ -176,8 +176,8 @@ class Consolidation:
         cluster, rule = self._session.cluster, self._rule
         if not terms.pays:
             return "which costs more than it gains"
-        recent = cluster.recent_moves.within_hour(self._session.now) + self._moved
-        if why := cluster.moves_held or too_many(rule.most_an_hour, recent, terms.pods_moved):
+        recent = cluster.facts.recent_moves.within_hour(self._session.now) + self._moved
+        if why := cluster.facts.moves_held or too_many(rule.most_an_hour, recent, terms.pods_moved):
             return f"which has to wait, for {why}"
         return IN_PREVIEW if rule.mode is Mode.PREVIEW else ""
 

@@ -104,7 +104,7 @@ class Domains:
                 and rows
                 and (
                     self._tree.tiers[lowest := self._tree.lowest(rows)] > constraint.ceiling
-                    or self._tree.names[lowest] in self._session.cluster.old_domains
+                    or self._tree.names[lowest] in self._session.cluster.facts.fabrics.old
                 )
             ):
                 return False
@@ -371,7 +371,7 @@ class Domains:
             (tree.sums(self._allocator.capacities(kind[0], kind[0].gang, When.NOW).room), len(kind))
             for kind in self._allocator.kinds(members)
         ]
-        old = self._session.cluster.old_domains
+        old = self._session.cluster.facts.fabrics.old
         if old and all(
             tree.names[d] in old for d in np.flatnonzero((tree.tiers <= constraint.ceiling) & (tree.sizes > 0)).tolist()
         ):

@@ -55,7 +55,7 @@ def run(session: "Session") -> None:
         requests[name].serve(gang, members, eligible=others, legal=session.preemptable)
         if members and evictable[name].protected:
             protection.note(gang, partial(_lower, session, gang, evictable[name]), partial(session.preemptable, members[0]))
-        if members and session.cluster.budgets:
+        if members and session.cluster.facts.budgets:
             protection.note_budgets(gang, partial(evictable[name].staying, others), partial(session.preemptable, members[0]))
         _among_modest(session, gang, evictable[name], others)
     for gang in gangs:

@@ -90,5 +90,5 @@ def run(session: "Session") -> None:
                 continue
             if evictable.protected:
                 protection.note(gang, partial(others_than, queue.name), partial(session.reclaimable, members[0]))
-            if session.cluster.budgets:
+            if session.cluster.facts.budgets:
                 protection.note_budgets(gang, partial(evictable.staying, eligible), partial(session.reclaimable, members[0]))

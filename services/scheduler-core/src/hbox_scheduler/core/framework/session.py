@@ -222,7 +222,7 @@ class Session:
         self.population = Population.beginning_with(
             partial(getattr, self.running, "population"),
             columns,
-            cluster.namespace_labels,
+            cluster.facts.namespace_labels,
             constrained=self.running.constrained,
         )
         self.ranking = QueueRanking(self.queues, self._queue_key, self._related)
@@ -291,7 +291,7 @@ class Session:
     def tree(self) -> Tree:
         """The HyperNodes over the nodes."""
         known = self._known_tree
-        return tree_of(self.cluster.hypernodes, self.columns.row_of, self.columns.size) if known is None else known.tree
+        return tree_of(self.cluster.facts.hypernodes, self.columns.row_of, self.columns.size) if known is None else known.tree
 
     def node(self, row: int) -> NodeName:
         return self.columns.names[row]

@@ -76,11 +76,11 @@ class WaitReasons:
         """Pending reason of the member, with its gang's reservation, its protected victims and the reason why no moves are made for it."""
         waiting, gang = self._of(member), member.gang.id
         words = [one.words for one in self._session.reservations if one.gang == gang]
-        if kept := self._session.outcome.protected.get(gang) or self._session.cluster.protected_words.get(gang):
+        if kept := self._session.outcome.protected.get(gang) or self._session.cluster.facts.protected_words.get(gang):
             words.append(kept)
         if (moves := self._session.outcome.moves.get(gang)) is not None and moves.refused:
             words.append(moves.words)
-        elif said := self._session.cluster.move_words.get(gang):
+        elif said := self._session.cluster.facts.move_words.get(gang):
             words.append(said)
         return replace(waiting, message="; ".join((waiting.message, *words))) if words else waiting
 

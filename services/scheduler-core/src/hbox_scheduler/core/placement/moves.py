@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from hbox_common.model import JobId, PlanId
 
 from ..cluster.entities import Gang
+from ..cluster.facts import ClusterFacts
 from ..cluster.moves import FoundMoves
 from ..framework import Session
 from ..queueing.jobs import Entry
-from .facts import ClusterFacts
 from .gangs import waiting_id
 
 #: Seconds after which the reason of unexecuted moves is updated even if the moves are the same.

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from hbox_common.model import JobId
 
 from ..cluster.entities import Gang
+from ..cluster.facts import ClusterFacts
 from ..framework import Session
 from ..queueing.jobs import Entry
-from .facts import ClusterFacts
 from .gangs import waiting_id
 
 

@@ -6,8 +6,8 @@ from hbox_common.model import Queue, QueueName, QueuePhase, QueueTree, by_pool
 from hbox_common.model.resources import PODS
 
 from ..cluster.entities import QueueInfo
+from ..cluster.facts import RecentUse
 from ..cluster.roster import Roster
-from .facts import RecentUse
 
 
 class QueueInfos:

@@ -9,6 +9,7 @@ import numpy as np
 from hbox_common.model import Claim, Neighbour, PodUid, QueueTree
 
 from ..cluster import Bookings, Columns
+from ..cluster.facts import ClusterFacts
 from ..cluster.reservations import Reservation
 from ..framework.conf import Conf
 from ..framework.hooks import NodeReservation
@@ -16,7 +17,6 @@ from ..plugins.walltimes import bound_of, walltime_in
 from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
 from .entitlement import may_reclaim
-from .facts import ClusterFacts
 from .gangs import waiting_id
 from .sessions import Sessions
 

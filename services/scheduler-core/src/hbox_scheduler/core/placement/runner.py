@@ -18,6 +18,7 @@ from ..actions.consolidate import rule_of
 from ..actions.registry import run_action
 from ..cluster import Booking, Bookings, Columns
 from ..cluster.entities import Gang, Member, Status
+from ..cluster.facts import ClusterFacts
 from ..cluster.moves import FoundMoves
 from ..cluster.task import Task
 from ..explain.cards import CardReasons
@@ -32,7 +33,6 @@ from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
 from ..quotas.namespaces import NamespaceQuota
 from .entitlement import may_reclaim
-from .facts import ClusterFacts
 from .moves import MoveNotes
 from .outcomes import JobPlacement, Move, Placed, PodPlacement, Unplaced, Untried
 from .protection import ProtectionNotes

@@ -11,6 +11,7 @@ from hbox_common.model import JobId, Neighbour, PodUid, QueueName, QueueTree
 
 from ..cluster import Bookings, Columns
 from ..cluster.entities import Gang, Member, Status
+from ..cluster.facts import ClusterFacts
 from ..cluster.running import Kind
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task
@@ -27,7 +28,7 @@ from ..policy.registry import plugins_of
 from ..policy.uniform import in_the_way
 from ..queueing.groups import Groups
 from ..queueing.jobs import Entry, WaitKey
-from .facts import ClusterFacts
+from ..topology.known import KnownTree
 from .gangs import WaitingGangs, join
 from .queueinfos import QueueInfos
 from .running import RunningJobs, vector_of
@@ -44,6 +45,7 @@ class Sessions:
         tasks: Tasks,
         neighbours: Mapping[PodUid, Neighbour],
         facts: ClusterFacts,
+        known_tree: KnownTree,
         groups: Groups,
         views: Views,
         demand: Mapping[WaitKey, int],
@@ -53,6 +55,7 @@ class Sessions:
         self._columns = columns
         self._bookings = bookings
         self._facts = facts
+        self._known_tree = known_tree
         self._groups = groups
         self._views = views
         self._demand = demand
@@ -150,36 +153,19 @@ class Sessions:
                 cluster=Cluster(
                     gangs,
                     list(known.queues.values()),
-                    facts.hypernodes,
-                    old_domains=facts.fabrics.old,
-                    degraded=facts.fabrics.degraded,
-                    quotas=facts.quotas,
-                    namespace_labels=facts.namespace_labels,
+                    facts=facts,
                     foreign=self._bookings.foreign(),
                     rooms_when_empty=self._rooms_when_empty,
                     card_books=self._bookings.card_quotas,
                     lending=self._bookings.lending,
                     limited_by_guarantees=self._bookings.limited_by_guarantees,
-                    priority_classes=facts.priority_classes,
-                    images=facts.images,
-                    usage=facts.usage,
-                    booked_before=facts.booked_before.amounts,
                     running=running,
-                    demand=facts.demand,
-                    budgets=facts.budgets,
-                    may_not_leave=facts.may_not_leave,
                     waiting=self._waiting_kinds() if self._by_demand or known.weighted else (),
                     outside=outside,
                     most=most,
                     most_failures=most_failures,
                     failure_cost=lambda gang: failure_cost(preemptors[gang]) if gang in preemptors else 1,
-                    reservations=None if reserving else facts.reservations,
-                    reserved_before=facts.reservations,
-                    run_times=facts.run_times,
-                    recent_moves=facts.recent_moves,
-                    moves_held=facts.moves_held,
-                    move_words=facts.move_words,
-                    protected_words=facts.protected_words,
+                    reserves=reserving,
                     kept=known,
                 ),
                 conf=conf,
@@ -188,7 +174,7 @@ class Sessions:
                 ask=self._ask,
                 learned=self._learned,
                 views=self._views if self.by_shape else None,
-                known_tree=facts.known_tree,
+                known_tree=self._known_tree,
             )
             given: Collection[Member] = ()
             try:

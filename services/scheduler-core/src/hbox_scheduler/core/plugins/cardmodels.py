@@ -232,8 +232,8 @@ def _several(member: Member) -> bool:
 def _demand(session: "Session") -> Demand:
     """Cards asked for by what is asked of each: as told with the cluster, else by all who are in it."""
     demand = Demand()
-    if session.cluster.demand is not None:
-        demand.cards.update(session.cluster.demand)
+    if session.cluster.facts.demand is not None:
+        demand.cards.update(session.cluster.facts.demand)
         return demand
     for gang in session.gangs:
         for member in gang.members:

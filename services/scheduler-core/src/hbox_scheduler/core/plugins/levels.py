@@ -86,7 +86,7 @@ class LevelsPlugin(Preemptable, Reclaimable, Evictable):
         self._of: dict[Gang, Level | None] = {}
 
     def open(self, session: "Session") -> None:
-        self._classes = session.cluster.priority_classes
+        self._classes = session.cluster.facts.priority_classes
         self._on = not self._standard or STANDARD.keys() <= self._classes.keys()
         self._of.clear()
 

@@ -86,7 +86,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
         if constraint.hard and tree.root == 0:
             return []  # nothing is known of the fabric: no domain can be promised
         subject = gang if sub_gang is None else sub_gang
-        old = self._session.cluster.old_domains if constraint.hard else ()
+        old = self._session.cluster.facts.fabrics.old if constraint.hard else ()
         held = [member.row for member in subject.members if member.status in HOLDING]
         good: Bools = (tree.tiers <= constraint.ceiling) & (tree.tiers >= constraint.floor) & (tree.sizes > 0)
         if old:
@@ -188,7 +188,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
             return self._weight * _FULL * self._packed_around(member) if self._normal_pods else None
         home = self._home(member.gang)
         if home is None:
-            return self._whole_rails(member) if self._session.cluster.degraded else None
+            return self._whole_rails(member) if self._session.cluster.facts.fabrics.degraded else None
         tree = self._tree
         low, high = int(tree.tiers[0]), int(tree.tiers[tree.root])
         near = (high - tree.meeting(home)) / max(high - low, 1)
@@ -197,7 +197,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
             members = member.sub_gang.members if member.sub_gang is not None else member.gang.members
             near[best] += self._members_in(members)[tree.leaf_of[best]] / max(len(members), 1)
         near = self._weight * _FULL * near
-        return near + self._whole_rails(member) if self._session.cluster.degraded else near
+        return near + self._whole_rails(member) if self._session.cluster.facts.fabrics.degraded else near
 
     # Equal nodes.
 
@@ -220,7 +220,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
         out = np.zeros(self._tree.rows, dtype=np.float64)
         if len(member.gang.members) > 1:
             rows = self._session.columns.row_of
-            for node, rails in self._session.cluster.degraded.items():
+            for node, rails in self._session.cluster.facts.fabrics.degraded.items():
                 if (row := rows.get(node)) is not None:
                     out[row] = -self._weight * _RAIL * rails
         return out

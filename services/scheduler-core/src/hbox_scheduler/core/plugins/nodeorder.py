@@ -149,7 +149,7 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
     def _images(self, member: Member, columns: Columns) -> Floats | None:
         """Bytes of the pod's images that a node has already, each counted by how widespread it is."""
         assert self._session is not None
-        held, wanted = self._session.cluster.images, member.images
+        held, wanted = self._session.cluster.facts.images, member.images
         if not wanted or not held:
             return None
         known = self._image_scores.get(wanted)

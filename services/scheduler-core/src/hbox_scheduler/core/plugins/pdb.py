@@ -28,8 +28,8 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
         Arguments(conf).done()
 
     def open(self, session: "Session") -> None:
-        self._budgets, self._kept = session.cluster.budgets, session.outcome.under_budgets
-        self._staying = session.cluster.may_not_leave
+        self._budgets, self._kept = session.cluster.facts.budgets, session.outcome.under_budgets
+        self._staying = session.cluster.facts.may_not_leave
         self._left = [budget.allowed for budget in self._budgets] + [0]
         self._named = {(budget.namespace, budget.name): number for number, budget in enumerate(self._budgets)}
         self._gone: set[int] = set()  # ids of members evicted in this session

@@ -88,8 +88,8 @@ class ReservationPlugin(ShapeMask, NodeReservation):
         yield Label.RESERVED, (columns.reserved[rows] & ~np.int64(task.passes)) != 0
 
     def open(self, session: "Session") -> None:
-        made = session.cluster.reservations
-        if made is None:
+        made = session.cluster.facts.reservations
+        if session.cluster.reserves:
             made = _Maker(self, session).made()
             bits: Ints = np.zeros(session.columns.size, dtype=np.int64)
             for one in made:
@@ -107,7 +107,7 @@ class ReservationPlugin(ShapeMask, NodeReservation):
         queue = session.queues.get(gang.queue)
 
         def ends(sure: bool) -> float:
-            return session.now + bound_s(member, queue, session.cluster.run_times, sure=sure)
+            return session.now + bound_s(member, queue, session.cluster.facts.run_times, sure=sure)
 
         for one in reserved:
             if one.passed(
@@ -168,7 +168,7 @@ class _Maker:
         self._session = session
         self._now = session.now
         self._placing = Placing(session)
-        self._run_times = session.cluster.run_times
+        self._run_times = session.cluster.facts.run_times
         self._set_aside = 0.0  #: share of the cluster, for gangs without a known start
 
     def made(self) -> tuple[Reservation, ...]:
@@ -179,7 +179,7 @@ class _Maker:
         running = self._running()
         claims = {gang: self._entitled(gang) for gang in waiting}
         waiting.sort(key=lambda gang: (not claims[gang], not self._of_several_nodes(gang), session.gang_key(gang)))
-        before = {one.gang: one for one in session.cluster.reserved_before}
+        before = {one.gang: one for one in session.cluster.facts.reservations}
         taken = np.zeros(session.columns.size, dtype=np.bool_)
         of_queue: Counter[QueueName] = Counter()
         found: list[Reservation] = []

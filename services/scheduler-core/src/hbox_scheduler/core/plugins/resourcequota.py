@@ -31,7 +31,7 @@ class ResourceQuotaPlugin(Enqueueable):
 
     def open(self, session: "Session") -> None:
         self._session = session
-        self._quotas = session.cluster.quotas
+        self._quotas = session.cluster.facts.quotas
 
     @cached_property
     def _passed(self) -> dict[str, dict[str, int]]:

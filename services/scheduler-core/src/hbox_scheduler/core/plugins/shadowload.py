@@ -53,8 +53,8 @@ class ShadowLoad:
         columns = session.columns
         self._columns = [columns.resource(name) for name in _RESOURCES]
         self._before = columns.used[self._columns, : columns.size].copy()
-        if (known := session.cluster.booked_before) is not None:
-            for name, amounts in known.items():
+        if (known := session.cluster.facts.booked_before) is not None:
+            for name, amounts in known.amounts.items():
                 if (row := session.row(name)) is not None:
                     self._before[:, row] = amounts
             return

@@ -78,7 +78,7 @@ def measured(session: "Session") -> tuple[Floats, Bools]:
     """`[2, N]` percent of cpu and of memory in use, and `[N]` of which nodes that is known and not too long ago."""
     percent: Floats = np.zeros((2, session.columns.size), dtype=np.float64)
     known: Bools = np.zeros(session.columns.size, dtype=np.bool_)
-    for usage in session.cluster.usage:
+    for usage in session.cluster.facts.usage:
         row = session.row(usage.node)
         if row is not None and session.now - usage.at <= FRESH_S:
             percent[:, row] = usage.cpu_percent, usage.memory_percent

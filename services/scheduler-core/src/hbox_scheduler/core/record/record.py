@@ -31,13 +31,15 @@ from ..scheduler import Scheduler
 FORMAT = 1
 MAGIC = b"HBox record of scheduler-core, format "
 
-#: All by which a scheduler's state changes: what a record holds.
+#: The methods that change a scheduler's state, whose calls a record holds: all messages (`on_...`), and these.
 INPUTS = (
-    "on_node", "on_zones", "on_verdict", "on_rest", "on_queue", "on_card_quotas", "on_class_quotas", "on_namespace_quotas", "on_fabric", "on_fabric_seen",
-    "on_fabric_gaps", "on_priority_classes", "on_namespaces", "on_usage", "on_run_times", "on_jobs", "on_groups", "on_jobs_snapshot", "on_neighbours",
-    "on_withdrawn", "on_claims_snapshot", "on_claims", "on_answers", "on_budgets", "on_stayed", "on_held", "on_placed", "on_images", "follow",
-    "invalidate_sessions", "refuse", "unpublished", "cycle",
-)  # fmt: skip
+    *(name for name in dir(Scheduler) if name.startswith("on_")),
+    "follow",
+    "invalidate_sessions",
+    "refuse",
+    "unpublished",
+    "cycle",
+)
 
 #: The last entry of a record that was ended on purpose: its one argument says why.
 END = "end"

@@ -101,7 +101,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, options: CycleOptio
     for task in (member.task for gang in cluster.gangs for member in gang.members):
         policy.learn(task, 1)
     known_tree = KnownTree(columns)
-    known_tree.follow(cluster.hypernodes)
+    known_tree.follow(cluster.facts.hypernodes)
     cooling: dict[JobId, float] = {}
     for number in range(options.cycles):
         known_tree.refresh()
@@ -150,7 +150,7 @@ def explain(session: Session, report: Report) -> None:
             table[DEVICES] = total = {name: float(own[row]) for row, name in names.items()}
         table["total"] = total
         report.scores[member.id] = table
-    if session.topological or session.cluster.hypernodes:
+    if session.topological or session.cluster.facts.hypernodes:
         _explain_domains(session, report)
 
 
@@ -171,7 +171,7 @@ def _explain_domains(session: Session, report: Report) -> None:
 def _arrange(session: Session) -> None:
     """Ranks follow the fabric, as in the running service."""
     walk = Walk()
-    walk.follow(session.cluster.hypernodes)
+    walk.follow(session.cluster.facts.hypernodes)
     by_labels = any(member.constraints for gang in session.gangs for member in gang.members)
     for given in (session.outcome.bindings, session.outcome.nominations):
         by_gang: dict[Gang, list[Member]] = {}
@@ -193,7 +193,7 @@ def _conclude(session: Session, report: Report) -> None:
         report.evictions.append(Evicted(eviction.member, session.node(eviction.row), preemptor, eviction.reason))
     for found in session.outcome.moves.values():
         if not found.refused:
-            session.cluster.recent_moves.note(found.gang, found.terms.pods_moved, session.now)
+            session.cluster.facts.recent_moves.note(found.gang, found.terms.pods_moved, session.now)
     report.warnings += [warning for warning in session.outcome.warnings if warning not in report.warnings]
     report.nominations = {}
     report.pending = {}

@@ -38,20 +38,11 @@ from hbox_common.model import (
 from hbox_common.model.nodezones import ask_of
 
 from ..framework.webhooks import Question
-from ..record.record import Call, Head
+from ..record.record import INPUTS, Call, Head
 from ..record.replay import Answers, scheduler_of
 from .instantledger import InstantLedger
 from .workload import Meter, Workload, held_by, timed
 from .zonewords import ZoneWords
-
-#: Told as they are.
-OUTSIDE = frozenset(
-    {
-        "on_queue", "on_card_quotas", "on_class_quotas", "on_namespace_quotas", "on_fabric", "on_fabric_seen", "on_fabric_gaps",
-        "on_priority_classes", "on_namespaces", "on_usage", "on_run_times", "on_images",
-        "on_budgets", "on_held", "on_rest", "invalidate_sessions",
-    }
-)  # fmt: skip
 
 #: Told with what follows from decisions made anew.
 CHANGED = frozenset(
@@ -72,6 +63,9 @@ CHANGED = frozenset(
 #: What follows from the record's own decisions is not told; `workload` has read what it says of pods. Of pods from before the record nobody knows how they
 #: would come back if they moved: so what they ask for (`on_placed`) is not told either, and they stay.
 OWN = frozenset({"on_withdrawn", "on_claims", "on_answers", "on_stayed", "on_placed", "refuse", "unpublished"})
+
+#: Facts about the cluster, which no decision changes: passed on as they were recorded.
+OUTSIDE = frozenset(INPUTS) - CHANGED - OWN
 
 
 class _What(IntEnum):

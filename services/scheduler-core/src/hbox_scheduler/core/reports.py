@@ -1,0 +1,136 @@
+"""What a scheduler reports about its state: for metrics, the API, the CLI and tests. No report changes a decision."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from hbox_common.model import (
+    Job,
+    JobId,
+    NodeName,
+    PlanId,
+    PodUid,
+)
+from hbox_common.model.consolidation import Mode
+
+from .cluster import Columns
+from .cluster.facts import ClusterFacts
+from .cluster.moves import FoundMoves
+from .cluster.reservations import Reservation
+from .explain.cards import CardReasons
+from .ledgerview import LedgerView
+from .placement.fragmentation import Fragmentation, fragmentation
+from .queueing.jobs import Entry, JobState, WaitKey
+from .steps.context import SchedulerContext
+from .steps.preemptor import Preemptor
+
+#: Maximum jobs for which a preview searches moves, in queue order: each job that differs from its predecessors takes some milliseconds.
+PREVIEWED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Moves that would make room for a job."""
+
+    job: Job
+    found: FoundMoves
+
+
+@dataclass(frozen=True, slots=True)
+class Defragmentation:
+    """What `hbox defrag` shows."""
+
+    mode: Mode
+    fragmentation: Fragmentation
+    proposals: tuple[Proposal, ...]
+    left_out: int  #: pending jobs beyond `PREVIEWED`
+    unknown_pods: int  #: running pods with unknown requests (placed before this process started): never moved
+
+
+class Reports:
+    """Reports of one scheduler, computed when asked for."""
+
+    def __init__(
+        self, context: SchedulerContext, *, columns: Columns, facts: ClusterFacts, preemptor: Preemptor, ledger: LedgerView
+    ) -> None:
+        self._columns = columns
+        self._bookings = context.bookings
+        self._queues = context.queues
+        self._queue = context.queue
+        self._flights = context.flights
+        self._runner = context.runner
+        self._sessions = context.sessions
+        self._facts = facts
+        self._preemptor = preemptor
+        self._ledger = ledger
+
+    @property
+    def moves_pods(self) -> bool:
+        """Whether the policy searches for moves, for which it needs the requests of running pods (`on_placed`)."""
+        return self._runner.moves_mode is not Mode.OFF
+
+    def fragmentation(self) -> Fragmentation:
+        """Fragmentation of the idle cards at present."""
+        return fragmentation(self._columns, self._sessions.mix())
+
+    def defragmentation(self, wall: float) -> Defragmentation:
+        """Preview the moves that would make room for each pending job on its own, and their gain. Changes no state. `wall`: seconds since the epoch."""
+        measured, mode = self.fragmentation(), self._runner.moves_mode
+        unknown = sum(
+            1 for booking in self._bookings.all().values() if booking.claim and booking.queue and booking.task is None
+        )
+        if self._ledger.frozen:
+            return Defragmentation(mode, measured, (), 0, unknown)
+        waiting = sorted(
+            (entry for entry in self._queue.entries.values() if entry.state in (JobState.UNSCHEDULABLE, JobState.ACTIVE)),
+            key=attrgetter("order"),
+        )
+        looked_at = waiting[:PREVIEWED]
+        found = self._runner.preview_moves(looked_at, self._queues.all(), self._preemptor.nominations, wall)
+        proposals = tuple(Proposal(entry.job, moves) for entry, moves in found)
+        return Defragmentation(mode, measured, proposals, len(waiting) - len(looked_at), unknown)
+
+    def card_reasons(self, job: JobId) -> list[tuple[list[str], CardReasons]]:
+        """Why the cards of all nodes do not fit the job's pods, with the pods' names, one item per shape. Takes as long as a session."""
+        entry = self._queue.entries.get(job)
+        if entry is None or self._ledger.frozen:
+            return []
+        return self._runner.card_reasons(entry, self._queues.all(), self._preemptor.nominations)
+
+    @property
+    def waiting(self) -> Mapping[WaitKey, int]:
+        """Counts of pending pods by queue and requests, as a live view."""
+        return self._queue.waiting
+
+    @property
+    def reservations(self) -> Sequence[Reservation]:
+        """Nodes reserved for large gangs."""
+        return self._facts.reservations
+
+    @property
+    def jobs_by_state(self) -> dict[JobState, int]:
+        return self._queue.by_state()
+
+    @property
+    def size(self) -> int:
+        """Known jobs plus booked pods, to which the memory use is proportional."""
+        return len(self._queue.entries) + len(self._bookings)
+
+    def oldest_job(self, state: JobState) -> float | None:
+        """Creation time of the oldest job in this state, in seconds since the epoch; None if there is none."""
+        return self._queue.oldest(state)
+
+    def entry(self, job: JobId) -> Entry | None:
+        return self._queue.entries.get(job)
+
+    def is_claimed(self, pod: PodUid) -> bool:
+        """Whether the ledger has a claim for this pod."""
+        return (booking := self._bookings.get(pod)) is not None and bool(booking.claim)
+
+    def placed_on(self) -> dict[PodUid, NodeName]:
+        """The node of every booked pod, with or without the ledger's answer."""
+        return {uid: booking.node for uid, booking in self._bookings.all().items()}
+
+    def outstanding(self) -> list[PlanId]:
+        """Plans without an answer."""
+        return [plan.id for plan in self._flights.outstanding()]
