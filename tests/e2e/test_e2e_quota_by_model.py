@@ -177,29 +177,100 @@ def free(running: Up, name: str) -> dict[str, Any]:
     return dict(item["cards"])
 
 
-async def test_replicas_of_time_slicing_show_as_parts_of_cards(platform: Up, client: KubeClient) -> None:
-    body = node("sliced")
-    shared = {
-        f"{GPU}.count": "2",
-        f"{GPU}.replicas": "4",
-        f"{GPU}.sharing-strategy": "time-slicing",
-        f"{GPU}.product": "T4-SHARED",
-    }
-    body["metadata"]["labels"] |= shared
-    await client.json("POST", NODES.path(), body=body)
-    queue(platform, "create", "sliced", "--capability", f"{GPU}=8")
+async def submit_units(client: KubeClient, name: str, count: int, *, first: int = 0, **labels: str) -> None:
+    """Pods of one unit of cards, on nodes with these labels."""
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    for number in range(3):
-        notes = {"scheduling.volcano.sh/queue-name": "sliced", "nvidia.com/use-gputype": "T4"}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"sliced-{number}", "annotations": notes}}
-        pod |= {"spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]}}
+    for number in range(first, first + count):
+        notes = {"scheduling.volcano.sh/queue-name": name}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"{name}-{number}", "annotations": notes}}
+        spec = {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]}
+        pod["spec"] = spec | {"nodeSelector": labels}
         await client.json("POST", PODS.path(SPACE), body=pod)
-    parts = {"free": 1.25, "total": 2, "freePercent": []}
+
+
+async def shared_node(client: KubeClient, name: str, units: str, **labels: str) -> None:
+    """A node that offers so many units under the plain name of cards."""
+    body = node(name)
+    body["metadata"]["labels"] |= {f"{GPU}.{key}": value for key, value in labels.items()} | {"kind": "shared"}
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", GPU: units}
+    body["status"] |= {"capacity": amounts, "allocatable": amounts}
+    await client.json("POST", NODES.path(), body=body)
+
+
+async def relabel(client: KubeClient, name: str, **labels: str | None) -> None:
+    change = {"metadata": {"labels": {f"{GPU}.{key}": value for key, value in labels.items()}}}
+    await client.json("PATCH", NODES.path("", name), body=change, content_type="application/merge-patch+json")
+
+
+async def bound(client: KubeClient, name: str) -> int:
+    """Pods of this queue with a node."""
+    listed = (await client.json("GET", PODS.path(SPACE)))["items"]
+    return sum(1 for pod in listed if pod["metadata"]["name"].startswith(f"{name}-") and pod["spec"].get("nodeName"))
+
+
+def shown(running: Up, name: str) -> dict[str, Any]:
+    [item] = (item for item in running.json("queue", "ls")["items"] if item["name"] == name)
+    return dict(item["used"])
+
+
+async def test_replicas_of_time_slicing_count_as_parts_of_cards(platform: Up, client: KubeClient) -> None:
+    await shared_node(
+        client, "sliced", "16", count="4", replicas="4", product="T4-SHARED", **{"sharing-strategy": "time-slicing"}
+    )
+    queue(platform, "create", "sliced", "--capability", f"{GPU}=2")
+    await submit_units(client, "sliced", 3, kind="shared")
+    parts = {"free": 3.25, "total": 4, "freePercent": []}
     await asyncio.to_thread(until, lambda: free(platform, "sliced") == parts, timeout_s=60, what="parts of cards")
-    shown = platform.json("node", "show", "sliced")["parts"]
-    assert shown == {"used": 0.75, "total": 2, "pods": {f"{SPACE}/sliced-{i}": 0.25 for i in range(3)}}
-    # The labels change while pods run: the same replicas are other parts of other cards.
-    change = {"metadata": {"labels": {f"{GPU}.count": "4", f"{GPU}.replicas": "2"}}}
-    await client.json("PATCH", NODES.path("", "sliced"), body=change, content_type="application/merge-patch+json")
-    parts = {"free": 2.5, "total": 4, "freePercent": []}
+    by_pod = platform.json("node", "show", "sliced")["parts"]
+    assert by_pod == {"used": 0.75, "total": 4, "pods": {f"{SPACE}/sliced-{i}": 0.25 for i in range(3)}}
+    assert shown(platform, "sliced")[GPU] == 0.75
+
+    await submit_units(client, "sliced", 9, first=3, kind="shared")
+    await asyncio.to_thread(until, lambda: shown(platform, "sliced")[GPU] == 2, timeout_s=60, what="two cards in parts")
+    limit = "queue sliced is at its limit of 2 cards"
+    await asyncio.to_thread(until, lambda: limit in why(platform, "sliced"), timeout_s=30, what="the reason")
+    assert await bound(client, "sliced") == 8
+    assert "nvidia.com/gpu:" not in platform.hbox("queue", "show", "sliced").stdout
+    listed = await client.json("GET", QUEUES.path())
+    [status] = [item["status"] for item in listed["items"] if item["metadata"]["name"] == "sliced"]
+    assert {name: int(units) for name, units in status["allocated"].items() if name.startswith(GPU)} == {
+        GPU: 8,
+        f"{GPU}.T4-SHARED": 8,
+    }
+    assert platform.json("audit", "--ledger")["faults"] == []
+
+    # The labels change while pods run: the node shows other parts, and the queue holds what it was given.
+    await relabel(client, "sliced", count="8", replicas="2")
+    parts = {"free": 4, "total": 8, "freePercent": []}
     await asyncio.to_thread(until, lambda: free(platform, "sliced") == parts, timeout_s=60, what="parts by the new labels")
+    await client.json("DELETE", PODS.path(SPACE, "sliced-0"))
+    await client.json("DELETE", PODS.path(SPACE, "sliced-1"))
+    # 6/4 + 1/2 cards
+    await asyncio.to_thread(until, lambda: shown(platform, "sliced")[GPU] == 2, timeout_s=60, what="one pod of the new part")
+    assert await bound(client, "sliced") == 7
+    for nonsense in ("0", "1000000000", "four"):
+        await relabel(client, "sliced", replicas=nonsense)
+    whole = {"free": 9, "total": 16, "freePercent": []}
+    await asyncio.to_thread(until, lambda: free(platform, "sliced")["total"] in (0, 16), timeout_s=60, what=f"{whole}")
+    await client.json("DELETE", PODS.path(SPACE, "sliced-2"))
+    await asyncio.sleep(2.5)
+    # 5/4 + 1/2: no whole card is left of two.
+    assert await bound(client, "sliced") == 6
+    assert platform.json("audit")["faults"] == []
+    assert platform.json("audit", "--ledger")["faults"] == []
+
+
+async def test_limit_on_cards_holds_over_whole_and_shared_cards(platform: Up, client: KubeClient) -> None:
+    await shared_node(client, "single", "14", product="A100-SXM4-80GB-MIG-1g.10gb")
+    change = {"metadata": {"labels": {"nvidia.com/mig.strategy": "single", "kind": "mixed"}}}
+    await client.json("PATCH", NODES.path("", "single"), body=change, content_type="application/merge-patch+json")
+    await shared_node(client, "whole", "4", count="4", product="L40S")
+    change = {"metadata": {"labels": {"kind": "mixed"}}}
+    await client.json("PATCH", NODES.path("", "whole"), body=change, content_type="application/merge-patch+json")
+    queue(platform, "create", "both", "--capability", f"{GPU}=1")
+    await submit_units(client, "both", 9, kind="mixed")
+    # One whole card, or seven partitions of one slice.
+    await asyncio.to_thread(until, lambda: shown(platform, "both").get(GPU) == 1, timeout_s=60, what="one card")
+    await asyncio.sleep(2.5)
+    assert (await bound(client, "both"), shown(platform, "both")[GPU]) in ((1, 1), (7, 1))
+    assert platform.json("audit", "--ledger")["faults"] == []

@@ -133,3 +133,13 @@ def test_a_time_sliced_node_shows_its_cards_and_parts_of_them_in_use() -> None:
     assert node_items([fewer], {}, held + [claim(f"q{i}", "n", CardSlice(i, 100, 40_960)) for i in range(3)])[0]["cards"] == {
         "free": 0.0, "total": 1, "freePercent": []
     }  # fmt: skip
+
+
+def test_kinds_count_replicas_as_parts_of_cards() -> None:
+    cards = tuple(Card(i, f"n-{i}", "T4-SHARED", 16_384, kind="NVIDIA") for i in range(8))
+    labels = {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "2"}
+    state = replace(node("n", *cards, registered=()), allocatable={GPU: 8}, labels=labels)
+    devices = card_items([state], {}, [claim("p", "n", CardSlice(0, 100, 16_384))])
+    assert {(one["part"], one["mode"]) for one in devices} == {(0.25, "1/4 of a card")}
+    (kind,) = kind_items(devices)
+    assert (kind["cards"], kind["queues"]) == ({"total": 2, "idle": 1.75, "out": 0}, {"lab": 0.25})

@@ -5,8 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from hbox_common.model import Generation, NodeName, NodeState, Queue, QueueName, QueueTree, Resources
-from hbox_common.model.cardparts import PartsOnNode, in_parts, parts_of_card, parts_on
+from hbox_common.model import Card, CardSlice, Generation, NodeName, NodeState, Queue, QueueName, QueueTree, Resources
+from hbox_common.model.cardmodels import cards_by_model, is_model
+from hbox_common.model.cardparts import PartsOnNode, in_cards, in_parts, parts_of_card, parts_on, share_on, share_resource
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.devices.partitions import CARD
 
@@ -134,3 +135,69 @@ def test_the_single_strategy_counts_partitions_under_the_name_of_cards() -> None
     assert shared is not None
     assert (shared.total, shared.held({GPU: 1})) == (2, Fraction(1, 28))
     assert on_node({GPU: 2}, mig_strategy="single", gpu_count="0", gpu_product="A100-SXM4-80GB-MIG-INVALID") is None
+
+
+QUARTER = share_resource(Fraction(1, 4))
+
+
+def test_unit_of_a_time_sliced_card_counts_as_its_part_in_limits() -> None:
+    assert headroom({}, {GPU: 1, QUARTER: 1})[0] == 8
+    assert headroom({GPU: 7, QUARTER: 7}, {GPU: 1, QUARTER: 1})[0] == 1
+    assert headroom({GPU: 8, QUARTER: 8}, {GPU: 1, QUARTER: 1}) == (
+        0,
+        "queue team may use 2 of nvidia.com/gpu, 2 are in use and 0.25 more are asked for",
+    )
+    assert headroom({GPU: 4, QUARTER: 4}, {GPU: 1})[0] == 1
+    assert headroom({GPU: 5, QUARTER: 5}, {GPU: 1})[0] == 0
+    assert headroom({GPU: 1, SLICE: 3}, {GPU: 1, QUARTER: 1})[0] == 2
+
+
+@pytest.mark.parametrize("replicas", [3, 7, 17, 1000, 1024])
+def test_limit_holds_for_every_number_of_replicas(replicas: int) -> None:
+    share = share_resource(Fraction(1, replicas))
+    assert headroom({}, {GPU: 1, share: 1})[0] == 2 * replicas
+
+
+def test_limit_of_a_parent_counts_shares_of_its_children() -> None:
+    child, other = QueueName("child"), QueueName("other")
+    tree = QueueTree({child: {GPU: 4, QUARTER: 4}})
+    tree[TEAM] = Queue(TEAM, capability={GPU: 2})
+    tree[child] = Queue(child, parent=TEAM)
+    tree[other] = Queue(other, parent=TEAM, capability={GPU: 1})
+    assert tree.headroom(other, {GPU: 1}).times == 1
+    assert tree.headroom(other, {GPU: 1, QUARTER: 1}).times == 4
+    assert tree.left_of_shares(other, [QUARTER, share_resource(Fraction(1))]) == {QUARTER: 4, "nvidia.com/gpu:1/1": 1}
+    assert QueueTree({}).left_of_shares(TEAM, [QUARTER]) == {}
+
+
+def test_share_of_a_pool_counts_in_its_pool() -> None:
+    lab = {f"{GPU}@lab": 1}
+    assert headroom({f"{GPU}@lab": 4, f"{QUARTER}@lab": 4}, {f"{GPU}@lab": 1, f"{QUARTER}@lab": 1}, lab)[0] == 0
+    assert headroom({f"{GPU}@lab": 3, f"{QUARTER}@lab": 3}, {f"{GPU}@lab": 1, f"{QUARTER}@lab": 1}, lab)[0] == 1
+
+
+def test_amounts_for_people_are_cards() -> None:
+    assert in_cards({"cpu": 5, GPU: 7, QUARTER: 7, SLICE: 7}) == {"cpu": 5, GPU: 2.75, SLICE: 7}
+    assert in_cards({GPU: 8, QUARTER: 8}) == {GPU: 2}
+    assert in_cards({GPU: 3}) == {GPU: 3}
+
+
+def test_share_follows_the_labels_of_the_node() -> None:
+    def share(allocatable: Resources, **labels: str) -> str:
+        return share_on(state(allocatable, **labels))
+
+    assert share({GPU: 8}, gpu_replicas="4", gpu_sharing__strategy="mps") == QUARTER
+    assert share({GPU: 14}, mig_strategy="single", gpu_product="A100-SXM4-80GB-MIG-3g.40gb") == "nvidia.com/gpu:3/7"
+    for replicas in ("0", "-1", "1", "1000000000", "four", "", "3"):
+        assert share({GPU: 8}, gpu_replicas=replicas) == ""
+    assert share({GPU: 8}) == ""
+    assert share({SLICE: 8}, gpu_replicas="4") == ""
+    assert share_on(replace(state({GPU: 8}, gpu_replicas="4"), registered=("NVIDIA",))) == ""
+
+
+def test_slices_on_a_shared_node_count_as_shares_besides_their_model() -> None:
+    cards = tuple(Card(i, f"n-{i}", "T4-SHARED", 16_384) for i in range(8))
+    node = replace(state({GPU: 8}, gpu_replicas="4"), cards=cards)
+    taken = [CardSlice(2, 100, 16_384), CardSlice(3, 100, 16_384)]
+    assert cards_by_model(node, taken) == {"nvidia.com/gpu.T4-SHARED": 2, QUARTER: 2}
+    assert not is_model(QUARTER)

@@ -1,5 +1,8 @@
 """/metrics/cards: the allocated amounts of each card, and the pods that hold them."""
 
+from dataclasses import replace
+
+from hbox_common.model import NodeName
 from hbox_ledger.cardmetrics import cards_page
 
 from .conftest import World
@@ -16,3 +19,15 @@ async def test_pod_names_are_in_card_metrics_only_with_the_setting(world: World)
     assert "namespace=" not in plain
     assert "secret-" not in plain
     assert 'pod="secret-pod"' in await shown(world, pods=True)
+
+
+async def test_part_of_a_card_that_a_replica_is_has_a_metric(world: World) -> None:
+    node = world.state.nodes[NodeName("a")]
+    cards = tuple(replace(card, shares=1) for card in node.cards)
+    replicas = {"nvidia.com/gpu.replicas": "4"}
+    world.state.know(
+        node.name, replace(node, labels=replicas, allocatable={**node.allocatable, "nvidia.com/gpu": 8}, cards=cards)
+    )
+    lines = [line for line in (await shown(world, pods=False)).splitlines() if line.startswith("hbox_card_part_ratio{")]
+    assert {line.rpartition(" ")[2] for line in lines if 'node="a"' in line} == {"0.25"}
+    assert {line.rpartition(" ")[2] for line in lines if 'node="a"' not in line} <= {"1"}

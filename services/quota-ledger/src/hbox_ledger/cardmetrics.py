@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hbox_common.model import Card, CardAllocation, Claim, NodeName
+from hbox_common.model.cardparts import WHOLE, part_of_share, share_on
 from hbox_common.model.devices import ALL_CORES
+from hbox_common.model.devices.partitions import CARD
 
 from .core.ledgerstate import LedgerState
 
@@ -31,6 +33,7 @@ class _OfCards:
     value: Callable[[Card, CardAllocation], float]
     hami: bool = False
     labels: Callable[[Card], str] = lambda _: ""
+    of_part: bool = False  #: the value is multiplied by the part of a card that a unit of the node's cards is
 
 
 _CARDS = (
@@ -39,6 +42,7 @@ _CARDS = (
     _OfCards("hbox_card_compute_allocated_ratio", "Of its compute, given to pods, 0 to 1", lambda _, held: held.cores / ALL_CORES),
     _OfCards("hbox_card_shares", "Pods that may be on it at once", lambda card, _: card.shares),
     _OfCards("hbox_card_shares_allocated", "Pods, or containers of pods, that are on it", lambda _, held: held.pods),
+    _OfCards("hbox_card_part_ratio", "Of a card of the machine, that this is: below 1 for replicas and MIG parts", lambda _, __: 1.0, of_part=True),
     _OfCards("hami_gpu_memory_limit_bytes", "As hbox_card_memory_bytes", lambda card, _: card.memory_mib * _MIB, hami=True),
     _OfCards("hami_gpu_core_limit_ratio", "Its compute, in percent", lambda _, __: ALL_CORES, hami=True),
     _OfCards(
@@ -94,8 +98,9 @@ def _of_node(state: LedgerState, name: NodeName, metric: _OfCards) -> Iterator[s
     node, held = state.nodes.get(name), state.by_node.get(name)
     if node is None or node.gone:
         return
+    part = part_of_share(share_on(node) or WHOLE) / CARD if metric.of_part else 1
     for card in node.cards:
-        value = metric.value(card, held.cards.get(card.id, _IDLE) if held is not None else _IDLE)
+        value = part * metric.value(card, held.cards.get(card.id, _IDLE) if held is not None else _IDLE)
         if metric.hami:
             labels = f'node="{_text(name)}",device_uuid="{_text(card.uuid)}",device_index="{card.index}",device_type="{_text(card.model)}"'
         else:

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from hbox_common.model import VENDORS, Claim, NodeAllocation, NodeState, Verdict, name_slices, pool_of
+from hbox_common.model.cardparts import WHOLE, part_of_share, share_on
 from hbox_common.model.devices import ALL_CORES, Card, CardAllocation
 from hbox_common.model.devices.identity import made_up
+from hbox_common.model.devices.partitions import CARD
 
 Item = dict[str, Any]
 
@@ -82,6 +84,7 @@ def _item(
 ) -> Item:
     first, indices = cards[0], {card.index for card in cards}
     held = [allocation.cards.get(card.id, _IDLE) for card in cards]
+    share = share_on(node)
     return {
         "name": f"{node.name}/{_span([card.index for card in cards])}",
         "node": node.name,
@@ -91,7 +94,8 @@ def _item(
         "kind": kind_of(node, first),
         "model": first.model,
         "uuid": first.uuid if known else None,
-        "mode": first.says.mode,
+        "mode": first.says.mode or (f"{share.partition(':')[2]} of a card" if share else ""),
+        "part": part_of_share(share or WHOLE) / CARD,
         "numa": first.numa if known and first.numa >= 0 else None,
         "health": _health(node, first, verdict),
         "reason": verdict.reason if verdict is not None and _condemned(first, verdict) else "",
@@ -169,19 +173,31 @@ def kind_items(cards: Iterable[Item]) -> list[Item]:
             },
         )
         nodes[key].add(card["node"])
-        kind["cards"]["total"] += len(card["indices"])
-        well = card["health"] == "ok"
-        kind["cards"]["idle"] += card["idle"] if well else 0
-        kind["cards"]["out"] += 0 if well else len(card["indices"])
+        part, well = card["part"], card["health"] == "ok"
+        kind["cards"]["total"] += len(card["indices"]) * part
+        kind["cards"]["idle"] += card["idle"] * part if well else 0
+        kind["cards"]["out"] += 0 if well else len(card["indices"]) * part
         for what in ("slots", "memoryMib", "cores"):
             for which in ("used", "total"):
                 kind[what][which] += card[what][which]
         for owner in card["owners"]:
-            kind["queues"][owner["queue"] or "-"] += owner["cards"]
+            kind["queues"][owner["queue"] or "-"] += owner["cards"] * part
     return [
-        {**kind, "nodes": len(nodes[key]), "queues": dict(sorted(kind["queues"].items()))}
+        {
+            **kind,
+            "cards": _rounded(kind["cards"]),
+            "nodes": len(nodes[key]),
+            "queues": _rounded(dict(sorted(kind["queues"].items()))),
+        }
         for key, kind in sorted(found.items())
     ]
+
+
+def _rounded(cards: Mapping[str, float]) -> dict[str, float]:
+    """Numbers of cards with two decimals, and none where they are whole."""
+    return {
+        name: int(units) if float(units).is_integer() else units for name, units in ((n, round(u, 2)) for n, u in cards.items())
+    }
 
 
 def link_items(node: NodeState) -> list[Item]:

@@ -19,6 +19,7 @@ from hbox_common.model import (
     named_models,
     names_model,
 )
+from hbox_common.model.cardparts import in_cards
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.rights import Named, excess, lacking
 
@@ -53,7 +54,7 @@ def queue_item(
         "deserved": due,
         "byWeight": dict(tree.shares.get(name, {})),
         "capability": tree.amounts(name).capability,
-        "used": used,
+        "used": in_cards(used),
         "borrowed": {resource: units for resource in due if (units := excess(rights, Named(used), resource))},
         "idle": {resource: units for resource in due if (units := lacking(rights, Named(used), resource))},
         "pools": [PUBLIC, *tree.pools(name)],

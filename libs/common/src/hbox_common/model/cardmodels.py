@@ -7,6 +7,7 @@ inventory's name with `-` for spaces, as in node labels. Cards of unknown model 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from .cardparts import cards_of_share, share_on
 from .devices import VENDORS, Card, CardSlice
 from .node import NodeState
 from .pools import AT, by_pool
@@ -37,20 +38,22 @@ def models_on(node: NodeState) -> set[str]:
 
 
 def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resources:
-    """What these slices count of each model: a share like a whole card, as in the sum. Not to be changed: equal ones are one object."""
+    """What these slices count of each model: a share like a whole card, as in the sum. If units of the node's cards are parts of cards, also how many units
+    these are (`share_resource`). Not to be changed: equal ones are one object."""
     if not slices or node is None or not node.cards:
         return _NONE
+    share = share_on(node)
     first = node.cards[0]
     model, kind = first.model, first.kind
     if all(card.model == model and card.kind == kind for card in node.cards):
-        return _of_several(((_resource(node, first), model, len(slices)),))
+        return _of_several(((_resource(node, first), model, len(slices)),), share)
     found: dict[tuple[str, str], int] = {}
     for s in slices:
         card = node.card(s.card, s.index)
         if card is not None:
             key = _resource(node, card), card.model
             found[key] = found.get(key, 0) + 1
-    return _of_several(tuple((*key, cards) for key, cards in found.items()))
+    return _of_several(tuple((*key, cards) for key, cards in found.items()), share)
 
 
 def _resource(node: NodeState, card: Card) -> str:
@@ -62,10 +65,12 @@ def _resource(node: NodeState, card: Card) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _of_several(counts: tuple[tuple[str, str, int], ...]) -> Resources:
+def _of_several(counts: tuple[tuple[str, str, int], ...], share: str) -> Resources:
     """Of resource, model and number each."""
     found: Resources = {}
     for resource, model, cards in sorted(counts):
+        if share and resource == cards_of_share(share):
+            found[share] = found.get(share, 0) + cards
         if resource and (name := model_resource(resource, model)):
             found[name] = found.get(name, 0) + cards
     return found

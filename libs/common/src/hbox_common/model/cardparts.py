@@ -3,19 +3,29 @@
 A partition is a part of a card by its compute slices, which its name states: 1/7 for `1g.10gb`, 3/7 for `3g.40gb`. Amounts are in parts of a card, of which a
 card has `CARD`, so that sums are exact. A name that states no size, and a replica of unknown size (`gpu.shared`), counts like a whole card.
 
-Limits of queues count by names alone, before a pod has a node. What is shown of a node, and accounts of usage, also follow the node's labels (`parts_on`).
+Limits of queues count partitions by their names, before a pod has a node. Cards that the plugin offers several times under their plain name (replicas), or
+whose name means partitions (`mig.strategy=single`), count as parts once the pod has a node: its claim notes their share, such as `<cards>:1/4`, by the
+labels of the node at that time (`share_on`), so that later labels change nothing. What is shown of a node follows its present labels (`parts_on`).
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
 from .devices import MAX_CARDS, VENDORS
-from .devices.partitions import CARD, COUNT, PRODUCT, SHARING, STRATEGY, UNITS, profile_of, size_of
+from .devices.partitions import CARD, COUNT, PRODUCT, REPLICAS, SHARING, STRATEGY, UNITS, profile_of, size_of
 from .node import NodeState
 from .pools import by_pool, in_pool
 from .resources import Resources
+
+#: The resource that counts cards, of which units may be parts; and what names of shares begin with.
+GPU = UNITS[0]
+_SHARES = f"{GPU}:"
+_SHARE = re.compile(rf"({re.escape(GPU)}):([0-9]{{1,4}})/([1-9][0-9]{{0,5}})")
+#: The share of cards that are whole.
+WHOLE = f"{_SHARES}1/1"
 
 
 def parts_of_card(resource: str) -> tuple[str, int]:
@@ -24,6 +34,9 @@ def parts_of_card(resource: str) -> tuple[str, int]:
     name, pool = by_pool(resource)
     if name in VENDORS:
         return resource, CARD
+    if (share := _SHARE.fullmatch(name)) is not None:
+        # One unit of the cards counts as a whole card already.
+        return in_pool(share[1], pool), CARD * int(share[2]) // int(share[3]) - CARD
     if name.startswith(VENDORS.partition_prefixes):
         prefix = next(prefix for prefix in VENDORS.partition_prefixes if name.startswith(prefix))
         return in_pool(VENDORS.partitioned[prefix], pool), size_of(name.removeprefix(prefix))
@@ -44,6 +57,46 @@ def in_parts(amounts: Mapping[str, int], without: Collection[str] = ()) -> Resou
         if cards and (cards == name or name not in without):
             found[cards] = found.get(cards, 0) + units * parts
     return found
+
+
+def is_share(resource: str) -> bool:
+    """Whether this counts units of cards that are only a part of a card each."""
+    return resource.startswith(_SHARES)
+
+
+def part_of_share(share: str) -> int:
+    """The parts of a card that one unit is."""
+    return CARD + parts_of_card(share)[1]
+
+
+def cards_of_share(share: str) -> str:
+    """The resource that counts the cards."""
+    return share.partition(":")[0]
+
+
+def share_resource(part: Fraction) -> str:
+    """The name under which units of a vendor's cards count that are this part of a card each."""
+    return f"{_SHARES}{part.numerator}/{part.denominator}"
+
+
+def share_on(node: NodeState) -> str:
+    """`share_resource` of the node's cards; "" if a unit is a whole card, or the node has a register of HAMi."""
+    labels = node.labels
+    if (REPLICAS not in labels and labels.get(STRATEGY) != "single") or node.registered or not node.allocatable.get(GPU):
+        return ""
+    single = profile_of(labels.get(PRODUCT, "")) if labels.get(STRATEGY) == "single" else ""
+    part = _part_on(node, GPU, single)
+    return share_resource(part) if part < 1 else ""
+
+
+def in_cards(amounts: Mapping[str, int]) -> dict[str, float]:
+    """The amounts as people read them: cards in use with all their parts, and no shares. Partitions are listed by their own names, too."""
+    if not has_partitions(amounts):
+        return dict(amounts)
+    shown: dict[str, float] = {name: units for name, units in amounts.items() if not is_share(name)}
+    for name, parts in in_parts(amounts).items():
+        shown[name] = number if (number := round(parts / CARD, 2)) % 1 else int(number)
+    return shown
 
 
 def cards_text(parts: int) -> str:

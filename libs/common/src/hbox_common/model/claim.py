@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .cardparts import is_share
 from .devices import ALL_CORES, VENDORS, Card, CardAllocation, CardSlice
 from .devices.cardids import numbered, short_card
 from .ids import CardId, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
@@ -54,7 +55,8 @@ class Claim:
     claimed_at: float = 0.0  #: since when it is live
     #: seconds since the epoch until which the claim may not be preempted, as set by the ledger (`minruntime`)
     protected_until: float = 0.0
-    models: Resources = field(default_factory=dict)  #: cards by model (`cardmodels`), by the inventory of when it was made
+    #: cards by model (`cardmodels`), and units of cards that are parts of cards (`cardparts.share_on`), by the inventory of when it was made
+    models: Resources = field(default_factory=dict)
     pool: str = ""  #: of the node (`pools`), by the inventory of when it was made; empty for `pooled`
 
     @property
@@ -64,8 +66,13 @@ class Claim:
 
     def counted(self, *, by_model: bool) -> Resources:
         """As `amounts`; by model only where queues name models."""
-        amounts = self.requests | self.models if by_model and self.models else self.requests
+        amounts = self.requests | counted_models(self.models, by_model=by_model) if self.models else self.requests
         return amounts_in(self.pool, amounts) if self.pool else amounts
+
+
+def counted_models(models: Resources, *, by_model: bool) -> Resources:
+    """The part of a claim's `models` that counts in its queue: models only where queues name some, shares of cards always."""
+    return models if by_model else {name: units for name, units in models.items() if is_share(name)}
 
 
 @dataclass(slots=True)

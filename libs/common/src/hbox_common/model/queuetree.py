@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 
 from .cardmodels import is_model, named_models
-from .cardparts import cards_text, has_partitions, in_parts
+from .cardparts import cards_of_share, cards_text, has_partitions, in_parts
 from .claim import Refusal, RefusalReason
 from .devices import VENDORS
 from .ids import DEFAULT_QUEUE, QueueName
@@ -413,7 +413,9 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     def headroom(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Headroom:
         """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
         limits = list(self.limits(name, freed))
-        least, in_cards = headroom(limits, each), self._headroom_in_parts(limits, each, freed)
+        in_parts_of_cards = has_partitions(each) or any(has_partitions(self.used(limit.queue)) for limit in limits)
+        in_cards = self._headroom_in_parts(limits, each, freed) if in_parts_of_cards else None
+        least = headroom(map(_without_cards, limits) if in_parts_of_cards else limits, each)
         if in_cards is not None and (least is None or in_cards[0].times < least.times):
             blocking, more = in_cards
             return _headroom(name, blocking, *map(cards_text, (blocking.limit, blocking.used, more)))
@@ -424,14 +426,11 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     def _headroom_in_parts(
         self, limits: Iterable[Limit[QueueName, str]], each: Mapping[str, int], freed: Mapping[QueueName, Resources]
     ) -> tuple[Blocking[QueueName, str], int] | None:
-        """The limit on cards with the smallest remainder, and the amount requested of it, in fractions of a card; None if no partitions are used or requested.
+        """The limit on cards with the smallest remainder, and the amount requested of it, in fractions of a card; None if no limit on cards applies.
         A queue whose capability names a partition limits that partition only by its own name."""
         least: tuple[Blocking[QueueName, str], int] | None = None
-        asks = has_partitions(each)
         for limit in limits:
             own, used = limit.most, self.used(limit.queue)
-            if not asks and not has_partitions(used):
-                continue
             most = in_parts({key: units for key, units in own.items() if by_pool(key)[0] in VENDORS})
             gone = freed.get(limit.queue)
             asked, held = in_parts(each, own), Named(in_parts(used, own), in_parts(gone, own) if gone else None)
@@ -439,6 +438,11 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             if found is not None and (least is None or found.times < least[0].times):
                 least = found, asked[found.key]
         return least
+
+    def left_of_shares(self, name: QueueName, shares: Iterable[str], pool: str = "") -> Resources:
+        """Units of cards that the limits of the queue and its ancestors still allow in the pool, by `share_resource`; empty without such limits."""
+        times = {share: self.headroom(name, amounts_in(pool, {cards_of_share(share): 1, share: 1})).times for share in shares}
+        return {share: units for share, units in times.items() if units is not None}
 
     def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
         """Cards of each model that the limits of the queue and its ancestors still allow in the pool; models without a limit are left out."""
@@ -543,6 +547,11 @@ def _headroom(name: QueueName, blocking: Blocking[QueueName, str], limit: str, u
     which = name if blocking.queue == name else f"{blocking.queue}, above queue {name},"
     message = f"queue {which} may use {limit} of {blocking.key}, {used} are in use and {more} more are asked for"
     return Headroom(blocking.times, message)
+
+
+def _without_cards(limit: Limit[QueueName, str]) -> Limit[QueueName, str]:
+    most = {name: units for name, units in limit.most.items() if by_pool(name)[0] not in VENDORS}
+    return Limit(limit.queue, most, limit.used)
 
 
 def _keep(names: set[QueueName], name: QueueName, there: bool) -> None:

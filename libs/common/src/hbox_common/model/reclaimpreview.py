@@ -9,6 +9,7 @@ nothing: no new work starts until usage has fallen below it. Reclaims are checke
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .cardmodels import is_model
 from .claim import Claim
 from .ids import JobId, QueueName
 from .queue import Queue
@@ -64,7 +65,7 @@ def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim]
     after.update(tree)
     after.update(new)
     for claim in claims if after.by_model and not tree.by_model else ():  # models were not counted before the change
-        add(own.setdefault(claim.queue, {}), claim.models)
+        add(own.setdefault(claim.queue, {}), {name: units for name, units in claim.models.items() if is_model(name)})
     if shares is not None:
         tree.divide(shares(tree))
         after.divide(shares(after))

@@ -30,6 +30,7 @@ from hbox_common.model import (
     parse_slices,
 )
 from hbox_common.model.bounds import sanitized
+from hbox_common.model.claim import counted_models
 from hbox_common.model.devices import format_numbered
 from hbox_common.store import reading
 
@@ -221,8 +222,9 @@ def _balances(connection: Connection, proof: Proof, claims: Sequence[_Claim]) ->
             continue
         rules_of[owner.name] = owner
     in_use = (resource for (_, resource), row in balances.items() if row.pending + row.posted)
-    for claim in claims if rules_of.by_model or (unread and named_models(in_use)) else ():
-        for model, amount in claim.models.items() if claim.queue else ():
+    by_model = rules_of.by_model or bool(unread and named_models(in_use))
+    for claim in claims:
+        for model, amount in counted_models(claim.models, by_model=by_model).items() if claim.queue else ():
             held[claim.queue, in_pool(model, claim.pool)][claim.state] += amount
     for claim in claims:
         for resource, amount in claim.requests.items() if claim.queue else ():

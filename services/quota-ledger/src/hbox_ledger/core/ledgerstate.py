@@ -40,6 +40,7 @@ from hbox_common.model import (
     counted_as,
     counts_in,
     is_host_port,
+    is_model,
     is_offline,
     name_slices,
     pool_of,
@@ -346,8 +347,8 @@ class LedgerState:
         times = 1 if self.by_model else -1
         for record in self.live.values():
             claim = record.claim
-            if claim.queue and claim.models:
-                models = amounts_in(claim.pool, claim.models)
+            if claim.queue and (models := {name: cards for name, cards in claim.models.items() if is_model(name)}):
+                models = amounts_in(claim.pool, models)
                 self._count(claim.queue, models, times)
                 step.queues.add(claim.queue)
                 held = BUCKETS[claim.state]

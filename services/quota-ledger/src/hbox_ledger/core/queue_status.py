@@ -13,6 +13,7 @@ from typing import Any
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueuePhase, Resources, capacity_units, in_all_pools, is_host_port, quantity
+from hbox_common.model.cardparts import is_share
 
 #: Volcano's names of the fields that count PodGroups.
 COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
@@ -41,7 +42,9 @@ def change(stands: QueueStatus, total: Resources, counts: Mapping[str, int] | No
     patch: dict[str, Any] = {}
     if (state := state_of(stands.state, total)) != stands.state:
         patch["state"] = state
-    units = {name: amount for name, amount in in_all_pools(total).items() if amount and not is_host_port(name)}
+    units = {
+        name: amount for name, amount in in_all_pools(total).items() if amount and not is_host_port(name) and not is_share(name)
+    }
     allocated: dict[str, str | None] = {
         name: quantity(name, amount) for name, amount in units.items() if not _says(stands.allocated.get(name), name, amount)
     }

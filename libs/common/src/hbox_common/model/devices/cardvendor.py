@@ -109,7 +109,7 @@ class CardVendor(Vendor):
         if not self.has_uuid(offer, card):
             return DeviceLabel.UUID
         if held.pods >= card.shares:
-            return DeviceLabel.SLOTS
+            return DeviceLabel.SLOTS if card.shares > 1 else DeviceLabel.IN_USE
         if held.pods and self.policy(offer).mutex:
             return DeviceLabel.EXCLUSIVE
         memory, cores = self.amounts(card, ask)

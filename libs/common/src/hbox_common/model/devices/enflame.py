@@ -43,7 +43,7 @@ class Gcu(CountedVendor):
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
         """As in HAMi: a card has one slot, and this one is in use."""
         found = CountedVendor.judge(self, offer, card, ask)
-        return DeviceLabel.EXCLUSIVE if found is DeviceLabel.SLOTS else found
+        return DeviceLabel.EXCLUSIVE if found in (DeviceLabel.SLOTS, DeviceLabel.IN_USE) else found
 
     def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
         return CardSlice(card.index, min(cores, ALL_CORES), 0)  # its memory is in percent too

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 from .nvidia import GPU
 
-#: Parts of a card: whole for sevenths and for quarters.
-CARD = 28
+#: Parts of a card: a multiple of 4, of 7 and of all numbers of replicas up to 16. Sums of 100,000 cards fit into 64 bits.
+CARD = 720_720 << 20
 
 #: `1g.10gb`; `1c.3g.20gb` is one of the compute instances that share a `3g.20gb`. What follows (`.me`, `.shared`) changes no size.
 _PROFILE = re.compile(r"(?:([1-7])c\.)?([1-7])g\.([0-9]{1,4})gb(?:\.[a-z.]{1,20})?")
@@ -19,7 +19,7 @@ _OF_FOUR = frozenset({(1, 6), (2, 12), (4, 24), (1, 24), (2, 48), (4, 96)})
 UNITS = (GPU, f"{GPU}.shared")
 #: Labels of GPU feature discovery, in addition to `<resource>.replicas`. With `mig.strategy=single` count and product describe the partitions
 #: (`A100-SXM4-40GB-MIG-1g.5gb`).
-COUNT, SHARING = f"{GPU}.count", f"{GPU}.sharing-strategy"
+COUNT, REPLICAS, SHARING = f"{GPU}.count", f"{GPU}.replicas", f"{GPU}.sharing-strategy"
 PRODUCT, STRATEGY = f"{GPU}.product", "nvidia.com/mig.strategy"
 _MIG_PRODUCT = re.compile(r"-MIG-([0-9a-z.]+)(?:-SHARED)?$")
 

@@ -89,7 +89,7 @@ class Vendors:
         self.partitioned: Mapping[str, str] = {
             name: vendor.cards for vendor in vendors for name in (vendor.partitions, *vendor.no_models) if name
         }
-        self.partition_names = tuple(self.partitioned)
+        self.partition_names = (*self.partitioned, *(f"{vendor.cards}:" for vendor in vendors if vendor.partitions))
         self.partition_prefixes = tuple(vendor.partitions for vendor in vendors if vendor.partitions)
         self.no_models = frozenset(self.model_prefixes).union(self.parts, *(vendor.no_models for vendor in vendors))
         self.figures: Mapping[str, Figures] = {name: found for vendor in vendors for name, found in vendor.figures.items()}

@@ -41,6 +41,7 @@ from hbox_common.model import (
     pool_of,
     validate_claim,
 )
+from hbox_common.model.claim import counted_models
 from hbox_common.model.consolidation import LONGEST_GAIN_S, too_many
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.minruntime import protects
@@ -171,9 +172,10 @@ def asked_of_queue(state: LedgerState, plan: Plan) -> Resources:
     asked: Resources = {}
     for (number, pool), pods in Counter((p.requests, state.counts_in(plan.job, p.node)) for p in plan.placements).items():
         add(asked, amounts_in(pool, plan.requests[number]) if pool else plan.requests[number], pods)
-    for placement in plan.placements if state.queues.by_model else ():
+    for placement in plan.placements:
         models = cards_by_model(state.nodes.get(placement.node), placement.slices)
-        add(asked, amounts_in(state.counts_in(plan.job, placement.node), models))
+        if counted := counted_models(models, by_model=state.queues.by_model):
+            add(asked, amounts_in(state.counts_in(plan.job, placement.node), counted))
     return asked
 
 
@@ -350,8 +352,13 @@ def _elsewhere(state: LedgerState, moves: Sequence[tuple[Claim, Victim]]) -> Ref
             return Refusal(RefusalReason.MALFORMED, f"pod {claim.pod} moves to other cards than it asks for")
         if state.pool_of(victim.to) != claim.pool:
             return _protected(f"{claim.namespace}/{claim.pod} moves to a node of another pool; queues are given cards by pool")
-        if state.queues.by_model and cards_by_model(node, victim.slices) != claim.models:
-            return _protected(f"{claim.namespace}/{claim.pod} moves to cards of another model; queues are given cards by model")
+        by_model = state.queues.by_model
+        if counted_models(cards_by_model(node, victim.slices), by_model=by_model) != counted_models(
+            claim.models, by_model=by_model
+        ):
+            return _protected(
+                f"{claim.namespace}/{claim.pod} moves to cards of another model or size; queues are given cards by both"
+            )
     return None
 
 

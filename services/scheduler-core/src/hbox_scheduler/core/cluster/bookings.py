@@ -28,6 +28,7 @@ from hbox_common.model import (
     amounts_in,
     cards_by_model,
 )
+from hbox_common.model.claim import counted_models
 from hbox_common.model.minruntime import protects
 from hbox_common.model.nodezones import guessed_ask
 from hbox_common.model.numa import PodAsk
@@ -55,7 +56,7 @@ class Booking:
     preemptable: bool = True
     claim: ClaimId = ClaimId("")
     held: Claim | None = None  #: the ledger's claim, once there is one
-    models: Resources | None = None  #: cards by model, while queues name models
+    models: Resources | None = None  #: cards by model, while queues name models, and units of cards that are parts of cards
     pool: str = ""  #: pool in which it counts
     #: request in the zone books of its node until the kubelet counts the pod; else None
     waiting: PodAsk | None = None
@@ -150,6 +151,11 @@ class Bookings:
     def __len__(self) -> int:
         return len(self._of)
 
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """`Columns.shares`."""
+        return self._columns.shares
+
     def get(self, pod: PodUid) -> Booking | None:
         return self._of.get(pod)
 
@@ -180,12 +186,17 @@ class Bookings:
         if first.task is not None and first.task.aligned is not None and self._columns.zones:
             for booking in bookings:
                 booking.waiting = first.task.aligned
-        if self._by_model or self._columns.pools_known or (first.task is not None and first.task.offline):
-            alike: dict[tuple[int, str], tuple[Booking, int]] = {}
+        if (
+            self._by_model
+            or self._columns.shares
+            or self._columns.pools_known
+            or (first.task is not None and first.task.offline)
+        ):
+            alike: dict[tuple[tuple[tuple[str, int], ...], str], tuple[Booking, int]] = {}
             for booking in bookings:
                 booking.pool = self._pool(booking)
                 models = booking.models = self._models(booking)
-                key = id(models) if models else 0, booking.pool
+                key = tuple(models.items()) if models else (), booking.pool
                 alike[key] = booking, alike.get(key, (booking, 0))[1] + 1
             for booking, times in alike.values():
                 self._use(booking, times)
@@ -232,12 +243,14 @@ class Bookings:
 
     def _models(self, booking: Booking) -> Resources | None:
         """Cards by model: from the ledger's claim if there is one, else from the inventory."""
-        if not self._by_model or not booking.slices:
+        if not booking.slices or not (self._by_model or booking.held is not None or self._columns.shares):
             return None
         if booking.held is not None:
-            return booking.held.models or None
-        row = self._columns.row_of.get(booking.node)
-        return cards_by_model(self._columns.states[row], booking.slices) or None if row is not None else None
+            models = booking.held.models
+        else:
+            row = self._columns.row_of.get(booking.node)
+            models = cards_by_model(self._columns.states[row], booking.slices) if row is not None else {}
+        return (models if self._by_model else counted_models(models, by_model=False)) or None
 
     def held(self, pods: Iterable[PodUid]) -> list[Held]:
         """The amounts held by those of the pods that have bookings."""

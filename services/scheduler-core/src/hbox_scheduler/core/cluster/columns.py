@@ -35,6 +35,7 @@ from hbox_common.model import (
     model_resource,
     name_slices,
 )
+from hbox_common.model.cardparts import WHOLE, part_of_share, share_on
 from hbox_common.model.devices import card_id
 from hbox_common.model.devices.cardids import numbered
 from hbox_common.model.numa import PodAsk
@@ -100,9 +101,13 @@ class Columns:
         self.renamed = False
         #: returns the resources that jobs request and pods hold, whose columns must not be released; None: no column is ever released
         self.in_use: Callable[[], Collection[str]] | None = None
-        self._model: dict[tuple[str, str], int] = {}  #: by (name, resource of the vendor): makers may have cards of one name
+        #: by (name, resource of the vendor, share): vendors may have cards of one name, and units may be parts of cards
+        self._model: dict[tuple[str, str, str], int] = {}
         self._model_names = [""]
         self._model_resources = [""]  #: by code: the resource under which queues count the model's cards
+        self._model_shares = [WHOLE]  #: by code: the part of a card that a unit is (`cardparts.share_on`)
+        #: shares that nodes offer or offered, the smallest first, with that of whole cards; empty while all cards are whole
+        self.shares: tuple[str, ...] = ()
 
         self.alive: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
@@ -247,14 +252,17 @@ class Columns:
                 asked[column] = asked.get(column, 0) + units
         return tuple(asked.items())
 
-    def model(self, name: str, cards: str) -> int:
-        """The code of a vendor's model. `cards`: the resource that counts the vendor's cards."""
-        if not name:
+    def model(self, name: str, cards: str, share: str = "") -> int:
+        """The code of a vendor's model. `cards`: the resource that counts the vendor's cards; `share`: from `share_on`."""
+        if not name and not share:
             return 0
-        code = self._model.setdefault((name, cards), len(self._model_names))
+        code = self._model.setdefault((name, cards, share), len(self._model_names))
         if code == len(self._model_names):
             self._model_names.append(name)
             self._model_resources.append(model_resource(cards, name))
+            self._model_shares.append(share or WHOLE)
+            if share and share not in self.shares:
+                self.shares = tuple(sorted({*self.shares, share, WHOLE}, key=part_of_share))
         return code
 
     @property
@@ -272,8 +280,9 @@ class Columns:
         return np.array([any_names_model(names, model) for model in self._model_names], dtype=np.bool_)
 
     def models_counted(self, resources: Sequence[str]) -> Bools:
-        """By model code, whether its cards count as one of these resources."""
-        return np.array([name in resources for name in self._model_resources], dtype=np.bool_)
+        """By model code, whether its cards count as one of these resources, models or shares."""
+        counted = zip(self._model_resources, self._model_shares, strict=True)
+        return np.array([name in resources or share in resources for name, share in counted], dtype=np.bool_)
 
     # Nodes.
 
@@ -302,14 +311,14 @@ class Columns:
         self.card_memory[row] = 0
         self.card_shares[row] = 0
         self.card_model[row] = 0
-        resource = (VENDORS.of(node.allocatable) or VENDORS.default).cards
+        resource, share = (VENDORS.of(node.allocatable) or VENDORS.default).cards, share_on(node)
         self._position_of[row] = _positions_of(cards)
         for position, card in enumerate(cards):
             self.card_index[row, position] = card.index
             self.card_memory[row, position] = card.memory_mib
             self.card_shares[row, position] = card.shares
             self.card_model[row, position] = self.model(
-                card.model, VENDORS.kind(card.kind).cards if VENDORS.knows(card.kind) else resource
+                card.model, VENDORS.kind(card.kind).cards if VENDORS.knows(card.kind) else resource, share
             )
         self.card_set[row], self.card_ids[row] = self.card_sets.codes(cards, node.device_facts)
         if self.card_sets.full:

@@ -227,7 +227,9 @@ class CardFit:
             left = left & ~beyond
             yield Label.QUEUE_MODEL, _none(left)
         left = left & ~(used & (pods >= columns.card_shares[rows]))
-        yield Label.CARD_SLOTS_EXHAUSTED, _none(left)
+        exhausted = _none(left)
+        yield Label.CARD_IN_USE, exhausted & ~(present & (columns.card_shares[rows] > 1)).any(axis=1)
+        yield Label.CARD_SLOTS_EXHAUSTED, exhausted
         if (paid := affordable(request, memory)) is not None:
             left = left & paid
             yield Label.CARD_QUOTA, _none(left)

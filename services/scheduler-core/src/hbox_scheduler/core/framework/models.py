@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hbox_common.model import CardSlice, QueueName, Resources, by_pool, cards_by_model, in_pool, is_model, named_models, of_pool
-from hbox_common.model.rights import Limit, Named, headroom, remaining
+from hbox_common.model.cardparts import WHOLE, cards_of_share, in_parts, is_share, part_of_share, parts_of_card
+from hbox_common.model.devices.partitions import CARD
+from hbox_common.model.rights import Blocking, Limit, Named, headroom, remaining
 
 from ..cluster import Columns
 from ..cluster.amounts import Asked
@@ -25,6 +27,10 @@ from ..cluster.snapshot import Cluster
 from ..cluster.task import Task
 from ..quotas.models import concerned, limit_message, within_limits, without_models
 from .guarantees import Guarantees
+
+#: The resource that counts the cards of which units may be parts; its limits and use in parts of a card.
+_CARDS = cards_of_share(WHOLE)
+_PARTS = f"{_CARDS}:parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +54,44 @@ class Models:
         self._guarantees = guarantees
         #: column -> the model's resource; of all models that there are, or that are named
         self.names: dict[int, str] = {}
-        if not named:
+        #: parts of cards that units are, if any queue limits cards
+        limited = bool(columns.shares) and any(by_pool(name)[0] == _CARDS for name in cluster.roster.named)
+        self._shares = columns.shares if limited else ()
+        if not self:
             return
-        there = set(filter(None, columns.model_resources))
-        self.names = {columns.keep(name): name for name in sorted(there.union(named))}
+        if named:
+            there = set(filter(None, columns.model_resources))
+            self.names = {columns.keep(name): name for name in sorted(there.union(named))}
+        self._share_names = {columns.keep(name): name for name in self._shares}
         self._known: dict[tuple[tuple[str, int], ...], Asked] = {}
         self._variants: dict[int, tuple[Task, tuple[Variant, ...]]] = {}
         self._trial: tuple[Member, Variant] | None = None
         self._paths = cluster.roster.paths()
         self._limits: dict[QueueName, Resources] = {}
-        self._shares: dict[QueueName, frozenset[int]] = {}
+        self._partitions: dict[QueueName, frozenset[str]] = {}  #: what the queue's own capability names
+        self._owned: dict[QueueName, frozenset[int]] = {}
         for queue in cluster.roster.queues.values():
-            self._limits[queue.name] = {name: units for name, units in queue.capability.items() if is_model(by_pool(name)[0])}
-            self._shares[queue.name] = frozenset(map(columns.keep, named_models(queue.deserved, queue.guarantee)))
+            limits = {name: units for name, units in queue.capability.items() if is_model(by_pool(name)[0])}
+            if self._shares:
+                of_cards = [(by_pool(name), units) for name, units in queue.capability.items()]
+                limits |= {in_pool(_PARTS, pool): units * CARD for (name, pool), units in of_cards if name == _CARDS}
+            self._limits[queue.name] = limits
+            self._partitions[queue.name] = frozenset(queue.capability)
+            self._owned[queue.name] = frozenset(map(columns.keep, named_models(queue.deserved, queue.guarantee)))
         self._used: dict[QueueName, Resources] = {}
         self._leaving: dict[QueueName, Resources] = {}
         for kind, count in running.alike():
             self._count(self._used, kind, kind.queue, count)
         for gang in fresh:
             for member in gang.members:
-                if member.row >= 0 and member.slices:
+                if member.row >= 0 and (member.slices or self._shares):
                     member.models = member.models or self.of(member.row, member.slices)
                     self._count(self._used, member, gang.queue, 1)
                     if member.status is Status.RELEASING:
                         self._count(self._leaving, member, gang.queue, 1)
 
     def __bool__(self) -> bool:
-        return self._named
+        return self._named or bool(self._shares)
 
     def cards(self, pool: str | None = None) -> dict[int, int]:
         """How many cards the pool has of each model, by column; None: the cluster."""
@@ -94,7 +111,8 @@ class Models:
         counts = tuple(cards_by_model(self._columns.states[row], slices).items())
         found = self._known.get(counts)
         if found is None:
-            found = self._known[counts] = tuple((self._columns.keep(name), cards) for name, cards in counts)
+            counted = ((name, cards) for name, cards in counts if self._named or is_share(name))
+            found = self._known[counts] = tuple((self._columns.keep(name), cards) for name, cards in counted)
         return found
 
     # Models that are tried.
@@ -108,7 +126,7 @@ class Models:
         known = self._variants.get(id(member.task))
         if known is None:
             known = self._variants[id(member.task)] = (member.task, tuple(self._find(member.task)))
-        deserved = frozenset().union(*(self._shares[above] for above in self._paths.get(member.gang.queue, ())))
+        deserved = frozenset().union(*(self._owned[above] for above in self._paths.get(member.gang.queue, ())))
         return sorted(known[1], key=lambda variant: not any(column in deserved for column, _ in variant.models))
 
     def _find(self, task: Task) -> Iterator[Variant]:
@@ -149,6 +167,8 @@ class Models:
         """Further cards of each limited model that the queue may use in this pool. `later`: after all terminating pods are gone."""
         limits = self._limits_of(queue, self._leaving if later else {})
         left = of_pool(pool, remaining(limits, lambda name: by_pool(name)[1] == pool))
+        if (parts := left.pop(_PARTS, None)) is not None:
+            left |= {share: parts // part_of_share(share) for share in self._shares}
         for model, more in self._guarantees.left_of_models(queue, pool).items() if self._guarantees else ():
             left[model] = min(left.get(model, more), more)
         return left
@@ -166,7 +186,11 @@ class Models:
             kept, _ = within_limits(task, self.left(member.gang.queue, later=later, pool=member.account))
             return without_models(kept, self._trial[1].excluded)
         if member.models:
-            return without_models(task, self._others({self.names[column] for column, _ in member.models}))
+            excluded: tuple[str, ...] = ()
+            if own := {self.names[column] for column, _ in member.models if column in self.names}:
+                excluded = self._others(own)
+            shares = {self._share_names[column] for column, _ in member.models if column in self._share_names} or {WHOLE}
+            return without_models(task, (*excluded, *(share for share in self._shares if share not in shares)))
         return within_limits(task, self.left(member.gang.queue, later=later, pool=member.account))[0]
 
     def most(self, member: Member) -> int | None:
@@ -177,16 +201,29 @@ class Models:
         """Whether the queue may have all of these cards. places: rows and slices."""
         left, held = remaining(self._limits_of(queue, self._leaving if later else {}), lambda _: True), list(places)
         for row, slices in held if left else ():
-            for model, cards in cards_by_model(self._columns.states[row], slices).items():
-                if (name := in_pool(model, self._columns.pool_of(row))) in left:
+            pool, models = self._columns.pool_of(row), cards_by_model(self._columns.states[row], slices)
+            for model, cards in models.items():
+                if (name := in_pool(model, pool)) in left:
                     left[name] -= cards
+            if (
+                (name := in_pool(_PARTS, pool)) in left
+                and (state := self._columns.states[row]) is not None
+                and _CARDS in state.allocatable
+            ):
+                left[name] -= in_parts({_CARDS: len(slices)} | models).get(_CARDS, 0)
         return all(more >= 0 for more in left.values()) and (not self._guarantees or self._guarantees.admits(queue, held))
 
     def limit_message(self, member: Member, nodes: int) -> str:
         """Which limits keep it from so many nodes, in words."""
         queue = member.gang.queue
         left = self.left(queue, later=False)
-        return limit_message(member.task, queue, left, lambda model: headroom(self._limits_of(queue, {}), {model: 1}), nodes)
+        return limit_message(member.task, queue, left, lambda model: self._nearest(queue, model), nodes)
+
+    def _nearest(self, queue: QueueName, model: str) -> Blocking[QueueName, str] | None:
+        """The limit that leaves the least of a model; for a share of cards in parts of a card."""
+        if not is_share(model):
+            return headroom(self._limits_of(queue, {}), {model: 1})
+        return headroom(self._limits_of(queue, {}), {_PARTS: part_of_share(model)})
 
     # Changes.
 
@@ -198,9 +235,21 @@ class Models:
         """It leaves; `times=-1`: after all not."""
         self._count(self._leaving, member, member.gang.queue, times)
 
-    def _count(self, sums: dict[QueueName, Resources], who: "Member | Kind", queue: QueueName, times: int) -> None:
-        for above in self._paths.get(queue, ()) if who.models else ():
+    def _count(self, sums: dict[QueueName, Resources], holder: "Member | Kind", queue: QueueName, times: int) -> None:
+        if not holder.models and not self._shares:
+            return
+        for above in self._paths.get(queue, ()):
             own = sums.setdefault(above, {})
-            for column, cards in who.models:
-                name = in_pool(self.names[column], who.account)
-                own[name] = own.get(name, 0) + times * cards
+            for column, cards in holder.models:
+                if (model := self.names.get(column)) is not None:
+                    name = in_pool(model, holder.account)
+                    own[name] = own.get(name, 0) + times * cards
+            if self._shares and (parts := self._parts_of(holder, above)):
+                name = in_pool(_PARTS, holder.account)
+                own[name] = own.get(name, 0) + times * parts
+
+    def _parts_of(self, holder: "Member | Kind", queue: QueueName) -> int:
+        """The parts of cards that it counts in this queue. A partition that the queue's capability names has a limit of its own."""
+        shares = {self._share_names[column]: units for column, units in holder.models if column in self._share_names}
+        requests = {name: units for name, units in holder.task.requests.items() if parts_of_card(name)[0] == _CARDS}
+        return in_parts(requests | shares, self._partitions[queue]).get(_CARDS, 0) if requests else 0

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import numpy as np
 
 from hbox_common.model import OFFLINE, POOLED, GroupPhase, QueueName, QueuePhase, by_pool, quantity
+from hbox_common.model.cardparts import cards_of_share
 from hbox_common.model.devices import ALL_CORES, VENDORS
 from hbox_common.model.rights import Standing, within
 
@@ -114,6 +115,7 @@ class QueueAccounts:
         """`models`: cards by model count too, where queues name models."""
         self._hierarchy, self._by_model = hierarchy, models
         self.models: Mapping[int, str] = session.models.names if models else {}
+        self._shares = session.columns.shares
         self.size = len(session.total)
         self._pools = _pools_of(session)
         self.cards = _cards_of(session, self.models, self._pools)  #: by column of a vendor's cards, the columns of its models
@@ -159,8 +161,9 @@ class QueueAccounts:
         self._restore()
         models = session.models.names if self._by_model else {}
         pools = _pools_of(session)
-        columns = _cards_of(session, models, pools), session.counted.tolist()
-        if (self._hierarchy, self.models, self._pools, self.cards, self._counted) != (hierarchy, models, pools, *columns):
+        columns = _cards_of(session, models, pools), session.counted.tolist(), session.columns.shares
+        kept = self._hierarchy, self.models, self._pools, self.cards, self._counted, self._shares
+        if kept != (hierarchy, models, pools, *columns):
             return False
         others = self._others(session.cluster.roster)
         if others is None:
@@ -271,8 +274,10 @@ class QueueAccounts:
         return sums
 
     def limits(self, amounts: Mapping[str, int]) -> Iterator[tuple[int, int]]:
-        """Columns and units of all that the amounts name, a limit of 0 too."""
+        """Columns and units of all that the amounts name, a limit of 0 too. Without cards where units of some are parts of cards: `Models` has their limits."""
         for name, units in amounts.items():
+            if self._shares and by_pool(name)[0] == cards_of_share(self._shares[0]):
+                continue
             if (column := self._columns.resources.get(name)) is not None:
                 yield column, 0 if not self._counted[column] else ALL_CORES * units if column in self.percent else units
 
@@ -432,6 +437,8 @@ class QueueAccounts:
     def asked_with_models(self, member: Member | Kind) -> Asked:
         """As `asked`, and the cards by model that it has, or is tried with; in another pool than `pooled` what queues name of that one."""
         models = member.models if self.models else ()
+        if self._shares:
+            models = tuple((column, cards) for column, cards in models if column in self.models)
         if (not models and not member.pool) or member.task.offline:
             return self.asked(member)
         key = id(member.task), models, member.pool

@@ -14,8 +14,11 @@ from hbox_common.model import (
     VENDORS,
     QueueName,
     any_names_model,
+    is_model,
     model_of,
 )
+from hbox_common.model.cardparts import cards_text, is_share, part_of_share
+from hbox_common.model.devices.partitions import CARD
 from hbox_common.model.rights import Blocking
 
 from ..cluster.task import Task
@@ -46,20 +49,23 @@ def max_pods(task: Task, left: Mapping[str, int], present: Collection[str]) -> i
     request = task.cards
     if request is None or not request.models:
         return None
-    limited = concerned(task, left)
+    limited = [model for model in concerned(task, left) if is_model(model)]
     if not limited or any(model not in left for model in concerned(task, present)):
         return None
     return sum(left[model] // request.count for model in limited)
 
 
 def limit_message(task: Task, queue: QueueName, left: Mapping[str, int], nearest: Nearest, nodes: int) -> str:
-    """Which limits keep such pods from so many nodes, in words."""
+    """Which limits keep such pods from so many nodes, in words. `nearest` is asked about models and shares."""
     if task.cards is None:
         return ""
     parts = []
     for model in concerned(task, left):
         if left[model] < task.cards.count:
-            found, name = nearest(model), model_of(model)
+            found, name = nearest(model), "" if is_share(model) else model_of(model)
+            if not name:
+                parts.append(_share_message(model, task.cards.count, queue, found) if found is not None else "")
+                continue
             if found is None or found.times >= task.cards.count:
                 parts.append(f"cards of {name} are guaranteed to others, who could not have them back from queue {queue}")
                 continue
@@ -69,7 +75,17 @@ def limit_message(task: Task, queue: QueueName, left: Mapping[str, int], nearest
                 parts.append(f"{which} is at its limit of {cards} of {name}")
             else:
                 parts.append(f"{which} has {left[model]} left of its {cards} of {name}, and a pod asks for {task.cards.count}")
+    parts = list(dict.fromkeys(filter(None, parts)))
     return f"{'; '.join(parts)}: {nodes} node{'s' * (nodes != 1)}" if parts else ""
+
+
+def _share_message(share: str, units: int, queue: QueueName, found: Blocking[QueueName, str]) -> str:
+    """The limit on cards, in parts of a card, that leaves too little for units of this share."""
+    which = f"queue {queue}" if found.queue == queue else f"queue {found.queue}, above queue {queue},"
+    cards, left = f"{cards_text(found.limit)} card{'s' * (found.limit != CARD)}", found.limit - found.used
+    if left <= 0:
+        return f"{which} is at its limit of {cards}"
+    return f"{which} has {cards_text(left)} left of its {cards}, and a pod asks for {cards_text(units * part_of_share(share))}"
 
 
 @lru_cache(maxsize=4096)
@@ -81,9 +97,11 @@ def without_models(task: Task, excluded: tuple[str, ...]) -> Task:
 
 
 def concerned(task: Task, models: Collection[str]) -> Collection[str]:
-    """Of these models those that the task may have: its vendor's, and of these the ones that it names."""
+    """Of these models and shares those that the task may have: its vendor's, and of its models the ones that it names."""
     request, vendor = task.cards, VENDORS.of(task.requests)
     if request is None or vendor is None:
         return ()
-    own = [model for model in models if model.startswith(f"{vendor.cards}.")]
-    return [model for model in own if any_names_model(request.models, model_of(model))] if request.models else own
+    own = [model for model in models if model.startswith((f"{vendor.cards}.", f"{vendor.cards}:"))]
+    if not request.models:
+        return own
+    return [model for model in own if is_share(model) or any_names_model(request.models, model_of(model))]

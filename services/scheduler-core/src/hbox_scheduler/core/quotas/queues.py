@@ -18,6 +18,7 @@ from hbox_common.model import (
     is_model,
     of_pool,
 )
+from hbox_common.model.cardparts import cards_of_share
 from hbox_common.model.devices import VENDORS
 
 from ..cluster import Bookings
@@ -90,11 +91,17 @@ class Queues:
         each = amounts_in(pool, each) if pool else each
         if why := self.refusal(name, cards=asks_cards):
             return Allowance(0, why)
-        headroom = self._tree.headroom(name, each)
+        headroom = self._tree.headroom(name, self._smallest(each, pool))
         kept = self.kept_for_others(name, each)
         if kept.pods is not None and (headroom.times is None or kept.pods < headroom.times):
             return kept
         return Allowance(headroom.times, f"{Label.QUEUE_CAPABILITY}: {headroom.message}" if headroom.message else "")
+
+    def _smallest(self, each: Resources, pool: str) -> Resources:
+        """The amounts, on cards of which a unit is the smallest part of a card that there is."""
+        shares = self._bookings.shares
+        units = each.get(in_pool(cards_of_share(shares[0]), pool), 0) if shares else 0
+        return {**each, in_pool(shares[0], pool): units} if units else each
 
     def kept_for_others(self, name: QueueName, each: Resources) -> Allowance:
         """How many times `each` leaves enough that can be taken back for what others are guaranteed. Asks for queues that give nothing back; work of a
@@ -118,9 +125,10 @@ class Queues:
     def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
         """How many cards more of each model work of the queue may have in the pool: under the capability of the queue and of all above it and, where nobody
         could take them back, beside what others are guaranteed. Nothing is reason of other models. To be spent from while an attempt is made."""
+        left = self._tree.left_of_shares(name, self._bookings.shares, pool)
         if not self._tree.by_model:
-            return {}
-        left = self._tree.left_of_models(name, pool)
+            return left
+        left |= self._tree.left_of_models(name, pool)
         non_preemptible = self._lending.is_non_preemptible(name, preemptable=True)
         guaranteed = of_pool(pool, dict.fromkeys(self._lending.guaranteed, 1)) if non_preemptible else {}
         for model in filter(is_model, guaranteed):
