@@ -73,7 +73,7 @@ class Both:
         self.scheduler.on_queue(queue)
 
     def submit(self, *jobs: Job) -> None:
-        self.books.records.hear(map(demand_of if self.by_weight else terms_of, jobs))
+        self.books.records.receive(map(demand_of if self.by_weight else terms_of, jobs))
         self.scheduler.on_jobs(jobs)
         self.settle()
 

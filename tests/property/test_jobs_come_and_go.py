@@ -113,7 +113,7 @@ class World:
         for record in old.live.values():
             record.beneficiary, record.blocked = PlanId(""), ""
         self.books.load(old.live.values(), old.gangs.values(), kept)
-        self.books.records.hear(map(terms_of, self.jobs.values()))
+        self.books.records.receive(map(terms_of, self.jobs.values()))
         self.decided.clear()
         step = self.books.step(self.now)
         lifecycle.send_open(self.books, step, list(self.books.open))
@@ -134,7 +134,7 @@ class World:
 
     def submit(self, one: Job) -> None:
         self.jobs[one.id] = one
-        self.books.records.hear([terms_of(one)])
+        self.books.records.receive([terms_of(one)])
         self.scheduler.on_jobs([one])
 
     def withdraw(self, id: JobId) -> None:

@@ -92,7 +92,7 @@ class World:
         for record in old.live.values():
             record.beneficiary = PlanId("")
         self.books.load(old.live.values(), old.gangs.values(), kept)
-        self.books.records.hear(map(terms_of, self.jobs.values()))
+        self.books.records.receive(map(terms_of, self.jobs.values()))
         self.books.validate()
         self.snapshot()
 
@@ -108,7 +108,7 @@ class World:
 
     def submit(self, *jobs: Job) -> None:
         self.jobs.update((one.id, one) for one in jobs)
-        self.books.records.hear(map(terms_of, jobs))
+        self.books.records.receive(map(terms_of, jobs))
         self.scheduler.on_jobs(jobs)
 
     def cycle(self, *, dies: bool = False) -> bool:

@@ -191,13 +191,13 @@ def test_a_conflict_is_told_when_it_lasts_and_when_it_ends(world: World) -> None
     books = Kubelets(lambda: now[0])
     bound(world, "p", 0)
     bound(world, "q", 2)
-    books.hear(reported(p="2"))
+    books.receive(reported(p="2"))
     assert books.look(world.state) == ([], [])
     now[0] += CONFLICT_S
     _, notes = books.look(world.state)
     assert [(note.subject, note.change) for note in notes] == [("node a", "cards-differ")]
     assert books.look(world.state)[1] == [], "once"
-    books.hear(reported(p="2", q="1"))
+    books.receive(reported(p="2", q="1"))
     found, notes = books.look(world.state)
     assert [len(one.slices) for one in found] == [2]
     assert [note.change for note in notes] == ["cards-agree"]
@@ -206,12 +206,12 @@ def test_a_conflict_is_told_when_it_lasts_and_when_it_ends(world: World) -> None
 def test_a_word_that_waits_is_looked_at_again_until_it_is_old(world: World) -> None:
     now = [100.0]
     books = Kubelets(lambda: now[0])
-    books.hear(reported(p="2"))
+    books.receive(reported(p="2"))
     assert books.look(world.state)[0] == []
     bound(world, "p", 0)
     [found] = books.look(world.state)[0]
     assert len(found.slices) == 1
-    books.hear(reported(nobody="1"))
+    books.receive(reported(nobody="1"))
     now[0] += FRESH_S
     books.look(world.state)
     assert books.look(world.state) == ([], [])
@@ -223,7 +223,7 @@ def test_ids_that_become_known_later_count_then(world: World) -> None:
     bound(world, "p", 0)
     known = world.state.nodes[A]
     world.state.know(A, replace(known, cards=node("a", cards=4).cards))
-    books.hear(reported(p="2"))
+    books.receive(reported(p="2"))
     assert books.look(world.state)[0] == []
     world.state.know(A, known)
     books.node_changed(A)
@@ -233,8 +233,8 @@ def test_ids_that_become_known_later_count_then(world: World) -> None:
 
 def test_a_node_that_is_gone_is_forgotten(world: World) -> None:
     books = Kubelets(lambda: 1.0)
-    books.hear(reported(p="2"))
-    books.hear(NodeDevices(A, 2.0, gone=True))
+    books.receive(reported(p="2"))
+    books.receive(NodeDevices(A, 2.0, gone=True))
     assert books.look(world.state) == ([], [])
     world.state.know(A, NodeState(A, "a", Generation(9), ready=False, gone=True))
     assert moves(world.state, reported(p="2")) == Moves()

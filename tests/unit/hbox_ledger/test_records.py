@@ -18,7 +18,7 @@ from .conftest import World
 def honest(world: World) -> Plan:
     """A plan for a job as job-controller told of it."""
     made = world.plan("p", ("pod", "a", [world.card(0)]))
-    world.state.records.hear([terms(made)])
+    world.state.records.receive([terms(made)])
     world.told = False
     return made
 
@@ -48,7 +48,7 @@ def test_a_priority_of_its_own_evicts_nobody(world: World) -> None:
     world.outcome("old", BindOutcome.BOUND, at="a")
     wants = world.plan("wants", ("new", "a", [world.card(0)]))
     victim = Victim(claim=world.claim("old").id, pod_uid=PodUid("old"))
-    world.state.records.hear([terms(wants)])
+    world.state.records.receive([terms(wants)])
     world.told = False
     [answer] = world.propose(wants.model_copy(update={"victims": (victim,), "priority": 2**31}))
     assert answer.reason == "JobDiffers"
@@ -73,21 +73,21 @@ def knows(known: Records, world: World, id: str) -> bool:
 
 def test_of_one_job_the_highest_revision_counts_a_withdrawal_included(world: World) -> None:
     known = Records()
-    known.hear([job("j", 5, priority=3), job("j", 4, priority=9)])
+    known.receive([job("j", 5, priority=3), job("j", 4, priority=9)])
     known.withdraw([JobId("j")], [4])
     assert knows(known, world, "j"), "it was withdrawn before it was told of anew"
     known.withdraw([JobId("j")], [5])
-    known.hear([job("j", 5)])
+    known.receive([job("j", 5)])
     assert not knows(known, world, "j"), "old news of a job that was withdrawn"
-    known.hear([job("j", 6)])
+    known.receive([job("j", 6)])
     assert knows(known, world, "j")
 
 
 def test_a_list_drops_what_it_does_not_name_but_for_what_was_heard_since_it_was_asked_for(world: World) -> None:
     known = Records()
-    known.hear([job("old", 1), job("stays", 2)])
+    known.receive([job("old", 1), job("stays", 2)])
     known.ask()
-    known.hear([job("new", 3)])
+    known.receive([job("new", 3)])
     known.withdraw([JobId("withdrawn")], [9])
     known.only([job("stays", 2), job("withdrawn", 8), job("missed", 4)])
     assert [id for id in ("old", "stays", "new", "withdrawn", "missed") if knows(known, world, id)] == [
@@ -101,7 +101,7 @@ def test_however_many_jobs_are_told_of_memory_is_bounded(world: World, monkeypat
     monkeypatch.setattr(records, "MOST", 10)
     monkeypatch.setattr(records, "WITHDRAWN", 10)
     known = Records()
-    known.hear(job(f"j{n}", 1) for n in range(50))
+    known.receive(job(f"j{n}", 1) for n in range(50))
     known.withdraw([JobId(f"k{n}") for n in range(50)], [1] * 50)
     assert len(known) == len(known._withdrawn) == 10
     assert knows(known, world, "j49"), "the newest stay"

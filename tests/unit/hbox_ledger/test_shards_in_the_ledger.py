@@ -30,7 +30,7 @@ def proposed(world: World, by: SchedulerId, *plans: Plan, given_up: tuple[GivenU
 def plan(world: World) -> Plan:
     """For a job of shard lab."""
     made = world.plan("p", ("pod", "a", [world.card(0)]))
-    world.state.records.hear([terms(made)], "lab")
+    world.state.records.receive([terms(made)], "lab")
     return made
 
 
@@ -48,14 +48,14 @@ def test_a_plan_of_another_shards_scheduler_is_refused_and_says_whose_the_job_is
 
 def test_a_job_without_shards_is_whose_schedulers_name_none(world: World) -> None:
     made = world.plan("p", ("pod", "a", [world.card(0)]))
-    world.state.records.hear([terms(made)])
+    world.state.records.receive([terms(made)])
     [answer] = proposed(world, LAB, made)
     assert answer.reason == "JobDiffers"
     [answer] = proposed(world, ONE, made.model_copy(update={"id": PlanId("q")}))
     assert answer.committed
     first = scheduler_id("host", "0", 3)
     made = world.plan("r", ("other", "a", [world.card(1)]))
-    world.state.records.hear([terms(made)])
+    world.state.records.receive([terms(made)])
     [answer] = proposed(world, first, made)
     assert answer.committed, "the first of several by number is that shard"
 
@@ -65,7 +65,7 @@ def test_a_job_that_moves_is_the_other_shards_from_then_on_and_gets_nothing_twic
     job = terms(plan)
     [answer] = proposed(world, LAB, plan)
     assert answer.committed
-    records.hear([replace(job, revision=job.revision + 2)], "main")
+    records.receive([replace(job, revision=job.revision + 2)], "main")
     records.withdraw([plan.job], [job.revision + 1])  # said behind it, of the shard that it left
     assert records.shard_of(plan.job) == "main"
     assert [a.reason for a in proposed(world, LAB, plan.model_copy(update={"id": PlanId("late")}))] == ["JobDiffers"]

@@ -45,12 +45,12 @@ def full(world: World, *, a: int = 1, b: int = 1, **b_rules: object) -> None:
     world.state.queues[QueueName("a")] = Queue(QueueName("a"), weight=a)
     world.state.queues[QueueName("b")] = Queue(QueueName("b"), weight=b, **b_rules)  # type: ignore[arg-type]
     for number, (where, card) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
-        world.state.records.hear([waits(f"b{number}", "b", [f"p{number}"])])
+        world.state.records.receive([waits(f"b{number}", "b", [f"p{number}"])])
         world.commits(world.plan(f"b{number}", (f"p{number}", where, [world.card(card)]), queue="b"))
         world.outcome(f"p{number}", BindOutcome.BOUND, at=where)
         world.state.records.withdraw([JobId(f"b{number}")], [2])
     for number in range(4):
-        world.state.records.hear([waits(f"a{number}", "a", [f"n{number}"])])
+        world.state.records.receive([waits(f"a{number}", "a", [f"n{number}"])])
 
 
 def asks(world: World, victim: int, *, of: int = 0) -> Plan:
@@ -123,7 +123,7 @@ def test_what_nobody_has_asked_for_is_no_reason_to_take(world: World) -> None:
     full(world)
     world.state.queues[QueueName("c")] = Queue(QueueName("c"), weight=6)
     world.commits(asks(world, 0))
-    world.state.records.hear([waits("c0", "c", [f"c{n}" for n in range(9)])])
+    world.state.records.receive([waits("c0", "c", [f"c{n}" for n in range(9)])])
     [answer] = world.propose(asks(world, 1, of=1))
     assert answer.message == "queue a would have more than it deserves of nvidia.com/gpu"
     world.state.records.withdraw([JobId("c0")], [2])
@@ -141,11 +141,11 @@ def test_a_pod_with_a_claim_waits_no_more_though_the_news_of_its_job_is_older(wo
     demand = world.state.demand
     assert demand is not None
     assert demand.waiting[QueueName("a")][GPU] == 4
-    world.state.records.hear([waits("b9", "b", ["p0", "x"])])  # p0 runs
+    world.state.records.receive([waits("b9", "b", ["p0", "x"])])  # p0 runs
     assert demand.waiting[QueueName("b")][GPU] == 1
     leaves(world, 0)
     assert demand.waiting[QueueName("b")][GPU] == 2
-    world.state.records.hear([waits("b9", "b", ["x"], revision=2)])
+    world.state.records.receive([waits("b9", "b", ["x"], revision=2)])
     assert demand.waiting[QueueName("b")][GPU] == 1
     world.state.records.ask()
     world.state.records.only([])
@@ -210,7 +210,7 @@ def test_a_share_by_weight_protects_nobody_for_good(world: World) -> None:
     full(world)
     world.state.queues[QueueName("b")] = Queue(QueueName("b"), non_preemptible_classes=("*",))
     leaves(world, 0)
-    world.state.records.hear([replace(waits("b9", "b", ["b9-0"]), preemptable=False)])
+    world.state.records.receive([replace(waits("b9", "b", ["b9-0"]), preemptable=False)])
     world.state.divide(world.now)
     made = world.plan("b9", ("b9-0", "a", [world.card(0)]), queue="b")
     world.commits(made.model_copy(update={"preemptable": False}))
@@ -223,8 +223,8 @@ def test_a_pod_waits_once_whichever_job_it_is_said_to_be_of_and_no_more_when_the
     demand = world.state.demand
     assert demand is not None
     for revision in (1, 3, 5):
-        world.state.records.hear([waits("alone", "b", ["x"], revision=revision)])
-        world.state.records.hear([waits("group", "b", ["x"], revision=revision)])
+        world.state.records.receive([waits("alone", "b", ["x"], revision=revision)])
+        world.state.records.receive([waits("group", "b", ["x"], revision=revision)])
         assert demand.waiting[QueueName("b")][GPU] == 1
         world.state.records.withdraw([JobId("alone")], [revision + 1])
         assert demand.waiting[QueueName("b")][GPU] == 1, "the group waits for it"

@@ -88,8 +88,8 @@ def _within(answer: QueueAnswer, scope: Collection[QueueName], others: Iterable[
     rules = answer.rules
     foreign = re.compile("|".join(rf"(?<![-.\w]){re.escape(name)}(?![-\w])" for name in others) or r"(?!)")
 
-    def redacted(words: str) -> str:
-        return "" if not words else "which another queue is part of" if foreign.search(words) else words
+    def redacted(message: str) -> str:
+        return "" if not message else "which another queue is part of" if foreign.search(message) else message
 
     shown = replace(
         rules,

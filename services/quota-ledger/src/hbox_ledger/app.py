@@ -259,7 +259,7 @@ class Shell:
                 case JobTermsPending(anew=True):
                     await self.jobs_missed()  # jobs that it does not name may be gone
                 case JobTermsPending(jobs=jobs):
-                    records.hear(jobs, delivery.key)
+                    records.receive(jobs, delivery.key)
                 case JobsWithdrawn(jobs=ids, revisions=revisions):
                     records.withdraw(ids, revisions)
         metrics.JOBS.set(len(records))
@@ -341,9 +341,9 @@ class Shell:
                     raise
                 if terms:
                     self._asked_terms_at = asked_at
-                    told = [(one, page.shard) for page in pages for one in (*page.terms, *page.demand)]
-                    elsewhere = {one.id: shard for one, shard in told if shard != ONE_SHARD}
-                    self._ledger.state.records.only((one for one, _ in told), elsewhere)
+                    listed = [(one, page.shard) for page in pages for one in (*page.terms, *page.demand)]
+                    elsewhere = {one.id: shard for one, shard in listed if shard != ONE_SHARD}
+                    self._ledger.state.records.only((one for one, _ in listed), elsewhere)
                     metrics.JOBS.set(len(self._ledger.state.records))
                     self.deferred.jobs_changed()
                 pods = [pod for page in pages for pod in page.pods]

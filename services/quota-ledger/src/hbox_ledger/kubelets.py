@@ -27,20 +27,20 @@ class Kubelets:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._said: dict[NodeName, NodeDevices] = {}
+        self._reports: dict[NodeName, NodeDevices] = {}
         self._look_at: dict[NodeName, float] = {}  #: since when
         self._conflicts: dict[NodeName, str] = {}
 
-    def hear(self, said: NodeDevices) -> None:
-        if said.gone:
-            self._said.pop(said.node, None)
+    def receive(self, report: NodeDevices) -> None:
+        if report.gone:
+            self._reports.pop(report.node, None)
         else:
-            self._said[said.node] = said
-        self._look_at[said.node] = self._clock()
+            self._reports[report.node] = report
+        self._look_at[report.node] = self._clock()
 
     def node_changed(self, node: NodeName) -> None:
         """The ids of its cards may be known now."""
-        if node in self._said:
+        if node in self._reports:
             self._look_at.setdefault(node, self._clock())
 
     def look(self, state: LedgerState) -> tuple[list[Moves], list[Record]]:
@@ -50,8 +50,8 @@ class Kubelets:
         now = self._clock()
         for node, since in list(self._look_at.items())[:AT_ONCE]:
             del self._look_at[node]
-            said = self._said.get(node)
-            one = moves(state, said) if said is not None else Moves()
+            report = self._reports.get(node)
+            one = moves(state, report) if report is not None else Moves()
             if one.slices:
                 found.append(one)
             lasting = now - since >= CONFLICT_S

@@ -230,9 +230,9 @@ class Ledger:
         """Replace the domains of a fabric; the next tick checks gangs that have not begun against them."""
         self.state.fabrics.put(fabric, version, domains)
 
-    def devices(self, said: NodeDevices) -> None:
+    def devices(self, reported: NodeDevices) -> None:
         """Record which devices a kubelet allocated; the next tick updates the books."""
-        self._kubelets.hear(said)
+        self._kubelets.receive(reported)
 
     def verdict(self, verdict: Verdict) -> None:
         """Replace a node's verdict: which of its cards may be used."""
@@ -347,10 +347,10 @@ class Ledger:
                 return
             if word and self.released is not None:
                 count = self.state.brake.release()
-                said = f"evictions were resumed ({word}): {count} recent evictions no longer count"
-                note = Record(self.state.epoch, self._clock(), "kubernetes", "evictions", "released", said)
+                message = f"evictions were resumed ({word}): {count} recent evictions no longer count"
+                note = Record(self.state.epoch, self._clock(), "kubernetes", "evictions", "released", message)
                 await self._turn(lambda _: None, notes=[note])
-                log.warning("%s", said)
+                log.warning("%s", message)
             self.released = word
 
     def hold(self, why: str) -> None:
@@ -706,7 +706,7 @@ class Ledger:
             if state.class_quotas.moved:
                 state.class_quotas.moved = False
                 self.quotas_changed.set()
-        self._tell(step, outgoing)
+        self._publish(step, outgoing)
         if recording():
             ended = self._clock()
             for (plan, traceparent), binds in Counter((bind.plan, bind.traceparent) for bind in step.binds).items():
@@ -723,7 +723,7 @@ class Ledger:
             out.append(Outgoing(message.event, body, message.keys, f"{self.state.epoch}-{self._number}", letter))
         return out
 
-    def _tell(self, step: Step, outgoing: list[Outgoing]) -> None:
+    def _publish(self, step: Step, outgoing: list[Outgoing]) -> None:
         for message in sorted(outgoing, key=_waited_for):
             self._relay.send(message)
         if step.queues:

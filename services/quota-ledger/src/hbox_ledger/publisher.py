@@ -83,7 +83,7 @@ class Publisher:
 
     async def publish_queues(self) -> NoReturn:
         """Publish the state of queues that changed: a last value, so that only the newest is worth sending. Their objects say it a moment later."""
-        said: dict[QueueName, tuple[str, ...]] = {}
+        logged: dict[QueueName, tuple[str, ...]] = {}
         touched = self._ledger.touched
         while True:
             await touched.some.wait()
@@ -96,8 +96,8 @@ class Publisher:
                 if not view.gone and not self._ledger.state.frozen:
                     faults = "; ".join(view.faults)
                     self._statuses.update(view.queue.name, view.total, faults=faults, stopped=view.queue.stopped)
-                if view.faults != said.get(view.queue.name, ()):
-                    said[view.queue.name] = view.faults
+                if view.faults != logged.get(view.queue.name, ()):
+                    logged[view.queue.name] = view.faults
                     log.warning("queue %s: %s", view.queue.name, "; ".join(view.faults) or "all is well again")
                 try:
                     await self._bus.publish(_state(view), view.queue.name)
@@ -111,25 +111,25 @@ class Publisher:
 
     async def publish_quotas(self) -> NoReturn:
         """Publish what ResourceQuotas say of cards: the whole of it, so that only the newest is worth sending."""
-        said: dict[tuple[str, str], str] = {}
-        told: dict[str, tuple[object, object]] = {}
+        faults: dict[tuple[str, str], str] = {}
+        published: dict[str, tuple[object, object]] = {}
         changed = self._ledger.quotas_changed
         while True:
             await changed.wait()
             changed.clear()
             quotas = tuple(self._ledger.state.card_quotas)
-            before, said = said, {(one.namespace, one.name): one.fault for one in quotas if one.fault}
-            for (namespace, name), fault in said.items():
+            before, faults = faults, {(one.namespace, one.name): one.fault for one in quotas if one.fault}
+            for (namespace, name), fault in faults.items():
                 if before.get((namespace, name)) != fault:
                     log.warning("ResourceQuota %s of namespace %s allows no cards: %s", name, namespace, fault)
             index = self._ledger.state.index
             classes = by_shard(self._ledger.state.class_quotas.usage())
             for shard, some in by_shard(quotas).items():
-                if told.get(shard) == (some, classes[shard]):
+                if published.get(shard) == (some, classes[shard]):
                     continue
                 try:
                     await self._bus.publish(CardQuotasChanged(quotas=some, classes=classes[shard], index=index), shard)
-                    told[shard] = some, classes[shard]
+                    published[shard] = some, classes[shard]
                 except Unavailable as e:
                     log.warning("the quotas wait: %s", e)
                     changed.set()

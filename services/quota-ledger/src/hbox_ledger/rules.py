@@ -25,7 +25,7 @@ from .ledger import Ledger
 log = logging.getLogger(__name__)
 
 QUOTA_WINDOW_S = 0.25
-SAY_AGAIN_S = 1.0
+REPEAT_S = 1.0
 TRY_AGAIN_S = 0.5
 AT_ONCE = 256  #: queues whose rules are written in one turn, at most: some tens of milliseconds
 LONGEST_WORD = 64  #: with which evictions are released: a time, as `hbox` writes it
@@ -92,17 +92,17 @@ class Rules:
             while not informer.synced.is_set():
                 condition.bad(informer.last_error or f"reading {what} from Kubernetes")
                 try:
-                    async with asyncio.timeout(SAY_AGAIN_S):
+                    async with asyncio.timeout(REPEAT_S):
                         await informer.synced.wait()
                 except TimeoutError:
-                    pass  # say again what it waits for
+                    pass  # state again what it waits for
         there = {queue.metadata.name for queue in self._queues.store.values()}
         for name in [name for name in self._ledger.state.queues if name not in there]:
             await _insist(partial(self._ledger.drop_queue, name))
         condition.ok()
         self.read.set()
         while True:
-            await asyncio.sleep(SAY_AGAIN_S)
+            await asyncio.sleep(REPEAT_S)
             wrong = [f"{what}: {_complaint(seen)}" for what, one in watched if _complaint(seen := one.freshness())]
             if wrong:
                 condition.bad("; ".join(wrong))

@@ -151,12 +151,12 @@ class Views:
 
 
 def _view(state: LedgerState, name: QueueName, deleted: Queue | None, models: Container[str]) -> QueueView:
-    used, total = (_told_of(sums) for sums in (state.used.get(name, {}), state.queues.used(name)))
+    used, total = (_without_host_ports(sums) for sums in (state.used.get(name, {}), state.queues.used(name)))
     queue = state.queues.of(name)
-    told = _published(state, queue or deleted or Queue(name, QueuePhase.CLOSED))
+    published = _published(state, queue or deleted or Queue(name, QueuePhase.CLOSED))
     history = state.history
     return QueueView(
-        queue=told,
+        queue=published,
         used=used,
         total=total,
         faults=faults(state.queues, name, None if state.frozen else models),
@@ -170,12 +170,12 @@ def _view(state: LedgerState, name: QueueName, deleted: Queue | None, models: Co
     )
 
 
-def _told_of(sums: Mapping[str, int]) -> Resources:
+def _without_host_ports(sums: Mapping[str, int]) -> Resources:
     """What a queue uses, without host ports: of these every pod may have its own, and no queue is judged by them."""
     return {name: units for name, units in sums.items() if units and not is_host_port(name)}
 
 
 def _published(state: LedgerState, queue: Queue) -> Queue:
     """A queue as published, with the ledger's own state of it."""
-    shown, said = arbitrate.published_queue(state, queue), budget.stop(state, queue.name)
-    return replace(shown, stopped=said) if said else shown
+    shown, stopped = arbitrate.published_queue(state, queue), budget.stop(state, queue.name)
+    return replace(shown, stopped=stopped) if stopped else shown

@@ -159,8 +159,10 @@ def _read(entry: str) -> tuple[str, str, dict[str, int], tuple[CardSlice, ...], 
 def _audit(proof: Proof, chain: Chain, claims: Sequence[_Claim], *, now: tuple[Epoch, int]) -> None:
     """`now`: the ledger's epoch, and how many changes it counts in it."""
     epoch, counted = now
-    told = chain.changes.get(epoch, 0)
-    proof.check(told == counted, f"the audit trail has {told} claim changes in epoch {epoch}, the ledger counts {counted}")
+    audited = chain.changes.get(epoch, 0)
+    proof.check(
+        audited == counted, f"the audit trail has {audited} claim changes in epoch {epoch}, the ledger counts {counted}"
+    )
     rows = {claim.id: claim for claim in claims}
     for id in sorted(rows.keys() | chain.live.keys()):
         claim, (by_audit, entry) = rows.get(id), chain.live.get(id, (ClaimState.VOID, ""))

@@ -228,10 +228,12 @@ def _sound(file: Path, work: Path) -> Proof:
         pass
     proof = prove(f"sqlite:///{work.absolute()}")
     if proof.faults:
-        said = f"{file} does not prove itself: {proof.faults[0]}" + (
+        message = f"{file} does not prove itself: {proof.faults[0]}" + (
             f" and {len(proof.faults) - 1} more" if proof.faults[1:] else ""
         )
-        raise InvalidRequest(said, hint="take an earlier one; `hbox audit --ledger --database sqlite:///FILE` lists all of it")
+        raise InvalidRequest(
+            message, hint="take an earlier one; `hbox audit --ledger --database sqlite:///FILE` lists all of it"
+        )
     return proof
 
 
@@ -240,14 +242,14 @@ def _into_sqlite(work: Path, database: Path) -> Path | None:
     after a crash, would begin with empty books.
     """
     with FileLock(database):
-        _nobody_has(database)
+        _check_unused(database)
         _sync(work)
         kept = _kept(database) if database.stat().st_size else None
         for end in ("-wal", "-shm"):
-            beside = database.with_name(database.name + end)
-            if kept is not None and beside.exists():
-                beside.replace(kept.with_name(kept.name + end))
-            beside.unlink(missing_ok=True)
+            companion = database.with_name(database.name + end)
+            if kept is not None and companion.exists():
+                companion.replace(kept.with_name(kept.name + end))
+            companion.unlink(missing_ok=True)
         work.replace(database)
         keep_private(database)
         _sync(database.parent)
@@ -271,7 +273,7 @@ def _kept(database: Path) -> Path:
     raise AssertionError
 
 
-def _nobody_has(database: Path) -> None:
+def _check_unused(database: Path) -> None:
     """Raises Unavailable while another process has it open: only alone may one leave WAL. A ledger with leader election holds no lock on the file."""
     with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(database, timeout=2)) as connection:
         try:

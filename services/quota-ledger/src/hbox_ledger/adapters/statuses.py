@@ -37,7 +37,7 @@ MISSING_S = 15.0
 #: After this long a contested status is written again, and one that was refused.
 PATIENCE_S = 300.0
 
-FAULTY, SOUND, STOPPED, GOES_ON = "QueueFaulty", "QueueSound", "QueueBudgetSpent", "QueueBudgetLasts"
+FAULTY, SOUND, STOPPED, LASTS = "QueueFaulty", "QueueSound", "QueueBudgetSpent", "QueueBudgetLasts"
 
 
 @dataclass(slots=True)
@@ -155,13 +155,13 @@ class StatusWriter:
         shards = self._counts.values()
         counts = next((some[name] for some in shards if name in some), GroupCounts()).model_dump() if shards else None
         patch = change(known.status_seen, truth.total, counts)
-        said = self._noted.get(name, ("", ""))
-        if not patch and said == (truth.faults, truth.stopped):
+        reported = self._noted.get(name, ("", ""))
+        if not patch and reported == (truth.faults, truth.stopped):
             return False
         try:
             if patch:
                 await self._write(name, known, patch)
-            await self._note(name, known, truth, said)
+            await self._note(name, known, truth, reported)
         except NotFound as e:
             # The object is deleted, as the informer will report; or its definition has no status subresource.
             metrics.STATUSES.labels("again").inc()
@@ -215,11 +215,11 @@ class StatusWriter:
         elif known.seen and known.ours is not None and (fields := contested(known.ours, status_seen)):
             self._contested(name, known, fields)
 
-    async def _note(self, name: QueueName, known: _Object, truth: _Truth, said: tuple[str, str]) -> None:
+    async def _note(self, name: QueueName, known: _Object, truth: _Truth, reported: tuple[str, str]) -> None:
         about = Involved(f"{QUEUES.group}/{QUEUES.version}", "Queue", "", name, known.uid)
         for before, now, (bad, good) in (
-            (said[0], truth.faults, (FAULTY, SOUND)),
-            (said[1], truth.stopped, (STOPPED, GOES_ON)),
+            (reported[0], truth.faults, (FAULTY, SOUND)),
+            (reported[1], truth.stopped, (STOPPED, LASTS)),
         ):
             if now != before:
                 message = now or f"queue {name}: all is well again"

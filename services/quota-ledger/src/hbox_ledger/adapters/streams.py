@@ -24,7 +24,7 @@ async def read_streams(bus: Bus, position: Position, *, now: float) -> StreamHis
     skipped. Raises Unavailable.
     """
     most = max(position.epoch, int(now)) + AHEAD_S
-    said, read = [BEGINNING], True
+    positions, read = [BEGINNING], True
     for type_, key in ((BindDecided, SHARD), (EvictDecided, SHARD), (QueueStateChanged, DEFAULT_QUEUE)):
         try:
             deliveries = await bus.last(type_, [(key,)])
@@ -35,20 +35,20 @@ async def read_streams(bus: Bus, position: Position, *, now: float) -> StreamHis
         for delivery in deliveries:
             event = delivery.event
             if isinstance(event, EvictDecided):
-                said.append(Position(event.epoch, Index(0)))
+                positions.append(Position(event.epoch, Index(0)))
             elif isinstance(event, (BindDecided, QueueStateChanged)):
-                said.append(Position(event.epoch, event.index))
-    for false in [one for one in said if one.epoch > most]:
+                positions.append(Position(event.epoch, event.index))
+    for false in [one for one in positions if one.epoch > most]:
         log.error(
             "the streams contain epoch %d, which no ledger can have reached: checking all recent decisions",
             false.epoch,
         )
-        said.remove(false)
+        positions.remove(false)
         read = False
-    if read and max(said) <= position:
-        return StreamHistory(max(said))
+    if read and max(positions) <= position:
+        return StreamHistory(max(positions))
     found = await bus.since(BindDecided, (SHARD,), now - MAX_DEADLINE_S - UNDER_WAY_S)
     decided = [d.event for d in found if isinstance(d.event, BindDecided) and d.event.epoch <= most]
     decided.sort(key=lambda event: (event.epoch, event.index))  # several are published at once
-    said += [Position(event.epoch, event.index) for event in decided]
-    return StreamHistory(max(said), tuple(bind for event in decided for bind in event.binds))
+    positions += [Position(event.epoch, event.index) for event in decided]
+    return StreamHistory(max(positions), tuple(bind for event in decided for bind in event.binds))

@@ -50,7 +50,7 @@ from .fabrics import bounds_of, domains_fault
 from .identity import claim_id
 from .ledgerstate import LedgerState
 from .lifecycle import called_off, regroup, stuck
-from .recovery import NOBODY
+from .recovery import NO_SCHEDULER
 from .step import Step, StoredAnswer
 
 #: Maximum seconds to a plan's deadline: a partial gang keeps its cards until then.
@@ -118,7 +118,7 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
     )
 
 
-def give_up(state: LedgerState, ended: GivenUp, scheduler: SchedulerId = NOBODY) -> None:
+def give_up(state: LedgerState, ended: GivenUp, scheduler: SchedulerId = NO_SCHEDULER) -> None:
     """End a nomination, or the places held for the successors that it names. Nominations of other shards stay, unless their job now belongs to the scheduler's
     shard.
     """
@@ -134,7 +134,7 @@ def give_up(state: LedgerState, ended: GivenUp, scheduler: SchedulerId = NOBODY)
             state.settle(place)
 
 
-def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId = NOBODY) -> Committed | Refused:
+def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId = NO_SCHEDULER) -> Committed | Refused:
     """Enter the plan's claims into the books and its binds into `step`, or return the reason for refusal. `scheduler`: the plan's proposer."""
     if (unknown := state.records.refusal(plan, shard_of(scheduler))) is not None:
         return Refused(unknown, state.index)

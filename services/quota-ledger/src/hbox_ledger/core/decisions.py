@@ -9,7 +9,7 @@ from .ledgerstate import LedgerState
 from .step import Step
 
 #: The beneficiary of an eviction that no plan asked for.
-NOBODY = PlanId("")
+NO_PLAN = PlanId("")
 
 _KIND = {Decision.EVICT: EvictKind.EVICT, Decision.REVOKE: EvictKind.REVOKE}
 
@@ -50,7 +50,7 @@ def send(step: Step, record: ClaimRecord) -> None:
     )
 
 
-def take_back(state: LedgerState, step: Step, record: ClaimRecord, reason: str, *, beneficiary: PlanId = NOBODY) -> None:
+def take_back(state: LedgerState, step: Step, record: ClaimRecord, reason: str, *, beneficiary: PlanId = NO_PLAN) -> None:
     """Decide that this claim has to end: evict its pod if it is bound, else make sure that it will not be. `beneficiary`: the plan that needs its room."""
     decision = Decision.EVICT if record.claim.state is ClaimState.POSTED else Decision.REVOKE
     if record.decision is decision or record.claim.id in state.evicting:

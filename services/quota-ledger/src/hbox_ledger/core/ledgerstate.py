@@ -387,14 +387,16 @@ class LedgerState:
 
     def enter_plan(self, step: Step, records: Sequence[ClaimRecord], *, actor: str, cause: str) -> None:
         """Enter the live claims of one plan. Validation has already booked them on their nodes."""
-        alike: dict[
+        by_amounts: dict[
             tuple[int, int, str], list[Claim]
         ] = {}  # by counted amounts, of which a plan has few: the queue adds up these, not each claim
         for record in records:
             self.locate(record)
             self._enter(step, record, actor, cause)
-            alike.setdefault((id(record.claim.requests), id(record.claim.models), record.claim.pool), []).append(record.claim)
-        for claim, *others in alike.values():
+            by_amounts.setdefault((id(record.claim.requests), id(record.claim.models), record.claim.pool), []).append(
+                record.claim
+            )
+        for claim, *others in by_amounts.values():
             self._use(claim, 1 + len(others))
             self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], 1 + len(others))
 

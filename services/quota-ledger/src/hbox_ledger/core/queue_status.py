@@ -37,39 +37,39 @@ def state_of(state: str, total: Mapping[str, int]) -> str:
     return (QueuePhase.CLOSING if any(total.values()) else QueuePhase.CLOSED).value
 
 
-def change(stands: QueueStatus, total: Resources, counts: Mapping[str, int] | None) -> dict[str, Any]:
+def change(found: QueueStatus, total: Resources, counts: Mapping[str, int] | None) -> dict[str, Any]:
     """The merge patch that corrects a status; empty if it is correct. `counts`: PodGroups by field, None until they are counted."""
     patch: dict[str, Any] = {}
-    if (state := state_of(stands.state, total)) != stands.state:
+    if (state := state_of(found.state, total)) != found.state:
         patch["state"] = state
     units = {
         name: amount for name, amount in in_all_pools(total).items() if amount and not is_host_port(name) and not is_share(name)
     }
     allocated: dict[str, str | None] = {
-        name: quantity(name, amount) for name, amount in units.items() if not _says(stands.allocated.get(name), name, amount)
+        name: quantity(name, amount) for name, amount in units.items() if not _equals(found.allocated.get(name), name, amount)
     }
-    allocated |= dict.fromkeys(stands.allocated.keys() - units.keys())
+    allocated |= dict.fromkeys(found.allocated.keys() - units.keys())
     if allocated:
         patch["allocated"] = allocated
-    if counts is not None and any((stands.counts.get(name) or 0) != counts.get(name, 0) for name in COUNTS):
-        patch |= {name: counts.get(name, 0) for name in COUNTS if stands.counts.get(name) != counts.get(name, 0)}
+    if counts is not None and any((found.counts.get(name) or 0) != counts.get(name, 0) for name in COUNTS):
+        patch |= {name: counts.get(name, 0) for name in COUNTS if found.counts.get(name) != counts.get(name, 0)}
     return patch
 
 
-def contested(ours: QueueStatus, stands: QueueStatus) -> list[str]:
+def contested(ours: QueueStatus, found: QueueStatus) -> list[str]:
     """Fields that another writer changed after HBox wrote them. Opening or closing a queue is a command, not a conflict."""
-    other = [name for name in COUNTS if (stands.counts.get(name) or 0) != (ours.counts.get(name) or 0)]
-    same = ours.allocated.keys() == stands.allocated.keys() and all(
-        _says(stands.allocated[name], name, capacity_units(name, written)) for name, written in ours.allocated.items()
+    other = [name for name in COUNTS if (found.counts.get(name) or 0) != (ours.counts.get(name) or 0)]
+    same = ours.allocated.keys() == found.allocated.keys() and all(
+        _equals(found.allocated[name], name, capacity_units(name, written)) for name, written in ours.allocated.items()
     )
     if not same:
         other.append("allocated")
-    if ours.state != stands.state and QueuePhase.OPEN not in (ours.state, stands.state):
+    if ours.state != found.state and QueuePhase.OPEN not in (ours.state, found.state):
         other.append("state")
     return sorted(other)
 
 
-def _says(written: str | float | None, name: str, units: int) -> bool:
+def _equals(written: str | float | None, name: str, units: int) -> bool:
     if written is None:
         return False
     try:

@@ -31,12 +31,12 @@ class Records:
     _known: dict[JobId, JobTerms] = field(default_factory=dict)  #: in order of arrival
     _shards: dict[JobId, str] = field(default_factory=dict)  #: of jobs outside the single shard of all jobs
     _withdrawn: dict[JobId, int] = field(default_factory=dict)  #: with the revision
-    _heard: set[JobId] = field(default_factory=set)  #: received since a list was requested
+    _received: set[JobId] = field(default_factory=set)  #: received since a list was requested
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def hear(self, jobs: Iterable[JobTerms], shard: str = ONE_SHARD) -> None:
+    def receive(self, jobs: Iterable[JobTerms], shard: str = ONE_SHARD) -> None:
         """Record jobs of a shard; older revisions than the recorded ones change nothing."""
         for job in jobs:
             known = self._known.get(job.id)
@@ -47,13 +47,13 @@ class Records:
                 self._shards[job.id] = shard
             elif self._shards:
                 self._shards.pop(job.id, None)
-            self._heard.add(job.id)
+            self._received.add(job.id)
             if self.demand is not None:
                 self.demand.put(job)
             if len(self._known) > MOST:
                 oldest = next(iter(self._known))
                 self._forget(oldest)
-                self._heard.discard(oldest)
+                self._received.discard(oldest)
 
     def withdraw(self, jobs: Iterable[JobId], revisions: Iterable[int]) -> None:
         """Record that jobs have nothing left to place, as of these revisions."""
@@ -70,16 +70,16 @@ class Records:
 
     def ask(self) -> None:
         """Note that a list of all jobs is requested: messages from now on are newer."""
-        self._heard.clear()
+        self._received.clear()
 
     def only(self, jobs: Iterable[JobTerms], shards: Mapping[JobId, str] = {}) -> None:
         """Replace the record by a list of all jobs as of `ask` or later. `shards`: of jobs outside the single shard of all jobs."""
         listed = {job.id: job for job in jobs}
-        for id in [id for id in self._known if id not in listed and id not in self._heard]:
+        for id in [id for id in self._known if id not in listed and id not in self._received]:
             self._forget(id)
         for shard in dict.fromkeys(shards.values()):
-            self.hear((job for job in listed.values() if shards.get(job.id) == shard), shard)
-        self.hear(job for job in listed.values() if job.id not in shards)
+            self.receive((job for job in listed.values() if shards.get(job.id) == shard), shard)
+        self.receive(job for job in listed.values() if job.id not in shards)
 
     def _forget(self, job: JobId) -> None:
         del self._known[job]
@@ -114,8 +114,8 @@ class Records:
                 RefusalReason.JOB_UNKNOWN, f"the ledger does not know job {plan.job} yet, or the job has no pods to place"
             )
         if self._shards.get(plan.job, ONE_SHARD) != shard:
-            words = f"the plan is of a scheduler of shard {shard}, the job of shard {self._shards.get(plan.job, ONE_SHARD)}"
-            return Refusal(RefusalReason.JOB_DIFFERS, words)
+            message = f"the plan is of a scheduler of shard {shard}, the job of shard {self._shards.get(plan.job, ONE_SHARD)}"
+            return Refusal(RefusalReason.JOB_DIFFERS, message)
         if (
             plan.priority == job.priority
             and plan.queue == job.queue

@@ -27,7 +27,7 @@ from .step import Step, StoredAnswer
 UNDER_WAY_S = 120.0
 
 #: Which scheduler's plan it was is in no bind; answers are found by their plans.
-NOBODY = SchedulerId("")
+NO_SCHEDULER = SchedulerId("")
 
 _REASON = "the books are older than this binding: they were restored, or lost their end"
 
@@ -67,7 +67,7 @@ def adopt(state: LedgerState, step: Step, binds: Sequence[Bind], known: Collecti
         state.enter(step, record, actor="quota-ledger", cause="was decided, and is missing from the books")
         take_back(state, step, record, _REASON)
     for plan, job in {bind.plan: bind.job for bind in last.values()}.items():
-        step.stored.append(StoredAnswer(NOBODY, PlanAnswer(plan=plan, job=job, committed=True)))
+        step.stored.append(StoredAnswer(NO_SCHEDULER, PlanAnswer(plan=plan, job=job, committed=True)))
     return len(last)
 
 

@@ -27,8 +27,8 @@ class Schedulers:
         if not term:
             return ""
         shard = shard_of(scheduler)
-        highest, heard_at = self._leaders.get(shard, (0, now))
-        if term < highest and abs(now - heard_at) < SILENT_S:
+        highest, received_at = self._leaders.get(shard, (0, now))
+        if term < highest and abs(now - received_at) < SILENT_S:
             return f"the plan is of term {term} of shard {shard}, which has a scheduler of term {highest}"
         if shard not in self._leaders and len(self._leaders) >= MOST_SHARDS:
             del self._leaders[min(self._leaders, key=lambda each: self._leaders[each][1])]

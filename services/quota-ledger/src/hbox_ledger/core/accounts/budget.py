@@ -21,7 +21,7 @@ class Level(IntEnum):
     """Percent of the budget from which on the ledger acts."""
 
     NONE = 0
-    TOLD = 80
+    WARNED = 80
     SPENT = 100
 
 
@@ -58,7 +58,7 @@ def spend(state: LedgerState, step: Step, accrued: Accrued) -> None:
             state.spent[account.queue] = state.spent.get(account.queue, 0) + amounts.own + amounts.borrowed
     for name in budgeted:
         queue = state.queues[name]
-        _tell(state, step, queue, level(spent_of(state, name, before), queue.budget_card_hours))
+        _report(state, step, queue, level(spent_of(state, name, before), queue.budget_card_hours))
         if bool(stopped.get(name)) != bool(stop(state, name)):
             step.queues.add(name)
 
@@ -68,7 +68,7 @@ def change(state: LedgerState, step: Step, queue: Queue) -> None:
     if queue.budget_card_hours is None:
         return
     old = state.queues.get(queue.name)
-    _tell(state, step, queue, level(spent_of(state, queue.name), old.budget_card_hours if old is not None else None))
+    _report(state, step, queue, level(spent_of(state, queue.name), old.budget_card_hours if old is not None else None))
 
 
 def stop(state: LedgerState, name: QueueName) -> str:
@@ -84,13 +84,13 @@ def stop(state: LedgerState, name: QueueName) -> str:
 
 def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
     """The refusal, if the plan asks for cards and the budget of its queue, or of a queue above it, is used up."""
-    said = next((said for name in state.queues.path(plan.queue) if (said := stop(state, name))), "")
-    if not said or not any(VENDORS.asked(plan.requests[p.requests]) for p in plan.placements):
+    reason = next((reason for name in state.queues.path(plan.queue) if (reason := stop(state, name))), "")
+    if not reason or not any(VENDORS.asked(plan.requests[p.requests]) for p in plan.placements):
         return None
-    return Refusal(RefusalReason.QUEUE_BUDGET, said)
+    return Refusal(RefusalReason.QUEUE_BUDGET, reason)
 
 
-def _tell(state: LedgerState, step: Step, queue: Queue, before: Level) -> None:
+def _report(state: LedgerState, step: Step, queue: Queue, before: Level) -> None:
     spent, budget = spent_of(state, queue.name), queue.budget_card_hours
     now = level(spent, budget)
     if budget is None or now <= before:

@@ -127,8 +127,8 @@ def _accrue(accrued: Accrued, queue: QueueName, held: Iterable[Held], deserved: 
     using: defaultdict[tuple[str, str], int] = defaultdict(int)
     cuts = sorted({since, until, *moves, *range(since - since % HOUR_S + HOUR_S, until, HOUR_S)})
     for first, last in pairwise(cuts):
-        for who, cards in moves.get(first, {}).items():
-            using[who] += cards
+        for user_model, cards in moves.get(first, {}).items():
+            using[user_model] += cards
         seconds, hour = last - first, first - first % HOUR_S
         used = sum(using.values())
         for (user, model), (own, borrowed) in _split(using, used, max(0, used - deserved)).items():
@@ -141,11 +141,11 @@ def _accrue(accrued: Accrued, queue: QueueName, held: Iterable[Held], deserved: 
 
 def _split(using: Mapping[tuple[str, str], int], used: int, borrowed: int) -> dict[tuple[str, str], tuple[int, int]]:
     """Own and borrowed part of each user and model: proportional, whole, and `borrowed` in sum (largest remainder, then by name)."""
-    there = {who: cards for who, cards in using.items() if cards}
+    there = {user_model: cards for user_model, cards in using.items() if cards}
     if not borrowed:
-        return {who: (cards, 0) for who, cards in there.items()}
-    parts = {who: cards * borrowed // used for who, cards in there.items()}
+        return {user_model: (cards, 0) for user_model, cards in there.items()}
+    parts = {user_model: cards * borrowed // used for user_model, cards in there.items()}
     left = borrowed - sum(parts.values())
-    for who in sorted(there, key=lambda who: (-(there[who] * borrowed % used), who))[:left]:
-        parts[who] += 1
-    return {who: (cards - parts[who], parts[who]) for who, cards in there.items()}
+    for user_model in sorted(there, key=lambda user_model: (-(there[user_model] * borrowed % used), user_model))[:left]:
+        parts[user_model] += 1
+    return {user_model: (cards - parts[user_model], parts[user_model]) for user_model, cards in there.items()}

@@ -213,24 +213,24 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord], now:
         return _protected(f"{plan.name} is an offline job, which may not evict")
     for record in victims:
         claim = record.claim
-        who = f"{claim.namespace}/{claim.pod}"
+        pod = f"{claim.namespace}/{claim.pod}"
         if claim.pool == OFFLINE and claim.id not in moved:
             continue  # offline work gives first, to any job
         if claim.id in to_the_owner:
             continue
         if not claim.preemptable:
-            return _protected(f"{who} may not be preempted")
+            return _protected(f"{pod} may not be preempted")
         if protects(claim.protected_until, now):
             return _protected(
-                f"{who} may not be taken from for another {claim.protected_until - now:.0f} s (minimum run time, or cool-down)"
+                f"{pod} may not be taken from for another {claim.protected_until - now:.0f} s (minimum run time, or cool-down)"
             )
         if claim.id in moved:
             if not may_move(plan.priority, claim.priority):
-                return _protected(f"{who} has priority {claim.priority}, {plan.name} has {plan.priority}")
+                return _protected(f"{pod} has priority {claim.priority}, {plan.name} has {plan.priority}")
             continue
         if claim.queue == plan.queue:
             if not may_preempt(plan.priority, claim.priority):
-                return _protected(f"{who} has priority {claim.priority}, {plan.name} has {plan.priority}")
+                return _protected(f"{pod} has priority {claim.priority}, {plan.name} has {plan.priority}")
             continue
         ours, theirs = tree.parting(plan.queue, claim.queue)
         if not reclaimable(tree.get(claim.queue), preemptable=claim.preemptable) or not ours or not theirs:

@@ -72,19 +72,19 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
             names = _named(state.queues, asked, own[0].claim, ours[:1] + theirs[:1])
             message = f"reclaimed for {head}: {'; '.join(_line(state.queues, one, names) for one in (*ours[:1], *theirs[:1]))}"
             returns = _returns(state, own, names)
-        _tell(state, step, job, own, rule, message, returns, plan=plan, moved=moved)
+        _write(state, step, job, own, rule, message, returns, plan=plan, moved=moved)
 
 
 def shuffled(state: LedgerState, step: Step, records: Sequence[ClaimRecord], message: str) -> None:
     """Write the receipts of pods whose places the policy reassigns."""
     for job, own in _by_job(records).items():
-        _tell(state, step, job, own, EvictionRule.SHUFFLE, message, "as soon as another place is free")
+        _write(state, step, job, own, EvictionRule.SHUFFLE, message, "as soon as another place is free")
 
 
 def unwound(state: LedgerState, step: Step, records: Sequence[ClaimRecord], message: str) -> None:
     """Write the receipts of an unwound gang that did not start completely in time."""
     for job, own in _by_job(records).items():
-        _tell(state, step, job, own, EvictionRule.GANG_DEADLINE, message, "when there is room for the whole gang")
+        _write(state, step, job, own, EvictionRule.GANG_DEADLINE, message, "when there is room for the whole gang")
 
 
 def _by_job(records: Iterable[ClaimRecord]) -> dict[JobId, list[ClaimRecord]]:
@@ -94,7 +94,7 @@ def _by_job(records: Iterable[ClaimRecord]) -> dict[JobId, list[ClaimRecord]]:
     return found
 
 
-def _tell(  # noqa: PLR0917  # whose, by what, and in which words
+def _write(  # noqa: PLR0917  # pods, rule and texts of a receipt
     state: LedgerState,
     step: Step,
     job: JobId,
@@ -144,12 +144,12 @@ def _named(tree: QueueTree, asked: Resources, claim: Claim, queues: Iterable[Que
 def _line(tree: QueueTree, queue: QueueName, names: Iterable[str]) -> str:
     """Usage of the queue, including all queues below it, and what it deserves."""
     entitlement, used = tree.rights(queue).entitlement, tree.used(queue)
-    said = [
+    parts = [
         f"uses {quantity(name, used.get(name, 0))} of {name} and deserves "
         + (quantity(name, entitlement[name]) if name in entitlement else "no amount of it")
         for name in names
     ]
-    return f"queue {queue} {', '.join(said)}"
+    return f"queue {queue} {', '.join(parts)}"
 
 
 def _returns(state: LedgerState, records: Sequence[ClaimRecord], names: Sequence[str]) -> str:
