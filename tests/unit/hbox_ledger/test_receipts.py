@@ -23,7 +23,7 @@ def test_who_is_reclaimed_from_is_told_for_whom_by_which_amounts_and_that_it_wai
     assert [(one.pod, one.pod_uid, one.node) for one in said.pods] == [("p0", "p0", "a")]
     assert "queue a uses 0 of nvidia.com/gpu and deserves 2" in said.message
     assert "queue b uses 4 of nvidia.com/gpu and deserves 2" in said.message
-    assert "is idle" in said.returns
+    assert "are idle" in said.returns
     [message] = [m for m in messages_of(world.last, epoch=world.state.epoch, index=world.state.index) if m.event == said]
     assert message.keys == ("b", "b0")
 
