@@ -7,7 +7,7 @@ no more than its pod. Times are of the monotonic clock, in seconds.
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -34,10 +34,14 @@ STRANGERS = "strangers"
 #: Seconds after a node shrank, or its pods grew, within which pods of older decisions may still be bound to it. Later pods must fit.
 UNDER_WAY_S = 5.0
 
-#: Timeout of the watch, longer than any campaign: a watch that ends has failed.
+#: Timeout of the watch, longer than any campaign.
 DAY_S = "86400"
 
 Card = tuple[str, CardId]
+
+
+class Missed(HBoxError):
+    """The observer did not see every change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +99,30 @@ class Observer:
         self._lessened[name] = self.clock()
 
     async def watch(self, client: KubeClient) -> NoReturn:
-        """List once, then watch until cancelled. Raises HBoxError if the watch breaks, because changes may be missed then."""
-        await self._watch(client)
-        raise Unavailable("the observer's watch ended")
+        """List once, then watch until cancelled. After a watch ended (as for a slow reader), continue from the last change, so that none is missed.
+        Raises Missed if the API server no longer has the next change."""
+        revision = await self._list(client)
+        while True:
+            try:
+                async for event in self._changes(client, revision):
+                    revision = event["object"]["metadata"]["resourceVersion"]
+            except Unavailable:  # the connection broke
+                pass
+            await asyncio.sleep(AGAIN_S)
 
     async def watch_for_ever(self, client: KubeClient) -> NoReturn:
         """As `watch`, for an API server that may be killed: list again then. A pod that changed its node meanwhile is still detected."""
         while True:
             try:
-                await self._watch(client)
+                async for _ in self._changes(client, await self._list(client)):
+                    pass
             except HBoxError:
                 await asyncio.sleep(AGAIN_S)
             finally:
                 self.live = False
 
-    async def _watch(self, client: KubeClient) -> None:
+    async def _list(self, client: KubeClient) -> str:
+        """Judge all pods as they are; returns the list's resourceVersion."""
         listed = await client.json("GET", PODS.path())
         for raw in listed["items"]:
             self.see(raw)
@@ -117,12 +130,12 @@ class Observer:
         for uid in [uid for uid in self.pods if uid not in there]:
             self.gone(uid)
         self.live = True
-        params = {
-            "watch": "1",
-            "resourceVersion": listed["metadata"]["resourceVersion"],
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": DAY_S,
-        }
+        revision: str = listed["metadata"]["resourceVersion"]
+        return revision
+
+    async def _changes(self, client: KubeClient, revision: str) -> AsyncIterator[dict[str, Any]]:
+        """Judge and yield each change after `revision`, until the watch ends."""
+        params = {"watch": "1", "resourceVersion": revision, "allowWatchBookmarks": "true", "timeoutSeconds": DAY_S}
         async with client.stream(PODS.path(), params=params, lasts_s=float(DAY_S)) as batches:
             async for lines in batches:
                 for line in lines:
@@ -132,7 +145,8 @@ class Observer:
                     elif event["type"] == "DELETED":
                         self.gone(event["object"]["metadata"]["uid"])
                     elif event["type"] == "ERROR":
-                        raise Unavailable(f"the observer's watch broke: {event['object']}")
+                        raise Missed(f"the observer's watch broke: {event['object']}")
+                    yield event
 
     def gang(self, name: str, min_member: int) -> None:
         """Check from now on that this gang is not bound in part for longer than GANG_S."""
