@@ -36,8 +36,8 @@ from hbox_common.model import ClaimId, DecisionId, Epoch, NodeName, PodUid
 from hbox_common.pacing import TokenBucket, backoff_s
 
 from .calls import BINDS, STAYS, Answer, Call, Finding, Verb, fence_after, settles
+from .nodeturns import Turn
 from .pace import Limits
-from .turns import Turn
 
 Decision: TypeAlias = Bind | Evict
 
