@@ -10,6 +10,7 @@ from hbox_common.model.cardmodels import cards_by_model, is_model
 from hbox_common.model.cardparts import PartsOnNode, in_cards, in_parts, parts_of_card, parts_on, share_on, share_resource
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.devices.partitions import CARD
+from hbox_common.model.reclaimpreview import effect_of
 
 TEAM = QueueName("team")
 SLICE, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -201,3 +202,11 @@ def test_slices_on_a_shared_node_count_as_shares_besides_their_model() -> None:
     taken = [CardSlice(2, 100, 16_384), CardSlice(3, 100, 16_384)]
     assert cards_by_model(node, taken) == {"nvidia.com/gpu.T4-SHARED": 2, QUARTER: 2}
     assert not is_model(QUARTER)
+
+
+@pytest.mark.parametrize(("limit", "excess"), [(3, []), (2, [(GPU, 3, 2)])])
+def test_change_of_a_limit_is_compared_with_cards_in_use(limit: int, excess: list[tuple[str, int, int]]) -> None:
+    tree = QueueTree({TEAM: {GPU: 9, QUARTER: 9, SLICE: 1}})
+    tree[TEAM] = Queue(TEAM)
+    found = effect_of(tree, [Queue(TEAM, capability={GPU: limit})], [])
+    assert [(one.resource, one.used, one.limit) for one in found.over_capability] == excess

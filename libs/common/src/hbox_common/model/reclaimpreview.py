@@ -10,8 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .cardmodels import is_model
+from .cardparts import has_partitions, in_parts
 from .claim import Claim
+from .devices import VENDORS
+from .devices.partitions import CARD
 from .ids import JobId, QueueName
+from .pools import by_pool
 from .queue import Queue
 from .queuefaults import faults
 from .queuetree import QueueTree, TreeAmounts
@@ -115,7 +119,7 @@ def _over_deserved(before: QueueTree, after: QueueTree, name: QueueName) -> Iter
 def _over_capability(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Excess]:
     known_before = before.amounts(name).capability
     for resource, limit in sorted(after.amounts(name).capability.items()):
-        used = after.used(name).get(resource, 0)
+        used = _in_use(after, name, resource)
         known = known_before.get(resource)
         if used > limit:
             yield Excess(
@@ -123,8 +127,16 @@ def _over_capability(before: QueueTree, after: QueueTree, name: QueueName) -> It
                 resource,
                 used,
                 limit,
-                used - limit - (max(0, before.used(name).get(resource, 0) - known) if known is not None else 0),
+                used - limit - (max(0, _in_use(before, name, resource) - known) if known is not None else 0),
             )
+
+
+def _in_use(tree: QueueTree, name: QueueName, resource: str) -> int:
+    """The amount that counts against the queue's limit; of cards with their parts, rounded up."""
+    amounts = tree.used(name)
+    if by_pool(resource)[0] not in VENDORS or not has_partitions(amounts):
+        return amounts.get(resource, 0)
+    return -(-in_parts(amounts, tree.amounts(name).capability).get(resource, 0) // CARD)
 
 
 def _excess(tree: QueueTree, name: QueueName, resource: str) -> int:
