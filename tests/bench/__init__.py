@@ -1,1 +1,1 @@
-"""Speed and memory, as repeatable commands that print figures with the limit beside them: `make bench`."""
+"""Benchmarks of speed and memory. Each is a command that prints figures with their limits: `make bench`."""

@@ -1,6 +1,6 @@
-"""`make bench` runs every benchmark; `python -m tests.bench NAME...` the ones named: those of BENCHES and of ASKED_FOR.
+"""`make bench` runs the benchmarks of BENCHES; `python -m tests.bench NAME...` runs the named ones, of BENCHES or ASKED_FOR.
 
-Figures depend on the machine and on what else it does: compare ratios within one run. The limits are those of docs/benchmarks.md.
+Figures depend on the machine and its other load: compare ratios within one run. The limits are those of docs/benchmarks.md.
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""How fast the API server itself lets pods be bound, beside kube-scheduler and HBox in the same run: `python -m tests.bench ceiling`.
+"""Binding rates of the API server alone, of kube-scheduler and of HBox in one run: `python -m tests.bench ceiling`.
 
-Bursts of one-card pods on one API server, by turns: created and then bound by the load generator, which nobody who schedules can pass; bound by a
-process that watches and binds to the next node, without any decision, quota or record (`anywhere`); kube-scheduler; HBox. What a scheduler of pods is to
-the second says how much of the machine's own pace it leaves. `HBOX_BENCH_ROUNDS`: turns, 2 unless said.
+Bursts of one-card pods on one API server, in turn: created and then bound by the load generator, which is an upper bound for every scheduler; bound by a
+process that watches and binds each pod to the next node, without a decision, quota or record (`anywhere`); kube-scheduler; HBox. The ratio of a scheduler to
+the second shows how much of the machine's rate it uses. `HBOX_BENCH_ROUNDS`: number of turns [2].
 """
 
 import asyncio

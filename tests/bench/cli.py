@@ -1,4 +1,4 @@
-"""What `hbox --help` costs: seconds of processor, which unlike time that passes say nothing about what else the machine does."""
+"""Cost of `hbox --help` in seconds of processor time, which other load of the machine does not change."""
 
 import resource
 import subprocess

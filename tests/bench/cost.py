@@ -1,8 +1,8 @@
-"""Processor time a pod of each service, beside the API server's own, under HBox's policy and a user's, in turn. `python -m tests.bench cost`.
+"""Processor time per pod of each service and of the API server, under HBox's policy and a user's, in turn: `python -m tests.bench cost`.
 
-The user's is what Volcano installs, as HBOX_SCHEDULER_CONF. Bursts, a gang and a steady rate on a real API server; half of what `make bench REAL=1`
-takes, without kube-scheduler. Rates and waits are the machine's, and what else it does makes everything dearer: compare "of the API server's" of
-builds and policies that ran in turn. `HBOX_BENCH_ROUNDS`: how many turns each policy has, 3 unless said.
+The user's policy is the file that Volcano installs, as HBOX_SCHEDULER_CONF. The load is bursts, a gang and a steady rate on a real API server; it takes half as
+long as `make bench REAL=1`, without kube-scheduler. Rates and waits depend on the machine, and other load makes everything more expensive: compare "of the API
+server's" of builds and policies that ran in turn. `HBOX_BENCH_ROUNDS`: number of turns of each policy [3].
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Devices judged node by node: the cards that are linked best (HAMi's topology-aware), 4 of 8 on 1,250 nodes, and the largest search for one node.
+"""Fit of devices node by node: the best-linked cards (HAMi's topology-aware), 4 of 8 on 1,250 nodes, and the largest search for one node.
 
-Nodes in the same state are asked about once (`core.devices.fits`), so the first figure is what a placement waits for when nothing is known yet: all nodes are
-looked at, and one of each state is judged. The second is when one node of them has changed since. Processor time, the best of several.
+Nodes in the same state are evaluated once (`core.devices.fits`). The first figure is a placement without cached results: one node of each state is evaluated.
+The second is a placement after one node changed. Figures are processor time, the best of several runs.
 """
 
 import time

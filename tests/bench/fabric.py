@@ -1,6 +1,6 @@
-"""The fabric of 10,240 cards: read from UFM page by page, a change of it noticed and said, and the scheduler's domains made of it (issue 16's bars).
+"""The fabric of 10,240 cards: reading it from UFM page by page, detecting and publishing a change, and computing the scheduler's domains.
 
-By the clock the emulated UFM counts too, which is another process on the same cores; processor time is the collector's own and says the same on a busy machine.
+Wall-clock time includes the emulated UFM, a process on the same cores; processor time is the collector's alone and does not depend on other load.
 """
 
 import asyncio

@@ -1,13 +1,14 @@
-"""100,000 pending pods of one namespace beside five pods a second of another: what the flood costs the other, and how much memory every service takes.
+"""100,000 pending pods of one namespace, and five pods a second of another: the delay of the latter, and the memory of every service.
 
-Run it as `python -m tests.bench flood`; `HBOX_BENCH_FLOOD` is how many pods (100,000), `HBOX_BENCH_FLOOD_KIND` what they wait for: `large` (more cards than
-any node has), `shapes` (the same, in HBOX_BENCH_FLOOD_SHAPES shapes, 500), `quota` (their queue's capability is used up), or `hostile` (each with a shape of
-its own of 16 KiB, 128 KiB of annotations, long notes for policies, and a wish about all pods); or `churn` (each is deleted again at once), `rewrite` (notes of
-200 of them are written anew all the time), `groups` (PodGroups without pods), `namespaces` (one with each pod), `queues` (likewise). Waits are measured from
-a pod's creation until its node is seen: before the flood, while it comes, while it stands, while job-controller, scheduler-core and quota-ledger are killed
-in the middle of it, and while it is deleted at once. The API server and this program take their part of the cores while it comes, as they would without HBox:
-so a flood of the same for another scheduler's pods is measured beside it, which HBox reads and leaves alone. With `HBOX_BENCH_FLOOD_STAGES=1` every job is
-traced, and a table says where the neighbour's time went while the flood came; tracing a flood costs by itself.
+Run it as `python -m tests.bench flood`. `HBOX_BENCH_FLOOD`: number of pods [100,000]. `HBOX_BENCH_FLOOD_KIND`: `large` (each requests more cards than any
+node has), `shapes` (the same, in HBOX_BENCH_FLOOD_SHAPES shapes [500]), `quota` (the queue's capability is used up), `hostile` (each with its own shape of 16
+KiB, 128 KiB of annotations, long policy annotations and an affinity to all pods), `churn` (each is deleted at once), `rewrite` (annotations of 200 of them
+change all the time), `groups` (PodGroups without pods), `namespaces` (one for each pod), `queues` (one for each pod).
+
+A wait is the time from a pod's creation until its node is observed: before the flood, while it arrives, while it is pending, while job-controller,
+scheduler-core and quota-ledger are killed, and while the flood is deleted at once. API server and load generator use the same cores and would do so without
+HBox, so the benchmark also measures a flood of pods of another scheduler, which HBox ignores. `HBOX_BENCH_FLOOD_STAGES=1` traces every job and prints the other
+namespace's time by stage; tracing a flood has its own cost.
 """
 
 import asyncio

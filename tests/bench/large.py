@@ -1,8 +1,8 @@
-"""Large gangs on a published trace: how long they wait, and what their reservations cost, beside the same days without.
+"""Large gangs on a published trace: their waits with and without reservations, and the cost of the reservations.
 
-Jobs of one cluster of Microsoft's ITP trace (2021, MIT licence), in the trace's own times, through the scheduler's cycles over a ledger in memory. The cluster
-has as many nodes of 8 cards as make it busy. A job of more than 8 cards is a gang of whole nodes. Time jumps from event to event, and every five minutes
-while somebody waits. No figures where the trace is not on this machine.
+Jobs of one cluster of Microsoft's ITP trace (2021, MIT licence), at the trace's times, run through the scheduler's cycles over a ledger in memory. The cluster
+has as many nodes of 8 cards as make it busy. A job of more than 8 cards is a gang of whole nodes. Time advances from event to event, and by five minutes while
+jobs are pending. Without the trace on this machine there are no figures.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Load through a real API server, measured from outside: when each pod was created, and when a watch showed its node."""
+"""Load through a real API server, measured from outside: the time of each pod's creation, and the time at which a watch shows its node."""
 
 import asyncio
 import math

@@ -1,7 +1,7 @@
-"""An API server of as many pods and nodes as one likes, made up as they are asked for: it keeps none of them.
+"""An API server with any number of pods and nodes, which are generated on request and not stored.
 
-Lists of `resourceVersion=0` come whole, whatever their `limit`, as from a real API server's cache; consistent ones in pages. Watches tell of nothing but
-bookmarks, and of the pods that `POST /burst?pods=N` makes. What is written is answered and forgotten.
+Lists with `resourceVersion=0` are complete, whatever their `limit`, as from a real API server's cache; consistent lists have pages. Watches contain only
+bookmarks and the pods that `POST /burst?pods=N` creates. Writes are answered and discarded.
 
     python -m tests.bench.many_objects --nodes 10000 --pods 100000
 """

@@ -1,4 +1,4 @@
-"""The whole platform on the emulated API: a burst through every service, and where the time goes by process."""
+"""The whole platform on the emulated API: a burst through every service, and processor time by process."""
 
 import json
 import os

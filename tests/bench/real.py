@@ -1,7 +1,7 @@
-"""The whole platform on a real API server, beside kube-scheduler on the same one in the same run: `make bench REAL=1`.
+"""The whole platform and kube-scheduler on one real API server in one run: `make bench REAL=1`.
 
-etcd and kube-apiserver come from KUBEBUILDER_ASSETS or `make kube-assets`. Absolute figures are the machine's; the ratio and the limits
-(docs/benchmarks.md) are what to look at. Peers' figures are measurements of others or ours on 2 cores (sources: real-api-bench).
+etcd and kube-apiserver come from KUBEBUILDER_ASSETS or `make kube-assets`. Absolute figures depend on the machine; compare the ratio with the limits of
+docs/benchmarks.md. Figures of peers are published ones or our measurements on 2 cores (sources: real-api-bench).
 """
 
 import asyncio

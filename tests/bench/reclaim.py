@@ -1,7 +1,7 @@
-"""A share comes back on a real control plane: 80 cards, all held by gangs of 8 of one queue, half of which another queue deserves and asks for.
+"""Reclaim on a real control plane: gangs of 8 of one queue use all 80 cards; another queue deserves half of them and requests it.
 
-Run it as `python -m tests.bench reclaim`. Who is evicted leaves as soon as kwok, in the kubelets' place, has seen it: what a pod takes to end is not measured.
-Nodes are without HAMi's register: on those that have one, binder waits for a device plugin before it binds the next pod there, and here is none.
+Run it as `python -m tests.bench reclaim`. A victim ends as soon as kwok, which replaces the kubelets, observes the eviction: the termination of pods is not
+measured. Nodes have no HAMi register, because with one the binder would wait for a device plugin before the next binding, and there is none.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""40,000 running pods on 5,000 nodes of eight cards: how long the platform takes to start beside them, its memory, and a burst.
+"""40,000 running pods on 5,000 nodes of eight cards: start time and memory of the platform, and a burst.
 
-Run it as `python -m tests.bench scale`; `HBOX_BENCH_SIZE=0.1` takes a tenth of nodes and pods. The burst is compared with one on 1,250 empty nodes. The API
-server is the emulator, a process of its own, so that its pods are there before the platform is. Emulator and load generator take their part of the cores in
-both bursts: beside pods/s stands what a pod costs the services.
+Run it as `python -m tests.bench scale`; `HBOX_BENCH_SIZE=0.1` uses a tenth of nodes and pods. The burst is compared with one on 1,250 empty nodes. The API
+server is the emulator in a separate process, so that its pods exist before the platform starts. Emulator and load generator use the same cores in both bursts,
+so the services' cost per pod is printed with the rate.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Decisions of the scheduler's core alone: no broker, no database, no API. Every plan is one that would be sent."""
+"""Decisions of the scheduler's core alone, without broker, database or API. Each plan is one that the service would publish."""
 
 import gc
 import os

@@ -1,7 +1,6 @@
-"""One scheduler for all nodes, and two by pools of nodes, for the same pods: decisions alone, by processor time.
+"""One scheduler for all nodes, and two by node pool, for the same pods: processor time of the decisions alone.
 
-What two of them come to side by side is what the slower one takes, where each has a core of its own; on one core it is their sum. Neither knows of the ledger's
-side, which is one for all.
+With a core each, two schedulers take as long as the slower one; on one core, the sum. The ledger, which both share, is not included.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Fair shares of 1,000 queues with a history each: what `capacity` and `proportion` work out when a session begins, and the division alone."""
+"""Fair shares of 1,000 queues with usage histories: the work of `capacity` and `proportion` at the begin of a session, and the division alone."""
 
 import statistics
 import time

@@ -1,7 +1,7 @@
-"""A cluster of 100,000 pods and 10,000 nodes: what the first lists cost the services at Kubernetes' edge, for how long the ledger's comparison keeps others
-waiting, and whether a burst of 100,000 jobs fits the stream.
+"""A cluster of 100,000 pods and 10,000 nodes: cost of the first lists in the services that read Kubernetes, longest hold of the ledger's lock during its
+comparison with all pods, and whether a burst of 100,000 jobs fits the stream.
 
-Run it as `python -m tests.bench size`; `HBOX_BENCH_SIZE=0.1` takes a tenth. The API server is made up (`many_objects`); services are processes of their own.
+Run it as `python -m tests.bench size`; `HBOX_BENCH_SIZE=0.1` uses a tenth. The API server is generated (`many_objects`); services are separate processes.
 """
 
 import asyncio

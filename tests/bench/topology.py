@@ -1,4 +1,4 @@
-"""Gangs in the fabric: how long a decision takes, and whether it uses the fewest leaves that would do as things stand (sources: leaf-cover)."""
+"""Gangs in the fabric: the time of a decision, and whether it uses the fewest possible leaves (sources: leaf-cover)."""
 
 import gc
 import random

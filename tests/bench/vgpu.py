@@ -1,12 +1,12 @@
-"""Slices of cards on a real API server, handed over by device plugins that make HAMi's calls: `python -m tests.bench vgpu`.
+"""Slices of cards on a real API server, allocated by device plugins that make HAMi's calls: `python -m tests.bench vgpu`.
 
-A plugin is a task a node, in allocation for one pod at a time. A lean one has the pod from its watch and makes two calls: the pod's annotations, and the
-node's lock. The other goes through HAMi's Allocate (v2.10): node, pod, erase the container's cards, pod, phase, node, node, release the lock: eight calls, one
-after the other. HAMi's own makes five a second (client-go's default), so that its nodes take two seconds a pod whoever schedules; this one makes as many as
-the API server answers. `bound` is when a pod's node is seen, `handed over` when its lock is released; both from the first creation on.
+Each node has a plugin, which allocates for one pod at a time. A lean plugin reads the pod from its watch and makes two calls: the pod's annotations and the
+node's lock. The other one makes the eight calls of HAMi's Allocate (v2.10) in sequence: node, pod, erase the container's cards, pod, phase, node, node, release
+the lock. HAMi's own plugin makes five calls a second (client-go's default), which limits a node to a pod every two seconds under any scheduler; this one makes
+as many as the API server answers. `bound`: the pod's node is observed; `handed over`: its lock is released; both since the first creation.
 
-Below each figure: processor time a pod by process (the plugins' is the load generator's), so that it is seen what of a figure is the API server's own, and what
-a pod asked of the API server, everybody's calls together.
+Below each figure: processor time per pod by process (the load generator's includes the plugins'), which shows the API server's part, and all calls to the API
+server per pod.
 """
 
 import asyncio

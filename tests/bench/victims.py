@@ -1,4 +1,4 @@
-"""Reclaim and preemption of the engine alone: a full cluster of one-card jobs, and one gang that needs a part of it."""
+"""Reclaim and preemption in the engine alone: a full cluster of one-card jobs, and one gang that needs a part of it."""
 
 import gc
 import time

@@ -1,7 +1,7 @@
-"""Where the time of a pod goes at 50 a second on a real API server, stage by stage: `python -m tests.bench waits`.
+"""Time of a pod by stage, at 50 pods a second on a real API server: `python -m tests.bench waits`.
 
-Every job is traced; times of the loader, and of the spans of all services, are of one clock. A stage that ends before the one before it (`place` begins as
-soon as the scheduler has the message, `announce` ends with the broker's answer) has a wait below zero. `HBOX_BENCH_RATED`: how many pods, 1500 unless said.
+Every job is traced; the load generator and the spans of all services use one clock. A stage that ends before its predecessor has a negative wait: `place`
+begins as soon as the scheduler has the message, `announce` ends with the broker's answer. `HBOX_BENCH_RATED`: number of pods [1500].
 """
 
 import asyncio

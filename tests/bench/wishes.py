@@ -1,9 +1,9 @@
-"""Thousands of jobs of one namespace with wishes that cost the scheduler much, beside five pods a second of another: how long the other's wait for the core.
+"""Thousands of jobs of one namespace with expensive constraints, and five pods a second of another: how long the latter wait for the core.
 
-Run it as `python -m tests.bench wishes`; `HBOX_BENCH_WISHES` is how many (2,000), and words after a comma in `HBOX_BENCH_WISHES_KINDS` are which kinds (all).
-The clock is this process's processor time: every cycle takes as long as it used, and what comes meanwhile waits for it. So nothing else on the machine
-counts, and waits are those that one core would give. Both namespaces are in one queue, and the flood is the older one. Pods come and go all the time,
-so that whoever waits for any change is tried again and again.
+Run it as `python -m tests.bench wishes`. `HBOX_BENCH_WISHES`: number of jobs [2,000]; `HBOX_BENCH_WISHES_KINDS`: kinds, separated by commas [all].
+The clock is this process's processor time: a cycle takes as long as it used, and new pods wait meanwhile. Other load of the machine has no effect, and waits
+are those of one core. Both namespaces are in one queue, and the flood is older. Pods are created and deleted all the time, so that jobs that wait for any
+change are tried again and again.
 """
 
 import os

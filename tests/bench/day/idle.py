@@ -1,13 +1,13 @@
-"""What idle cards of a day stand for, in parts of all card-hours (`HBOX_DAY_IDLE=1 python -m tests.bench day`).
+"""Idle cards of a day by reason, as fractions of all card-hours (`HBOX_DAY_IDLE=1 python -m tests.bench day`).
 
-Each idle card at each moment has one reason. Those who wait are laid out on the idle cards, smallest first, without booking anything:
+Each idle card has one reason at each moment. To find it, pending jobs are placed on the idle cards, smallest first, without booking:
 
-nominated    kept for somebody for whom others have been told to leave, and have not gone yet
-reserved     somebody who waits would fit, and has a reservation of others in the way
-open         somebody who waits would fit, and nothing that is seen from outside is in the way: rules, order, back-off
-scattered    somebody asks for no more cards than are idle, and they lie on too many nodes for it
-too large    all who wait ask for more cards than are idle together
-no demand    nobody waits for it
+nominated    reserved for a job whose victims have not left yet
+reserved     a pending job would fit, but a reservation of another job prevents it
+open         a pending job would fit, and no reason is visible from outside: rules, order, back-off
+scattered    a pending job requests no more cards than are idle, but they are on too many nodes
+too large    all pending jobs request more cards than are idle
+no demand    no job is pending
 """
 
 from collections.abc import Iterable, Sequence

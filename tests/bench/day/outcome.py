@@ -1,11 +1,11 @@
-"""What became of a day's jobs, and its measures.
+"""Results of a day's jobs, and its measures.
 
-waiting          from when a job came to when all of its pods had places for the first time; who never had them waited until the end
-utilisation      cards in use over those that there are, while the day lasted
-lost card-hours  what evicted pods had done since their last checkpoint, which jobs write each hour, in cards times hours
-useful           of these, what was not lost
-anomalies        jobs that waited more than five minutes longer than they would have in a cluster of their department's own, with as many nodes as it
-                 deserves and the same work of its own alone (HiveD's measure of what sharing takes from a tenant, OSDI'20)
+waiting          from the submission of a job until all of its pods first had nodes, or until the end of the day
+utilisation      cards in use, as a fraction of all cards, over the day
+lost card-hours  work of evicted pods since their last checkpoint (jobs write one each hour), in cards times hours
+useful           cards in use, less the lost card-hours
+anomalies        jobs that waited more than five minutes longer than in a cluster of their department alone, with as many nodes as it
+                 deserves and only its own work (HiveD's measure of the cost of sharing for a tenant, OSDI'20)
 """
 
 from collections.abc import Mapping

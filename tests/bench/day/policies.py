@@ -1,7 +1,7 @@
 """The policies of a day: HBox's own, as it is, with moves that pay, and without its levels; what Volcano installs; KAI-Scheduler's rules in the words of
 volcano-scheduler.conf, as they are and with HBox's levels.
 
-Rows that keep to the levels (`Row.keeps_levels`) stand under the same constraint; KAI's rules as they are evict level medium for level high (requirements A5).
+Compare rows that keep to the levels (`Row.keeps_levels`) with each other; KAI's own rules evict level medium for level high (requirements A5).
 """
 
 from collections.abc import Mapping

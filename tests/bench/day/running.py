@@ -1,10 +1,10 @@
-"""A day through the running platform: all services on an emulated cluster whose clock goes SCALE times as fast (`hbox up --time-scale`).
+"""A day through the running platform: all services on an emulated cluster whose clock is SCALE times as fast (`hbox up --time-scale`).
 
-The driver is what a cluster has around the platform: it makes each job's pods when the trace has it come, and makes a job that was evicted anew, with what it
-had not done at its last checkpoint. All else is the platform's. Measured from outside: a pod has its place when the driver's watch shows it with a node, and
-has given it back when the watch shows it ended or gone. A job comes when the trace says so: what the API and the driver take counts against the platform.
+The driver has the role of users and job controllers: it creates each job's pods at the trace's time, and recreates an evicted job with the work since its
+last checkpoint. Everything else is the platform's. Measurements are from outside: a pod has its node when the driver's watch shows it, and releases it when
+the watch shows that the pod ended or is gone. A job's submission is the trace's time, so that delays of API and driver count against the platform.
 
-A second of the machine is SCALE seconds here: what a message takes on its way (some 0.2 s from submission to binding) is half a minute of the day.
+A second of real time is SCALE seconds here: the 0.2 s from submission to binding are half a minute of the day.
 """
 
 import asyncio

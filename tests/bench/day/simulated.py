@@ -1,7 +1,7 @@
-"""A day under a policy, in its own time: scheduler-core's engine with a ledger that answers at once (`hbox simulate`).
+"""A day under a policy, in simulated time: scheduler-core's engine with a ledger that answers at once (`hbox simulate`).
 
-Work runs as long as in the trace. Who is evicted leaves after its notice, and comes back with what it had not done at its last checkpoint: a gang as new pods
-of its PodGroup, which stays, as with a controller of jobs.
+Jobs run as long as in the trace. An evicted job leaves after its notice, and returns with its work since the last checkpoint: a gang as new pods of the same
+PodGroup, as with a job controller.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The work of a day: jobs of Microsoft's ITP clusters and pods of Alibaba's cluster, in three departments, each job on a level.
+"""The work of a day: jobs of Microsoft's ITP clusters and pods of Alibaba's cluster, in three departments, each job with a level.
 
-Traces say how many cards a job had, when it came and how long it ran; departments are clusters of ITP, or kinds of service at Alibaba. Levels are in no
-trace: a hash of the job's name says which, 15 of 100 high, 35 low, the rest medium. Jobs of more than 8 cards are gangs of pods of 8, all or nothing.
+The traces contain a job's cards, submission and run time; departments are clusters of ITP, or kinds of service at Alibaba. Levels are in no trace: a hash of
+the job's name selects one, 15 of 100 high, 35 low, the rest medium. Jobs of more than 8 cards are gangs of pods of 8 cards, all or nothing.
 """
 
 import csv

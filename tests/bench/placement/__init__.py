@@ -1,9 +1,9 @@
-"""Where gangs go on a fabric of 10,240 cards: HBox's scheduler beside the rules of others, on the same jobs (sources: leaf-cover).
+"""Placement of gangs on a fabric of 10,240 cards: HBox's scheduler and the rules of others, on the same jobs (sources: leaf-cover).
 
-C is units used over the fewest that would have done as things stood, 1.000 is the limit. "in one": gangs in one unit, of those that are no larger than one.
-"spread": units used over those in an empty cluster, which says how well the cluster is kept whole over time; "T/T best": the predicted all-reduce's time over
-that in an empty cluster, by cards; "whole": units with nothing in them, on average; "refused": jobs that found no place. The ranks of all follow the fabric
-here, though of the others Slurm and Kueue alone see to that.
+C: units used, divided by the fewest possible at that moment; 1.000 is the limit. "in one": gangs in one unit, of those that are no larger than one. "spread":
+units used, divided by those in an empty cluster, which shows how well the cluster is kept whole over time. "T/T best": predicted time of an all-reduce, divided
+by that in an empty cluster, by cards. "whole": empty units, on average. "refused": jobs without a placement. Ranks follow the fabric for all, although of the
+others only Slurm and Kueue order them.
 """
 
 import time

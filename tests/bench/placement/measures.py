@@ -1,4 +1,4 @@
-"""How good places are: units used beside the fewest that would have done, and what an all-reduce takes over them."""
+"""Measures of a placement: units used in comparison with the fewest possible, and the predicted time of an all-reduce."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

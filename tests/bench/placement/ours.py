@@ -1,4 +1,4 @@
-"""HBox's side: the scheduler's own core under its own policy, with a ledger that judges each plan, as `hbox simulate` runs them."""
+"""HBox's side: the scheduler's core under its own policy, with a ledger that judges each plan, as in `hbox simulate`."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""Rules of others by which a job's pods are given nodes, on counts of free cards (sources: leaf-cover, volcano-network-topology,
+"""Rules by which other schedulers select nodes for a job's pods, on counts of free cards (sources: leaf-cover, volcano-network-topology,
 kueue-tas); the code is ours.
 
-Each says how many pods each node takes, `[N]`, or None where the pods do not fit. All of them have the same free hand: the whole cluster, soft wishes.
+Each rule returns the number of pods per node, `[N]`, or None if the pods do not fit. All of them may use the whole cluster; topology wishes are soft.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Jobs that come and go on a fabric of units and pods: the same ones for every scheduler that is compared."""
+"""Jobs that start and end on a fabric of units and pods; every scheduler gets the same ones."""
 
 import random
 from collections.abc import Iterator
