@@ -137,7 +137,7 @@ def test_a_budget_costs_as_much_beside_many_pods_of_others_as_beside_few() -> No
 
 def stuck() -> tuple[Jobs, Feedback]:
     """Of a gang of three two run and may not be evicted."""
-    jobs = Jobs(tell_after_s=1.0)
+    jobs = Jobs(publish_after_s=1.0)
     jobs.budget(budget())
     jobs.group(group(min_member=3), 0.0)
     for name in ("a", "b"):

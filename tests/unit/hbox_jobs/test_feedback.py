@@ -21,7 +21,7 @@ class World:
     """The core as its shell drives it."""
 
     def __init__(self) -> None:
-        self.jobs = Jobs(tell_after_s=DELAY_S)
+        self.jobs = Jobs(publish_after_s=DELAY_S)
         self.feedback = Feedback(self.jobs)
 
     def pod(self, new: PodView, now: float = 0.0) -> None:
@@ -83,14 +83,14 @@ def test_event_of_a_bound_pod_names_the_score_of_its_node(waiting_pod: World, no
 
 
 def test_a_pod_that_says_it_already_is_not_written_again_also_after_a_restart(waiting_pod: World) -> None:
-    waiting_pod.pod(pod("a", rv="2", told=WHY))
+    waiting_pod.pod(pod("a", rv="2", condition_message=WHY))
     assert waiting_pod.conditions(9.0) == []
 
 
 def test_only_the_newest_text_is_written_and_only_when_it_changed(waiting_pod: World) -> None:
     waiting_pod.verdict("uid-a", "other", now=0.5)
     assert waiting_pod.conditions(DELAY_S) == [("a", "other")]
-    waiting_pod.pod(pod("a", rv="2", told="other"))
+    waiting_pod.pod(pod("a", rv="2", condition_message="other"))
     waiting_pod.verdict("uid-a", "other", now=2.0)
     assert waiting_pod.conditions(9.0) == []
     waiting_pod.verdict("uid-a", "third", now=9.0)
@@ -122,7 +122,7 @@ def test_a_write_that_failed_is_made_again_with_the_truth_of_then(waiting_pod: W
 
 def test_a_new_reason_has_to_stand_a_while_and_one_that_changes_all_the_time_is_told_all_the_same(waiting_pod: World) -> None:
     assert waiting_pod.conditions(DELAY_S) == [("a", WHY)]
-    waiting_pod.pod(pod("a", rv="2", told=WHY), 2.0)
+    waiting_pod.pod(pod("a", rv="2", condition_message=WHY), 2.0)
     waiting_pod.verdict("uid-a", "second", now=2.0)
     assert waiting_pod.conditions(2.9) == []
     waiting_pod.verdict("uid-a", "third", now=2.9)
@@ -376,15 +376,15 @@ def test_a_gang_that_is_being_made_is_not_told_that_it_is_too_small_while_pods_c
 def test_a_gang_that_loses_and_gets_pods_all_the_time_is_told_all_the_same(world: World) -> None:
     world.jobs.group(group(min_member=4, created_at=90.0), 0.0)
     world.settle()
-    told = []
+    condition_message = []
     for number in range(4):
         came = 0.6 * number
         world.pod(pod(f"a{number}", group="g", created_at=150.0 + came), came)
         world.settle(came)
-        told += world.conditions(came)
+        condition_message += world.conditions(came)
         world.verdict("uid-g", f"GangIncomplete {number}", came)
         world.jobs.pod_gone(PodUid(f"uid-a{number - 1}"), came)
-    assert told
+    assert condition_message
 
 
 def test_a_gang_whose_pods_have_gates_is_told_so_and_no_more_once_they_have_none(world: World) -> None:

@@ -196,14 +196,14 @@ def test_jobs_of_a_shard_without_scheduler_are_told_so_and_others_are_not() -> N
     world.pod("b", "speech")
     world.take()
     routing = world.jobs.routing
-    routing.heard("main", 1000.0)
+    routing.received("main", 1000.0)
     assert set(routing.without_scheduler(1001.0)) == {"lab"}, "nobody ever heard of one"
     assert not Routing(Shards.parse(POOLS), began=1000.0).without_scheduler(1001.0), (
         "who has just begun has heard of nobody yet"
     )
-    routing.heard("lab", 1000.0)
+    routing.received("lab", 1000.0)
     assert not routing.without_scheduler(1000.0 + SILENT_S)
-    routing.heard("main", 1001.0 + SILENT_S)
+    routing.received("main", 1001.0 + SILENT_S)
     [verdict] = world.jobs.verdicts(routing.without_scheduler(1001.0 + SILENT_S))
     assert (verdict.job, verdict.message.startswith("shard lab has no scheduler")) == ("uid-a", True)
     assert not Routing().without_scheduler(1e9), "nobody says that of the one that has all"

@@ -91,8 +91,8 @@ def test_gates_deletion_and_conditions_are_seen() -> None:
         spec={"schedulingGates": [{"name": "wait"}]},
         status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]},
     )
-    assert (view.deleting, view.gated, view.told, view.live) == (True, True, "0/3 nodes", False)
-    assert read(status={"conditions": [{"type": "PodScheduled", "status": "True"}]}).told is None
+    assert (view.deleting, view.gated, view.condition_message, view.live) == (True, True, "0/3 nodes", False)
+    assert read(status={"conditions": [{"type": "PodScheduled", "status": "True"}]}).condition_message is None
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,14 @@ class Admission:
 
     async def run(self) -> None:
         listening = self._health.condition("listening")
-        self._tell_of_certificate()
+        self._export_certificate()
         host, port = self._settings.listen_host, self._settings.listen_port
         async with (
             AdmissionServer(self._certificate, lambda: self._rules, host=host, port=port) as server,
             asyncio.TaskGroup() as group,
         ):
             log.info("answering on %s", server.port, extra={"port": server.port, "sizes": len(self._rules.sizes)})
-            group.create_task(self._certificate.watch(self._tell_of_certificate))
+            group.create_task(self._certificate.watch(self._export_certificate))
             if self._sizes is not None:
                 group.create_task(self._sizes.watch(self._take_sizes))
             listening.ok()
@@ -73,7 +73,7 @@ class Admission:
     def _take_sizes(self, _: Mapping[str, Size]) -> None:
         self._rules = self._ruled()
 
-    def _tell_of_certificate(self) -> None:
+    def _export_certificate(self) -> None:
         CERTIFICATE_ENDS.labels(CERTIFICATE, "").set(self._certificate.validity.ends)
         CERTIFICATE_BEGAN.labels(CERTIFICATE, "").set(self._certificate.validity.begins)
         metrics.UNREADABLE.labels("certificate").set(bool(self._certificate.problem))

@@ -112,7 +112,7 @@ async def _watch_health(health: Health, client: KubeClient, bus: Bus, worker: Wo
             on_bus.ok()
         else:
             on_bus.bad("NATS cannot be reached")
-        worker.tell_rights()
+        worker.report_rights()
         if not on_kube.good:
             await _probe(client, on_kube)
         # Of an API server that does not answer, or not now, is not asked more often for it.

@@ -91,7 +91,7 @@ class Worker:
         self._bus = bus
         self._locks = NodeLocks(
             client,
-            on_news=self._heard_of_lock,
+            on_news=self._lock_changed,
             waited_for=core.waits_to_bind,
             in_line=core.waits_for,
             expires_s=lock_expires_s,
@@ -133,7 +133,7 @@ class Worker:
                 if self._cards.see(node):
                     self._step(CardsChanged(node.name))
 
-    def tell_rights(self) -> None:
+    def report_rights(self) -> None:
         """Report a missing right until a call of its kind succeeds, whatever other calls do. Call it periodically."""
         since = monotonic_s() - LACKING_S
         lacking = [message for message, at in self._lacking.values() if at > since]
@@ -240,16 +240,16 @@ class Worker:
             self._lacking[call.verb] = answer.message, monotonic_s()
         elif answer.finding is not Finding.UNCLEAR:
             self._lacking.pop(call.verb, None)
-        self.tell_rights()
+        self.report_rights()
         if answer.finding is Finding.UNCLEAR and not answer.not_allowed:
             self._on_kube.bad(answer.message)
         else:
             self._on_kube.ok()
         if answer.finding in (Finding.UNCLEAR, Finding.REFUSED, Finding.BLOCKED):
-            _say(call, answer)
+            _log_answer(call, answer)
         self._step(Answered(decision.id, answer))
         if isinstance(decision, Bind):
-            self._heard_of_lock(decision.node)
+            self._lock_changed(decision.node)
         if call.verb is Verb.FENCE and answer.finding is Finding.UNBOUND:
             await self._leave_no_lock(decision.namespace, decision.pod)
 
@@ -261,9 +261,9 @@ class Worker:
 
     async def _unlock(self, bind: Bind) -> None:
         await self._locks.release(bind.node, namespace=bind.namespace, pod=bind.pod)
-        self._heard_of_lock(bind.node)
+        self._lock_changed(bind.node)
 
-    def _heard_of_lock(self, node: NodeName) -> None:
+    def _lock_changed(self, node: NodeName) -> None:
         """The lock may be gone before the answer to the call that took it is here; or it is not that pod's, but of one whose binding a binder before this one
         did not come to."""
         if not self.core.awaits_unlock(node):
@@ -317,7 +317,7 @@ async def _fail(error: BaseException) -> None:
     raise error
 
 
-def _say(call: Call, answer: Answer) -> None:
+def _log_answer(call: Call, answer: Answer) -> None:
     decision = call.decision
     level = logging.WARNING if answer.finding is Finding.REFUSED else logging.INFO
     with within(decision.traceparent):

@@ -46,7 +46,7 @@ class HealthMonitor:
             group.create_task(
                 self._bus.follow(
                     [NodeStateChanged, HealthVerdict],
-                    self._heard,
+                    self._on_messages,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._synced,
                     on_gap=self._lost,
@@ -74,7 +74,7 @@ class HealthMonitor:
                     metrics.HELD_BACK.set(held_back)
                     log.warning("%d unhealthy nodes are not cordoned, since too many are", held_back)
 
-    async def _heard(self, deliveries: Sequence[Delivery]) -> None:
+    async def _on_messages(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             event = delivery.event
             if isinstance(event, NodeStateChanged):

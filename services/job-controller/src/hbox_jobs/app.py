@@ -105,7 +105,7 @@ class JobController:
         if not self._routing.by_queue:
             self._queues_read.set()
         self.jobs = Jobs(
-            tell_after_s=settings.condition_delay_s,
+            publish_after_s=settings.condition_delay_s,
             trace=trace_of,
             most_pending=settings.pending_per_namespace,
             most_pending_mib=settings.pending_mib_per_namespace,
@@ -198,7 +198,7 @@ class JobController:
             group.create_task(
                 self._bus.follow(
                     [JobsWaiting, JobsAdmitted],
-                    self._on_said,
+                    self._on_verdicts,
                     start=Start.NEW,
                     on_gap=self._streams_lost,
                     on_missed=self._verdicts_missed,
@@ -219,11 +219,11 @@ class JobController:
             return [*await self._bus.last(JobsPending, [(None,)]), *await self._bus.last(JobsWithdrawn, [(None,)])]
 
         try:
-            said = await insist(last, say=lambda e: log.warning("the last revision is not known yet: %s", e))
+            last_published = await insist(last, say=lambda e: log.warning("the last revision is not known yet: %s", e))
         except InvalidRequest as e:
             log.warning("the last revision cannot be read: %s", e)
         else:
-            self.jobs.resume(max((last_revision(delivery.event) for delivery in said), default=0))
+            self.jobs.resume(max((last_revision(delivery.event) for delivery in last_published), default=0))
 
     # --- Kubernetes in
 
@@ -296,7 +296,7 @@ class JobController:
 
     # --- the bus in
 
-    async def _on_said(self, deliveries: Sequence[Delivery]) -> None:
+    async def _on_verdicts(self, deliveries: Sequence[Delivery]) -> None:
         now = monotonic_s()
         for delivery in deliveries:
             match delivery.event:
@@ -314,7 +314,7 @@ class JobController:
     async def _on_policy(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             assert isinstance(delivery.event, PolicyFollowed)
-            self._routing.heard(delivery.key, monotonic_s())
+            self._routing.received(delivery.key, monotonic_s())
             self.jobs.gated(delivery.event.gated, monotonic_s(), delivery.key)
         self._wake.set()
 
@@ -433,7 +433,7 @@ class JobController:
 
         If a job is older than this process, the previous process may have published its first phase.
         """
-        listed, said = self.jobs.ids(), dict[JobId, JobPhase]()
+        listed, published = self.jobs.ids(), dict[JobId, JobPhase]()
         full = TokenBucket(rate_per_s=self._settings.phases_per_s, burst=PHASES_AT_ONCE)
         slow = TokenBucket(rate_per_s=BUSY_SHARE * self._settings.phases_per_s, burst=PHASES_AT_ONCE)
         while True:
@@ -453,31 +453,30 @@ class JobController:
                 continue
             phases = self.jobs.take_phases(limit, now=wall, rest_s=PHASE_REST_S)
             bucket.spend(len(phases))
-            if listed or said:
-                phases = await self._news(phases, listed, said)
+            if listed or published:
+                phases = await self._news(phases, listed, published)
             async with asyncio.TaskGroup() as group:
                 for phase in phases:
                     self._traces.entered(phase)
-                    group.create_task(self._say_phase(phase))
+                    group.create_task(self._publish_phase(phase))
             await asyncio.sleep(PHASES_WINDOW_S)
 
     async def _news(
-        self, phases: Sequence[JobPhaseChanged], listed: set[JobId], said: dict[JobId, JobPhase]
+        self, phases: Sequence[JobPhaseChanged], listed: set[JobId], published: dict[JobId, JobPhase]
     ) -> list[JobPhaseChanged]:
-        """Drop phases that repeat the last one that an earlier process published. Jobs move from `listed` to `said` when looked up, and leave `said` with their
-        first
-        new phase.
+        """Drop phases that repeat the last one that an earlier process published. Jobs move from `listed` to `published` when looked up, and leave
+        `published` with their first new phase.
         """
         if doubtful := [phase for phase in phases if phase.job in listed]:
-            await self._look_up(doubtful, said)
+            await self._look_up(doubtful, published)
         listed.difference_update(phase.job for phase in doubtful)
-        news = [phase for phase in phases if is_news(phase.phase, said.get(phase.job))]
+        news = [phase for phase in phases if is_news(phase.phase, published.get(phase.job))]
         for phase in news:
-            said.pop(phase.job, None)
+            published.pop(phase.job, None)
         return news
 
-    async def _look_up(self, phases: Sequence[JobPhaseChanged], said: dict[JobId, JobPhase]) -> None:
-        """Add the last published phase of these jobs to `said`."""
+    async def _look_up(self, phases: Sequence[JobPhaseChanged], published: dict[JobId, JobPhase]) -> None:
+        """Add the last published phase of these jobs to `published`."""
         try:
             last = await insist(
                 lambda: self._bus.last(JobPhaseChanged, [(None, phase.queue, phase.job) for phase in phases]),
@@ -486,9 +485,9 @@ class JobController:
         except InvalidRequest as e:
             log.warning("earlier phases cannot be read and are published again: %s", e)
         else:
-            said.update((d.event.job, d.event.phase) for d in last if isinstance(d.event, JobPhaseChanged))
+            published.update((d.event.job, d.event.phase) for d in last if isinstance(d.event, JobPhaseChanged))
 
-    async def _say_phase(self, phase: JobPhaseChanged) -> None:
+    async def _publish_phase(self, phase: JobPhaseChanged) -> None:
         message_id = f"{phase.job}.{phase.phase.value}.{phase.at:.6f}"
         try:
             await insist(

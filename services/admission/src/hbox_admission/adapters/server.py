@@ -93,14 +93,14 @@ class AdmissionServer:
     async def _mutate(self, request: web.Request) -> web.Response:
         began = perf_counter()
         held: list[bytes] = []
-        said = 0
+        read = 0
         try:
             async with asyncio.timeout(self._body_s):
                 async for part in request.content.iter_any():
                     held.append(part)
-                    said += len(part)
+                    read += len(part)
                     self._held += len(part)
-                    if said > MOST_BODY_BYTES:
+                    if read > MOST_BODY_BYTES:
                         return _refused(413, "too-large", f"at most {MOST_BODY_BYTES} bytes are read")
                     if self._held > MOST_HELD_BYTES:
                         return _refused(503, "busy", "too many bytes of requests are held at this moment; send it again")
@@ -110,7 +110,7 @@ class AdmissionServer:
         except InvalidRequest as e:
             return _refused(400, "malformed", str(e))
         finally:
-            self._held -= said
+            self._held -= read
         _count(verdict, began)
         if request.transport is not None:
             cast("Guarded", request.transport.get_protocol()).renew()
@@ -123,8 +123,8 @@ def _count(verdict: Verdict, began: float) -> None:
     metrics.REVIEW_SECONDS.observe(perf_counter() - began)
 
 
-def _refused(status: int, why: str, said: str) -> web.Response:
+def _refused(status: int, why: str, message: str) -> web.Response:
     metrics.REFUSED.labels(why).inc()
-    answer = web.Response(status=status, text=f"{said}\n")
+    answer = web.Response(status=status, text=f"{message}\n")
     answer.force_close()
     return answer

@@ -134,8 +134,10 @@ def mutate(pod: Mapping[str, Any], rules: Rules) -> Mutation:
         return _result(pod, _pod(resolved, written, {}), warnings)
     privileged = next((one.name for _, _, one in everyone if one.security_context and one.security_context.privileged), None)
     if privileged is not None:
-        said = f"container {privileged} is privileged: HBox leaves the pod to its scheduler, and gives no devices to such pods"
-        return Mutation(pod, Outcome.PRIVILEGED, warnings=_bounded([said]))
+        warning = (
+            f"container {privileged} is privileged: HBox leaves the pod to its scheduler, and gives no devices to such pods"
+        )
+        return Mutation(pod, Outcome.PRIVILEGED, warnings=_bounded([warning]))
     own: dict[str, str] = {}
     if (spec.scheduler_name or "") not in rules.schedulers:
         own["schedulerName"] = rules.schedulers[0]

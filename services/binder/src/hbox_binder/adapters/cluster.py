@@ -100,8 +100,8 @@ async def carry_out(
         wait_s = e.retry_after_s if isinstance(e, Unavailable) else None
         return Answer(Finding.UNCLEAR, str(e), retry_after_s=wait_s, not_allowed=isinstance(e, NotAllowed))
     if notice is not None:
-        said = {EVICTION_DEADLINE: _rfc3339(now + notice.seconds), EVICTION_REASON: sanitized(decision.reason)}
-        await announce(client, namespace=namespace, name=name, uid=uid, annotations=said)
+        annotations = {EVICTION_DEADLINE: _rfc3339(now + notice.seconds), EVICTION_REASON: sanitized(decision.reason)}
+        await announce(client, namespace=namespace, name=name, uid=uid, annotations=annotations)
     result = await evict(
         client, namespace=namespace, name=name, uid=uid, grace_s=notice.grace_s if notice is not None else None
     )

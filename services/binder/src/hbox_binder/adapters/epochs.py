@@ -57,7 +57,7 @@ class Epochs:
         await asyncio.sleep(self._asked_at + self._every_s - monotonic_s())
         self._asked_at = monotonic_s()
         try:
-            said = await self._ask()
+            published = await self._ask()
         except Unavailable as e:
             if epoch < self.current:
                 return self.current
@@ -66,11 +66,11 @@ class Epochs:
             log.warning("a decision of epoch %d is believed, since no ledger answers: %s", epoch, e)
             self.current, self._sure = epoch, False
             return epoch
-        self.current, self._sure = said, True
-        if epoch > said:
+        self.current, self._sure = published, True
+        if epoch > published:
             metrics.FALSE_EPOCHS.inc()
-            raise InvalidRequest(f"a decision has epoch {epoch}; the ledger's epoch is {said}")
-        return said
+            raise InvalidRequest(f"a decision has epoch {epoch}; the ledger's epoch is {published}")
+        return published
 
 
 def asking(bus: Bus, asker: str) -> Callable[[], Awaitable[Epoch]]:

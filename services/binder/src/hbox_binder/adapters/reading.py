@@ -14,7 +14,7 @@ from hbox_common.model import NodeName
 AT_ONCE = 8
 
 OK, NOT_FOUND = 200, 404
-MOST_SAID = 200  #: characters of an error
+MAX_ERROR_CHARS = 200  #: characters of an error
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -60,13 +60,13 @@ class PodDesk:
             path = PODS.path(asked.namespace, asked.name)
             try:
                 answer = await self._client.request("GET", path)
-                if answer.status == NOT_FOUND and _says_gone(answer.body, asked):
+                if answer.status == NOT_FOUND and _reports_gone(answer.body, asked):
                     return PodRead(uid=asked.uid, standing=PodStanding.GONE, message="there is no pod of its name")
                 if answer.status != OK:
                     raise error_of(answer.status, answer.body, what=f"GET {path}")
                 found = answer.decode(_Pod)
             except HBoxError as e:
-                return PodRead(uid=asked.uid, standing=PodStanding.UNKNOWN, message=e.message[:MOST_SAID])
+                return PodRead(uid=asked.uid, standing=PodStanding.UNKNOWN, message=e.message[:MAX_ERROR_CHARS])
         if not found.metadata.uid:
             return PodRead(uid=asked.uid, standing=PodStanding.UNKNOWN, message="what the API server sent has no uid")
         if found.metadata.uid != asked.uid:
@@ -76,7 +76,7 @@ class PodDesk:
         return PodRead(uid=asked.uid, standing=standing, node=NodeName(found.spec.node_name))
 
 
-def _says_gone(body: bytes, asked: PodAsked) -> bool:
+def _reports_gone(body: bytes, asked: PodAsked) -> bool:
     """Whether it is the API server that has no such pod. A load balancer's own 404, or that of a path which is not served, is no evidence."""
     status = read_status(body)
     return (

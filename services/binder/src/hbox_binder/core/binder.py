@@ -584,7 +584,7 @@ class Binder:
         *,
         blocked: bool = False,
     ) -> None:
-        said = Outcome(
+        report = Outcome(
             decision=decision.id,
             claim=decision.claim,
             generation=decision.generation,
@@ -599,10 +599,10 @@ class Binder:
             at=wall,
             traceparent=decision.traceparent,
         )
-        effects.append(Report(said, _kind(decision)))
+        effects.append(Report(report, _kind(decision)))
         if outcome is BindOutcome.UNKNOWN:
             return
-        self._settled[decision.id] = said
+        self._settled[decision.id] = report
         word = self._last_word.get(decision.claim)
         if word is None or word[0] < _rank(decision):
             self._last_word[decision.claim] = (_rank(decision), decision.id)

@@ -64,7 +64,7 @@ class Outbox:
             key = next(iter(self._waiting))
             message = self._waiting[key]
             try:
-                await self._say(message)
+                await self._publish(message)
             except Unavailable as e:
                 log.warning("%d messages wait: %s", len(self), e)
                 await asyncio.sleep(RETRY_S)
@@ -75,7 +75,7 @@ class Outbox:
                 del self._waiting[key]
             metrics.UNSAID.set(len(self))
 
-    async def _say(self, message: _Message) -> None:
+    async def _publish(self, message: _Message) -> None:
         match message:
             case HealthVerdict():
                 verdict = message.verdict

@@ -173,7 +173,7 @@ class Monitor:
         self._size = {False: 0, True: 0}  #: nodes without cards, nodes with
         self._closed = {False: 0, True: 0}
         self._held_back = 0
-        self._held_back_said = 0
+        self._held_back_published = 0
 
     def step(self, event: Event, *, now: float, wall: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -195,13 +195,15 @@ class Monitor:
                 for name in list(self.verdicts):
                     self._retire(name, wall, effects)
             case VerdictsLost():
-                said = [v for v in self.verdicts.values() if (not v.healthy or v.bad_cards) and v.node not in self._retired]
-                effects += [Publish(verdict, changed=False) for verdict in said]
+                unhealthy = [
+                    v for v in self.verdicts.values() if (not v.healthy or v.bad_cards) and v.node not in self._retired
+                ]
+                effects += [Publish(verdict, changed=False) for verdict in unhealthy]
             case Ticked():
                 for name in list(self._restless):
                     self._judge(name, now, wall, effects)
-        if self._held_back != self._held_back_said:
-            self._held_back_said = self._held_back
+        if self._held_back != self._held_back_published:
+            self._held_back_published = self._held_back
             effects.append(Breaker(self._held_back))
         return effects
 
@@ -333,14 +335,14 @@ class Monitor:
         known = [fault for fault in of_node if fault.kind is not FaultKind.EARLIER]
         if of_node and not known:
             return str(of_node[0])  # it covers the cards too
-        said = [str(fault) for fault in known]
+        parts = [str(fault) for fault in known]
         if node.all_cards_bad:
-            said.append("all cards unhealthy")
+            parts.append("all cards unhealthy")
         else:
-            said += sorted(str(fault) for fault in node.faults if not fault.of_node)
+            parts += sorted(str(fault) for fault in node.faults if not fault.of_node)
         if node.held_back:
-            said.append("not cordoned, since too many nodes are")
-        return "; ".join(said)
+            parts.append("not cordoned, since too many nodes are")
+        return "; ".join(parts)
 
     # --- cordons
 
@@ -384,9 +386,9 @@ class Monitor:
     def validate(self) -> None:
         """Assert what has to hold between any two steps."""
         for kind in (False, True):
-            alike = [node for node in self.nodes.values() if bool(node.state.cards) is kind]
-            assert self._size[kind] == len(alike)
-            assert self._closed[kind] == sum(node.closed_by_us or node.asked is NodeAction.CORDON for node in alike)
+            of_kind = [node for node in self.nodes.values() if bool(node.state.cards) is kind]
+            assert self._size[kind] == len(of_kind)
+            assert self._closed[kind] == sum(node.closed_by_us or node.asked is NodeAction.CORDON for node in of_kind)
         assert self._held_back == sum(node.held_back for node in self.nodes.values())
         assert self._restless <= self.nodes.keys()
         if not self.synced:

@@ -94,7 +94,7 @@ class Announcer:
 
     async def run(self) -> None:
         """Run until cancelled. Pods that wait for a node never wait for facts or withdrawals to be published."""
-        said: asyncio.Task[None] | None = None
+        publishing: asyncio.Task[None] | None = None
         others, until = False, 0.0  # until: next turn of the crowded namespaces
         await self._publish(JobsPending(jobs=(), anew=True))
         async with asyncio.TaskGroup() as group:
@@ -110,9 +110,9 @@ class Announcer:
                 for shard, left in batch.groups_left:
                     await self._publish(JobsPending(jobs=(), groups=(left,)), [shard])
                 if batch.facts or batch.withdrawn or batch.left:
-                    if said is not None:
-                        await said  # while the broker is away, the rest gathers in the core
-                    said = group.create_task(self._say_behind(batch))
+                    if publishing is not None:
+                        await publishing  # while the broker is away, the rest gathers in the core
+                    publishing = group.create_task(self._publish_facts(batch))
                 if batch.priority_classes is not None:
                     await self._publish(JobsPending(jobs=(), priority_classes=dict(batch.priority_classes)))
                 if batch.namespaces is not None:
@@ -163,7 +163,7 @@ class Announcer:
             except TimeoutError:
                 pass  # the lazy ones are due
 
-    async def _say_behind(self, batch: Batch) -> None:
+    async def _publish_facts(self, batch: Batch) -> None:
         if batch.facts:
             await self._facts(batch.facts)
         for shards, withdrawn in self._by_shards(batch.withdrawn, [job for job, _ in batch.withdrawn], batch):
@@ -215,10 +215,10 @@ class Announcer:
             event, self._revision_at = event.model_copy(update={"revision": self._jobs.revision}), monotonic_s()
         refused: list[Event] = []
         for shard in shards or (self._shards[:1] if isinstance(event, PodsObserved) else self._shards):
-            refused = await self._say(event, shard)
+            refused = await self._publish_to(event, shard)
         return refused
 
-    async def _say(self, event: Event, shard: str) -> list[Event]:
+    async def _publish_to(self, event: Event, shard: str) -> list[Event]:
         message_id = new_id()
         return await insist(
             lambda: self._bus.publish_parts(event, shard, message_id=message_id),

@@ -54,27 +54,27 @@ class BudgetTeller:
         """Until cancelled; to begin once all are known."""
         while True:
             self._moved.clear()
-            if not await self._tell():
+            if not await self._publish_changed():
                 await asyncio.sleep(RETRY_S)
                 continue
             await asyncio.sleep(WINDOW_S)
             await self._moved.wait()
 
-    async def _tell(self) -> bool:
+    async def _publish_changed(self) -> bool:
         """Publish what differs from the last message. Returns whether nothing is left to publish."""
         shards: dict[str, list[PodBudget]] = {str(n): [] for n in range(QUOTA_SHARDS)}
         for budget in self._budgets.all():
             shards[shard_of(budget.namespace, QUOTA_SHARDS)].append(budget)
         for shard, budgets in shards.items():
-            said = BudgetsChanged(budgets=tuple(sorted(budgets, key=lambda one: one.key)))
-            if self._published.get(shard) == said:
+            changed = BudgetsChanged(budgets=tuple(sorted(budgets, key=lambda one: one.key)))
+            if self._published.get(shard) == changed:
                 continue
             try:
-                await self._bus.publish(said, shard)
+                await self._bus.publish(changed, shard)
             except Unavailable as e:
                 log.warning("disruption budgets are published later: %s", e)
                 return False
             except InvalidRequest as e:
                 log.error("disruption budgets cannot be published: %s", e)
-            self._published[shard] = said
+            self._published[shard] = changed
         return True

@@ -44,7 +44,7 @@ class CountsTeller:
         """Until cancelled."""
         while True:
             self._moved.clear()
-            await self._tell()
+            await self._publish_changed()
             await asyncio.sleep(WINDOW_S)
             try:
                 async with asyncio.timeout(AGAIN_S):
@@ -52,7 +52,7 @@ class CountsTeller:
             except TimeoutError:
                 self._published.clear()  # time to say it again
 
-    async def _tell(self) -> None:
+    async def _publish_changed(self) -> None:
         """Publish what differs from the last message."""
         for shard, counted in self._by_shard().items():
             if self._published.get(shard) == counted:

@@ -142,7 +142,7 @@ class PodReader:
             role=written.role,
             queue=written.queue,
             priority=max(-INT32_MAX, min(spec.priority or 0, INT32_MAX)),
-            told=unscheduled.message if unscheduled is not None else None,
+            condition_message=unscheduled.message if unscheduled is not None else None,
             slices=slices,
             claim=written.claim,
             allocated=self._allocated(pod, old) if spec.node_name and (not written.claim or by_index) else _NO_LABELS,

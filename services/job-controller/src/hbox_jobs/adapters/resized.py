@@ -31,9 +31,9 @@ def _given(status: kube.ContainerStatus) -> dict[str, str | float]:
     runs = status.resources.requests if status.resources is not None else {}
     found: dict[str, str | float] = {}
     for name in (CPU, MEMORY):
-        said = [amounts[name] for amounts in (status.allocated_resources, runs) if name in amounts]
+        reported = [amounts[name] for amounts in (status.allocated_resources, runs) if name in amounts]
         try:
-            units = {request_units(name, quantity): quantity for quantity in said}
+            units = {request_units(name, quantity): quantity for quantity in reported}
         except InvalidRequest:
             continue
         if units:

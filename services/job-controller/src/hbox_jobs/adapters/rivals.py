@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 5.0
 START_LOOK_S = 0.5
 #: Minimum seconds between two messages about pods bound by other schedulers, with their number.
-TELL_S = 60.0
+LOG_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Rivals:
         self._renewals = {name: Renewals() for name in self._rivals}
         self._unreadable: set[str] = set()
         self._bound = 0
-        self._told_at: float | None = None
+        self._logged_at: float | None = None
 
     @property
     def any(self) -> bool:
@@ -110,7 +110,7 @@ class Rivals:
 
     async def watch(self, condition: Condition) -> NoReturn:
         """Report in `condition`, until cancelled, whether another scheduler is alive."""
-        said = ""
+        reported = ""
         while True:
             alive = ""
             try:
@@ -118,12 +118,12 @@ class Rivals:
                     if found := (await self._alive(name, rival))[0]:
                         alive = f"{rival.title} places pods of {name} too: {found}; {rival.stop}"
             except Unavailable:
-                alive = said
-            if alive and alive != said:
+                alive = reported
+            if alive and alive != reported:
                 log.error("%s", alive)
-            said = alive
-            if said:
-                condition.bad(said)
+            reported = alive
+            if reported:
+                condition.bad(reported)
             else:
                 condition.ok()
             await asyncio.sleep(LOOK_S)
@@ -135,9 +135,9 @@ class Rivals:
             return
         metrics.STRANGERS.inc()
         self._bound += 1
-        if self._told_at is not None and now - self._told_at < TELL_S:
+        if self._logged_at is not None and now - self._logged_at < LOG_EVERY_S:
             return
-        self._told_at = now
+        self._logged_at = now
         message = f"{new.namespace}/{new.name} to {new.node}"
         log.error(
             "another scheduler binds pods of HBox, %d so far, the last %s: is another scheduler with this name running?",
@@ -163,12 +163,12 @@ class Rivals:
             if name not in self._unreadable:
                 self._unreadable.add(name)
                 log.warning("the lease of %s cannot be read, its pods are looked at alone: %s", rival.title, e)
-        state = self._renewals[name].look(*_said(record), now=monotonic_s())
+        state = self._renewals[name].look(*_renewal_of(record), now=monotonic_s())
         message = f"the lease {rival.namespace}/{rival.lease} is renewed" if state is Liveness.ALIVE else ""
         return message, state is not Liveness.UNKNOWN
 
 
-def _said(record: LeaseRecord | None) -> tuple[str, float, float]:
+def _renewal_of(record: LeaseRecord | None) -> tuple[str, float, float]:
     """Holder and renewal of a lease (empty: no holder), its duration, and its age by the local clock, in seconds."""
     if record is None or not record.spec.holder_identity:
         return "", 0.0, 0.0

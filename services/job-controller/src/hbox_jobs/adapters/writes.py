@@ -64,7 +64,7 @@ class KubeWriter:
             | ({"lastTransitionTime": c.since} if c.since else {})
             for c in status.conditions
         ]
-        said = {
+        values = {
             "phase": status.phase.value,
             "running": status.running,
             "succeeded": status.succeeded,
@@ -72,7 +72,7 @@ class KubeWriter:
             "conditions": conditions,
         }
         with suppress(Conflict, NotFound):  # of another PodGroup, or gone: the watch brings it
-            await self._statuses.patch(namespace=write.namespace, name=write.name, status=said, uid=write.uid)
+            await self._statuses.patch(namespace=write.namespace, name=write.name, status=values, uid=write.uid)
 
     async def event(self, write: EventWrite) -> None:
         """The Event of this object and reason: created, or counted up with the newest note."""

@@ -136,7 +136,12 @@ class Feedback:
             note = f"the kubelet of node {new.node} refused it: {new.refusal}"[:MAX_NOTE]
             write = EventWrite(Kind.POD, new.uid, new.namespace, new.name, FAILED_ALLOCATION, note)
             self._successes.put(f"{new.uid} failed", write, now, new.namespace)
-        if new.placeable and (record := self._jobs.record(new.key)) is not None and record.reason and new.told != record.reason:
+        if (
+            new.placeable
+            and (record := self._jobs.record(new.key)) is not None
+            and record.reason
+            and new.condition_message != record.reason
+        ):
             self._conditions.put(new.uid, new.uid, max(now, record.published_from), new.namespace)
 
     def claims_changed(self, claims: Iterable[str], now: float) -> None:
@@ -179,13 +184,13 @@ class Feedback:
         """Pods of a job are evicted: Events of the pods and their PodGroup state the beneficiary, the rule, what the job keeps and when they may come back."""
         pods = len(receipt.pods)
         kept = f"{receipt.pods_kept} pods of its job with {receipt.cards_kept} cards stay"
-        said = f"{receipt.message} (rule {receipt.rule}); {kept}; it may come back {receipt.returns}"[:MAX_NOTE]
+        message = f"{receipt.message} (rule {receipt.rule}); {kept}; it may come back {receipt.returns}"[:MAX_NOTE]
         for one in receipt.pods:
-            write = EventWrite(Kind.POD, one.pod_uid, receipt.namespace, one.pod, PREEMPTED, said)
+            write = EventWrite(Kind.POD, one.pod_uid, receipt.namespace, one.pod, PREEMPTED, message)
             self._successes.put(f"{one.pod_uid}/{PREEMPTED}", write, now, receipt.namespace)
         record = self._jobs.known(receipt.job)
         if record is not None and (group := record.group) is not None:
-            note = f"{pods} of its pods leave: {said}"[:MAX_NOTE]
+            note = f"{pods} of its pods leave: {message}"[:MAX_NOTE]
             write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, PREEMPTED, note)
             self._successes.put(f"{group.uid}/{PREEMPTED}", write, now, group.namespace)
 
@@ -200,7 +205,7 @@ class Feedback:
         if self._waits(record) and record.reason:
             due = max(now, record.published_from)
             for pod in record.pods.values():
-                if pod.placeable and pod.told != record.reason:
+                if pod.placeable and pod.condition_message != record.reason:
                     self._conditions.put(pod.uid, pod.uid, due, pod.namespace)
             if self._noted.get(key) != record.reason:
                 self._failures.put(key, key, due, record.namespace)
@@ -262,12 +267,14 @@ class Feedback:
                 continue
             message = record.reason[:MAX_CONDITION_MESSAGE]
             # A version that was written is obsolete, whether the write succeeded or conflicted: the watch delivers the next.
-            if pod.told != message and self._written.get(uid) != pod.resource_version:
+            if pod.condition_message != message and self._written.get(uid) != pod.resource_version:
                 if len(self._written) >= MAX_REMEMBERED:
                     self._written.clear()
                 self._written[uid] = pod.resource_version
                 writes.append(
-                    ConditionWrite(uid, pod.namespace, pod.name, pod.resource_version, message, fresh=pod.told is None)
+                    ConditionWrite(
+                        uid, pod.namespace, pod.name, pod.resource_version, message, fresh=pod.condition_message is None
+                    )
                 )
         return writes
 
@@ -278,11 +285,11 @@ class Feedback:
             record = self._jobs.record(key)
             if record is None or record.group is None or record.foreign:
                 continue
-            group, say_why = record.group, now >= record.published_from
+            group, with_reason = record.group, now >= record.published_from
             status = group_status(
-                record, record.tally(), now=wall, say_why=say_why, passed=self._jobs.admission.may_enqueue(record)
+                record, record.tally(), now=wall, with_reason=with_reason, passed=self._jobs.admission.may_enqueue(record)
             )
-            if record.reason and not say_why:
+            if record.reason and not with_reason:
                 self._statuses.put(key, key, record.published_from, record.namespace)
             if status != group.status:
                 writes.append(StatusWrite(key, group.uid, group.namespace, group.name, status))

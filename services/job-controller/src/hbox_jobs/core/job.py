@@ -328,7 +328,7 @@ def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[t
 
     `never_preempts`: none of them preempts.
     """
-    alike: dict[tuple[str, Reach, _Part, bool], list[PodView]] = {}
+    uniform: dict[tuple[str, Reach, _Part, bool], list[PodView]] = {}
     problem, made, ranked, unbound = "", "", _ranks(record), dict[PodUid, tuple[str, ...]]()
     for pod in _in_order(p for p in record.pods.values() if p.placeable):
         reach: Reach = ()
@@ -338,19 +338,21 @@ def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[t
             if claims := volumes.unbound_claims(pod.namespace, pod.volumes):
                 unbound[pod.uid] = claims
                 made = made or volumes.provisioning_text(pod.namespace, claims)
-        alike.setdefault((pod.shape.key, reach, _part(record.group, pod), never_preempts or pod.never_preempts), []).append(pod)
-    specs = tuple(_spec(pods, reach, part, ranked, unbound, never=never) for (_, reach, part, never), pods in alike.items())
+        uniform.setdefault((pod.shape.key, reach, _part(record.group, pod), never_preempts or pod.never_preempts), []).append(
+            pod
+        )
+    specs = tuple(_spec(pods, reach, part, ranked, unbound, never=never) for (_, reach, part, never), pods in uniform.items())
     return _in_group(record, specs), problem, made
 
 
 def placed_of(record: Record, volumes: Volumes) -> tuple[PodGroupTask, ...]:
     """What its pods ask for that have a node and do not leave, equal ones together; those left out of which a volume cannot be found now."""
-    alike: dict[tuple[str, Reach, _Part], list[PodView]] = {}
+    uniform: dict[tuple[str, Reach, _Part], list[PodView]] = {}
     for pod in _in_order(p for p in record.pods.values() if p.live and p.node):
         reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes) if pod.volumes else ((), "")
         if not why:
-            alike.setdefault((pod.shape.key, reach, _part(record.group, pod)), []).append(pod)
-    return _in_group(record, tuple(_spec(pods, reach, part, {}) for (_, reach, part), pods in alike.items()))
+            uniform.setdefault((pod.shape.key, reach, _part(record.group, pod)), []).append(pod)
+    return _in_group(record, tuple(_spec(pods, reach, part, {}) for (_, reach, part), pods in uniform.items()))
 
 
 def _in_group(record: Record, specs: tuple[PodGroupTask, ...]) -> tuple[PodGroupTask, ...]:
@@ -374,10 +376,10 @@ def _standing(record: Record) -> tuple[PodGroupTask, ...]:
     """Pods with a node, where it matters which they are."""
     if record.group is None or not record.group.particular:
         return ()
-    alike: dict[tuple[str, _Part], list[PodView]] = {}
+    uniform: dict[tuple[str, _Part], list[PodView]] = {}
     for pod in _in_order(p for p in record.pods.values() if p.live and p.node):
-        alike.setdefault((pod.shape.key, _part(record.group, pod)), []).append(pod)
-    return tuple(_spec(pods, (), part, {}) for (_, part), pods in alike.items())
+        uniform.setdefault((pod.shape.key, _part(record.group, pod)), []).append(pod)
+    return tuple(_spec(pods, (), part, {}) for (_, part), pods in uniform.items())
 
 
 def _in_order(pods: Iterable[PodView]) -> list[PodView]:

@@ -62,7 +62,7 @@ from .views import GroupView, PodView, content
 from .volumes import Volumes
 
 LAZY_S = 0.25
-TELL_AFTER_S = 1.0
+PUBLISH_AFTER_S = 1.0
 FACTS_S = 0.1
 #: Seconds after the previous facts, for facts that only confirm the ledger's decisions: no component waits for them.
 CONFIRMED_S = 0.25
@@ -93,7 +93,7 @@ class Jobs:
         self,
         *,
         lazy_s: float = LAZY_S,
-        tell_after_s: float = TELL_AFTER_S,
+        publish_after_s: float = PUBLISH_AFTER_S,
         trace: Callable[[JobId], str] = traceparent_of,
         most_pending: int = 0,
         most_pending_mib: int = 0,
@@ -101,16 +101,16 @@ class Jobs:
         system_namespaces: Collection[str] = (),
         proves_groups: bool = False,
     ) -> None:
-        """`tell_after_s`: seconds that a pending reason has to last before it is written to Kubernetes. `most_pending`, `most_pending_mib`: maximum number of
-        pending jobs of a namespace that are announced, and of their size (`Record.size`) in MiB; 0 = no limit. `routing`: which shard's schedulers place
+        """`publish_after_s`: seconds that a pending reason has to last before it is written to Kubernetes. `most_pending`, `most_pending_mib`: maximum number
+        of pending jobs of a namespace that are announced, and of their size (`Record.size`) in MiB; 0 = no limit. `routing`: which shard's schedulers place
         which jobs; None = one shard. `system_namespaces`: namespaces where Kubernetes' system PriorityClasses have their own values. `proves_groups`: announce
         a gang only with a PodGroup that is as new as its pods (`next_unread`)."""
         self.routing = routing or Routing()
         self._several = self.routing.shards.several
-        self._told_shards: dict[JobId, str] = {}  #: of jobs in the current batch
+        self._batch_shards: dict[JobId, str] = {}  #: of jobs in the current batch
         self._left: list[tuple[str, JobId, int]] = []  #: likewise
         self._groups_left: list[tuple[str, GroupState]] = []  #: likewise
-        self._lazy_s, self._tell_after_s, self._trace = lazy_s, tell_after_s, trace
+        self._lazy_s, self._publish_after_s, self._trace = lazy_s, publish_after_s, trace
         self._pods: dict[PodUid, PodView] = {}
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
@@ -139,7 +139,7 @@ class Jobs:
         self._facts: dict[PodUid, PodFact] = {}
         self._ended: deque[tuple[float, PodFact]] = deque(maxlen=MAX_ENDED)  #: GONE facts of the last minute, with when
         self._facts_awaited = False  #: some of these do more than confirm
-        self._facts_said = float("-inf")  #: monotonic time of the last published facts
+        self._facts_published_at = float("-inf")  #: monotonic time of the last published facts
         self._disowned: dict[JobId, None] = {}
         self._proves_groups = proves_groups
         self._groups_at = 0  #: the resourceVersion up to which all changes of PodGroups are known
@@ -423,7 +423,7 @@ class Jobs:
         record.verdict = verdict
         if record.reason == before:
             return None
-        self._tell_later(record, now)
+        self._delay_reason(record, now)
         self._mark(record.key, now, urgent=False)
         return record
 
@@ -496,7 +496,7 @@ class Jobs:
         if text == record.stuck_text:
             return None
         record.stuck_text = text
-        self._tell_later(record, now)
+        self._delay_reason(record, now)
         self._mark(record.key, now, urgent=False)
         return record
 
@@ -614,7 +614,7 @@ class Jobs:
 
     @property
     def _facts_due(self) -> float:
-        return self._facts_said + (FACTS_S if self._facts_awaited else CONFIRMED_S)
+        return self._facts_published_at + (FACTS_S if self._facts_awaited else CONFIRMED_S)
 
     @property
     def others_wait(self) -> bool:
@@ -627,7 +627,7 @@ class Jobs:
         changes of namespaces that are not crowded.
         """
         pending: list[Job] = []
-        self._told_shards, self._left, self._groups_left = {}, [], []
+        self._batch_shards, self._left, self._groups_left = {}, [], []
         withdrawn: list[tuple[JobId, int]] = [(job, self._next_revision(wall)) for job in self._disowned]
         self._disowned.clear()
         settled: list[Record] = []
@@ -659,7 +659,7 @@ class Jobs:
         if self._facts and now >= self._facts_due:
             facts = [self._newest(self._facts.pop(uid)) for uid in list(self._facts)[:MAX_ITEMS]]
             if not self._facts:
-                self._facts_said, self._facts_awaited = now, False
+                self._facts_published_at, self._facts_awaited = now, False
         classes = dict(self._classes) if self._classes_changed else None
         self._classes_changed = False
         return Batch(
@@ -671,7 +671,7 @@ class Jobs:
             neighbours=self.neighbours.take(),
             priority_classes=classes,
             namespaces=self.neighbours.namespaces.take(),
-            shards=self._told_shards,
+            shards=self._batch_shards,
             left=tuple(self._left),
             groups_left=tuple(self._groups_left),
         )
@@ -728,7 +728,7 @@ class Jobs:
         held = record.held
         record.held = self._hold(record, new, tally, now)
         if record.held != held:
-            self._tell_later(record, now)
+            self._delay_reason(record, now)
         if record.admitted == bool(record.held):
             record.admitted = not record.held
             for pod in record.pods.values() if record.admitted else ():
@@ -742,12 +742,12 @@ class Jobs:
             record.verdict = None
         gated, record.gated = record.gated, gated_of(record, tally)
         if (new.problem and (old is None or old.problem != new.problem)) or record.gated != gated:
-            self._tell_later(record, now)
+            self._delay_reason(record, now)
         if old is not None and old.members < old.min_member and new.members >= new.min_member:
             # The message about a gang below its minimum is about to change.
-            record.published_from = max(record.published_from, now + self._tell_after_s)
-        said = new == old
-        if said:
+            record.published_from = max(record.published_from, now + self._publish_after_s)
+        unchanged = new == old
+        if unchanged:
             assert old is not None
             new = old
         else:
@@ -762,8 +762,8 @@ class Jobs:
                 record.announced = False
                 withdrawn.append((new.id, self._next_revision(wall)))
             return None
-        if new.tasks and (again or not (said and record.announced)):
-            if said:
+        if new.tasks and (again or not (unchanged and record.announced)):
+            if unchanged:
                 record.job = new = replace(new, revision=self._next_revision(wall))
             record.announced = True
             return new
@@ -775,7 +775,7 @@ class Jobs:
     def _route(self, record: Record, new: Job, wall: float) -> None:
         """Determine its shard. The old shard gets a withdrawal, with a revision below that of the new shard's announcement."""
         shard, before = self.routing.shard_of(new), record.shard
-        self._told_shards[new.id] = record.shard = shard
+        self._batch_shards[new.id] = record.shard = shard
         if record.job is None or shard == before:
             return
         record.verdict = None
@@ -813,7 +813,7 @@ class Jobs:
     def _end(self, record: Record, old: Job, withdrawn: list[tuple[JobId, int]], tally: Tally, wall: float) -> None:
         """The job of that id is no more."""
         if self._several:
-            self._told_shards[old.id] = record.shard
+            self._batch_shards[old.id] = record.shard
         self._by_id.pop(old.id, None)
         self.admission.gone(old.id, lambda: self._next_revision(wall))
         if record.announced:
@@ -860,10 +860,10 @@ class Jobs:
         self._revision = max(self._revision + 1, int(wall * 1e6))
         return self._revision
 
-    def _tell_later(self, record: Record, now: float) -> None:
+    def _delay_reason(self, record: Record, now: float) -> None:
         """Delay its new reason to wait. A reason that changes all the time is published all the same."""
         if record.published_from <= now:
-            record.published_from = now + self._tell_after_s
+            record.published_from = now + self._publish_after_s
 
     # --- membership and marks
 
@@ -878,7 +878,7 @@ class Jobs:
         if pod.uid not in record.pods:
             record.unpublishable = ""
             if _still_made(record, pod):
-                record.published_from = max(record.published_from, now + self._tell_after_s)
+                record.published_from = max(record.published_from, now + self._publish_after_s)
         record.put(pod)
         return record
 

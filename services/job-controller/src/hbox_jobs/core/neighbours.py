@@ -34,7 +34,7 @@ class Neighbours:
         self._budgets: dict[PodUid, tuple[str, ...]] = {}  #: of pods that any select, or selected
         self._parts: dict[PodUid, GangPart | None] = {}  #: of pods whose gang has, or had, parts
         self._pending: dict[PodUid, None] = {}
-        self._told: set[PodUid] = set()  #: pods with a published neighbour
+        self._published: set[PodUid] = set()  #: pods with a published neighbour
         self.namespaces = Namespaces()  #: in which the pods are that wishes mean
 
     def put(self, pod: PodView, old: PodView | None) -> None:
@@ -95,7 +95,7 @@ class Neighbours:
         self._annotations.pop(pod.uid, None)
         self._budgets.pop(pod.uid, None)
         self._parts.pop(pod.uid, None)
-        self._told.discard(pod.uid)
+        self._published.discard(pod.uid)
         if self._pods.pop(pod.uid, None) is not None:
             there = self._in.get(pod.namespace, set())
             there.discard(pod.uid)
@@ -108,7 +108,7 @@ class Neighbours:
     def due(self) -> bool:
         """Whether a neighbour has to be published."""
         if self._pending and self._silent:  # no pod has terms any more: withdraw the published neighbours of changed pods
-            self._pending = {uid: None for uid in self._pending if uid in self._told}
+            self._pending = {uid: None for uid in self._pending if uid in self._published}
         return bool(self._pending)
 
     def take(self) -> tuple[Neighbour, ...]:
@@ -122,11 +122,11 @@ class Neighbours:
         """The message about a changed pod. If no placement depends on the pod any more, the message is empty: otherwise the old one would remain in effect."""
         published = self._of(pod)
         if published is not None:
-            self._told.add(pod.uid)
+            self._published.add(pod.uid)
             return published
-        if pod.uid not in self._told:
+        if pod.uid not in self._published:
             return None
-        self._told.discard(pod.uid)
+        self._published.discard(pod.uid)
         return Neighbour(pod.uid, pod.namespace, leaving=pod.deleting)
 
     def all(self) -> Iterator[Neighbour]:

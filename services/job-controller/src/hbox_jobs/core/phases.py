@@ -28,16 +28,16 @@ def phase_of(record: Record, tally: Tally) -> JobPhase:
     return JobPhase.WAITING if record.reason else JobPhase.PENDING
 
 
-def is_news(phase: JobPhase, said: JobPhase | None) -> bool:
-    """Whether a job's `phase` has to be published, if an earlier process last published `said`.
+def is_news(phase: JobPhase, published: JobPhase | None) -> bool:
+    """Whether a job's `phase` has to be published, if an earlier process last published `published`.
 
     After a restart a waiting job is pending again for a moment, until the scheduler repeats the reason.
     """
-    return phase is not said and (phase, said) != (JobPhase.PENDING, JobPhase.WAITING)
+    return phase is not published and (phase, published) != (JobPhase.PENDING, JobPhase.WAITING)
 
 
-def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True, passed: bool = True) -> GroupStatus:
-    """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet. `passed`: it may
+def group_status(record: Record, tally: Tally, *, now: str, with_reason: bool = True, passed: bool = True) -> GroupStatus:
+    """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `with_reason` its waiting is not mentioned yet. `passed`: it may
     be Inqueue (`Admission.may_enqueue`); Volcano's Job controller creates pods only then. Members that leave count for the phase
     until they are gone: a gang does not fall back because one of its pods takes its time to end. Conditions of other writers are kept.
     """
@@ -59,19 +59,19 @@ def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True
     conditions = old.conditions
     if started:
         conditions = _with(conditions, GroupCondition(SCHEDULED, "True", _READY, "", now))
-        if any(_says_no(c) for c in conditions):
+        if any(_is_unschedulable(c) for c in conditions):
             conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", SCHEDULED, "", now))
-    elif say_why and record.reason and (tally.live > tally.bound or record.gated or record.stuck or not passed):
+    elif with_reason and record.reason and (tally.live > tally.bound or record.gated or record.stuck or not passed):
         reason = record.problem_reason or _NOT_ENOUGH
         conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", reason, record.reason, now))
         if any(c.type == SCHEDULED and c.status == "True" for c in conditions):
             conditions = _with(conditions, GroupCondition(SCHEDULED, "False", UNSCHEDULABLE, "", now))
-    elif phase is GroupPhase.INQUEUE and not old.phase.is_enqueued and any(_says_no(c) for c in conditions):
+    elif phase is GroupPhase.INQUEUE and not old.phase.is_enqueued and any(_is_unschedulable(c) for c in conditions):
         conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", phase.value, "", now))
     return GroupStatus(phase, tally.running, tally.succeeded, tally.failed, conditions)
 
 
-def _says_no(condition: GroupCondition) -> bool:
+def _is_unschedulable(condition: GroupCondition) -> bool:
     return condition.type == UNSCHEDULABLE and condition.status == "True"
 
 

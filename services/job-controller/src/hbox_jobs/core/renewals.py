@@ -22,12 +22,12 @@ class Renewals:
         self._since = 0.0  #: when it was first seen so
         self._renewed = False
 
-    def look(self, said: str, lasts_s: float, age_s: float, *, now: float) -> Liveness:
-        """`said`: holder and renewal, empty without a holder; `age_s`: of the renewal, by the local wall clock; `now`: monotonic seconds."""
-        if said != self._seen:
-            self._renewed = bool(said and self._seen)
-            self._seen, self._since = said, now
-        if not said or (age_s > FORGOTTEN_S and not self._renewed):
+    def look(self, renewal: str, lasts_s: float, age_s: float, *, now: float) -> Liveness:
+        """`renewal`: holder and renewal, empty without a holder; `age_s`: of the renewal, by the local wall clock; `now`: monotonic seconds."""
+        if renewal != self._seen:
+            self._renewed = bool(renewal and self._seen)
+            self._seen, self._since = renewal, now
+        if not renewal or (age_s > FORGOTTEN_S and not self._renewed):
             return Liveness.DEAD
         if now - self._since >= min(lasts_s, MAX_LASTS_S):
             self._renewed = False

@@ -22,7 +22,7 @@ class Routing:
         self.shards, self._began = shards, began
         self._queues = QueueTree({})
         self._rules: dict[QueueName, object] = {}
-        self._heard: dict[str, float] = {}  #: seconds
+        self._received: dict[str, float] = {}  #: seconds
 
     @property
     def by_queue(self) -> bool:
@@ -49,22 +49,22 @@ class Routing:
             self._queues[queue.name] = queue
         return True
 
-    def heard(self, shard: str, at: float) -> None:
+    def received(self, shard: str, at: float) -> None:
         """A scheduler of the shard gave a sign of life."""
-        self._heard[shard] = at
+        self._received[shard] = at
 
     def silent_s(self, now: float) -> Mapping[str, float]:
         """For each shard, seconds since its scheduler's last message."""
-        return {shard: now - self._heard.get(shard, self._began) for shard in self.shards.names}
+        return {shard: now - self._received.get(shard, self._began) for shard in self.shards.names}
 
     def without_scheduler(self, now: float) -> dict[str, str]:
         """Shards without a scheduler, with the message for their jobs. Empty if there is only one shard."""
         if not self.shards.several:
             return {}
-        return {shard: _words(shard, silent) for shard, silent in self.silent_s(now).items() if silent > SILENT_S}
+        return {shard: _silence_text(shard, silent) for shard, silent in self.silent_s(now).items() if silent > SILENT_S}
 
 
-def _words(shard: str, silent_s: float) -> str:
+def _silence_text(shard: str, silent_s: float) -> str:
     return (
         f"shard {shard} has no scheduler: no message from one for {silent_s:.0f} s; its jobs wait, those of other shards do not"
     )

@@ -61,7 +61,9 @@ class PodView:
     role: str = ""  #: what Volcano's Job controller calls its task
     queue: QueueName = QueueName("")  #: as named on the pod; counts for bare pods only
     priority: int = 0
-    told: str | None = None  #: the message of its condition PodScheduled=False; None where there is no such condition
+    condition_message: str | None = (
+        None  #: the message of its condition PodScheduled=False; None where there is no such condition
+    )
     slices: tuple[CardSlice, ...] = ()
     claim: ClaimId = ClaimId("")
     #: if it has a node and no claim of HBox's, or `slices` by index: by kind of card, the annotation of its device plugin that names its cards by UUID
