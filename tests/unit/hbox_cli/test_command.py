@@ -10,7 +10,7 @@ import pytest
 
 from hbox_cli import exits
 from hbox_cli.aio import Interrupted
-from hbox_cli.exits import Exit, leaf, status_of, tell
+from hbox_cli.exits import Exit, failure_text, leaf, status_of
 from hbox_cli.output import Column, Form, Output, duration
 from hbox_common.errors import Bug, Conflict, InvalidRequest, NotFound, Unavailable
 
@@ -120,7 +120,7 @@ def test_errors_have_the_documented_statuses() -> None:
 
 
 def test_an_error_is_three_lines_whatever_is_in_it() -> None:
-    text = tell("hbox nodes", Unavailable("two\nlines", hint="do\nthis"))
+    text = failure_text("hbox nodes", Unavailable("two\nlines", hint="do\nthis"))
     assert text.splitlines() == [
         "hbox nodes did not succeed (unavailable, exit status 6)",
         "  why   two lines",

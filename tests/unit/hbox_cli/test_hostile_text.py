@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hbox_cli.exits import tell
+from hbox_cli.exits import failure_text
 from hbox_common.errors import InvalidRequest
 from hbox_common.telemetry.logs import JsonFormatter, TextFormatter
 from hbox_common.visible import visible, visible_lines
@@ -22,7 +22,7 @@ UNSEEN = "\x1b\x9b\u202e\u2066\x7f\u2028\r"
 #: Prints it in every form, by the command's own standard output and error.
 PRINT = """
 import sys
-from hbox_cli.output import Colour, Column, Form, Output, put, say
+from hbox_cli.output import Colour, Column, Form, Output, put, notify
 from hbox_cli.stdio import take_over
 take_over()
 text = sys.argv[2]
@@ -32,7 +32,7 @@ if sys.argv[1] == "put":
 elif sys.argv[1] == "print":
     print(Output(colour=Colour.ALWAYS).coloured("ok", "32"), text)
 elif sys.argv[1] == "say":
-    say(text)
+    notify(text)
 else:
     Output(form=Form(sys.argv[1])).rows("Thing", [item], [Column("NAME", lambda i: i["name"]), Column("WHY", lambda i: i["message"])])
 sys.stdout.flush()
@@ -75,7 +75,7 @@ def test_half_a_character_is_shown_and_ends_no_command() -> None:
 
 
 def test_an_error_is_three_lines_whatever_it_names() -> None:
-    said = tell("hbox x", InvalidRequest(HOSTILE, hint=HOSTILE))
+    said = failure_text("hbox x", InvalidRequest(HOSTILE, hint=HOSTILE))
     assert len(said.split("\n")) == 3
     assert not set(said) & set(UNSEEN)
 

@@ -85,28 +85,28 @@ def test_a_log_is_asked_for_its_last_error(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text('{"level": "critical", "message": "of a former start"}\n')
     since = log.stat().st_size
-    assert logs.last_words(log, since).message == ""
+    assert logs.last_error(log, since).message == ""
     with log.open("a") as file:
         file.write(
             '{"level": "error", "message": "first"}\n{"level": "critical", "message": "the cause", "hint": "do this"}\n{"level": "info", "message": "bye"}\n'
         )
-    assert logs.last_words(log, since) == ("critical", "the cause", "do this")
+    assert logs.last_error(log, since) == ("critical", "the cause", "do this")
     log.write_text("Traceback\nImportError: no module\n")
-    assert logs.last_words(log, 0).message == "ImportError: no module"
+    assert logs.last_error(log, 0).message == "ImportError: no module"
     log.write_text(
         '{"level": "warn", "msg": "of etcd"}\npanic: invalid database\n\ngoroutine 68 [running]:\n\tbackend.go:75 +0x1a5\n'
     )
-    assert logs.last_words(log, 0).message == "panic: invalid database"
-    assert logs.last_words(tmp_path / "absent", 0).message == ""
+    assert logs.last_error(log, 0).message == "panic: invalid database"
+    assert logs.last_error(tmp_path / "absent", 0).message == ""
 
 
-def test_last_words_are_those_at_the_end_of_a_long_log(tmp_path: Path) -> None:
+def test_last_error_are_those_at_the_end_of_a_long_log(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text('{"level": "error", "message": "of last week"}\n' + "x" * 99 + "\n" + ("y" * 99 + "\n") * 12_000)
-    assert logs.last_words(log, 0).message == "y" * 99
+    assert logs.last_error(log, 0).message == "y" * 99
     with log.open("a") as file:
         file.write('{"level": "critical", "message": "the cause"}\n')
-    assert logs.last_words(log, 0).message == "the cause"
+    assert logs.last_error(log, 0).message == "the cause"
 
 
 async def test_a_log_that_somebody_empties_and_one_with_a_line_without_end_are_followed_on(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ async def test_who_answers_without_end_is_no_broker() -> None:
 
 @pytest.mark.parametrize("target", ["/dev/full", "a pipe"])
 def test_messages_that_cannot_be_told_end_nothing(tmp_path: Path, target: str) -> None:
-    says = "from hbox_cli.stdio import take_over; from hbox_cli.output import say; take_over(); say('a'); say('b'); print('done', flush=True)"
+    says = "from hbox_cli.stdio import take_over; from hbox_cli.output import notify; take_over(); notify('a'); notify('b'); print('done', flush=True)"
     absent = ("-m", "hbox_cli", "--state", str(tmp_path / "none"), "nodes")
     for words, status, out in ((("-c", says), 0, b"done\n"), (absent, 3, b"")):
         if target == "a pipe":

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hbox_cli.commands.share import explain
-from hbox_cli.queues import bar, change_of, document, queue_items, scale_of, share_of, told, tree_rows
+from hbox_cli.queues import bar, change_of, document, effect_lines, queue_items, scale_of, share_of, tree_rows
 from hbox_cli.queues.reading import Reading, tree_of
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.model import (
@@ -149,7 +149,7 @@ def test_a_smaller_share_names_the_claims_that_would_go_lowest_and_newest_first(
     [gives] = found.give_back
     assert (gives.queue, gives.units, gives.because) == ("train", 3, "it uses 9 and would deserve 0")
     assert [one.pod for one in gives.leavers] == ["t7", "t6", "t5"]
-    assert told(found)[0] == "queue train may have to give back 3 of nvidia.com/gpu: it uses 9 and would deserve 0"
+    assert effect_lines(found)[0] == "queue train may have to give back 3 of nvidia.com/gpu: it uses 9 and would deserve 0"
 
 
 def test_a_larger_share_names_the_siblings_that_would_have_to_give(tree: QueueTree) -> None:
@@ -162,7 +162,7 @@ def test_a_lower_wall_evicts_nobody_and_says_so(tree: QueueTree) -> None:
     found = effect(tree, "vision", capability=(f"{GPU}=8",))
     assert [(one.queue, one.resource, one.used, one.limit) for one in found.over_capability] == [("vision", GPU, 12, 8)]
     assert not found.give_back
-    assert "nothing is evicted" in told(found)[0]
+    assert "nothing is evicted" in effect_lines(found)[0]
 
 
 def test_a_queue_that_moves_takes_its_use_to_the_other_department(tree: QueueTree) -> None:

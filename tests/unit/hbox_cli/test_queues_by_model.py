@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from hbox_cli.commands import queue as queue_command
 from hbox_cli.commands.share import explain
-from hbox_cli.queues import Change, change_of, models_named, queue_items, share_of, told, unknown_models
+from hbox_cli.queues import Change, change_of, effect_lines, models_named, queue_items, share_of, unknown_models
 from hbox_cli.queues.reading import tree_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import (
@@ -145,7 +145,7 @@ def test_a_model_that_no_node_has_is_a_warning_and_a_contradiction_is_an_error(t
     assert not asks(tree, strange).faults
     warnings = unknown_models(strange, {A100, H100})
     assert warnings == ["no node has cards of model H200; the cluster's models: A100, H100"]
-    assert told(asks(tree, strange), warnings) == [f"warning: {warnings[0]}"]
+    assert effect_lines(asks(tree, strange), warnings) == [f"warning: {warnings[0]}"]
     [fault] = asks(tree, change("train", capability=f"{GPU}=3")).faults
     assert fault.queue == "train"
     assert fault.fault == (

@@ -54,7 +54,7 @@ def effect(given: dict[str, int | None], name: str = "cards") -> Any:
 
 def test_a_smaller_limit_says_what_has_to_be_given_back_first() -> None:
     change = effect({GPU_MEMORY: 3000})
-    assert change.told() == [
+    assert change.effect_lines() == [
         "nvidia.com/gpumem: 8000 -> 3000, 4000 in use",
         "running pods stay; no pod gets more nvidia.com/gpumem until 1000 are released",
         "1 job waits for it now",
@@ -65,7 +65,7 @@ def test_a_smaller_limit_says_what_has_to_be_given_back_first() -> None:
 
 
 def test_a_limit_comes_and_goes_and_the_others_stay() -> None:
-    assert effect({GPU_CORES: None, GPU: 4}).told()[:2] == [
+    assert effect({GPU_CORES: None, GPU: 4}).effect_lines()[:2] == [
         "nvidia.com/gpu: no limit -> 4, 2 in use",
         "nvidia.com/gpucores: 100 -> no limit, 60 in use",
     ]

@@ -17,7 +17,7 @@ import click
 from hbox_common.deepjson import read_deep_json
 
 from .context import Context, group_options, merged
-from .exits import Exit, leaf, status_of, tell
+from .exits import Exit, failure_text, leaf, status_of
 from .stdio import ReaderGone, take_over
 
 #: name -> (module below hbox_cli.commands, what it does)
@@ -63,7 +63,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         if name not in COMMANDS:
             return None
-        _tell_of_devices()  # before what the command imports asks for names
+        _configure_devices()  # before what the command imports asks for names
         command: click.Command = importlib.import_module(f".commands.{COMMANDS[name][0]}", __package__).command
         return command
 
@@ -95,7 +95,7 @@ def cli(
     ctx.obj = merged(Context(), state=state, form=form, no_headers=no_headers, color=color, debug=debug)
 
 
-def _tell_of_devices() -> None:
+def _configure_devices() -> None:
     """Read the device settings of the services, so that commands count the same cards."""
     file, named = os.environ.get("HBOX_DEVICE_CONFIG", ""), os.environ.get("HBOX_CARD_RESOURCES", "")
     if file or named:
@@ -116,8 +116,8 @@ def main() -> NoReturn:
     gc.set_threshold(50_000, 20, 50)  # as services have it: walks over what is imported are a fifth of a short command's time
     read_deep_json()
     take_over()
-    words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    name = next((word for word in words if word in COMMANDS), "")
+    arguments = [word for word in sys.argv[1:] if not word.startswith("-")]
+    name = next((word for word in arguments if word in COMMANDS), "")
     command = f"hbox {name}".rstrip()
     try:
         answer: Any = cli.main(prog_name="hbox", standalone_mode=False)
@@ -140,7 +140,7 @@ def main() -> NoReturn:
             sys.exit(Exit.OK)
         if "--debug" in sys.argv:
             raise
-        _complain(tell(command, error))
+        _complain(failure_text(command, error))
         sys.exit(status_of(error))
     sys.exit(answer if isinstance(answer, int) else Exit.OK)
 

@@ -54,13 +54,13 @@ async def _guarded(work: Callable[[], Coroutine[Any, Any, T]], hurry: Callable[[
         else:
             hurry()
 
-    heard = (signal.SIGINT, signal.SIGTERM, *_hang_up())
-    for sig in heard:
+    handled = (signal.SIGINT, signal.SIGTERM, *_hang_up())
+    for sig in handled:
         loop.add_signal_handler(sig, stop)
     try:
         return await task
     except asyncio.CancelledError:
         raise Interrupted from None
     finally:
-        for sig in heard:
+        for sig in handled:
             loop.remove_signal_handler(sig)

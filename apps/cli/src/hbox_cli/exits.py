@@ -53,7 +53,7 @@ _NEXT = {
 }
 
 
-def tell(command: str, error: BaseException) -> str:
+def failure_text(command: str, error: BaseException) -> str:
     """The three lines. `command`: as typed, for example `hbox nodes`."""
     status = status_of(error)
     message = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}: {error}"

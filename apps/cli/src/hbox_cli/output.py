@@ -62,10 +62,10 @@ class Output:
                     put(f"{kind.lower()}/{item['name']}")
             case Form.CSV:
                 writer = csv.writer(sys.stdout, lineterminator="\n")
-                told = [c for c in columns if not c.drawn]
+                listed = [c for c in columns if not c.drawn]
                 if self.headers:
-                    writer.writerow(c.title for c in told)
-                writer.writerows([c.cell(item) for c in told] for item in items)
+                    writer.writerow(c.title for c in listed)
+                writer.writerows([c.cell(item) for c in listed] for item in items)
             case _:
                 shown = [c for c in columns if self.form is Form.WIDE or not c.wide]
                 lines = [[c.title for c in shown]] if self.headers else []
@@ -104,7 +104,7 @@ class Output:
         return f"\x1b[{code}m{text}\x1b[0m" if wanted else text
 
 
-def say(message: str) -> None:
+def notify(message: str) -> None:
     """Print a message, never data, on standard error. If that fails (full disk, closed terminal or pipe), the command continues."""
     with suppress(OSError, ReaderGone):
         print(message, file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ class Lines:
     """For logs and pipes."""
 
     def __init__(self) -> None:
-        self._told_at = 0.0
+        self._printed_at = 0.0
         self._stage = ""
 
     def __enter__(self) -> Self:
@@ -30,9 +30,9 @@ class Lines:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if progress.stage == self._stage and now - self._told_at < _EVERY_S:
+        if progress.stage == self._stage and now - self._printed_at < _EVERY_S:
             return
-        self._told_at, self._stage = now, progress.stage
+        self._printed_at, self._stage = now, progress.stage
         print(text(progress), file=sys.stderr, flush=True)
 
 

@@ -81,7 +81,7 @@ class QuotaEffect:
             "fault": self.after.fault,
         }
 
-    def told(self) -> list[str]:
+    def effect_lines(self) -> list[str]:
         """Lines for the output."""
         lines = []
         old = self.before.limits if self.before is not None else {}

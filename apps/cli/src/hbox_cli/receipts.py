@@ -57,24 +57,24 @@ def _with(receipt: EvictionReceipt, meant: Callable[[str, str, str], bool]) -> E
 
 def item(receipt: EvictionReceipt) -> dict[str, Any]:
     """As it is printed by machines."""
-    said = receipt.model_dump(mode="json")
+    fields = receipt.model_dump(mode="json")
     return {
         "at": _time(receipt.at),
-        "job": said["job"],
-        "namespace": said["namespace"],
-        "queue": said["queue"],
-        "rule": said["rule"],
-        "pods": said["pods"],
+        "job": fields["job"],
+        "namespace": fields["namespace"],
+        "queue": fields["queue"],
+        "rule": fields["rule"],
+        "pods": fields["pods"],
         "for": {
-            "job": said["for_job"],
-            "namespace": said["for_namespace"],
-            "name": said["for_name"],
-            "queue": said["for_queue"],
+            "job": fields["for_job"],
+            "namespace": fields["for_namespace"],
+            "name": fields["for_name"],
+            "queue": fields["for_queue"],
         },
-        "message": said["message"],
-        "kept": {"pods": said["pods_kept"], "cards": said["cards_kept"]},
-        "returns": said["returns"],
-        "noticeSeconds": said["notice_s"] if receipt.notice_s >= 0 else None,
+        "message": fields["message"],
+        "kept": {"pods": fields["pods_kept"], "cards": fields["cards_kept"]},
+        "returns": fields["returns"],
+        "noticeSeconds": fields["notice_s"] if receipt.notice_s >= 0 else None,
     }
 
 

@@ -122,12 +122,14 @@ def text(report: Mapping[str, Any]) -> str:
     """The report on the terminal."""
     pods, latency, audit = report["pods"], report["latency_ms"], report["audit"]
     published = report["published"]
-    beside = {"allocation": "", "fragmentation": ""}
+    published_notes = {"allocation": "", "fragmentation": ""}
     if published:
         twin = " for the trace it is modelled on" if report["trace"] == "alibaba-2023" else ""
-        for name in beside:
+        for name in published_notes:
             if published[name] is not None:
-                beside[name] = f"   (published, FGD{twin} at {published['arrived']} % arrived: {published[name]:.2f} %)"
+                published_notes[name] = (
+                    f"   (published, FGD{twin} at {published['arrived']} % arrived: {published[name]:.2f} %)"
+                )
     lines = [
         f"trace           {report['trace']}: {report['nodes']} nodes, {report['cards']} cards, "
         f"pods ask for {report['arrived']:.2f} % of them; policy {report['policy']}",
@@ -135,8 +137,8 @@ def text(report: Mapping[str, Any]) -> str:
         *(f"                {count:6} wait: {reason}" for reason, count in report["waiting_reasons"].items()),
         f"submit-to-bound p50 {_ms(latency['p50'])}, p99 {_ms(latency['p99'])}",
         f"speed           {report['pods_per_s']} pods per second, first create to last binding",
-        f"allocation      {report['allocation']:.2f} % of all cards{beside['allocation']}",
-        f"fragmentation   {report['fragmentation']:.2f} % of all cards{beside['fragmentation']}",
+        f"allocation      {report['allocation']:.2f} % of all cards{published_notes['allocation']}",
+        f"fragmentation   {report['fragmentation']:.2f} % of all cards{published_notes['fragmentation']}",
         f"evictions       {report['evictions']}" + (", before the third department asked" if report.get("departments") else ""),
         *_lent(report.get("departments")),
         f"audit           {audit['checks']} checks, {audit['faults']} faults",

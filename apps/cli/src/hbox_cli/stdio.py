@@ -100,7 +100,11 @@ def _patient(stream: TextIO, *, by_line: bool) -> TextIO:
         return stream
     stream.flush()
     whole = io.BufferedWriter(_Patient(fd), 65_536)
-    told: dict[str, Any] = {"encoding": stream.encoding, "errors": _errors(stream), "line_buffering": by_line or os.isatty(fd)}
-    shown = _Shown(whole, **told)
-    shown.bare = io.TextIOWrapper(whole, **told)
+    options: dict[str, Any] = {
+        "encoding": stream.encoding,
+        "errors": _errors(stream),
+        "line_buffering": by_line or os.isatty(fd),
+    }
+    shown = _Shown(whole, **options)
+    shown.bare = io.TextIOWrapper(whole, **options)
     return shown

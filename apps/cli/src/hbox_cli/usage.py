@@ -89,11 +89,11 @@ def items_of(usage: Sequence[Usage], by: Sequence[UsageKey], prices: Mapping[str
 
     Only items by queue or hour have idle time. Raises InvalidRequest if a used model has no price.
     """
-    idle_told = not {UsageKey.USER, UsageKey.MODEL} & set(by)
+    has_idle = not {UsageKey.USER, UsageKey.MODEL} & set(by)
     sums: dict[tuple[Any, ...], Item] = {}
     for row in usage:
         used = row.own + row.borrowed
-        if not used and not (idle_told and row.idle):
+        if not used and not (has_idle and row.idle):
             continue
         key = tuple(getattr(row, name) for name in by)
         item = sums.setdefault(key, {"own": 0, "borrowed": 0, "idle": 0, "cost": Decimal(0)})
@@ -108,8 +108,8 @@ def items_of(usage: Sequence[Usage], by: Sequence[UsageKey], prices: Mapping[str
                     hint=f"--price '{row.model}=2.5', or --price '*=1' for all others",
                 )
             item["cost"] += price * used / CARD_HOUR
-    most = max((item["own"] + item["borrowed"] + item["idle"] * idle_told for item in sums.values()), default=0)
-    items = [_item(dict(zip(by, key, strict=True)), sum_, most, idle_told, bool(prices)) for key, sum_ in sums.items()]
+    most = max((item["own"] + item["borrowed"] + item["idle"] * has_idle for item in sums.values()), default=0)
+    items = [_item(dict(zip(by, key, strict=True)), sum_, most, has_idle, bool(prices)) for key, sum_ in sums.items()]
     if UsageKey.HOUR in by:
         return sorted(items, key=lambda item: [item[name] for name in (UsageKey.HOUR, *by)])
     return sorted(items, key=lambda item: (-item["cardHours"], item["name"]))
@@ -146,20 +146,20 @@ def total_of(items: Sequence[Item]) -> Item:
     return total
 
 
-def _item(names: dict[UsageKey, Any], sums: Item, most: int, idle_told: bool, priced: bool) -> Item:
-    told = {str(key): _hour(name) if key is UsageKey.HOUR else name for key, name in names.items()}
+def _item(names: dict[UsageKey, Any], sums: Item, most: int, has_idle: bool, priced: bool) -> Item:
+    labels = {str(key): _hour(name) if key is UsageKey.HOUR else name for key, name in names.items()}
     item: Item = {
-        "name": "/".join(told.values()),
-        **told,
+        "name": "/".join(labels.values()),
+        **labels,
         "cardHours": _hours(sums["own"] + sums["borrowed"]),
         "own": _hours(sums["own"]),
         "borrowed": _hours(sums["borrowed"]),
     }
-    if idle_told:
+    if has_idle:
         item["idle"] = _hours(sums["idle"])
     if priced:
         item["cost"] = str(sums["cost"].quantize(Decimal("0.01"), ROUND_HALF_EVEN))
-    item["bar"] = bar(sums["own"], sums["borrowed"], sums["idle"] if idle_told else 0, most)
+    item["bar"] = bar(sums["own"], sums["borrowed"], sums["idle"] if has_idle else 0, most)
     return item
 
 

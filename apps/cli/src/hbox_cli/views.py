@@ -194,14 +194,14 @@ _KINDS: Mapping[str, str] = {
 
 def rest_text(rest: NodeRest | None, now: float) -> str:
     """Which pods the node's kubelet refused, and how long the node takes no such pods; empty if it refused none recently."""
-    said = []
+    texts = []
     for one in _shown(rest, now):
         kind = _KINDS.get(one.kind) or _asking(one)
         times = f"{one.failures} times in a row, the last " if one.failures > 1 else ""
         others = "no pods with exactly these requests" if one.only else "no such pods"
         waits = f"; it takes {others} for {max(1, round(one.until - now))}s" if one.lasts(now) else ""
-        said.append(f"its kubelet refused {kind}, {times}{one.pod}: {one.message}{waits}")
-    return f"{said[0]} (and {len(said) - 1} more)" if len(said) > 1 else "".join(said)
+        texts.append(f"its kubelet refused {kind}, {times}{one.pod}: {one.message}{waits}")
+    return f"{texts[0]} (and {len(texts) - 1} more)" if len(texts) > 1 else "".join(texts)
 
 
 def _asking(one: KindRest) -> str:

@@ -304,8 +304,8 @@ def _ledger(
         result.check(len(own) == 1, f"pod {pod.name} is bound and has {len(own)} claims")
         for claim in own:
             result.check(claim.node == pod.node, f"pod {pod.name} is on {pod.node}, its claim on {claim.node}")
-            if said := _differs(pod, claim, nodes.get(pod.node)):
-                result.notes.append(said)
+            if difference := _differs(pod, claim, nodes.get(pod.node)):
+                result.notes.append(difference)
     alive = {pod.uid for pod in holding}
     for claim in claims:
         if claim.state is ClaimState.POSTED:
@@ -323,15 +323,15 @@ def _differs(pod: AuditPod, claim: Claim, node: AuditNode | None) -> str:
     made_up = {id for id, card in node.cards.items() if not card.named} if node is not None else set()
     amounts = any(s.card in made_up for s in pod.slices or ()) and not any(s.card in made_up for s in claim.slices)
     held = _written(claim.slices, amounts=amounts)
-    said = None if pod.slices is None else _written(pod.slices, amounts=amounts)
+    annotated = None if pod.slices is None else _written(pod.slices, amounts=amounts)
     if claim.reason == KUBELET_GAVE:  # the annotation names the planned cards
         return ""
     if claim.plan:
-        if said == held and pod.claim == claim.id:
+        if annotated == held and pod.claim == claim.id:
             return ""
-    elif not (pod.claim or said != "") or said == held:
+    elif not (pod.claim or annotated != "") or annotated == held:
         return ""
-    written = "nothing that can be read" if said is None else said or "no cards"
+    written = "nothing that can be read" if annotated is None else annotated or "no cards"
     return (
         f"pod {pod.name}: its annotations say claim {pod.claim[:64] or 'none'} and {written[:200]}, the ledger has {claim.id} and {held or 'no cards'}: "
         "another writer changed them; HBox ignores them"

@@ -207,8 +207,8 @@ def _implied(spec: Mapping[str, Any], notes: Mapping[str, str]) -> int:
 
 def _ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
     """Of containers, and of init containers that go on running."""
-    beside = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
-    for container in [*(spec.get("containers") or ()), *beside]:
+    sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    for container in [*(spec.get("containers") or ()), *sidecars]:
         for port in container.get("ports") or ():
             if number := port.get("hostPort"):
                 address = port.get("hostIP") or ""

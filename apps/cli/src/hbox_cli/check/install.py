@@ -139,17 +139,17 @@ async def _tried(name: str, asks: Callable[[], Awaitable[Iterable[Line]]]) -> It
 
 def kubernetes(version: Mapping[str, Any]) -> Line:
     """`version`: the content of /version."""
-    said = str(version.get("gitVersion", "?"))
-    numbers = re.match(r"v?(\d+)\.(\d+)", said)
+    fact = str(version.get("gitVersion", "?"))
+    numbers = re.match(r"v?(\d+)\.(\d+)", fact)
     if numbers is None:
-        return Line("kubernetes", Level.WARNING, f"its version {said!r} is invalid", "is this a Kubernetes API server?")
+        return Line("kubernetes", Level.WARNING, f"its version {fact!r} is invalid", "is this a Kubernetes API server?")
     here = (int(numbers[1]), int(numbers[2]))
     if here < OLDEST_KUBERNETES:
-        return Line("kubernetes", Level.FAULT, f"{said}: HBox needs 1.29 or newer", "upgrade the cluster")
+        return Line("kubernetes", Level.FAULT, f"{fact}: HBox needs 1.29 or newer", "upgrade the cluster")
     if here < POLICIES_FROM:
         fix = "upgrade the cluster, or install with admission.enabled=false: tenants can then forge what HBox writes on pods"
-        return Line("kubernetes", Level.FAULT, f"{said} has no ValidatingAdmissionPolicy, which the chart installs", fix)
-    return Line("kubernetes", Level.OK, said)
+        return Line("kubernetes", Level.FAULT, f"{fact} has no ValidatingAdmissionPolicy, which the chart installs", fix)
+    return Line("kubernetes", Level.OK, fact)
 
 
 def clock(*, theirs: float, asked: float, answered: float) -> Line:
@@ -185,8 +185,8 @@ async def _clock(client: KubeClient) -> Iterable[Line]:
         if (late := _renewed(lease) - theirs - RESOLUTION_S) >= SKEW_WARNS_S
     )
     if ahead:
-        said = f"nodes are ahead of the API server: {_some(ahead)}"
-        found.append(Line("node-clocks", Level.WARNING, said, "synchronise their clocks (NTP): services run there"))
+        fact = f"nodes are ahead of the API server: {_some(ahead)}"
+        found.append(Line("node-clocks", Level.WARNING, fact, "synchronise their clocks (NTP): services run there"))
     return found
 
 
@@ -216,12 +216,12 @@ async def _rights(client: KubeClient, namespace: str) -> Iterable[Line]:
         fix = "install as a cluster administrator, or ask one to"
         return [Line("rights", Level.FAULT, f"the current user may not {_some(lacking)}", fix)]
     if not roles:
-        said = "may create roles, but only with rights of its own"
+        fact = "may create roles, but only with rights of its own"
         return [
             Line(
                 "rights",
                 Level.WARNING,
-                f"the current user {said}",
+                f"the current user {fact}",
                 "the install fails where a service needs more: be cluster-admin",
             )
         ]
@@ -263,17 +263,17 @@ async def _definitions(client: KubeClient) -> Iterable[Line]:
             lacks = crds.lacks(theirs, ours)
         except InvalidRequest:
             wanted = ours["spec"]["versions"][0]["name"]
-            said = f"{name} serves {versions or 'nothing'}, and HBox reads {wanted}; {whose}"
-            found.append(Line(title, Level.FAULT, said, f"upgrade its owner to a version that serves {wanted}"))
+            fact = f"{name} serves {versions or 'nothing'}, and HBox reads {wanted}; {whose}"
+            found.append(Line(title, Level.FAULT, fact, f"upgrade its owner to a version that serves {wanted}"))
             continue
         if crds.is_ours(theirs):
             found.append(Line(title, Level.OK, f"HBox's own, {versions}"))
         elif lacks:
-            said = f"{name} ({versions}; {whose}) does not keep {', '.join(lacks)}"
-            found.append(Line(title, Level.WARNING, said, "HBox works without these fields; a newer Volcano has them"))
+            fact = f"{name} ({versions}; {whose}) does not keep {', '.join(lacks)}"
+            found.append(Line(title, Level.WARNING, fact, "HBox works without these fields; a newer Volcano has them"))
         else:
-            said = f"{name} ({versions}) is used as it is; {whose}"
-            found.append(Line(title, Level.OK, f"{said}: removing it deletes all queues and PodGroups"))
+            fact = f"{name} ({versions}) is used as it is; {whose}"
+            found.append(Line(title, Level.OK, f"{fact}: removing it deletes all queues and PodGroups"))
     if missing:
         found.append(Line("crds", Level.OK, f"the install brings {', '.join(missing)}"))
     return found
@@ -291,8 +291,8 @@ async def _release(client: KubeClient, install: Install) -> Iterable[Line]:
         if (whose := owner(there)) != ours:
             found.append(f"{role} ({whose})")
     if found:
-        said = f"ClusterRoles of HBox are there, and not of {ours}: {_some(found)}"
-        return [Line("release", Level.FAULT, said, "uninstall the other one, or name it with --release and --namespace")]
+        fact = f"ClusterRoles of HBox are there, and not of {ours}: {_some(found)}"
+        return [Line("release", Level.FAULT, fact, "uninstall the other one, or name it with --release and --namespace")]
     return [Line("release", Level.OK, f"no other HBox than {install.namespace}/{install.release}")]
 
 
@@ -337,11 +337,11 @@ def answers_to(deployment: Mapping[str, Any]) -> set[str]:
     pod = deployment["spec"]["template"]
     named = set()
     for container in pod["spec"].get("containers") or ():
-        words = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
-        for i, word in enumerate(words):
+        arguments = [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
+        for i, word in enumerate(arguments):
             flag, sign, value = word.partition("=")
             if flag.lstrip("-") == "scheduler-name":
-                named.add(value if sign else next(iter(words[i + 1 : i + 2]), ""))
+                named.add(value if sign else next(iter(arguments[i + 1 : i + 2]), ""))
         if "vc-scheduler" in str(container.get("image", "")) and not named:
             named.add("volcano")
     labels = (pod.get("metadata") or {}).get("labels") or {}
@@ -351,7 +351,7 @@ def answers_to(deployment: Mapping[str, Any]) -> set[str]:
 
 
 async def _schedulers(client: KubeClient, install: Install) -> Iterable[Line]:
-    rivals, beside = [], []
+    rivals, neighbours = [], []
     for one in (await client.json("GET", DEPLOYMENTS.path()))["items"]:
         where = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
         labels = one["spec"]["template"].get("metadata", {}).get("labels") or {}
@@ -360,12 +360,12 @@ async def _schedulers(client: KubeClient, install: Install) -> Iterable[Line]:
             if name in install.scheduler_names and not ours and one["spec"].get("replicas", 1):
                 rivals.append(f"{where} ({name})")
             elif not ours:
-                beside.append(f"{where} ({name})")
+                neighbours.append(f"{where} ({name})")
     if rivals:
-        said = f"another scheduler answers to a name of ours: {_some(rivals)}; both would place the same pods"
-        return [Line("schedulers", Level.FAULT, said, "scale it to 0, or give HBox other names (settings.scheduler_names)")]
+        fact = f"another scheduler answers to a name of ours: {_some(rivals)}; both would place the same pods"
+        return [Line("schedulers", Level.FAULT, fact, "scale it to 0, or give HBox other names (settings.scheduler_names)")]
     names = ", ".join(install.scheduler_names)
-    others = f"; other schedulers: {_some(beside)}" if beside else ""
+    others = f"; other schedulers: {_some(neighbours)}" if neighbours else ""
     waiting = await client.json("GET", PODS.path(), params={"fieldSelector": "status.phase=Pending", "limit": "500"})
     count = sum(pod["spec"].get("schedulerName") in install.scheduler_names for pod in waiting["items"])
     pods = f"; {count} pods wait for it already" if count else ""
@@ -386,12 +386,12 @@ async def _webhooks(client: KubeClient) -> Iterable[Line]:
                 ):
                     strict.append(f"{hook['name']} of {one['metadata']['name']}")
     if strict:
-        said = f"these have to answer before any pod is made or bound: {_some(strict)}; HBox's own pods wait for them too"
+        fact = f"these have to answer before any pod is made or bound: {_some(strict)}; HBox's own pods wait for them too"
         return [
             Line(
                 "webhooks",
                 Level.WARNING,
-                said,
+                fact,
                 "exclude namespaces that they are not for, or set their failurePolicy to Ignore",
             )
         ]
@@ -408,13 +408,13 @@ async def _storage(client: KubeClient) -> Iterable[Line]:
     if len(default) == 1:
         return [Line("storage", Level.OK, f"the default class is {default[0]}")]
     if default:
-        said = f"{len(default)} classes say that they are the default: {', '.join(sorted(default))}; the newest is taken"
-        return [Line("storage", Level.WARNING, said, "leave the annotation on one of them")]
+        fact = f"{len(default)} classes say that they are the default: {', '.join(sorted(default))}; the newest is taken"
+        return [Line("storage", Level.WARNING, fact, "leave the annotation on one of them")]
     names = ", ".join(sorted(c["metadata"]["name"] for c in classes)) or "none at all"
-    said = f"there is no default storage class (there are: {names}): volumes of broker and ledger stay Pending"
+    fact = f"there is no default storage class (there are: {names}): volumes of broker and ledger stay Pending"
     return [
         Line(
-            "storage", Level.FAULT, said, "name one with database.storage.className and nats.storage.className, or profile=dev"
+            "storage", Level.FAULT, fact, "name one with database.storage.className and nats.storage.className, or profile=dev"
         )
     ]
 
@@ -436,20 +436,20 @@ async def _nodes(client: KubeClient) -> Iterable[Line]:
                 cards[name] = cards.get(name, 0) + (int(amount) if amount.isdigit() else 0)
         if not (more := page["metadata"].get("continue", "")):
             break
-    said = f"{ready} of {total} nodes are ready"
+    fact = f"{ready} of {total} nodes are ready"
     have = {name: count for name, count in cards.items() if count}
     if not ready:
-        return [Line("nodes", Level.FAULT, said, "the services need a node to run on")]
+        return [Line("nodes", Level.FAULT, fact, "the services need a node to run on")]
     if not have:
         return [
             Line(
                 "nodes",
                 Level.WARNING,
-                f"{said}, and none has cards ({', '.join(names)})",
+                f"{fact}, and none has cards ({', '.join(names)})",
                 "install the device plugin; HBox itself can be first",
             )
         ]
-    found = [Line("nodes", Level.OK, f"{said}; allocatable: {', '.join(f'{count} {name}' for name, count in have.items())}")]
+    found = [Line("nodes", Level.OK, f"{fact}; allocatable: {', '.join(f'{count} {name}' for name, count in have.items())}")]
     if line := lending.line():
         found.append(line)
     return found
@@ -478,12 +478,12 @@ class Lending:
         own = PODS_OF_SMALL * CPU_OF_SMALL
         if self.without_cards or self.lent >= 2 * own:
             return None
-        said = (
+        fact = (
             f"all nodes have cards, and lend {self.lent}m of cpu to pods without cards while their cards are idle; HBox's own pods request {own}m "
             f"(profile small): other pods that request more than {SMALL[CPU]}m may wait (ResourcesKeptForIdleCards)"
         )
         fix = "add a node without cards, label nodes hbox.io/cpu-per-card=0 (memory likewise), or lower the policy's share (plugin idle-cards)"
-        return Line("idle-cards", Level.WARNING, said, fix)
+        return Line("idle-cards", Level.WARNING, fact, fix)
 
 
 async def _devices(client: KubeClient) -> Iterable[Line]:
@@ -500,19 +500,19 @@ async def _devices(client: KubeClient) -> Iterable[Line]:
 
 
 def _device_config(where: str, text: str) -> Line:
-    told = VENDORS.fingerprint
+    ours_sum = VENDORS.fingerprint
     try:
         with VENDORS.configured(text):
-            says = VENDORS.fingerprint
+            installed_sum = VENDORS.fingerprint
     except InvalidRequest as e:
         return Line("devices", Level.FAULT, f"device-config.yaml of {where}: {e.message}", e.hint or "mend the ConfigMap")
-    if says == told:
+    if installed_sum == ours_sum:
         return Line("devices", Level.OK, f"device-config.yaml of {where} equals HBox's")
-    said = f"device-config.yaml of {where} has other names, factors or sizes than HBox's: its plugins would count differently"
+    fact = f"device-config.yaml of {where} has other names, factors or sizes than HBox's: its plugins would count differently"
     return Line(
         "devices",
         Level.WARNING,
-        said,
+        fact,
         "install with --set-file deviceConfig=FILE, and check again with HBOX_DEVICE_CONFIG=FILE",
     )
 
@@ -557,8 +557,8 @@ def broker(found: Broker) -> list[Line]:
         return [Line("broker", Level.FAULT, f"nats-server {found.version}: HBox needs 2.11 or newer", "upgrade it")]
     lines = [Line("broker", Level.OK, f"nats-server {found.version} with JetStream")]
     if found.max_payload < 8 * 2**20:
-        said = f"takes messages of {found.max_payload / 2**20:.3g} MiB at most; a gang of thousands needs 8"
-        lines.append(Line("broker-payload", Level.WARNING, said, "max_payload: 8MB in nats.conf"))
+        fact = f"takes messages of {found.max_payload / 2**20:.3g} MiB at most; a gang of thousands needs 8"
+        lines.append(Line("broker-payload", Level.WARNING, fact, "max_payload: 8MB in nats.conf"))
     if found.account is None:
         lines.append(
             Line("broker-limits", Level.WARNING, "its limits cannot be asked by this user", "use the seed of the user admin")

@@ -142,26 +142,26 @@ def _acs(numa: NodeNuma) -> Iterator[NodeFinding]:
         state: [one.address for one in numa.bridges if one.address in between and one.redirect is state] for state in Redirect
     }
     on, unread = by_state[Redirect.ON], by_state[Redirect.UNREAD]
-    told = f"{len(between)} bridges between cards and adapters"
+    summary = f"{len(between)} bridges between cards and adapters"
     if on and numa.guest:
         yield NodeFinding(
-            "acs", Level.WARNING, f"redirects at {len(on)} of {told}, as guests need it: {_some(on)}",
+            "acs", Level.WARNING, f"redirects at {len(on)} of {summary}, as guests need it: {_some(on)}",
             "leave it on; on the machine, let the adapters translate addresses themselves: mlxconfig -d ADAPTER set ATS_ENABLED=true",
         )  # fmt: skip
     elif on:
         yield NodeFinding(
-            "acs", Level.WARNING, f"redirects at {len(on)} of {told}, so that transfers go by the root complex: {_some(on)}",
+            "acs", Level.WARNING, f"redirects at {len(on)} of {summary}, so that transfers go by the root complex: {_some(on)}",
             "unless guests use the cards, off in the firmware; or, as root and at each boot, which turns it on again, for each: "
             f"setpci -s {on[0]} ECAP_ACS+0x6.w=0000",
         )  # fmt: skip
     if unread:
         yield NodeFinding(
-            "acs", Level.WARNING, f"cannot be read at {len(unread)} of {told}: {_some(unread)}",
+            "acs", Level.WARNING, f"cannot be read at {len(unread)} of {summary}: {_some(unread)}",
             "the agent has no CAP_SYS_ADMIN; as root on the node, of each, 0000 is well: "
             f"setpci -s {unread[0]} ECAP_ACS+0x6.w",
         )  # fmt: skip
     if between and not on and not unread:
-        yield NodeFinding("acs", Level.OK, f"no redirect at {told}")
+        yield NodeFinding("acs", Level.OK, f"no redirect at {summary}")
 
 
 def _some(addresses: list[str]) -> str:
@@ -170,18 +170,18 @@ def _some(addresses: list[str]) -> str:
 
 def _zones(numa: NodeNuma) -> Iterator[NodeFinding]:
     per_socket = len([zone for zone in numa.zones if zone.cpus]) / numa.sockets if numa.sockets else 0.0
-    told = f"{len(numa.zones)} NUMA nodes on {numa.sockets} sockets"
+    summary = f"{len(numa.zones)} NUMA nodes on {numa.sockets} sockets"
     most = MAX_NODES
     if numa.rules is not None:
         option = numa.rules.topology_options.get("max-allowable-numa-nodes", "")
         most = int(option) if option.isascii() and option.isdigit() else MAX_NODES
     if len(numa.zones) > most:
         yield NodeFinding(
-            "numa", Level.FAULT, f"{told}: the kubelet's topology manager does not start with more than {most}",
+            "numa", Level.FAULT, f"{summary}: the kubelet's topology manager does not start with more than {most}",
             f"topologyManagerPolicyOptions: {{max-allowable-numa-nodes: \"{len(numa.zones)}\"}}",
         )  # fmt: skip
     else:
-        yield NodeFinding("numa", Level.OK, told)
+        yield NodeFinding("numa", Level.OK, summary)
     cards = [device for device in numa.devices if device.kind is PciKind.CARD]
     if cards and all(card.numa < 0 for card in cards):
         yield NodeFinding(

@@ -23,8 +23,8 @@ def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:
     found = run(lambda: _read(ctx, name, smi))
     faults = [one for one in found if one.level is Level.FAULT]
     if ctx.output.machine:
-        told = [{"name": one.name, "level": one.level.name, "message": one.message, "fix": one.fix} for one in found]
-        ctx.output.document("NodeCheck", {"name": name, "findings": told})
+        objects = [{"name": one.name, "level": one.level.name, "message": one.message, "fix": one.fix} for one in found]
+        ctx.output.document("NodeCheck", {"name": name, "findings": objects})
     else:
         width = max(len(one.name) for one in found)
         for one in found:
@@ -38,14 +38,14 @@ def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:
 async def _read(ctx: Context, name: str, smi: SmiTopology | None) -> list[NodeFinding]:
     async with bus_of(Layout(ctx.state).running()) as bus:
         numa = [one.event for one in await bus.last(NodeNumaChanged, [(name,)])]
-        said = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
-        told = [one.event for one in await bus.last(NodeZonesChanged, [(name,)])]
-    zones = next((e.zones for e in told if isinstance(e, NodeZonesChanged) and not e.zones.gone), None)
+        reports = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
+        objects = [one.event for one in await bus.last(NodeZonesChanged, [(name,)])]
+    zones = next((e.zones for e in objects if isinstance(e, NodeZonesChanged) and not e.zones.gone), None)
     by_objects = [] if zones is None else list(of_objects(zones))
     machine = next((e.numa for e in numa if isinstance(e, NodeNumaChanged) and not e.numa.gone), None)
     if machine is None and by_objects:
         return by_objects
     if machine is None:
         raise NotFound(f"no node-agent publishes for node {name}", hint="docs/guides/numa.md shows how to install node-agent")
-    found = [*findings(machine, next((e.devices for e in said if isinstance(e, NodeDevicesChanged)), None)), *by_objects]
+    found = [*findings(machine, next((e.devices for e in reports if isinstance(e, NodeDevicesChanged)), None)), *by_objects]
     return found if smi is None else [*found, *compared(machine, smi)]

@@ -21,21 +21,21 @@ def nvml_findings(numa: NodeNuma, nvml: NodeNvml, devices: NodeDevices | None) -
     cards = nvml.cards
     if not cards:
         return
-    faults = list(_beside_sys(numa, cards))
+    faults = list(_compared_with_sys(numa, cards))
     if devices is not None:
-        faults += _beside_kubelet(cards, devices)
+        faults += _compared_with_kubelet(cards, devices)
     for card in cards:
         faults += _card(card, linked=any(one.links for one in cards))
     if len({card.clique for card in cards if not card.lost}) > 1:
-        told = ", ".join(sorted({card.clique or "none" for card in cards if not card.lost}))
+        known = ", ".join(sorted({card.clique or "none" for card in cards if not card.lost}))
         fix = "the fabric manager's partitions; a node is in one NVLink domain"
-        faults.append(NodeFinding("nvlink", Level.FAULT, f"its cards are in several domains: {told}", fix))
+        faults.append(NodeFinding("nvlink", Level.FAULT, f"its cards are in several domains: {known}", fix))
     yield from faults
     if not faults and not nvml.problem:
         yield NodeFinding("nvml", Level.OK, f"driver {nvml.driver}: {len(cards)} cards, where /sys has them")
 
 
-def _beside_sys(numa: NodeNuma, cards: Sequence[NvmlCard]) -> Iterator[NodeFinding]:
+def _compared_with_sys(numa: NodeNuma, cards: Sequence[NvmlCard]) -> Iterator[NodeFinding]:
     own = {one.address: one.numa for one in numa.devices if one.kind is PciKind.CARD and one.vendor == NVIDIA}
     its = {card.address: card for card in cards if card.address}
     if own and (missing := sorted(own.keys() - its.keys())):
@@ -56,10 +56,10 @@ def _beside_sys(numa: NodeNuma, cards: Sequence[NvmlCard]) -> Iterator[NodeFindi
         yield NodeFinding("nvml", Level.WARNING, f"it has {', '.join(wrong[:8])}", "compare both with the firmware's settings")
 
 
-def _beside_kubelet(cards: Sequence[NvmlCard], devices: NodeDevices) -> Iterator[NodeFinding]:
+def _compared_with_kubelet(cards: Sequence[NvmlCard], devices: NodeDevices) -> Iterator[NodeFinding]:
     """Where its plugin gives out cards by their ids, and not slots or replicas."""
-    told = {id_ for part in devices.allocatable for id_ in part.ids if id_.startswith("GPU-") and len(id_) == _UUID}
-    if told and (gone := sorted(told - {card.uuid for card in cards if card.uuid})):
+    known = {id_ for part in devices.allocatable for id_ in part.ids if id_.startswith("GPU-") and len(id_) == _UUID}
+    if known and (gone := sorted(known - {card.uuid for card in cards if card.uuid})):
         yield NodeFinding(
             "nvml", Level.FAULT, f"the kubelet gives out {', '.join(gone[:4])}, of which NVML knows nothing",
             "restart the device plugin once the card is back",

@@ -7,7 +7,7 @@ from ..audit import Audit
 from ..audit.reading import audit_platform
 from ..context import Context, command_options
 from ..exits import Faulty
-from ..output import put, say
+from ..output import notify, put
 from ..platform.layout import Layout
 from ..session import bus_of
 
@@ -47,7 +47,7 @@ def command(ctx: Context, patience: float, ledger: bool, database: str | None, h
             put(f"note: {note}")
         print(f"audit: {result.checks} checks, {len(result.faults)} faults")
     if result.faults:
-        say("")
+        notify("")
         raise Faulty(
             f"the audit found {len(result.faults)} faults", hint="they are listed above; the logs folder has the services' side"
         )

@@ -45,9 +45,9 @@ def command(ctx: Context, file: Path, database: str | None) -> None:
     with in_order():
         proof = backup(database or Layout(ctx.state).database_url(), file)
     file = faulty(file) if proof.faults else file
-    told = {"file": str(file), "bytes": file.stat().st_size, **summary(proof)}
+    item = {"file": str(file), "bytes": file.stat().st_size, **summary(proof)}
     if ctx.output.machine:
-        ctx.output.document("Backup", told)
+        ctx.output.document("Backup", item)
     else:
         for fault in proof.faults:
             put(f"fault: {fault}")

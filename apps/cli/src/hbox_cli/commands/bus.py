@@ -15,7 +15,7 @@ from hbox_common.errors import Conflict, InvalidRequest, NotFound, Unavailable
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import put, say
+from ..output import notify, put
 
 if TYPE_CHECKING:
     from hbox_common.kube import KubeClient
@@ -163,7 +163,7 @@ def keys_(
         out.write_text(text)
     except OSError as e:
         raise InvalidRequest(f"{e.filename}: {e.strerror}", hint="choose another file with --out") from e
-    say(f"{len(seeds)} users have keys; {out} has their publish and subscribe permissions")
+    notify(f"{len(seeds)} users have keys; {out} has their publish and subscribe permissions")
 
 
 async def _kept(client: "KubeClient", path: str, wanted: Mapping[str, Callable[[], str]], until: float) -> dict[str, str]:
@@ -226,7 +226,7 @@ def streams_(_: Context, *, nats_url: str, seed: Path | None, replicas: int | No
         raise Unavailable(
             f"the broker has no streams of ours after {timeout_s:g} s", hint="is nats-server running, with JetStream?"
         ) from e
-    say("the streams are as they should be")
+    notify("the streams are as they should be")
 
 
 def _readers(texts: Sequence[str]) -> dict[str, list[str]]:

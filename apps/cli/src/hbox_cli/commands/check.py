@@ -186,10 +186,10 @@ async def _tried(name: str, check: Callable[[], Awaitable[str]], fix: str) -> Fi
         error = leaf(e)
         if not isinstance(error, Exception):
             raise
-        said = error.message if isinstance(error, HBoxError) else str(error)
-        if not isinstance(error, HBoxError | OSError) or not said:
-            said = f"{type(error).__name__}: {said}".removesuffix(": ")
-        return Finding(name, False, said, getattr(error, "hint", "") or fix)
+        reason = error.message if isinstance(error, HBoxError) else str(error)
+        if not isinstance(error, HBoxError | OSError) or not reason:
+            reason = f"{type(error).__name__}: {reason}".removesuffix(": ")
+        return Finding(name, False, reason, getattr(error, "hint", "") or fix)
 
 
 async def _broker(running: Running) -> str:

@@ -6,7 +6,7 @@ import click
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import say
+from ..output import notify
 
 
 @click.group("definitions")
@@ -60,7 +60,7 @@ def apply(_: Context, *, kubeconfig: Path | None, levels: bool, list_classes: bo
     async def bring() -> None:
         async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox definitions") as client:
             if levels:
-                await crds.bring_levels(client, say)
-            await crds.bring(client, say, listed=list_classes)
+                await crds.bring_levels(client, notify)
+            await crds.bring(client, notify, listed=list_classes)
 
     run(bring)

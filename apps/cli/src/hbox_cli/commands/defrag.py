@@ -52,17 +52,17 @@ async def _ask(ctx: Context, shard: str) -> dict[str, Any]:
     async with bus_of(Layout(ctx.state).running()) as bus:
         asked = endpoint_of("defragmentation", shard)
         answer = await bus.call("scheduler-core", asked, DefragmentationRequest(), DefragmentationAnswer)
-    said = answer.model_dump(mode="json")
+    answered = answer.model_dump(mode="json")
     return {
-        "mode": said["mode"],
-        "cards": said["cards"],
-        "idleCards": round(said["idle_cards"], 2),
-        "fragmentCards": round(said["fragment_cards"], 2),
-        "fragmentation": round(said["fragment_cards"] / said["cards"], 4) if said["cards"] else 0.0,
-        "largestGangs": said["largest_gangs"],
-        "leftOut": said["left_out"],
-        "unknownPods": said["unknown_pods"],
-        "proposals": said["proposals"],
+        "mode": answered["mode"],
+        "cards": answered["cards"],
+        "idleCards": round(answered["idle_cards"], 2),
+        "fragmentCards": round(answered["fragment_cards"], 2),
+        "fragmentation": round(answered["fragment_cards"] / answered["cards"], 4) if answered["cards"] else 0.0,
+        "largestGangs": answered["largest_gangs"],
+        "leftOut": answered["left_out"],
+        "unknownPods": answered["unknown_pods"],
+        "proposals": answered["proposals"],
     }
 
 

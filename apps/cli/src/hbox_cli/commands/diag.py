@@ -8,7 +8,7 @@ import click
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import put, say
+from ..output import notify, put
 from ..platform.layout import Layout
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def command(
         put(f"cut: {name}: more than --most-mib {most_mib}")
     put(f"{path}: {len(done.files)} files, {size / MIB:.1f} MiB; look into it before you send it")
     if done.missing:
-        say(f"{len(done.missing)} items are missing because their source did not answer")
+        notify(f"{len(done.missing)} items are missing because their source did not answer")
 
 
 async def _local(layout: Layout, path: Path, most: int) -> "Collected":

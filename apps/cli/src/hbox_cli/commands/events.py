@@ -13,7 +13,7 @@ from hbox_common.visible import visible
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import say
+from ..output import notify
 from ..platform.layout import Layout
 from ..session import ASK_S, bus_of
 
@@ -47,7 +47,7 @@ async def _read(ctx: Context, follow: bool) -> None:
                 print(visible(line(delivery.event)), flush=follow)
 
     async def gap() -> None:
-        say("some events were lost: the broker's stream began anew")
+        notify("some events were lost: the broker's stream began anew")
 
     start = Start.NEW if follow else Start.ALL
     async with bus_of(Layout(ctx.state).running()) as bus, asyncio.TaskGroup() as tasks:

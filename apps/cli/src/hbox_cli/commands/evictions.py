@@ -12,11 +12,11 @@ from hbox_common.model.annotations import EVICTIONS_RELEASED
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import put, say
+from ..output import notify, put
 from ..platform.layout import Layout
 from .queue_writes import write
 
-HEARD_S = 15.0
+OBSERVED_S = 15.0
 LOOK_S = 0.2
 
 
@@ -45,10 +45,10 @@ def release(ctx: Context) -> None:
     """
     head = run(lambda: _head(ctx))
     if not head.paused:
-        say("evictions do not pause: there is nothing to release")
+        notify("evictions do not pause: there is nothing to release")
         return
     run(lambda: _release(ctx))
-    say(f"evictions go on ({head.paused})")
+    notify(f"evictions go on ({head.paused})")
 
 
 async def _head(ctx: Context) -> ClaimsPage:
@@ -71,13 +71,13 @@ async def _release(ctx: Context) -> None:
         ) from e
     async with bus_of(Layout(ctx.state).running()) as bus:
         try:
-            async with asyncio.timeout(HEARD_S):
+            async with asyncio.timeout(OBSERVED_S):
                 while True:
                     if (await ledger_of(bus)).released == word:
                         return
                     await asyncio.sleep(LOOK_S)
         except TimeoutError as e:
             raise Unavailable(
-                f"quota-ledger did not acknowledge it within {HEARD_S:g} s",
+                f"quota-ledger did not acknowledge it within {OBSERVED_S:g} s",
                 hint="it is written, and counts as soon as queues are read",
             ) from e

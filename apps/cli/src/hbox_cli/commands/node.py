@@ -64,13 +64,13 @@ ADAPTERS = (
 
 
 def _nvml_state(card: Mapping[str, Any]) -> str:
-    told = {
+    marks = {
         "lost": card["lost"],
         "no spare rows": card["remapFailed"],
         "reset pending": card["remapPending"],
         "ECC off": card["ecc"] == "off",
     }
-    return ", ".join(word for word, holds in told.items() if holds) or "ok"
+    return ", ".join(word for word, holds in marks.items() if holds) or "ok"
 
 
 NVML = (
@@ -178,14 +178,14 @@ async def _read(ctx: Context, name: str) -> Item:
         if node is None:
             raise NotFound(f"there is no node {name}", hint="`hbox nodes` lists them")
         verdicts = [one.event for one in await bus.last(HealthVerdict, [(name,)])]
-        said = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
+        reports = [one.event for one in await bus.last(NodeDevicesChanged, [(name,)])]
         numa = [one.event for one in await bus.last(NodeNumaChanged, [(name,)])]
         claims = [claim for page in await claims_of(bus) for claim in page.claims]
     return node_item(
         node,
         next((e.verdict for e in verdicts if isinstance(e, HealthVerdict)), None),
         claims,
-        next((e.devices for e in said if isinstance(e, NodeDevicesChanged) and not e.devices.gone), None),
+        next((e.devices for e in reports if isinstance(e, NodeDevicesChanged) and not e.devices.gone), None),
         numa=next((e.numa for e in numa if isinstance(e, NodeNumaChanged) and not e.numa.gone), None),
         now=wall_s(),
     )

@@ -56,8 +56,8 @@ OWNERS_SHOWN = 3
 
 
 def _owners(card: Mapping[str, Any]) -> str:
-    told = [owner_text(owner) for owner in card["owners"]]
-    return ", ".join(told[:OWNERS_SHOWN]) + (f" and {len(told) - OWNERS_SHOWN} more" if len(told) > OWNERS_SHOWN else "")
+    owners = [owner_text(owner) for owner in card["owners"]]
+    return ", ".join(owners[:OWNERS_SHOWN]) + (f" and {len(owners) - OWNERS_SHOWN} more" if len(owners) > OWNERS_SHOWN else "")
 
 
 DEVICES = (

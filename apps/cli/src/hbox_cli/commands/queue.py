@@ -136,20 +136,20 @@ def bars_of(items: Sequence[Mapping[str, Any]], resource: str) -> list[dict[str,
 
 def figures(item: Mapping[str, Any], resource: str) -> str:
     """`12 used, 6 deserved, 6 borrowed, limit 12`, and the state where it is not open."""
-    said = [f"{quantity(resource, item['used'].get(resource, 0))} used"]
-    for amount, words in (
+    parts = [f"{quantity(resource, item['used'].get(resource, 0))} used"]
+    for amount, template in (
         ("guarantee", "{} guaranteed"),
         ("deserved", "{} deserved"),
         ("borrowed", "{} borrowed"),
         ("capability", "limit {}"),
     ):
         if (units := item[amount].get(resource)) is not None:
-            said.append(words.format(quantity(resource, units)))
+            parts.append(template.format(quantity(resource, units)))
     if item["pendingCards"] and resource in VENDORS.cards:
-        said.append(f"{item['pendingCards']} waiting")
+        parts.append(f"{item['pendingCards']} waiting")
     if item["state"] != "Open":
-        said.append(item["state"])
-    return ", ".join(said)
+        parts.append(item["state"])
+    return ", ".join(parts)
 
 
 def _shown(row: Mapping[str, Any], amount: str) -> str | None:
@@ -179,9 +179,9 @@ def show(ctx: Context, name: str) -> None:
     weights = f"weight {item['weight']}  priority {item['priority']}"
     print(f"{' / '.join(path)}  {item['state']}  {weights}{'' if item['reclaimable'] else '  not reclaimable'}")
     amounts = ("guarantee", "deserved", "used", "borrowed", "idle", "capability")
-    told = sorted({resource for amount in amounts for resource in item[amount]})
-    rows = [{"name": resource, **{amount: item[amount].get(resource) for amount in amounts}} for resource in told]
-    bars = {resource: bar(item, resource, scale=scale_of([item], resource)) for resource in told}
+    named_resources = sorted({resource for amount in amounts for resource in item[amount]})
+    rows = [{"name": resource, **{amount: item[amount].get(resource) for amount in amounts}} for resource in named_resources]
+    bars = {resource: bar(item, resource, scale=scale_of([item], resource)) for resource in named_resources}
     columns = [Column("RESOURCE", lambda r: r["name"]), Column("", lambda r: bars[r["name"]] or " ")]
     columns += [Column(amount.upper(), lambda r, amount=amount: _shown(r, amount)) for amount in amounts]  # type: ignore[misc]
     ctx.output.rows("Resource", rows, columns)

@@ -10,9 +10,9 @@ from hbox_common.model import named_models
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import put, say
+from ..output import notify, put
 from ..platform.layout import Layout
-from ..queues import Change, change_of, document, models_of, read, told, unknown_models
+from ..queues import Change, change_of, document, effect_lines, models_of, read, unknown_models
 from ..queues import dry_run as ask
 from .queue_writes import write
 
@@ -88,7 +88,7 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
     _judge(ctx, change, force=force, dry_run=dry_run)
     if not dry_run:
         run(lambda: write(ctx, "POST", name, _named({**change.body, "spec": {"weight": 1, **change.spec}})))
-        say(f"created queue {name}")
+        notify(f"created queue {name}")
 
 
 @click.command("set")
@@ -110,7 +110,7 @@ def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -
     _judge(ctx, change, force=force, dry_run=dry_run)
     if not dry_run:
         run(lambda: write(ctx, "PATCH", name, change.body))
-        say(f"changed queue {name}")
+        notify(f"changed queue {name}")
 
 
 def _judge(ctx: Context, change: Change, *, force: bool, dry_run: bool) -> None:
@@ -119,15 +119,15 @@ def _judge(ctx: Context, change: Change, *, force: bool, dry_run: bool) -> None:
     named = named_models(*change.amounts.values())
     warnings = unknown_models(change, run(lambda: models_of(Layout(ctx.state).running()))) if named else []
     if answer.faults and not force and not dry_run:
-        said = "--force makes the change all the same; the ledger reads such rules strictly"
-        raise InvalidRequest("; ".join(f"queue {one.queue}: {one.fault}" for one in answer.faults), hint=said)
+        hint_text = "--force makes the change all the same; the ledger reads such rules strictly"
+        raise InvalidRequest("; ".join(f"queue {one.queue}: {one.fault}" for one in answer.faults), hint=hint_text)
     if dry_run and ctx.output.machine:
         ctx.output.document("QueueChange", document(change.name, answer, warnings))
     elif dry_run:
-        put(*(told(answer, warnings) or ["no queue would have to give anything back"]))
+        put(*(effect_lines(answer, warnings) or ["no queue would have to give anything back"]))
     else:
-        for line in told(answer, warnings):
-            say(line)
+        for line in effect_lines(answer, warnings):
+            notify(line)
 
 
 def _named(spec: Mapping[str, Any]) -> dict[str, Any]:

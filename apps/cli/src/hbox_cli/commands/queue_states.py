@@ -13,7 +13,7 @@ from hbox_common.model.devices import VENDORS
 from ..aio import run
 from ..context import Context, command_options
 from ..exits import Faulty
-from ..output import put, say
+from ..output import notify, put
 from ..platform.layout import Layout
 from ..queues import read
 from .queue_writes import write_state
@@ -30,14 +30,14 @@ def open_(ctx: Context, name: str) -> None:
     found = run(lambda: read(Layout(ctx.state).running()))
     found.named(name)
     run(lambda: write_state(ctx, name, "Open"))
-    say(f"queue {name} is open")
+    notify(f"queue {name} is open")
     closed = [
         one
         for one in found.tree.path(QueueName(name))[1:]
         if one in found.tree and found.tree[one].phase is not QueuePhase.OPEN
     ]
     if closed:
-        say(f"it takes nothing all the same: queue {closed[0]} above it is closed; hbox queue open {closed[0]}")
+        notify(f"it takes nothing all the same: queue {closed[0]} above it is closed; hbox queue open {closed[0]}")
 
 
 @click.command("close")
@@ -48,7 +48,7 @@ def close(ctx: Context, name: str) -> None:
     found = run(lambda: read(Layout(ctx.state).running()))
     held = found.holding(found.named(name).name)
     run(lambda: write_state(ctx, name, "Closing"))
-    say(f"queue {name} takes nothing new; {_extent(held)} go on")
+    notify(f"queue {name} takes nothing new; {_extent(held)} go on")
 
 
 @click.command("drain")
@@ -78,7 +78,7 @@ def drain(ctx: Context, name: str, *, yes: bool, dry_run: bool, timeout_s: float
             raise InvalidRequest(f"{_extent(held)} would be evicted", hint=f"hbox queue drain {name} --yes")
         click.confirm(f"Evict {_extent(held)}?", abort=True, err=True)
     run(lambda: _drain(ctx, QueueName(name), timeout_s))
-    say(f"queue {name} is closed and empty; {_extent(held)} were evicted")
+    notify(f"queue {name} is closed and empty; {_extent(held)} were evicted")
 
 
 def _extent(claims: Sequence[Claim]) -> str:

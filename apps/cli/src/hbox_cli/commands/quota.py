@@ -4,7 +4,7 @@ import click
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import Column, say
+from ..output import Column, notify
 from ..platform.layout import Layout
 from ..quotas import Item, quota_bar, quota_items
 from ..session import bus_of, claims_of, jobs_of
@@ -46,9 +46,9 @@ def ls(ctx: Context, namespace: str | None) -> None:
     if ctx.output.machine:
         return
     for name, fault in {item["name"]: item["fault"] for item in items if item["fault"]}.items():
-        say(f"wrong: {name}: {fault}")
+        notify(f"wrong: {name}: {fault}")
     if not items:
-        say("no quota limits cards" + (f" in namespace {namespace}" if namespace else ""))
+        notify("no quota limits cards" + (f" in namespace {namespace}" if namespace else ""))
 
 
 async def _read(ctx: Context, namespace: str | None) -> list[Item]:

@@ -10,7 +10,7 @@ from hbox_common.model.devices import VENDORS, Vendor
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import put, say
+from ..output import notify, put
 from ..platform.layout import Layout
 from ..quotas import QuotaEffect, limit_of, quota_effect
 from ..session import bus_of, claims_of, jobs_of
@@ -53,14 +53,14 @@ def set_(ctx: Context, namespace: str, name: str, *, vendor: str, dry_run: bool,
     effect = run(lambda: _effect(ctx, namespace, name, limits))
     if not dry_run:
         made = run(lambda: _write(ctx, namespace, name, limits))
-        say(f"{'made' if made else 'changed'} quota {namespace}/{name}")
+        notify(f"{'made' if made else 'changed'} quota {namespace}/{name}")
     if dry_run and ctx.output.machine:
         ctx.output.document("QuotaChange", effect.document())
     elif dry_run:
-        put(*(effect.told() or ["nothing would change"]))
+        put(*(effect.effect_lines() or ["nothing would change"]))
     else:
-        for line in effect.told():
-            say(line)
+        for line in effect.effect_lines():
+            notify(line)
 
 
 def limits_of(vendor: Vendor, given: Mapping[str, str | None]) -> dict[str, int | None]:

@@ -21,7 +21,7 @@ from hbox_sandbox.trace import Trace, read_alibaba2023
 from ..aio import run
 from ..context import Context, command_options
 from ..exits import Exit, Faulty
-from ..output import say
+from ..output import notify
 from ..platform import Forked, Layout, Plan, Platform, Running, forked
 from .up import POLICIES
 
@@ -168,15 +168,15 @@ async def _platform(layout: Layout, plan: Plan, kept: list[Platform], processes:
                 hint="choose another folder with --state",
             )
         if plan.kubeconfig is not None:
-            say(f"a platform runs in {layout.folder} already: --kubeconfig and --policy are its own")
+            notify(f"a platform runs in {layout.folder} already: --kubeconfig and --policy are its own")
         yield running, running.policy
         return
     began = time.monotonic()
-    async with Platform.run(plan, say, processes) as platform:
+    async with Platform.run(plan, notify, processes) as platform:
         kept.append(platform)
-        say(f"platform ready in {time.monotonic() - began:.1f} s")
+        notify(f"platform ready in {time.monotonic() - began:.1f} s")
         yield platform.running, plan.policy
-        say("stopping the platform")
+        notify("stopping the platform")
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
@@ -238,7 +238,7 @@ async def _replay(
                 try:
                     await asyncio.wait_for(done.wait(), NODES_KNOWN_S)
                 except TimeoutError:
-                    say(f"{len(missing)} nodes are not known to the platform after {NODES_KNOWN_S:g} s; going on without")
+                    notify(f"{len(missing)} nodes are not known to the platform after {NODES_KNOWN_S:g} s; going on without")
                 following.cancel()
 
         async def used() -> Mapping[str, int]:
@@ -256,7 +256,7 @@ async def _replay(
         audited, cluster = await audited_now()
         content = report.make(trace, measured, audited, nodes=cluster.nodes, pods=cluster.pods, policy=policy, whole=whole)
         if departments:
-            say("a third department takes cards back that it lent")
+            notify("a third department takes cards back that it lent")
             taking = TakingBack(client, namespace=namespace, prefix=options.prefix, cards=cards, used=used)
             content["departments"] = report.departments(await taking.run(), cards)
             again, _ = await audited_now()
@@ -275,4 +275,4 @@ def _show(ctx: Context, content: dict[str, Any], target: Path) -> None:
         ctx.output.document("ReplayReport", content)
     else:
         print(report.text(content))
-    say(f"report: {target}")
+    notify(f"report: {target}")

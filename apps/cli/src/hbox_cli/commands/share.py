@@ -90,26 +90,26 @@ def fair_lines(one: Mapping[str, Any], share: Mapping[str, Any]) -> list[str]:
     turn = (
         "before others" if fair["counts"] > fair["part"] else "after others" if fair["counts"] < fair["part"] else "as written"
     )
-    said = f"  beyond what is deserved its {beyond}, and counts as {fair['counts']:.0%} by what it used: it is served {turn}"
+    effect = f"  beyond what is deserved its {beyond}, and counts as {fair['counts']:.0%} by what it used: it is served {turn}"
     shares = f"if all go on waiting it has {fair['share']} of {share['cards']}, {fair['shareWithoutHistory']} without history"
-    return [used, said, f"  {shares}"]
+    return [used, effect, f"  {shares}"]
 
 
 def _share(one: Mapping[str, Any]) -> str:
-    said = ["it deserves none of its own" if one["deserved"] is None else f"it deserves {one['deserved']}"]
+    parts = ["it deserves none of its own" if one["deserved"] is None else f"it deserves {one['deserved']}"]
     if one.get("byWeight") is not None and one["byWeight"] == one["deserved"]:
-        said[0] += f" by its weight of {one['weight']} among those that ask"
+        parts[0] += f" by its weight of {one['weight']} among those that ask"
     if one["guarantee"]:
-        said.append(f"{one['guarantee']} are guaranteed")
+        parts.append(f"{one['guarantee']} are guaranteed")
     if one["borrowed"]:
-        said.append(f"{one['borrowed']} are borrowed")
+        parts.append(f"{one['borrowed']} are borrowed")
     if one["idle"]:
-        said.append(f"{one['idle']} of its share are not in use")
+        parts.append(f"{one['idle']} of its share are not in use")
     if one["waiting"]:
-        said.append(f"{one['waiting']} more are waited for")
+        parts.append(f"{one['waiting']} more are waited for")
     if one["limit"] is not None:
-        said.append(f"limit {one['limit']}")
-    return ", ".join(said)
+        parts.append(f"limit {one['limit']}")
+    return ", ".join(parts)
 
 
 def _sibling(one: Mapping[str, Any]) -> str:

@@ -85,8 +85,8 @@ def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value:+.2f}"
 
 
-def _of(row: Mapping[str, Any], who: str, what: str) -> str:
-    return _percent(row.get("published", {}).get(who, {}).get(what))
+def _of(row: Mapping[str, Any], source: str, what: str) -> str:
+    return _percent(row.get("published", {}).get(source, {}).get(what))
 
 
 def _spread(row: Mapping[str, Any]) -> str:

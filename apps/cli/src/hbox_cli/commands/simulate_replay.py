@@ -7,7 +7,7 @@ import click
 
 from ..context import Context, command_options
 from ..exits import Faulty
-from ..output import Column, Form, duration, put, say
+from ..output import Column, Form, duration, notify, put
 from ..placements import show
 
 #: Jobs named for people; `-o json` names all.
@@ -77,7 +77,7 @@ def _show_placed(ctx: Context, record: Path, job: str) -> None:
 
 def _warn(record: Path, content: dict[str, Any]) -> None:
     for warning in content["warnings"]:
-        say(f"{record}: {warning}")
+        notify(f"{record}: {warning}")
 
 
 def _show(ctx: Context, content: dict[str, Any]) -> None:

@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..context import Context, command_options
-from ..output import Column, say
+from ..output import Column, notify
 from .up import POLICIES
 
 if TYPE_CHECKING:
     from ..simulate.fgd import Outcome, Work
 
 
-def _words(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+def _names(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in (value or "").split(",") if word))
 
 
 def _policies(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    words = _words(ctx, parameter, value)
-    for word in words:
+    given = _names(ctx, parameter, value)
+    for word in given:
         if word not in POLICIES:
             raise click.BadParameter(f"{word!r} is not one of {', '.join(POLICIES)}", ctx, parameter)
-    return words or POLICIES
+    return given or POLICIES
 
 
 @click.command("sweep")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Folder of openb_*.csv[.gz] [$HBOX_TRACES].")
 @click.option("--policies", callback=_policies, metavar="A,B", help=f"[{','.join(POLICIES)}]")
-@click.option("--traces", callback=_words, metavar="A,B", help="Names of traces [the published ones].")
+@click.option("--traces", callback=_names, metavar="A,B", help="Names of traces [the published ones].")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of pod orders, from seed 42.")
 @click.option("--jobs", type=click.IntRange(1, 1024), help="Worker processes [one per CPU].")
 @click.option("--dask", metavar="ADDRESS", help="Run on the workers of this Dask cluster, such as tcp://host:8786.")
@@ -75,7 +75,7 @@ def command(
     wanted = [(policy, trace, seed) for trace in names for seed in range(FIRST_SEED, FIRST_SEED + seeds) for policy in policies]
     works = [Work(folder, trace, seed, policy) for policy, trace, seed in wanted if (policy, trace, seed) not in known]
     if len(works) < len(wanted):
-        say(f"{len(wanted) - len(works)} of {len(wanted)} runs are in {journal.path} already")
+        notify(f"{len(wanted) - len(works)} of {len(wanted)} runs are in {journal.path} already")
     if works:
         with Runs(len(works), "runs") as tick:
             answers = spread(run, works, jobs=jobs or processors()) if dask is None else _on_cluster(dask, works)

@@ -8,7 +8,7 @@ import click
 from hbox_common.errors import InvalidRequest
 
 from ..context import Context, command_options
-from ..output import Column, Form, duration, say
+from ..output import Column, Form, duration, notify
 from .up import POLICIES
 
 #: Orders of the queue; see docs/guides/simulate.md.
@@ -69,7 +69,7 @@ def command(
     found = trace_of(trace, seed=seed, limit=limit)
     count = nodes or found.nodes_for(LOAD, cards)
     if found.left_out:
-        say(f"{found.left_out} jobs without cards or duration are left out")
+        notify(f"{found.left_out} jobs without cards or duration are left out")
     orders = list(dict.fromkeys(compare or (policy,)))
     settings = [Setting(found.jobs, order, placement, count, cards, leaf, restart_s) for order in orders]
     outcomes = {}
@@ -110,7 +110,7 @@ def _draw(target: Path, title: str, outcomes: dict[str, Any]) -> None:
         raise InvalidRequest(
             f"the picture cannot be written to {target}: {e.strerror}", hint="choose another place with --plot"
         ) from e
-    say(f"picture: {target}")
+    notify(f"picture: {target}")
 
 
 def _show(ctx: Context, content: dict[str, Any]) -> None:

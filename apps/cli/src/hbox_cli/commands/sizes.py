@@ -106,9 +106,9 @@ def apply(ctx: Context, path: Path, catalogue: Path | None) -> None:
     changed = []
     try:
         for document in contents_of(text):
-            found, said = applied(document, sizes, resolve)
+            found, notes = applied(document, sizes, resolve)
             changed.append(found)
-            for line in said:
+            for line in notes:
                 click.echo(line, err=True)
     except InvalidRequest as e:
         raise InvalidRequest(f"{path}: {e.message}", hint=e.hint) from e

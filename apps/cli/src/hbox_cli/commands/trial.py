@@ -15,7 +15,7 @@ from hbox_common.model import DEFAULT_QUEUE, SCHEDULER_NAME, VENDORS
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import say
+from ..output import notify
 
 POLL_S = 0.5
 CLEAN_S = 30.0
@@ -147,7 +147,7 @@ async def _try(
             await client.json("POST", PODGROUPS.path(namespace), body=gang)
             for pod in pods:
                 await client.json("POST", PODS.path(namespace), body=pod)
-            say(f"submitted gang {namespace}/{name} of {len(pods)} pods to queue {gang['spec']['queue']}")
+            notify(f"submitted gang {namespace}/{name} of {len(pods)} pods to queue {gang['spec']['queue']}")
             selector = {"labelSelector": f"hbox.io/trial={name}"}
             while True:
                 found = (await client.json("GET", PODS.path(namespace), params=selector))["items"]
@@ -155,7 +155,7 @@ async def _try(
                 if len(running) == len(pods):
                     break
                 if time.monotonic() - began > timeout_s:
-                    raise TimeoutError(f"{len(running)} of {len(pods)} pods run after {timeout_s:g} s; {_said(found)}")
+                    raise TimeoutError(f"{len(running)} of {len(pods)} pods run after {timeout_s:g} s; {_reason(found)}")
                 await asyncio.sleep(POLL_S)
             nodes = sorted({pod["spec"]["nodeName"] for pod in running})
             print(f"gang {namespace}/{name} runs after {time.monotonic() - began:.1f} s on {', '.join(nodes)}")
@@ -175,10 +175,10 @@ async def _own(client: Any, namespace: str, *, owner: str, pod: str) -> None:
         body = {"metadata": {"ownerReferences": [reference]}}
         await client.json("PATCH", PODS.path(namespace, pod), body=body, content_type=MERGE_PATCH)
     except HBoxError as e:
-        say(f"`helm uninstall` will not delete pod {pod}: {e}")
+        notify(f"`helm uninstall` will not delete pod {pod}: {e}")
 
 
-def _said(pods: list[dict[str, Any]]) -> str:
+def _reason(pods: list[dict[str, Any]]) -> str:
     """The reason that the first pod that does not run reports: why the pod waits, or why its container does."""
     for pod in pods:
         status = pod.get("status") or {}
@@ -215,6 +215,6 @@ async def _clear(client: Any, namespace: str, gang: str, pods: list[str]) -> Non
         raise
     finally:
         if why:
-            say(
+            notify(
                 f"gang {namespace}/{gang} is left behind: {why}; kubectl delete -n {namespace} podgroup,pod -l hbox.io/trial={gang}"
             )

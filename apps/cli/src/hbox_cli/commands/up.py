@@ -20,7 +20,7 @@ from ..aio import Interrupted, run
 from ..context import Context, command_options
 from ..exits import Exit
 from ..options import queues_option
-from ..output import say
+from ..output import notify
 from ..platform import ONE_THREAD, Api, Plan, Platform, forked
 
 POLICIES = ("least-waste", "binpack", "fgd")
@@ -195,7 +195,7 @@ def command(
 
     async def serve() -> None:
         nonlocal platform
-        async with Platform.run(plan, _tell, processes) as platform:
+        async with Platform.run(plan, _report, processes) as platform:
             running = platform.running
             await _make(wanted, running.kubeconfig)
             print(
@@ -214,7 +214,7 @@ def command(
         with forked(cluster=plan.emulated) as processes:
             run(serve, hurry=hurry)
     except Interrupted:
-        say("stopped")
+        notify("stopped")
     return Exit.OK
 
 
@@ -246,8 +246,8 @@ async def _make(nodes: Sequence[TraceNode], kubeconfig: str) -> None:
                 await creation.node(node)
 
         await side_by_side(make, iter(nodes), workers=16)
-    _tell(f"made {len(nodes)} nodes with {sum(node.cards for node in nodes)} cards: {nodes[0].name} to {nodes[-1].name}")
+    _report(f"made {len(nodes)} nodes with {sum(node.cards for node in nodes)} cards: {nodes[0].name} to {nodes[-1].name}")
 
 
-def _tell(message: str) -> None:
-    say(f"{time.strftime('%H:%M:%S')} {message}")
+def _report(message: str) -> None:
+    notify(f"{time.strftime('%H:%M:%S')} {message}")

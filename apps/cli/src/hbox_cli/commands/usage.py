@@ -11,7 +11,7 @@ from hbox_common.events import Budget, Usage, UsageKey
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import Column, Form, say
+from ..output import Column, Form, notify
 from ..platform.layout import Layout
 from ..session import bus_of, usage_of
 from ..usage import add_budgets, budget_text, items_of, keys_of, moment, read_prices, total_of
@@ -75,7 +75,7 @@ def command(ctx: Context, *, by: str, since: str, until: str | None, given: tupl
     shown = [*items, total_of(items)] if items and people else items
     ctx.output.rows("Usage", shown, _columns(keys, items, digits=2 if people else 6))
     if not items:
-        say("nothing was used in that time")
+        notify("nothing was used in that time")
 
 
 def _columns(keys: Sequence[UsageKey], items: Sequence[dict[str, Any]], *, digits: int) -> list[Column]:

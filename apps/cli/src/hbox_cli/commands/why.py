@@ -17,7 +17,7 @@ from .. import receipts
 from ..aio import run
 from ..context import Context, command_options
 from ..node.firstreport import report_text
-from ..output import duration, put, say
+from ..output import duration, notify, put
 from ..placements import show
 from ..platform.layout import Layout
 from ..session import bus_of, job_pages, last_values
@@ -74,8 +74,8 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
         put(f"  {late_text(pod)}")
     if (more := len(found["latePods"]) - LATE_SHOWN) > 0:
         put(f"  and {more} more pods that were to have ended")
-    for node, said in found["failingNodes"].items():
-        put(f"  {node}: {said}")
+    for node, text in found["failingNodes"].items():
+        put(f"  {node}: {text}")
     unreported = found["unreportedNodes"]
     for node in list(unreported)[:NODES_SHOWN]:
         put(f"  {node}: {unreported[node]}")
@@ -111,7 +111,7 @@ async def _read(ctx: Context, job: str) -> dict[str, Any]:
             **found,
             "cardReasons": await _cards(bus, found) if waits else [],
             "latePods": late_pods((pod for page in pages for pod in page.leaving), now=wall_s()) if waits else [],
-            "failingNodes": {one.node: said for one in rests if found["waiting"] and (said := rest_text(one, wall_s()))},
+            "failingNodes": {one.node: text for one in rests if found["waiting"] and (text := rest_text(one, wall_s()))},
             "unreportedNodes": await _unreported(bus) if KUBELET_POLICY in found["reason"] else {},
         }
 
@@ -139,7 +139,7 @@ async def _cards(bus: Bus, found: dict[str, Any]) -> list[dict[str, Any]]:
             lost = e
         else:
             return [task.model_dump(mode="json") for task in answer.tasks]
-    say(f"no reasons from the cards: {lost}")
+    notify(f"no reasons from the cards: {lost}")
     return []
 
 

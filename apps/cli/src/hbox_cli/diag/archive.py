@@ -102,9 +102,9 @@ async def collect(archive: Archive, steps: Sequence[Step], about: Mapping[str, A
             if not isinstance(error, Exception):
                 raise
             ours = isinstance(error, HBoxError | OSError)
-            said = str(error) if ours else f"an answer that cannot be read: {type(error).__name__}: {error}"
-            said = f"not within {STEP_S:g} s" if isinstance(error, TimeoutError) else said
-            done.missing[step.name] = said.splitlines()[0][:500] if said else type(error).__name__
+            failure = str(error) if ours else f"an answer that cannot be read: {type(error).__name__}: {error}"
+            failure = f"not within {STEP_S:g} s" if isinstance(error, TimeoutError) else failure
+            done.missing[step.name] = failure.splitlines()[0][:500] if failure else type(error).__name__
             continue
         for name, content in files.items():
             if not archive.add(name, content):

@@ -165,11 +165,11 @@ async def _jobs(running: Running) -> Files:
 async def _ledger(running: Running) -> Files:
     async with bus_of(running) as bus:
         head = await ledger_of(bus)
-    said: dict[str, Any] = head.model_dump(mode="json", exclude={"claims", "queues"})
+    recorded: dict[str, Any] = head.model_dump(mode="json", exclude={"claims", "queues"})
     if running.database_url.startswith("sqlite:///"):
         path = Path(running.database_url.removeprefix("sqlite:///"))
-        said["files"] = {one.name: one.stat().st_size for one in path.parent.glob(f"{path.name}*")}
-    return {"ledger.json": said}
+        recorded["files"] = {one.name: one.stat().st_size for one in path.parent.glob(f"{path.name}*")}
+    return {"ledger.json": recorded}
 
 
 async def _audit(running: Running) -> Files:

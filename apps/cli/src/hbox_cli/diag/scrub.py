@@ -39,8 +39,8 @@ class Scrub:
     """`known`: secrets themselves."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        words = sorted({word for word in known if len(word) >= SHORTEST}, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, words))) if words else None
+        secrets = sorted({word for word in known if len(word) >= SHORTEST}, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, secrets))) if secrets else None
 
     def __call__(self, text: str) -> str:
         """The same text with `***` for secrets; lines beyond LINE are cut."""

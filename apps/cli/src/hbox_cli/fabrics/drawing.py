@@ -92,8 +92,8 @@ def _unit(x: int, y: int, unit: Box, jobs: Mapping[str, Sequence[str]], broken: 
         fill = FREE if not here else colour(here[0]) if len(here) == 1 else MIXED
         rails = broken.get(host, ())
         edge = _BROKEN_EDGE if rails else "" if here else _FREE_EDGE
-        said = f"{host}: {', '.join(here[:5]) or 'free'}" + (f"; without rail {', '.join(map(str, rails))}" if rails else "")
-        yield f'<rect x="{left}" y="{top}" width="{CELL}" height="{CELL}" rx="2" fill="{fill}"{edge}><title>{_cut(said, 300)}</title></rect>'
+        tooltip = f"{host}: {', '.join(here[:5]) or 'free'}" + (f"; without rail {', '.join(map(str, rails))}" if rails else "")
+        yield f'<rect x="{left}" y="{top}" width="{CELL}" height="{CELL}" rx="2" fill="{fill}"{edge}><title>{_cut(tooltip, 300)}</title></rect>'
 
 
 def _height(unit: Box) -> int:

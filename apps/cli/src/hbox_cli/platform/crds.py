@@ -34,7 +34,7 @@ _MEANS = {
 }
 
 
-async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool = False) -> None:
+async def bring(client: KubeClient, notify: Callable[[str], None], *, listed: bool = False) -> None:
     """Apply missing definitions by server-side apply and print each. `listed`: a new queue `default` takes jobs of `everyday_classes` only.
 
     Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used).
@@ -44,10 +44,10 @@ async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool 
         found = await _found(client, CRDS, name)
         if found is None or is_ours(found):
             await apply(client, manifest, field_manager=FIELD_MANAGER)
-            say(f"applied CRD {name}")
+            notify(f"applied CRD {name}")
         else:
             lacking = lacks(found, manifest)
-            say(f"found CRD {name} with another owner: used unchanged{_told(lacking)}")
+            notify(f"found CRD {name} with another owner: used unchanged{_remark(lacking)}")
     for manifest in DEFINITIONS:
         await wait_established(client, manifest["metadata"]["name"])
     for name, spec in _QUEUES.items():
@@ -55,7 +55,7 @@ async def bring(client: KubeClient, say: Callable[[str], None], *, listed: bool 
             await client.json("GET", QUEUES.path(name=name))
         except NotFound:
             classes = await everyday_classes(client) if listed and name == DEFAULT_QUEUE else ()
-            await _make_queue(client, name, spec, classes, say)
+            await _make_queue(client, name, spec, classes, notify)
 
 
 async def everyday_classes(client: KubeClient) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ async def everyday_classes(client: KubeClient) -> tuple[str, ...]:
     return tuple(dict.fromkeys((NO_CLASS, *default, *(name for name in CLASSES if name != "high" and name in ours))))
 
 
-async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
+async def bring_levels(client: KubeClient, notify: Callable[[str], None]) -> None:
     """Create the missing PriorityClasses of CLASSES, and print their names. If another owner has one of LEVELS, create no other level: that owner defines the
     meaning of the names. Raises Unavailable or InvalidRequest."""
     found = {name: await _found(client, PRIORITYCLASSES, name) for name in CLASSES}
@@ -83,9 +83,9 @@ async def bring_levels(client: KubeClient, say: Callable[[str], None]) -> None:
             "description": _MEANS[name],
         }
         await apply(client, body, field_manager=FIELD_MANAGER)
-        say(f"made PriorityClass {name}")
+        notify(f"made PriorityClass {name}")
     if taken and (missing := [name for name in LEVELS if found[name] is None]):
-        say(
+        notify(
             f"found PriorityClass {', '.join(taken)} with another owner: {', '.join(missing)} not created, and HBox has no priority levels here"
         )
 
@@ -95,20 +95,20 @@ async def lacking(client: KubeClient) -> list[str]:
 
     Raises NotFound where a definition is not there, and as `lacks`.
     """
-    said = []
+    remarks = []
     for manifest in DEFINITIONS:
         name = manifest["metadata"]["name"]
         found = await client.json("GET", CRDS.path(name=name))
         if missing := lacks(found, manifest):
-            said.append(f"CRD {name}{_told(missing)}")
+            remarks.append(f"CRD {name}{_remark(missing)}")
     for queue in _QUEUES:
         try:
             await client.json("GET", QUEUES.path(name=queue))
         except NotFound:
-            said.append(
+            remarks.append(
                 f"there is no Queue {queue}, as when its definition was deleted: `hbox definitions apply` makes it again"
             )
-    return said
+    return remarks
 
 
 def lacks(found: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
@@ -140,7 +140,7 @@ def _dropped(theirs: Mapping[str, Any], ours: Mapping[str, Any], path: str) -> I
             yield from _dropped(known[field], wanted, below)
 
 
-def _told(missing: Sequence[str]) -> str:
+def _remark(missing: Sequence[str]) -> str:
     return f"; it does not keep {', '.join(missing)}: HBox does not see what is written there" if missing else ""
 
 
@@ -160,16 +160,16 @@ def is_ours(found: Mapping[str, Any]) -> bool:
 
 
 async def _make_queue(
-    client: KubeClient, name: str, spec: Mapping[str, Any], classes: Sequence[str], say: Callable[[str], None]
+    client: KubeClient, name: str, spec: Mapping[str, Any], classes: Sequence[str], notify: Callable[[str], None]
 ) -> None:
     kind = {"apiVersion": f"{QUEUES.group}/{QUEUES.version}", "kind": "Queue"}
     notes = {"annotations": {PRIORITY_CLASSES: ", ".join(classes)}} if classes else {}
     try:
         await _apply_fresh(client, {**kind, "metadata": {"name": name, **notes}, "spec": spec})
     except HBoxError as e:  # a webhook of others that is not up yet, or does not want it; HBox itself can do without
-        say(f"queue {name} cannot be made, and Volcano's controllers rely on it: {e}")
+        notify(f"queue {name} cannot be made, and Volcano's controllers rely on it: {e}")
     else:
-        say(f"applied queue {name}" + (f", for jobs of PriorityClass {', '.join(classes)}" if classes else ""))
+        notify(f"applied queue {name}" + (f", for jobs of PriorityClass {', '.join(classes)}" if classes else ""))
 
 
 async def _apply_fresh(client: KubeClient, manifest: Mapping[str, Any]) -> None:

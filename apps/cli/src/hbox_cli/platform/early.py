@@ -33,10 +33,10 @@ class Early:
 
     pid: int
     orders: int
-    says: int
+    answers: int
     returncode: int | None = None
 
-    def tell(self, order: dict[str, Any]) -> None:
+    def send(self, order: dict[str, Any]) -> None:
         """Send the order, unless the process has ended."""
         with suppress(BrokenPipeError):
             os.write(self.orders, json.dumps(order).encode() + b"\n")
@@ -80,7 +80,7 @@ class Early:
         self.kill()
         self._reap(0)
         os.close(self.orders)
-        os.close(self.says)
+        os.close(self.answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def forked(*, cluster: bool) -> Iterator[Forked]:
         importlib.import_module(module)
     made = [_fork(zygote.main)]
     if cluster:
-        made.append(_fork(zygote.become_as_told))
+        made.append(_fork(zygote.become_as_ordered))
     try:
         yield Forked(*made)
     finally:
@@ -113,12 +113,12 @@ def forked(*, cluster: bool) -> Iterator[Forked]:
 def _fork(run: Callable[[], NoReturn]) -> Early:
     parent = os.getpid()
     reads, orders = os.pipe()
-    says, writes = os.pipe()
+    answers, writes = os.pipe()
     pid = os.fork()
     if pid:
         os.close(reads)
         os.close(writes)
-        return Early(pid, orders, says)
+        return Early(pid, orders, answers)
     child.die_with(parent)
     os.setsid()
     os.environ.update(ONE_THREAD)

@@ -62,7 +62,7 @@ class Forks:
         self._log, self._early = log, early
         self._process: child.Child | None = None
         self._orders = -1  #: the zygote's standard input
-        self._said = asyncio.StreamReader()  #: its standard output
+        self._reports = asyncio.StreamReader()  #: its standard output
         self._wanted = asyncio.Event()
         self._ready = asyncio.Event()
         self._born: dict[str, asyncio.Future[Forked]] = {}
@@ -83,11 +83,11 @@ class Forks:
     async def _start(self) -> None:
         if self._early is not None:
             early, self._early = self._early, None
-            early.tell({"log": str(self._log)})
-            self._process, self._orders, says = early, os.dup(early.orders), os.dup(early.says)
+            early.send({"log": str(self._log)})
+            self._process, self._orders, answers = early, os.dup(early.orders), os.dup(early.answers)
         else:
             reads, self._orders = os.pipe()
-            says, writes = os.pipe()
+            answers, writes = os.pipe()
             with self._log.open("ab") as log:
                 self._process = await child.execute(
                     [sys.executable, "-m", "hbox_cli.platform.zygote"],
@@ -98,16 +98,16 @@ class Forks:
                 )
             os.close(reads)
             os.close(writes)
-        self._said = asyncio.StreamReader()
-        said = self._said
+        self._reports = asyncio.StreamReader()
+        message = self._reports
         await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(said), os.fdopen(says, "rb", buffering=0)
+            lambda: asyncio.StreamReaderProtocol(message), os.fdopen(answers, "rb", buffering=0)
         )
 
     async def _hear_all(self) -> None:
         while True:
             assert self._process is not None
-            async for line in self._said:
+            async for line in self._reports:
                 self._hear(json.loads(line))
             await self._process.wait()
             os.close(self._orders)
@@ -146,8 +146,8 @@ class Forks:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
-    def _hear(self, said: dict[str, object]) -> None:
-        match said:
+    def _hear(self, message: dict[str, object]) -> None:
+        match message:
             case {"ready": True}:
                 self._ready.set()
             case {"name": str(name), "pid": int(pid)}:

@@ -81,7 +81,7 @@ def identities(schedulers: Sequence[str] = (SHARDED,)) -> tuple[Identity, ...]:
     return tuple(Identity(service, manifests) for service, manifests in found.items())
 
 
-async def bring(client: KubeClient, say: Callable[[str], None], *, schedulers: Sequence[str] = (SHARDED,)) -> None:
+async def bring(client: KubeClient, notify: Callable[[str], None], *, schedulers: Sequence[str] = (SHARDED,)) -> None:
     """Apply accounts and rights by server-side apply, and return when they are in effect. `schedulers`: as in `identities`.
 
     Raises InvalidRequest, with a hint, if the user lacks the rights, and Unavailable.
@@ -92,7 +92,7 @@ async def bring(client: KubeClient, say: Callable[[str], None], *, schedulers: S
         await _together(_give(client, identity) for identity in every)
     except InvalidRequest as e:
         raise _refused(e) from e
-    say(f"applied accounts and rights of {len(every)} services in namespace {NAMESPACE}")
+    notify(f"applied accounts and rights of {len(every)} services in namespace {NAMESPACE}")
 
 
 async def bring_namespace(client: KubeClient) -> None:
@@ -151,7 +151,7 @@ class Tokens:
             paths[service] = str(path)
         return paths
 
-    async def renew(self, due_s: float, say: Callable[[str], None]) -> None:
+    async def renew(self, due_s: float, notify: Callable[[str], None]) -> None:
         """Renew the tokens until cancelled, first after `due_s`. A failure is printed once and retried."""
         failed = False
         while True:
@@ -162,11 +162,11 @@ class Tokens:
                     due_s = await self.issue(client)
             except (HBoxError, OSError) as e:  # also a disk that is full
                 if not failed:
-                    say(f"the services' tokens could not be renewed, tried again every {_RETRY_S:g} s: {e}")
+                    notify(f"the services' tokens could not be renewed, tried again every {_RETRY_S:g} s: {e}")
                 failed, due_s = True, _RETRY_S
             else:
                 if failed:
-                    say("the services' tokens are renewed")
+                    notify("the services' tokens are renewed")
                 failed = False
 
 

@@ -87,7 +87,7 @@ class Layout:
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
-    def prepare(self, say: Callable[[str], None]) -> None:
+    def prepare(self, notify: Callable[[str], None]) -> None:
         """Makes the folders, ours alone: tokens, keys and the ledger are in them. What this process and its children make from now on is, too.
 
         Raises InvalidRequest where they cannot be made or written, or are open to others and no folder of ours.
@@ -96,7 +96,7 @@ class Layout:
         try:
             for folder in (self.folder, self.nats, self.logs):
                 folder.mkdir(parents=True, exist_ok=True)
-            self._close(say)
+            self._close(notify)
             probe = self.folder / ".write"
             probe.write_text("")
             probe.unlink(missing_ok=True)  # another supervisor may be starting here; the lock keeps it out
@@ -105,7 +105,7 @@ class Layout:
                 f"the state folder {self.folder} cannot be written: {e.strerror}", hint="choose another with --state"
             ) from e
 
-    def _close(self, say: Callable[[str], None]) -> None:
+    def _close(self, notify: Callable[[str], None]) -> None:
         """Restrict the folder to 0700 and its files to 0600 if an earlier version or a user left them open to others."""
         here = self.folder.stat()
         if here.st_uid != os.geteuid():
@@ -114,14 +114,14 @@ class Layout:
             )
             if os.geteuid() != 0:
                 raise InvalidRequest(whose, hint="choose a folder of your own with --state")
-            say(whose)
+            notify(whose)
         if here.st_mode & 0o077:
             if here.st_mode & stat.S_ISVTX or self.folder.resolve() in (Path("/"), Path.home().resolve()):
                 raise InvalidRequest(
                     f"the state folder {self.folder} is one that others use", hint="choose a folder of its own with --state"
                 )
             self.folder.chmod(0o700)
-            say(f"the state folder {self.folder} was open to others (mode {stat.S_IMODE(here.st_mode):04o}): it is 0700 now")
+            notify(f"the state folder {self.folder} was open to others (mode {stat.S_IMODE(here.st_mode):04o}): it is 0700 now")
         for path in (*self.folder.iterdir(), *self.kube.rglob("*")):
             mode = path.lstat().st_mode
             if mode & 0o077 and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and path.lstat().st_uid == os.geteuid():

@@ -18,11 +18,11 @@ _REPEAT_S = 10.0
 _LOUD = ("warning", "error", "critical")
 
 
-async def follow(logs: Mapping[str, Path], say: Callable[[str], None], *, calm: Callable[[], bool]) -> None:
+async def follow(logs: Mapping[str, Path], notify: Callable[[str], None], *, calm: Callable[[], bool]) -> None:
     """Print new errors and warnings of the log files until cancelled; warnings only while `calm()`: at the start the services wait for each other."""
     loop = asyncio.get_running_loop()
     offsets = {name: _size(path) for name, path in logs.items()}
-    told: dict[tuple[str, str], float] = {}
+    printed: dict[tuple[str, str], float] = {}
     while True:
         await asyncio.sleep(_POLL_S)
         for name, path in logs.items():
@@ -33,9 +33,9 @@ async def follow(logs: Mapping[str, Path], say: Callable[[str], None], *, calm: 
                     continue
                 # Digits differ from one repetition to the next; the sentence is what repeats.
                 key = (name, "".join(c for c in found.message if not c.isdigit()))
-                if loop.time() - told.get(key, float("-inf")) >= _REPEAT_S:
-                    told[key] = loop.time()
-                    say(visible(f"{name}: {found.level}: {found}"))
+                if loop.time() - printed.get(key, float("-inf")) >= _REPEAT_S:
+                    printed[key] = loop.time()
+                    notify(visible(f"{name}: {found.level}: {found}"))
 
 
 class Line(NamedTuple):
@@ -49,7 +49,7 @@ class Line(NamedTuple):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
-def last_words(path: Path, since: int) -> Line:
+def last_error(path: Path, since: int) -> Line:
     """Why a process ended, by the end of its log, from byte `since` on: its last error, else its last line; empty for none."""
     text, _ = _read(path, max(since, _size(path) - _MOST_BYTES))
     parsed = [parse(line) for line in text.splitlines() if line.strip()]

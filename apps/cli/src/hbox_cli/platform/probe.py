@@ -17,8 +17,8 @@ class Readiness:
     )  #: condition -> message, of those that are good and have something to say
 
     def __str__(self) -> str:
-        said = ", ".join(f"{name}: {text}" for name, text in (self.remarks if self.ready else self.waits_for).items())
-        return f"ready{'; ' * bool(said)}{said}" if self.ready else said or "no answer"
+        details = ", ".join(f"{name}: {text}" for name, text in (self.remarks if self.ready else self.waits_for).items())
+        return f"ready{'; ' * bool(details)}{details}" if self.ready else details or "no answer"
 
 
 async def readiness(port: int, *, host: str = "127.0.0.1") -> Readiness:

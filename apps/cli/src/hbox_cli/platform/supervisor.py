@@ -150,7 +150,7 @@ class Platform:
 
     layout: Layout
     plan: Plan
-    say: Callable[[str], None]
+    notify: Callable[[str], None]
     running: Running
     _brokers: Sequence[Broker]  #: own brokers; none if an external broker is named
     _cluster_port: int
@@ -165,7 +165,7 @@ class Platform:
     @classmethod
     @asynccontextmanager
     async def run(
-        cls, plan: Plan, say: Callable[[str], None], processes: early.Forked | None = None
+        cls, plan: Plan, notify: Callable[[str], None], processes: early.Forked | None = None
     ) -> AsyncIterator["Platform"]:
         """The platform, from ready to stopped. `processes`: those that are there already (`early.forked`), which then need not be started.
 
@@ -173,12 +173,12 @@ class Platform:
         come up, and HBoxError when the emulated cluster dies; all with the process' own last words.
         """
         layout = Layout(plan.state.absolute())
-        layout.prepare(say)
+        layout.prepare(notify)
         own = 0 if plan.nats_url else plan.brokers
         # Theirs are the services', the brokers' and the cluster's.
         with layout.locked(), reserved(len(plan.processes) + PORTS * own + 1) as ports:
             several = brokers(layout, own, ports[len(plan.processes) :]) if own else []
-            platform = cls(layout, plan, say, _address(layout, plan, ports, several), several, ports[-1])
+            platform = cls(layout, plan, notify, _address(layout, plan, ports, several), several, ports[-1])
             platform._early = processes or platform._early
             layout.forget()
             try:
@@ -211,7 +211,7 @@ class Platform:
         plan, layout = self.plan, self.layout
         self._tasks.append(
             tasks.create_task(
-                logs.follow({name: layout.log(name) for name in plan.processes}, self.say, calm=lambda: self._ready)
+                logs.follow({name: layout.log(name) for name in plan.processes}, self.notify, calm=lambda: self._ready)
             )
         )
         if plan.nats_url is not None:
@@ -290,7 +290,7 @@ class Platform:
         kept.log_from = kept.log.stat().st_size if kept.log.exists() else 0
         if kept.early is not None:
             kept.log.touch()  # as `child.spawn` makes it: it is read from now on
-            kept.early.tell(
+            kept.early.send(
                 {"name": kept.name, "module": kept.module, "argv": kept.argv[3:], "env": kept.env, "log": str(kept.log)}
             )
             kept.process, kept.early = kept.early, None
@@ -302,7 +302,7 @@ class Platform:
         try:
             self.layout.write_pids(self.pids())
         except OSError as e:  # a full disk is what processes end of: the others go on
-            self.say(f"pids.json is not up to date: {e.strerror}")
+            self.notify(f"pids.json is not up to date: {e.strerror}")
 
     async def _watch(self, kept: Kept) -> None:
         """Restarts the process whenever it ends. Raises HBoxError where that cannot help."""
@@ -313,7 +313,7 @@ class Platform:
             if self._stopping:
                 return
             how = child.ended(returncode)
-            why = logs.last_words(kept.log, kept.log_from) if returncode >= 0 else logs.Line("", "")
+            why = logs.last_error(kept.log, kept.log_from) if returncode >= 0 else logs.Line("", "")
             if not kept.restart:
                 raise HBoxError(
                     f"{kept.name}, the emulated cluster, ended ({how}){f': {why}' if why.message else ''}; its nodes and pods lived in its memory",
@@ -326,7 +326,7 @@ class Platform:
             pause_s = PAUSES_S[min(max(0, short_lives - 1), len(PAUSES_S) - 1)]
             await asyncio.sleep(pause_s)
             await self._spawn_again(kept)
-            self.say(
+            self.notify(
                 f"{kept.name} ended ({how}){f': {why}' if why.message else ''}; started again as process {kept.process.pid}"
             )
 
@@ -338,7 +338,7 @@ class Platform:
             except (HBoxError, OSError) as e:
                 if not self._ready or self._stopping:
                     raise
-                self.say(f"{kept.name} cannot be started now: {e}; tried again in {PAUSES_S[-1]:g} s")
+                self.notify(f"{kept.name} cannot be started now: {e}; tried again in {PAUSES_S[-1]:g} s")
                 await asyncio.sleep(PAUSES_S[-1])
 
     async def _release_lease(self, name: str, pid: int) -> None:
@@ -358,13 +358,13 @@ class Platform:
             ):
                 await release_for(client, NAMESPACE, lease, f"{socket.gethostname()}-{pid}")
         except (HBoxError, TimeoutError) as e:
-            self.say(f"the lease of {lease} runs out by itself: {str(e) or 'no answer in time'}")
+            self.notify(f"the lease of {lease} runs out by itself: {str(e) or 'no answer in time'}")
 
     def _give_up(self, kept: Kept, returncode: int, how: str, why: logs.Line) -> None:
-        said = why.message.removeprefix(f"{kept.name}: ") or how
+        reason = why.message.removeprefix(f"{kept.name}: ") or how
         # Services exit with 2 for wrong settings and with 6 if a dependency is unreachable.
         kind = {WRONG_SETTINGS: InvalidRequest, 6: Unavailable}.get(returncode, HBoxError)
-        raise kind(f"{kept.name} does not start: {said}", hint=f"{why.hint + '; ' if why.hint else ''}its log is {kept.log}")
+        raise kind(f"{kept.name} does not start: {reason}", hint=f"{why.hint + '; ' if why.hint else ''}its log is {kept.log}")
 
     def _cluster(self) -> Kept:
         port = self._cluster_port
@@ -450,7 +450,7 @@ class Platform:
                 wrong = await probe.write_error(broker.health_port)
                 process = self._kept[broker.name].process
                 if wrong and process is not None and _room(broker.folder) > ROOM_BYTES:
-                    self.say(f"{broker.name} is started anew: {wrong}")
+                    self.notify(f"{broker.name} is started anew: {wrong}")
                     await child.stop(process, grace_s=GRACE_S)
 
     async def _cluster_ready(self) -> bool:
@@ -475,17 +475,17 @@ class Platform:
 
         async with KubeClient.connect(self.running.kubeconfig, user_agent="hbox") as client:
             if self.plan.levels:
-                await crds.bring_levels(client, self.say)
-            await crds.bring(client, self.say, listed=self.plan.list_classes)
+                await crds.bring_levels(client, self.notify)
+            await crds.bring(client, self.notify, listed=self.plan.list_classes)
             if self.plan.standby:
                 await identities.bring_namespace(client)
             if self.plan.emulated or self.plan.as_given:
                 return
-            await identities.bring(client, self.say, schedulers=tuple(self.plan.schedulers))
+            await identities.bring(client, self.notify, schedulers=tuple(self.plan.schedulers))
             tokens = identities.Tokens(self.layout.kube, Path(self.running.kubeconfig))
             self._kubeconfigs = tokens.write_kubeconfigs()
             due_s = await tokens.issue(client)
-        self._tasks.append(tasks.create_task(tokens.renew(due_s, self.say), name="tokens"))
+        self._tasks.append(tasks.create_task(tokens.renew(due_s, self.notify), name="tokens"))
 
     async def _until_services_are_ready(self) -> None:
         until = time.monotonic() + self.plan.ready_s
@@ -495,7 +495,7 @@ class Platform:
                 waiting[name] = await probe.readiness(self._kept[name].port)
                 if waiting[name].ready:
                     del waiting[name]
-                    self.say(f"{name} is ready (process {self.pids()[name]})")
+                    self.notify(f"{name} is ready (process {self.pids()[name]})")
             if waiting and time.monotonic() > until:
                 name, state = next(iter(waiting.items()))
                 raise Unavailable(

@@ -55,7 +55,7 @@ def main() -> NoReturn:
     wake.setblocking(False)
     signal.set_wakeup_fd(wake.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    _say({"ready": True})
+    _publish({"ready": True})
     selector = selectors.DefaultSelector()
     selector.register(0, selectors.EVENT_READ)
     selector.register(woken, selectors.EVENT_READ)
@@ -71,17 +71,17 @@ def main() -> NoReturn:
                 sys.exit(0)  # the supervisor is gone, or done with us
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
-                said = json.loads(line)
-                if "module" not in said:
-                    _write_to(said["log"], 2)
-                elif (order := _fork(said)) is not None:
+                received = json.loads(line)
+                if "module" not in received:
+                    _write_to(received["log"], 2)
+                elif (order := _fork(received)) is not None:
                     selector.close()
                     woken.close()
                     wake.close()
                     _become(order)
 
 
-def become_as_told() -> NoReturn:
+def become_as_ordered() -> NoReturn:
     """Take one order from standard input, when it comes, and be that. For a process that was forked before anybody knew what is to run."""
     with open(0, "rb", buffering=0, closefd=False) as orders:
         line = orders.readline()
@@ -107,12 +107,12 @@ def _fork(order: dict[str, Any]) -> dict[str, Any] | None:
     try:
         pid = os.fork()
     except OSError as e:  # the others live on
-        _say({"name": order["name"], "error": e.strerror})
+        _publish({"name": order["name"], "error": e.strerror})
         return None
     if pid == 0:
         die_with(parent)
         return order
-    _say({"name": order["name"], "pid": pid})
+    _publish({"name": order["name"], "pid": pid})
     return None
 
 
@@ -150,10 +150,10 @@ def _reap() -> None:
             return
         if pid == 0:
             return
-        _say({"ended": pid, "returncode": os.waitstatus_to_exitcode(status)})
+        _publish({"ended": pid, "returncode": os.waitstatus_to_exitcode(status)})
 
 
-def _say(message: dict[str, Any]) -> None:
+def _publish(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 

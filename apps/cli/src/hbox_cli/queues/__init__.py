@@ -1,13 +1,32 @@
 """Output about queues: their tree, shares and bars, and the effects of a change of their rules."""
 
 from .bars import LEGEND, bar, scale_of
-from .change import Change, change_of, document, told, unknown_models
+from .change import Change, change_of, document, effect_lines, unknown_models
 from .fair import Memory, fair_shares
 from .items import elsewhere, models_named, queue_item, queue_items, tree_rows
 from .reading import Reading, dry_run, memory_of, models_of, read
 from .share import share_of
 
 __all__ = [
-    "LEGEND", "Change", "Memory", "Reading", "bar", "change_of", "document", "dry_run", "elsewhere", "fair_shares", "memory_of", "models_named", "models_of",
-    "queue_item", "queue_items", "read", "scale_of", "share_of", "told", "tree_rows", "unknown_models",
+    "LEGEND",
+    "Change",
+    "Memory",
+    "Reading",
+    "bar",
+    "change_of",
+    "document",
+    "dry_run",
+    "effect_lines",
+    "elsewhere",
+    "fair_shares",
+    "memory_of",
+    "models_named",
+    "models_of",
+    "queue_item",
+    "queue_items",
+    "read",
+    "scale_of",
+    "share_of",
+    "tree_rows",
+    "unknown_models",
 ]  # fmt: skip

@@ -152,9 +152,9 @@ def document(name: str, answer: DryRunAnswer, warnings: Sequence[str] = ()) -> d
     }
 
 
-def told(answer: DryRunAnswer, warnings: Sequence[str] = ()) -> list[str]:
+def effect_lines(answer: DryRunAnswer, warnings: Sequence[str] = ()) -> list[str]:
     """Lines about the effects; none if no claim is affected."""
-    lines = [f"wrong: {_fault(one)}" for one in answer.faults] + [f"warning: {said}" for said in warnings]
+    lines = [f"wrong: {_fault(one)}" for one in answer.faults] + [f"warning: {line}" for line in warnings]
     for one in answer.give_back:
         lines.append(f"queue {one.queue} may have to give back {one.units} of {one.resource}: {one.because}")
         lines += [_line(pod) for pod in one.leavers[:SHOWN]]
@@ -163,8 +163,8 @@ def told(answer: DryRunAnswer, warnings: Sequence[str] = ()) -> list[str]:
         if not one.pods:
             lines.append("  and nothing in it may be taken")
     for wall in answer.over_capability:
-        said = f"queue {wall.queue} uses {wall.used} of {wall.resource}, more than {wall.limit}"
-        lines.append(f"{said}: nothing is evicted, nothing new starts until it uses less")
+        line = f"queue {wall.queue} uses {wall.used} of {wall.resource}, more than {wall.limit}"
+        lines.append(f"{line}: nothing is evicted, nothing new starts until it uses less")
     return lines
 
 

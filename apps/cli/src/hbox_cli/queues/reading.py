@@ -48,10 +48,10 @@ def tree_of(queues: Iterable[Queue], used: Mapping[str, Resources]) -> QueueTree
 async def memory_of(running: Running) -> Memory:
     """Recent usage of queues, and its weight, from the last values on the bus. Raises Unavailable."""
     async with bus_of(running) as bus:
-        said = await last_values(bus, [QueueStateChanged, NodeStateChanged, PolicyFollowed])
+        values = await last_values(bus, [QueueStateChanged, NodeStateChanged, PolicyFollowed])
     recent: dict[QueueName, float] = {}
     cards, half_life_h, weight = 0, 0.0, 0.0
-    for event in said:
+    for event in values:
         match event:
             case QueueStateChanged(gone=False):
                 recent[event.queue.name] = event.recent_cards
@@ -72,8 +72,8 @@ async def dry_run(running: Running, *changed: ChangedQueue) -> DryRunAnswer:
 async def models_of(running: Running) -> set[str]:
     """The card models of the cluster, as resources, from the last values on the bus. Raises Unavailable."""
     async with bus_of(running) as bus:
-        said = await last_values(bus, [NodeStateChanged])
-    nodes = [event.node for event in said if isinstance(event, NodeStateChanged) and not event.node.gone]
+        values = await last_values(bus, [NodeStateChanged])
+    nodes = [event.node for event in values if isinstance(event, NodeStateChanged) and not event.node.gone]
     return set().union(*map(models_on, nodes))
 
 

@@ -46,8 +46,8 @@ def share_of(
 
 def _level(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float) -> Item:
     parent = tree[name].parent
-    beside = tree.children(QueueName(parent)) if parent in tree else tree.tops()
-    siblings = [_figures(tree, one, jobs, resource, now=now) for one in beside if one != name]
+    all_siblings = tree.children(QueueName(parent)) if parent in tree else tree.tops()
+    siblings = [_figures(tree, one, jobs, resource, now=now) for one in all_siblings if one != name]
     own = _figures(tree, name, jobs, resource, now=now)
     asked = sum(sibling["mayTake"] for sibling in siblings)
     gives = spare(tree.rights(name), Named(tree.used(name)), resource) if tree[name].reclaimable else 0

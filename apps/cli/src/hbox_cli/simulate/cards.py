@@ -66,16 +66,16 @@ def _cards(states: Mapping[NodeName, NodeState], holder: Holder) -> Sequence[Car
 
 def _written(holder: Holder, cards: Sequence[Card], held: Mapping[CardId, CardAllocation]) -> tuple[CardSlice, ...]:
     written = name_slices(holder.slices, cards)
-    said = [s.card for s in written]
-    if said and holder.cards.devices is None:
-        own = cards_held(holder.cards, cards, held, named=said)
-        if [s.card for s in own] == said:
+    written_ids = [s.card for s in written]
+    if written_ids and holder.cards.devices is None:
+        own = cards_held(holder.cards, cards, held, named=written_ids)
+        if [s.card for s in own] == written_ids:
             return own
     layout = annotated_layout(holder.allocated, holder.devices, cards)
     if layout:
         return name_slices(holder.held(layout), cards)
     there = {card.id for card in cards}
-    return written if holder.cards.devices is not None and there.issuperset(said) else ()
+    return written if holder.cards.devices is not None and there.issuperset(written_ids) else ()
 
 
 def _assumed(

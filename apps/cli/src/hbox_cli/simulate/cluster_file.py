@@ -146,8 +146,8 @@ class _Reading:
         for state, _ in read:
             columns.put_node(state)
         zones = zones_of(self._of["NodeResourceTopology"], self._of["Numatopology"], now=now)
-        for told in zones:
-            columns.put_zones(told)
+        for zone_report in zones:
+            columns.put_zones(zone_report)
         classes = SYSTEM_CLASSES | {one.metadata.name: one for one in map(class_of, self._of["PriorityClass"])}
         volumes = volumes_of(self._of["PersistentVolumeClaim"], self._of["PersistentVolume"], self._of["StorageClass"])
         entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
@@ -199,12 +199,16 @@ class _Reading:
                     for rest in rests
                     for one in rest.refused[:1]
                 ),
-                *(f"node {told.node}: its NUMA nodes are not known: {told.problem}" for told in zones if told.problem),
                 *(
-                    f"{document.where}: {said}"
+                    f"node {zone_report.node}: its NUMA nodes are not known: {zone_report.problem}"
+                    for zone_report in zones
+                    if zone_report.problem
+                ),
+                *(
+                    f"{document.where}: {reason}"
                     for kind, fields in _FIELDS.items()
                     for document in self._of[kind]
-                    for said in fields.unknown(document.content.get("spec") or {})
+                    for reason in fields.unknown(document.content.get("spec") or {})
                 ),
             ),
         )
@@ -263,8 +267,8 @@ class _Reading:
         class_names = {gang.id: priority_class_of(gang, members[gang.id]) for gang in gangs}
         for gang in gangs:
             named = class_names[gang.id]
-            if gang.queue and not gang.problem and (said := rights.forbids(gang.queue, gang.namespace, named)):
-                gang.problem = f"{Label(said.reason)}: {said.message}; name another queue in the job"
+            if gang.queue and not gang.problem and (reason := rights.forbids(gang.queue, gang.namespace, named)):
+                gang.problem = f"{Label(reason.reason)}: {reason.message}; name another queue in the job"
         self._hold_to_classes(gangs, members)
         pods = _in_groups(pods)
         tasks = Tasks(columns)
@@ -308,8 +312,8 @@ class _Reading:
             for pod in members[gang.id]:
                 if pod.ours and pod.view.placeable:
                     add(asked, pod.spec.requests)
-            if asked and not gang.problem and (said := exceeded(counted, gang.namespace, named[gang.id], asked)):
-                gang.problem = f"{Label.CARD_QUOTA}: {said}"
+            if asked and not gang.problem and (reason := exceeded(counted, gang.namespace, named[gang.id], asked)):
+                gang.problem = f"{Label.CARD_QUOTA}: {reason}"
 
 
 def _offered(gangs: Sequence[Gang], members: Mapping[JobId, Sequence[PodEntry]]) -> set[JobId]:
@@ -328,13 +332,13 @@ def _in_groups(pods: Sequence[PodEntry]) -> Sequence[PodEntry]:
     groups = {(pod.view.namespace, pod.group) for pod in pods if pod.group and volcano.spreads(pod.spec.cards)}
     if not groups:
         return pods
-    told = []
+    adjusted = []
     for pod in pods:
         if (pod.view.namespace, pod.group) in groups and vendor.cards in pod.spec.requests:
             cards = volcano.in_group(pod.spec.cards, f"{pod.view.namespace}/{pod.group}", vendor.models_annotation)
             pod = replace(pod, spec=replace(pod.spec, cards=cards))  # noqa: PLW2901
-        told.append(pod)
-    return told
+        adjusted.append(pod)
+    return adjusted
 
 
 def _missing(pod: PodEntry) -> Gang:

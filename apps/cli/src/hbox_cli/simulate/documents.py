@@ -17,7 +17,7 @@ _INT64 = 2**63
 _SUFFIXES = (".yaml", ".yml", ".json")
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _EXPECTED = re.compile(r"^Expected `(?P<want>[^`]+)`(?:, got `(?P<got>[^`]+)`)?")
-_WORDS = {
+_LITERALS = {
     "str": "a string",
     "int": "a whole number",
     "float": "a number",
@@ -80,8 +80,8 @@ class Document:
             kinds = set(expected["want"].split(" | ")) - {"null"}
             if "float" in kinds:
                 kinds.discard("int")
-            want = " or ".join(sorted(_WORDS.get(one, one) for one in kinds))
-            got = f", not {_WORDS.get(expected['got'], expected['got'])}" if expected["got"] else ""
+            want = " or ".join(sorted(_LITERALS.get(one, one) for one in kinds))
+            got = f", not {_LITERALS.get(expected['got'], expected['got'])}" if expected["got"] else ""
             hint = (
                 "write it without quotes"
                 if expected["got"] == "str"

@@ -64,13 +64,15 @@ def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf 
     text = config_of(documents, DEVICES_KEY)
     with ExitStack() as stack:
         try:
-            said = stack.enter_context(VENDORS.configured(text))
+            device_warnings = stack.enter_context(VENDORS.configured(text))
         except InvalidRequest as e:
             raise InvalidRequest(f"{DEVICES_KEY}: {e.message}", hint=e.hint) from e
-        return _outcome_of(file, documents, wish, conf, tuple(f"{DEVICES_KEY}: {one}" for one in said))
+        return _outcome_of(file, documents, wish, conf, tuple(f"{DEVICES_KEY}: {one}" for one in device_warnings))
 
 
-def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None, said: tuple[str, ...]) -> Row:
+def _outcome_of(
+    file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None, device_warnings: tuple[str, ...]
+) -> Row:
     own = config_of(documents, POLICY_KEY) if conf is None else None
     as_services = own is None if wish.as_services is None else wish.as_services
     if conf is None and own is None:
@@ -89,7 +91,9 @@ def _outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf
         now=wish.now + options.before_cycle_wait_seconds,
     )
     ignored = [str(error) for error in conf.ignored]
-    saved = replace(saved, warnings=(*said, *ignored, *saved.warnings, *doubts(conf, saved.cluster.facts.usage, now=plan.now)))
+    saved = replace(
+        saved, warnings=(*device_warnings, *ignored, *saved.warnings, *doubts(conf, saved.cluster.facts.usage, now=plan.now))
+    )
     report = simulate(saved.columns, saved.cluster, conf, plan, _ask)
     return row_of(file, saved, report, explain=wish.explain)
 

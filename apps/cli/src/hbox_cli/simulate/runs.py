@@ -16,7 +16,7 @@ class Runs:
     def __init__(self, total: int, what: str) -> None:
         self._total, self._what = total, what
         self._done = 0
-        self._began = self._told_at = time.monotonic()
+        self._began = self._printed_at = time.monotonic()
         self._bars: Any = None
         self._bar: Any = None
 
@@ -47,6 +47,6 @@ class Runs:
         now = time.monotonic()
         if self._bars is not None:
             self._bars.update(self._bar, completed=self._done)
-        elif now - self._told_at >= _EVERY_S or self._done == self._total:
-            self._told_at = now
+        elif now - self._printed_at >= _EVERY_S or self._done == self._total:
+            self._printed_at = now
             print(f"{now - self._began:5.0f} s  {self._what} {self._done}/{self._total}", file=sys.stderr, flush=True)

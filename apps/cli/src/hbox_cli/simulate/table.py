@@ -38,8 +38,8 @@ def _summary(row: Row) -> str:
         (len(row["nominations"]), "promised"),
         (sum(len(pods) for pods in waiting(row).values()), "waiting"),
     )
-    said = [f"{count} {word}" for count, word in counts if count]
-    return ", ".join(said) if said else "nothing to do"
+    parts = [f"{count} {word}" for count, word in counts if count]
+    return ", ".join(parts) if parts else "nothing to do"
 
 
 def _eviction(eviction: Mapping[str, Any]) -> list[str]:
@@ -58,7 +58,7 @@ def _few(pods: Sequence[str]) -> str:
 
 def _explained(row: Row) -> Iterator[str]:
     """Node by node, what the filters say and the plugins give; equal pods once."""
-    for pods, filters, scores in _alike(row):
+    for pods, filters, scores in _uniform(row):
         plugins = [name for name in scores if name != "total"]
         header = ["NODE", "FILTER", *(name.upper() for name in plugins), "TOTAL"]
         cells = [
@@ -75,7 +75,7 @@ def _explained(row: Row) -> Iterator[str]:
         yield from _block(f"HyperNodes for {sub_group or 'all pods'}", [["HYPERNODE", "SCORE"], *cells])
 
 
-def _alike(row: Row) -> list[tuple[list[str], Mapping[str, str | None], Mapping[str, Mapping[str, float]]]]:
+def _uniform(row: Row) -> list[tuple[list[str], Mapping[str, str | None], Mapping[str, Mapping[str, float]]]]:
     found: list[tuple[list[str], Mapping[str, str | None], Mapping[str, Mapping[str, float]]]] = []
     for pod, filters in row.get("filters", {}).items():
         scores = row.get("scores", {}).get(pod, {})
