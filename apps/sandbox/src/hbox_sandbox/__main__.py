@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
         type=Path,
         default=os.environ.get("HBOX_DEVICE_CONFIG") or None,
         metavar="FILE",
-        help="HAMi's device-config.yaml, as the services are told it (default: $HBOX_DEVICE_CONFIG)",
+        help="HAMi's device-config.yaml, the one that the services read (default: $HBOX_DEVICE_CONFIG)",
     )
     parser.add_argument("--seed", type=int, default=None, help="of uids and generated names")
     arguments = parser.parse_args()
