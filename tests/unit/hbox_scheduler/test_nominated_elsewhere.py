@@ -15,6 +15,8 @@ from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.queueing.jobs import JobState
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
+from .test_many_queues import operations
+
 CONF = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
 
 
@@ -249,3 +251,35 @@ def test_nominated_jobs_share_the_limits_of_a_cycle_with_the_jobs_ahead_of_them(
     held = places(simulation)
     assert {held[f"vip{number:02}-0"] for number in range(12)} == {"n3"}
     assert simulation.scheduler.reports.jobs_by_state[JobState.NOMINATED] == 3, "none of the free cards is left for them"
+
+
+def nominated(count: int) -> Simulation:
+    """So many jobs nominated to the places of victims that do not leave, each on its own node; the last node has two jobs of a card each."""
+    simulation = world(*[2] * (count + 1))
+    simulation.submit([on(f"victim{i}", f"n{i}", cards=2) for i in range(count)])
+    simulation.submit([on(f"small{i}", f"n{count}", priority=9) for i in range(2)])
+    simulation.run()
+    simulation.submit([job(f"high{i}", cards=2, priority=9, created_at=10.0 + i) for i in range(count)])
+    for _ in range(20):
+        cycle(simulation, 0.5)
+    assert simulation.scheduler.reports.jobs_by_state[JobState.NOMINATED] == count
+    return simulation
+
+
+def test_cycle_costs_nothing_for_nominations_of_which_nothing_changed() -> None:
+    def cost(count: int) -> int:
+        simulation = nominated(count)
+        cycle(simulation)
+        return operations(lambda: cycle(simulation, 0.01))
+
+    assert cost(30) < cost(6) + 100, "4,500 more when each nomination was read"
+
+
+def test_rise_of_free_amounts_costs_by_the_shapes_of_nominated_pods() -> None:
+    def cost(count: int) -> int:
+        simulation = nominated(count)
+        cycle(simulation)
+        simulation.finish([PodUid("small1-0")])
+        return operations(lambda: cycle(simulation, 0.01))
+
+    assert cost(30) < cost(6) + 2000, "12,800 more when each nomination was tried"

@@ -13,12 +13,14 @@ count the job once. A trial without success restores them.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from operator import attrgetter
 
 from hbox_common.events import Plan
 from hbox_common.model import Index, JobId
 
 from ..cluster.arrays import Rows
+from ..cluster.task import Task
 from ..placement.outcomes import Placed
 from ..queueing.backoff import SessionBackoff
 from ..queueing.jobs import Entry, JobState
@@ -60,13 +62,13 @@ class Elsewhere:
         """Up to `TRIED` nominated jobs, in order, with a pod that fits on a node whose free amounts rose since the last call."""
         columns, risen = self._columns, self._risen
         self._risen = columns.risen.end
-        waiting = {one.job: one for one in self._waiting()}
-        self._due = {job: None for job in self._due if job in waiting}
-        if waiting and risen != self._risen:
+        self._due = {job: None for job in self._due if self._waits(job)}
+        by_task = self._preemptor.nominations.by_task
+        if by_task and risen != self._risen:
             rows = columns.risen.since(risen)
-            for job, nomination in waiting.items():
-                if self._fits(nomination, slice(0, columns.size) if rows is None else rows):
-                    self._due[job] = None
+            for task, jobs in by_task.items():
+                if self._fits(task, slice(0, columns.size) if rows is None else rows):
+                    self._due.update((job, None) for job in jobs if self._waits(job))
         entries = sorted(
             (entry for job in self._due if (entry := self._queue.entries.get(job)) is not None), key=attrgetter("order")
         )
@@ -81,7 +83,10 @@ class Elsewhere:
     def place(self, entry: Entry, now: float) -> list[Plan]:
         """Plans that place all nominated pods of the job on free places; empty if the nomination stays."""
         nomination = self._preemptor.nominations.get(entry.job.id)
-        if nomination is None or not self._fits(nomination, slice(0, self._columns.size)):
+        if nomination is None or nomination.placement is None:
+            return []
+        tasks = dict.fromkeys(placed.task for placed in nomination.placement.placements)
+        if not any(self._fits(task, slice(0, self._columns.size)) for task in tasks):
             return []
         if self._queues.refusal(entry.job.queue, cards=any(task.cards for task in entry.tasks)):
             return []
@@ -124,25 +129,20 @@ class Elsewhere:
 
     def next_at(self, index: Index, now: float) -> list[float]:
         """When `search` is due next (monotonic); empty if never."""
-        nominations = self._preemptor.nominations
-        times = []
-        for one in self._waiting():
-            if (at := nominations.overdue_at(one)) > now:
-                times.append(at)
-            elif one.searched_at != index:
-                times.append(self._backoff.next_at)
-        return [min(times)] if times else []
+        times = [self._backoff.next_at] if any(True for _ in self._overdue(index, now)) else []
+        at = self._preemptor.nominations.next_deadline()
+        return times if at is None else [*times, at]
 
     def search(self, index: Index, now: float) -> list[Plan]:
         """Plans with other victims for jobs whose victims are overdue."""
         nominations = self._preemptor.nominations
-        overdue = [one for one in self._waiting() if nominations.is_overdue(one, now) and one.searched_at != index]
+        overdue = list(islice(self._overdue(index, now), SEARCHED))
         if not overdue or not self._backoff.due(now) or self._runner.idle:
             return []
         late = {pod for pod in nominations if nominations.is_late(pod, now)}
         self._runner.spare(late, now + self._limits.nomination_s)
         plans: list[Plan] = []
-        for nomination in overdue[:SEARCHED]:
+        for nomination in overdue:
             nomination.searched_at = index
             assert nomination.placement is not None
             entry = nomination.placement.entry
@@ -157,14 +157,16 @@ class Elsewhere:
         self._backoff.record(now, success=bool(plans))
         return plans
 
-    def _waiting(self) -> Iterator[Nomination]:
-        """Accepted nominations of known jobs with a victim that still runs."""
-        return (
-            one for one in self._preemptor.nominations.all() if one.accepted and one.waits_for and one.placement is not None
-        )
+    def _overdue(self, index: Index, now: float) -> Iterator[Nomination]:
+        """Nominations with an overdue victim for which no search failed on the view at `index`."""
+        delayed = self._preemptor.nominations.delayed(now)
+        return (one for one in delayed if one.accepted and one.placement is not None and one.searched_at != index)
 
-    def _fits(self, nomination: Nomination, rows: Rows) -> bool:
-        """Whether one of its pods fits on one of these rows, with the nominated places booked."""
-        assert nomination.placement is not None
-        tasks = dict.fromkeys(placed.task for placed in nomination.placement.placements)
-        return any(bool((self._views.of(task).capacity[rows] > 0).any()) for task in tasks)
+    def _waits(self, job: JobId) -> bool:
+        """Whether the job is known and has an accepted nomination with a victim that still runs."""
+        one = self._preemptor.nominations.get(job)
+        return one is not None and one.accepted and bool(one.waits_for) and one.placement is not None
+
+    def _fits(self, task: Task, rows: Rows) -> bool:
+        """Whether a pod of this shape fits on one of these rows, with the nominated places booked."""
+        return bool((self._views.of(task).capacity[rows] > 0).any())

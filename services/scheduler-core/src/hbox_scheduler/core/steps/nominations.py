@@ -8,13 +8,15 @@ The ledger remembers what it accepted. A scheduler that starts finds there for w
 from there. Until the job itself is heard of, such a nomination has no `placement`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import chain
 
 from hbox_common.events import Plan
 from hbox_common.model import Index, JobId, PlanId, PodUid
 
+from ..cluster.task import Task
 from ..placement.outcomes import JobPlacement
 
 
@@ -38,7 +40,10 @@ class Nomination:
 
 @dataclass(slots=True)
 class Nominations:
-    """All nominations, at most one a job, and pods that were evicted for no job (`shuffle`)."""
+    """All nominations, at most one a job, and pods that were evicted for no job (`shuffle`).
+
+    A cycle reads indexes, so that it costs nothing for nominations of which nothing changed and no deadline passed.
+    """
 
     _of: dict[JobId, Nomination] = field(default_factory=dict)
     #: by the pods that leave: of two shards two jobs may have nominated for what one pod leaves
@@ -48,6 +53,14 @@ class Nominations:
     #: deadline (monotonic) of each victim that still runs, also after its nomination ended; then the victim is overdue
     _leave_by: dict[PodUid, float] = field(default_factory=dict)
     _accepted: set[PodUid] = field(default_factory=set)  #: of these, pods whose evictions were accepted
+    _free: dict[JobId, None] = field(default_factory=dict)  #: nominations whose victims have all left
+    _unknown: dict[JobId, None] = field(default_factory=dict)  #: nominations without a placement
+    _by_task: dict[Task, dict[JobId, None]] = field(default_factory=dict)  #: by the shapes of their pods
+    #: heap of deadlines; an entry counts while `_leave_by` has the same time and a job waits for the pod
+    _deadlines: list[tuple[float, PodUid]] = field(default_factory=list)
+    _late: dict[PodUid, None] = field(default_factory=dict)  #: victims whose deadline has passed
+    #: heap of `Nomination.until`; an entry counts while the job has this nomination
+    _ends: list[tuple[float, JobId, PlanId]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._of)
@@ -60,6 +73,29 @@ class Nominations:
             self._waiting.setdefault(pod, {})[job] = None
             if pod not in self._accepted:
                 self._leave_by[pod] = leave_by
+            heappush(self._deadlines, (self._leave_by.get(pod, leave_by), pod))
+        if not nomination.waits_for:
+            self._free[job] = None
+        heappush(self._ends, (nomination.until, job, nomination.plan))
+        if nomination.placement is not None:
+            self._index(nomination.placement, job)
+        else:
+            self._unknown[job] = None
+
+    def resume(self, nomination: Nomination, placement: JobPlacement) -> None:
+        """Set the placement of a nomination that was taken over: its job is known now."""
+        nomination.placement = placement
+        self._unknown.pop(nomination.job, None)
+        self._index(placement, nomination.job)
+
+    def _index(self, placement: JobPlacement, job: JobId) -> None:
+        for task in {placed.task: None for placed in placement.placements}:
+            self._by_task.setdefault(task, {})[job] = None
+
+    @property
+    def by_task(self) -> Mapping[Task, Collection[JobId]]:
+        """Nominated jobs by the shapes of their pods."""
+        return self._by_task
 
     def all(self) -> Iterable[Nomination]:
         return self._of.values()
@@ -82,6 +118,14 @@ class Nominations:
                 del jobs[job]
                 if not jobs:
                     del self._waiting[pod]
+                    self._late.pop(pod, None)
+            self._free.pop(job, None)
+            self._unknown.pop(job, None)
+            for task in {placed.task: None for placed in nomination.placement.placements} if nomination.placement else ():
+                of_task = self._by_task[task]
+                del of_task[job]
+                if not of_task:
+                    del self._by_task[task]
         return nomination
 
     def waiting_for(self, pod: PodUid) -> Iterable[JobId]:
@@ -110,18 +154,29 @@ class Nominations:
         if pod in self._leave_by:
             self._leave_by[pod] = at
             self._accepted.add(pod)
+            self._late.pop(pod, None)
+            heappush(self._deadlines, (at, pod))
 
     def is_late(self, pod: PodUid, now: float) -> bool:
         """Whether the deadline of this victim has passed."""
         return self._leave_by.get(pod, float("inf")) <= now
 
-    def is_overdue(self, nomination: Nomination, now: float) -> bool:
-        """Whether the deadline of one of its victims has passed."""
-        return any(self.is_late(pod, now) for pod in nomination.waits_for)
+    def delayed(self, now: float) -> Iterator[Nomination]:
+        """Nominations with a victim whose deadline has passed, in the order of the deadlines."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            at, pod = heappop(self._deadlines)
+            if self._is_deadline(at, pod):
+                self._late[pod] = None
+        return (self._of[job] for job in {job: None for pod in self._late for job in self._waiting[pod]})
 
-    def overdue_at(self, nomination: Nomination) -> float:
-        """When `is_overdue` becomes true."""
-        return min(self._leave_by.get(pod, float("inf")) for pod in nomination.waits_for)
+    def next_deadline(self) -> float | None:
+        """The first deadline of a victim that has not passed at the last call of `delayed`; None: there is none."""
+        while self._deadlines and not self._is_deadline(*self._deadlines[0]):
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _is_deadline(self, at: float, pod: PodUid) -> bool:
+        return pod in self._waiting and self._leave_by.get(pod) == at
 
     def kept(self) -> Iterator[PodUid]:
         """Pods to which places are given."""
@@ -136,28 +191,39 @@ class Nominations:
         self._evicted.pop(pod, None)
         self._leave_by.pop(pod, None)
         self._accepted.discard(pod)
+        self._late.pop(pod, None)
         for job in self._waiting.pop(pod, ()):
             self._of[job].waits_for.discard(pod)
+            if not self._of[job].waits_for:
+                self._free[job] = None
 
     def due(self, index: Index, now: float) -> Iterator[Nomination]:
         """Accepted ones whose victims are all gone and whose jobs are known, of which a view at `index` knows why they were refused, after their back-off."""
         return (
             nomination
-            for nomination in list(self._of.values())
+            for nomination in [self._of[job] for job in self._free]
             if nomination.accepted
-            and not nomination.waits_for
             and nomination.placement is not None
             and nomination.refresh <= index
             and nomination.ask_at <= now
         )
 
-    def taken_over(self) -> Iterator[Nomination]:
-        """Those that another process made."""
-        return (nomination for nomination in list(self._of.values()) if nomination.held is not None)
+    def unknown(self) -> list[Nomination]:
+        """Nominations that another process made, of jobs that are not known yet."""
+        return [self._of[job] for job in self._unknown]
 
-    def overdue(self, now: float) -> Iterator[Nomination]:
-        return (nomination for nomination in list(self._of.values()) if nomination.until <= now)
+    def expired(self, now: float) -> list[Nomination]:
+        """Nominations that ended by their time; the caller drops them."""
+        ended: dict[JobId, Nomination] = {}
+        while self._ends and self._ends[0][0] <= now:
+            _, job, plan = heappop(self._ends)
+            if (nomination := self.of_plan(job, plan)) is not None:
+                ended[job] = nomination
+        return list(ended.values())
 
     def next_at(self, now: float) -> list[float]:
-        """When one is `overdue` next, or its back-off is over."""
-        return [nomination.ask_at if nomination.ask_at > now else nomination.until for nomination in self._of.values()]
+        """When the next nomination expires, and when back-offs end."""
+        while self._ends and self.of_plan(*self._ends[0][1:]) is None:
+            heappop(self._ends)
+        back_offs = [at for job in self._free if (at := self._of[job].ask_at) > now]
+        return [*back_offs, self._ends[0][0]] if self._ends else back_offs

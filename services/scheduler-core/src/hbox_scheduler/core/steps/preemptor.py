@@ -271,8 +271,8 @@ class Preemptor:
 
     def keep(self, index: Index, now: float) -> list[Plan]:
         """Plans for the places whose victims are gone, and for successors of those who moved; nominations whose victims never left are given up."""
-        for nomination in self.nominations.taken_over():
-            if nomination.placement is None and (entry := self._queue.entries.get(nomination.job)) is not None:
+        for nomination in self.nominations.unknown():
+            if (entry := self._queue.entries.get(nomination.job)) is not None:
                 self._resume(nomination, entry)
         plans = self._moves.keep(now)
         for nomination in self.nominations.due(index, now):
@@ -290,7 +290,7 @@ class Preemptor:
             self._asked[plan.id] = nomination
             self._flights.open(plan, now)
             plans.append(plan)
-        for nomination in self.nominations.overdue(now):
+        for nomination in self.nominations.expired(now):
             self._give_up(nomination)
         return plans
 
@@ -311,7 +311,7 @@ class Preemptor:
                 self._give_up(nomination)
                 return
             placed.append(PodPlacement(task, pod, row, PodSlices.written(p.slices, p.layout)))
-        nomination.placement = JobPlacement(entry, tuple(placed), ())
+        self.nominations.resume(nomination, JobPlacement(entry, tuple(placed), ()))
         self._unschedulable.leave(entry, JobState.NOMINATED)
         self._candidates.pop(entry.job.id, None)
 
