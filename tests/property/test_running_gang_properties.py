@@ -186,7 +186,7 @@ def seen(gangs: RunningGangs) -> object:
         for gang in gangs.gangs.values()
     }
     alike = sorted(
-        (k.queue, k.preemptable, k.counts_minimum, k.models, k.request.tolist(), count) for k, count in gangs.alike()
+        (k.queue, k.preemptable, k.counts_minimum, k.models, k.request.tolist(), count) for k, count in gangs.by_kind()
     )
     population = Population.beginning_with(
         lambda: gangs.population, gangs.population.columns, {}, constrained=gangs.constrained

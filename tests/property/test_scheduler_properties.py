@@ -40,7 +40,7 @@ from hbox_scheduler.core.plugins.idlecards import NODE_LABELS
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.scheduler import Scheduler
 from hbox_scheduler.core.simulate import Simulation, job, node
-from hbox_scheduler.core.simulate.alike import place_alike
+from hbox_scheduler.core.simulate.uniform import place_uniform
 
 from ..searching import examples
 
@@ -215,7 +215,7 @@ def test_rolling_back_restores_every_cell(cluster: list[NodeState], batch: list[
     scheduler = simulation.scheduler
     task = scheduler.tasks.of(late.tasks[0])
     before = cells(scheduler)
-    booked = [one for _ in range(2) for one in place_alike(scheduler.columns, scheduler.views, scheduler.policy, task, 3)]
+    booked = [one for _ in range(2) for one in place_uniform(scheduler.columns, scheduler.views, scheduler.policy, task, 3)]
     for one in reversed(booked):
         scheduler.columns.apply(one, -1)
     assert cells(scheduler) == before

@@ -14,7 +14,7 @@ from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.framework import GroupPhase, ResourceQuota
 from hbox_scheduler.core.framework.conf import parse_conf
-from hbox_scheduler.core.framework.webhooks import Ask, nobody
+from hbox_scheduler.core.framework.webhooks import Ask, no_webhooks
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.cycles import CycleOptions, Report, simulate
 from hbox_scheduler.core.simulate.simulation import node
@@ -112,7 +112,7 @@ class SmallWorld:
         cycles: int = 1,
         requeue_evicted: bool = False,
         explain: bool = False,
-        ask: Ask = nobody,
+        ask: Ask = no_webhooks,
     ) -> Report:
         cluster = Cluster(
             self.gangs,

@@ -16,7 +16,7 @@ from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.reservations import Reservation
 from hbox_scheduler.core.cluster.runtimes import RunTimes
 from hbox_scheduler.core.framework.conf import Conf
-from hbox_scheduler.core.placement.reservations import Reserving
+from hbox_scheduler.core.placement.reservations import SessionReservations
 from hbox_scheduler.core.plugins.reservations import SURE_AFTER_S
 from hbox_scheduler.core.plugins.walltimes import not_longer, walltime_in
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -225,13 +225,13 @@ def test_gangs_that_may_never_start_are_looked_at_a_few_at_a_time_and_all_in_tur
     days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("theirs"))))
     days.fill(600)
     looked: list[int] = []
-    make = Reserving.make
+    make = SessionReservations.make
 
-    def counted(self: Reserving, entries: Sequence[Entry], *more: Any) -> list[tuple[Entry, Reservation]]:
+    def counted(self: SessionReservations, entries: Sequence[Entry], *more: Any) -> list[tuple[Entry, Reservation]]:
         looked.append(len(entries))
         return make(self, entries, *more)
 
-    monkeypatch.setattr(Reserving, "make", counted)
+    monkeypatch.setattr(SessionReservations, "make", counted)
     days.gang("before", created_at=days.time_of_day - 200, queue="theirs")  # the first making of a process is for all
     days.pass_time(2)
     for number in range(100):

@@ -23,7 +23,7 @@ from hbox_scheduler.core.plugins import Shape, card_worth, expected_fragment
 from hbox_scheduler.core.plugins.rooms import Rooms, prices_of
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.simulate.alike import place_alike
+from hbox_scheduler.core.simulate.uniform import place_uniform
 
 from ...searching import examples
 from ..hbox_common.vendorcases import asked, neurons
@@ -91,7 +91,7 @@ class Cluster:
         """`node:card,card`, or nothing."""
         request = CardRequest(cards, cores=percent, memory_percent=percent, models=models) if percent else None
         spec = PodGroupTask("t", {CPU: 1000 * cpu, MEMORY: 1, PODS: 1, **({GPU: cards} if request else {})}, (), cards=request)
-        batches = place_alike(self.columns, self.views, self.policy, self.tasks.of(spec), 1)
+        batches = place_uniform(self.columns, self.views, self.policy, self.tasks.of(spec), 1)
         if not batches:
             return ""
         slices = slices_of(self.columns, batches[0], cards if request else 0)[0]
@@ -206,7 +206,7 @@ def test_share_whose_room_only_its_vendor_computes_is_placed_while_there_is_room
     devices = PodDevices((asked("AWSNeuron", {"aws.amazon.com/neuroncore": 1}),), 1)
     request = CardRequest(1, cores=50, memory_percent=0, devices=devices)
     task = Tasks(columns).of(PodGroupTask("t", {CPU: 1000, MEMORY: 1, PODS: 1, NEURON.cards: 1}, (), cards=request))
-    batches = place_alike(columns, Views(columns, policy), policy, task, 5)
+    batches = place_uniform(columns, Views(columns, policy), policy, task, 5)
     assert Counter(columns.names[row] for batch in batches for row in batch.rows.repeat(batch.counts)) == {"n1": 2, "n2": 2}
 
 

@@ -46,7 +46,7 @@ from .explain.decisions import Decisions
 from .explain.labels import Label
 from .framework.conf import Conf
 from .framework.views import Views
-from .framework.webhooks import Ask, nobody
+from .framework.webhooks import Ask, no_webhooks
 from .ledgerview import LedgerView
 from .placement.domains import PlanDomains
 from .placement.plans import Plans
@@ -98,7 +98,7 @@ class Scheduler(LedgerView):
         policy: Policy,
         limits: Limits | None = None,
         conf: Conf | None = None,
-        ask: Ask = nobody,
+        ask: Ask = no_webhooks,
     ) -> None:
         """`policy`: the masks and scores that depend on a pod's shape only, with their learned state. `conf`: the full policy from which `policy` was made;
         None = the configuration of `policy` without actions that evict. `ask`: calls an external service for the policy's plugins."""
@@ -123,7 +123,11 @@ class Scheduler(LedgerView):
             None  #: apply once the claims are known up to this index
         )
         self._unschedulable = UnschedulableJobs(
-            self.columns, self.views, self.queues, quota, lambda entry: self._runner.reserving.passes(entry, self.queues.all())
+            self.columns,
+            self.views,
+            self.queues,
+            quota,
+            lambda entry: self._runner.reservations.passes(entry, self.queues.all()),
         )
         queue = SchedulingQueue(
             self.tasks,

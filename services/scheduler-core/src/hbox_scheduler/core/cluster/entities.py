@@ -255,7 +255,7 @@ class Gang:
         self._holding = sum(counts.get(status, 0) for status in HOLDING)
 
     def moved(self, member: Member, before: Status) -> None:
-        """Update the counts after a member's status changed from `before`. As `moved_alike` for one member, in a third of its time."""
+        """Update the counts after a member's status changed from `before`. As `moved_uniform` for one member, in a third of its time."""
         counts, now = self._counts, member.status
         if counts is None:
             return
@@ -264,7 +264,7 @@ class Gang:
         self._holding += (now in HOLDING) - (before in HOLDING)
         self._ready += _counts(member) - (before in _READY or (before is Status.PENDING and member.best_effort))
 
-    def moved_alike(self, members: Sequence[Member], before: Status) -> None:
+    def moved_uniform(self, members: Sequence[Member], before: Status) -> None:
         """Update the counts after the status of equal members changed from `before`."""
         if self._counts is None or not members:
             return

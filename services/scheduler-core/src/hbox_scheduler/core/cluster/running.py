@@ -166,7 +166,7 @@ class RunningGangs:
                     watcher.counted(kind, more)
         self._untold.clear()
 
-    def alike(self) -> Iterator[tuple[Kind, int]]:
+    def by_kind(self) -> Iterator[tuple[Kind, int]]:
         """Each kind of members with their number."""
         return iter(self._alike.values())
 

@@ -80,7 +80,7 @@ class Models:
             self._owned[queue.name] = frozenset(map(columns.keep, named_models(queue.deserved, queue.guarantee)))
         self._used: dict[QueueName, Resources] = {}
         self._leaving: dict[QueueName, Resources] = {}
-        for kind, count in running.alike():
+        for kind, count in running.by_kind():
             self._count(self._used, kind, kind.queue, count)
         for gang in fresh:
             for member in gang.members:

@@ -40,7 +40,7 @@ class PoolFit:
             yield Label.NODE_POOL, ~columns.in_pool(task.pool, rows)
 
 
-class Pools:
+class NodePools:
     """False where all is of `pooled`: then it has no say, and costs nothing."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Pools:
         """Queues with members in this pool that own none of it."""
         if self._borrowers is None:
             found: dict[str, set[QueueName]] = {}
-            for kind, _ in self._running.alike():
+            for kind, _ in self._running.by_kind():
                 if kind.pool and not self.owns(kind.queue, kind.pool):
                     found.setdefault(kind.pool, set()).add(kind.queue)
             for gang in self._fresh:

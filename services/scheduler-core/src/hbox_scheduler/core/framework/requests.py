@@ -12,7 +12,7 @@ from ..cluster.running import Kind
 from ..cluster.task import Task
 
 
-class Asking:
+class Requests:
     """Requests of members, once for equal tasks. The tasks have to live as long as this."""
 
     def __init__(self) -> None:

@@ -80,12 +80,12 @@ from .hooks import (
 )
 from .models import Models
 from .namespacequotas import NamespaceQuotas
-from .nodepools import Pools, may_go_whole
+from .nodepools import NodePools, may_go_whole
 from .ranking import QueueRanking
-from .requests import Asking
+from .requests import Requests
 from .statement import Operation, OperationKind, Statement
 from .views import Views
-from .webhooks import Ask, nobody
+from .webhooks import Ask, no_webhooks
 
 if TYPE_CHECKING:
     from .conf import Conf
@@ -97,7 +97,7 @@ _by_age = attrgetter("created_at", "namespace", "name", "id")
 _by_rank = attrgetter("rank", "uid")
 
 #: Maximum number of nodes sampled for an explanation.
-_TOLD = 64
+_MAX_EXPLAINED_NODES = 64
 
 H = TypeVar("H", bound=Plugin)
 
@@ -167,7 +167,7 @@ class Session:
         conf: "Conf",
         tiers: Sequence[Sequence[Plugin]],
         now: float = 0.0,
-        ask: Ask = nobody,
+        ask: Ask = no_webhooks,
         learned: Mapping[str, Plugin] = MappingProxyType({}),
         views: Views | None = None,
         known_tree: KnownTree | None = None,
@@ -193,13 +193,13 @@ class Session:
         self.guarantees = Guarantees(columns, cluster)
         self._lends = bool(self.guarantees)
         self.models = Models(columns, cluster, self.running, self.fresh, self.guarantees)
-        self.pools = Pools(columns, self.queues, self.running, self.fresh)
+        self.pools = NodePools(columns, self.queues, self.running, self.fresh)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
         self.total: Ints = columns.present(self.rows) if len(self.rows) else self.zeros()  #: foreign pods included
         self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas limit: all but `pods`
         if PODS in columns.resources:
             self.counted[columns.resources[PODS]] = False
-        self.asking = Asking()
+        self.requests = Requests()
         #: queues whose settings a plugin cannot parse -> reason; the session places nothing new in them
         self.refused: dict[QueueName, str] = {}
         self._tiers = tiers
@@ -606,7 +606,9 @@ class Session:
     def room_words(self, label: str, member: Member, columns: Columns, rows: Ints) -> str:
         """Explanation of a plugin for the first of these rows that has one; all rows are full by this label. "" = no explanation."""
         keepers = [plugin for plugin in self._shape_rooms if plugin.label == label and plugin.limits(member.task)]
-        told = (keeper.room_words(columns, row, member.task) for row in rows[:_TOLD].tolist() for keeper in keepers)
+        told = (
+            keeper.room_words(columns, row, member.task) for row in rows[:_MAX_EXPLAINED_NODES].tolist() for keeper in keepers
+        )
         return next(filter(None, told), "")
 
     def reserve(self, reservations: Sequence[Reservation], passes: Callable[[Member], int]) -> None:
@@ -699,7 +701,7 @@ class Session:
     @cached_property
     def offline_runs(self) -> bool:
         """Whether any offline work runs."""
-        return any(kind.task.offline for kind, _ in self.running.alike()) or any(
+        return any(kind.task.offline for kind, _ in self.running.by_kind()) or any(
             gang.offline and gang.holding for gang in self.fresh
         )
 

@@ -85,7 +85,7 @@ class Statement:
         self.operations.append(Operation(OperationKind.ALLOCATE, first, first.status, first.row, first.slices, alike=members))
         for member, row, own in zip(members, rows, slices, strict=True):
             member.status, member.row, member.slices = allocated, row, own
-        members[0].gang.moved_alike(members, Status.PENDING)
+        members[0].gang.moved_uniform(members, Status.PENDING)
         session.namespace_quotas.book(members)
         for member in members if session.models or session.pools else ():
             self._count_models(member)

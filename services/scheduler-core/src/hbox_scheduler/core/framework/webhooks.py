@@ -24,6 +24,6 @@ class Ask(Protocol):
         ...
 
 
-def nobody(question: Question, /) -> Mapping[str, Any] | None:
+def no_webhooks(question: Question, /) -> Mapping[str, Any] | None:
     """Port of sessions without external services: always raises Unavailable."""
     raise Unavailable(f"{question.url}: no requests are sent from here")

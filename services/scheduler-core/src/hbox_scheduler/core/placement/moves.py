@@ -15,7 +15,7 @@ from .gangs import waiting_id
 REWORD_S = 60.0
 
 
-class MoveNotes:
+class MoveRecords:
     """Kept among the facts that sessions see."""
 
     def __init__(self, facts: ClusterFacts) -> None:

@@ -11,7 +11,7 @@ from ..queueing.jobs import Entry
 from .gangs import waiting_id
 
 
-class ProtectionNotes:
+class ProtectionRecords:
     """Kept among the facts that sessions see."""
 
     def __init__(self, facts: ClusterFacts) -> None:

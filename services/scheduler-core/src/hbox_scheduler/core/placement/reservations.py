@@ -21,7 +21,7 @@ from .gangs import waiting_id
 from .sessions import Sessions
 
 
-class Reserving:
+class SessionReservations:
     """Makes reservations in sessions. Those in force stand among the cluster's facts."""
 
     def __init__(

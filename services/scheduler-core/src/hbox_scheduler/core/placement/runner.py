@@ -33,11 +33,11 @@ from ..policy.registry import plugins_of
 from ..queueing.jobs import Entry
 from ..quotas.namespaces import NamespaceQuota
 from .entitlement import may_reclaim
-from .moves import MoveNotes
+from .moves import MoveRecords
 from .outcomes import JobPlacement, Move, Placed, PodPlacement, Unplaced, Untried
-from .protection import ProtectionNotes
+from .protection import ProtectionRecords
 from .ranks import Walk, arrange
-from .reservations import Reserving
+from .reservations import SessionReservations
 from .sessions import Sessions
 
 #: Actions of a policy that place pods on free resources.
@@ -73,9 +73,9 @@ class SessionRunner:
         self._quota = quota
         self._reasons = KnownReasons(columns)
         self._walk = Walk()
-        self.reserving = Reserving(sessions, columns, bookings, neighbours, facts)
-        self.moves = MoveNotes(facts)
-        self.protection = ProtectionNotes(facts)
+        self.reservations = SessionReservations(sessions, columns, bookings, neighbours, facts)
+        self.moves = MoveRecords(facts)
+        self.protection = ProtectionRecords(facts)
         self.follow(conf, policy)
 
     def follow(self, conf: Conf, policy: Policy) -> None:
@@ -91,7 +91,7 @@ class SessionRunner:
         #: whether pending jobs are retried after each measurement of the nodes' utilisation
         self.reads_usage = any(plugin.reads_usage for plugin, _ in plugins)
         conf = as_the_ledger_judges(conf)
-        self.reserving.follow(conf)
+        self.reservations.follow(conf)
         self.moves.clear()
         self.protection.clear()
         #: whether the policy applies jobs' topology constraints

@@ -98,7 +98,7 @@ class Sessions:
 
     def mix(self) -> Iterator[tuple[Task, int]]:
         """What pods ask for that run, and that wait, and how many do."""
-        for kind, count in self._running.current().alike():
+        for kind, count in self._running.current().by_kind():
             yield kind.task, count
         for (_, task), count in self._demand.items():
             yield task, count
@@ -144,7 +144,7 @@ class Sessions:
         if with_groups:
             there = {*running.jobs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
             gangs += self._groups.without_pods(there)
-        named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.alike()}
+        named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.by_kind()}
         facts = self._facts
         known = self._queue_infos.of(queues, named, facts.recent_use)
         with self._gone(gone, preempting=whole):

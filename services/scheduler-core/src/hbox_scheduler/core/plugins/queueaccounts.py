@@ -32,7 +32,7 @@ from ..cluster.roster import Roster
 from ..cluster.running import Kind
 from ..cluster.task import Task
 from ..explain.labels import Label
-from ..framework.requests import Asking, add
+from ..framework.requests import Requests, add
 
 if TYPE_CHECKING:
     from ..framework.session import Session
@@ -129,7 +129,7 @@ class QueueAccounts:
         self.accounts = {name: Account(queue, self.size) for name, queue in session.queues.items()}
         self._tree(hierarchy)
         self._set_limits()
-        for kind, count in session.running.alike():
+        for kind, count in session.running.by_kind():
             self.counted(kind, count)
         for name, minimum in session.running.minimums.items():
             if name in self.accounts:
@@ -202,7 +202,7 @@ class QueueAccounts:
             self._forget_tasks()
 
     def _forget_tasks(self) -> None:
-        self._asking = Asking()
+        self._requests = Requests()
         self._parts: dict[int, tuple[Task, Asked]] = {}
         self._modelled: dict[tuple[int, Asked, str], tuple[Task, Asked]] = {}
 
@@ -297,7 +297,7 @@ class QueueAccounts:
 
     def _part(self, member: Member | Kind) -> Asked:
         request = member.task.cards
-        asked = tuple(pair for pair in self._asking.of(member) if self._counted[pair[0]])
+        asked = tuple(pair for pair in self._requests.of(member) if self._counted[pair[0]])
         if not self.percent:
             return asked
         percent = ALL_CORES

@@ -26,11 +26,11 @@ def in_the_way(conf: Conf) -> list[str]:
     found: list[str] = []
     for tier, confs in zip(plugins_of(conf), conf.tiers, strict=True):
         for plugin, plugin_conf in zip(tier, confs, strict=True):
-            found += (f"{plugin.name} {what}" for hook, what in _said(plugin) if hook not in plugin_conf.off)
+            found += (f"{plugin.name} {what}" for hook, what in _distinguishing(plugin) if hook not in plugin_conf.off)
     return found
 
 
-def _said(plugin: Plugin) -> Iterator[tuple[type[Plugin], str]]:
+def _distinguishing(plugin: Plugin) -> Iterator[tuple[type[Plugin], str]]:
     if isinstance(plugin, ByShape) and plugin.of_session:
         hook = next(hook for hook in (ShapeMask, ShapeRoom, ShapeScore) if isinstance(plugin, hook))
         yield hook, "judges nodes by what is measured"

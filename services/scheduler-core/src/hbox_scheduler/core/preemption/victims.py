@@ -647,7 +647,7 @@ class Search:
         gone = [done.member for done in self.statement.operations[mark:] if done.kind is OperationKind.EVICT]
         if sum(done.kind is OperationKind.EVICT for done in self.statement.operations) > self._moves:
             return False
-        gone.sort(key=lambda member: (-sum(units for _, units in self._session.asking.of(member)), member.uid))
+        gone.sort(key=lambda member: (-sum(units for _, units in self._session.requests.of(member)), member.uid))
         return all(self._resettle(member) for member in gone)
 
     def _resettle(self, member: Member) -> bool:

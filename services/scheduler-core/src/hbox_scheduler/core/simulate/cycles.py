@@ -26,7 +26,7 @@ from ..framework.conf import Conf
 from ..framework.placing import DEVICES
 from ..framework.views import Views
 from ..framework.waiting import WaitReasons
-from ..framework.webhooks import Ask, nobody
+from ..framework.webhooks import Ask, no_webhooks
 from ..placement.ranks import Walk, arrange
 from ..policy import policy_from
 from ..policy.registry import plugins_of
@@ -86,7 +86,7 @@ class CycleOptions:
     cycle_s: float = 1.0
 
 
-def simulate(columns: Columns, cluster: Cluster, conf: Conf, options: CycleOptions, ask: Ask = nobody) -> Report:
+def simulate(columns: Columns, cluster: Cluster, conf: Conf, options: CycleOptions, ask: Ask = no_webhooks) -> Report:
     """Run the cycles. `columns` has the nodes, and nothing booked: the members of `cluster` that hold places are booked here.
 
     `ask`: how plugins ask others. Raises InvalidRequest for a policy that contradicts itself.

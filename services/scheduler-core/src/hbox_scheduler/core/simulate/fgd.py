@@ -21,7 +21,7 @@ from ..framework.views import Views
 from ..plugins import Shape, expected_fragment
 from ..plugins.fgd import shape_of
 from ..policy import Policy
-from .alike import place_alike
+from .uniform import place_uniform
 
 #: Percent of the cards that have been asked for when a run ends.
 FULL = 130
@@ -56,7 +56,7 @@ def curve_of(nodes: Sequence[NodeState], specs: Sequence[PodGroupTask], order: S
     for which in order:
         task = kinds[which]
         policy.learn(task, 1)
-        if place_alike(columns, views, policy, task, 1):
+        if place_uniform(columns, views, policy, task, 1):
             given += asked[which]
             placed += 1
         arrived += asked[which]

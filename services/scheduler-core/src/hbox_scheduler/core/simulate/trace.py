@@ -24,10 +24,10 @@ from ..devices import pick
 from ..framework.views import Views
 from ..policy import Policy
 from ..topology.cover import Parts, select
-from .alike import place_alike
 from .trace_jobs import JobOutcome, Sample, Topology, Totals, TraceJob, checked
 from .trace_shares import QueueShares
 from .trace_turns import TraceTurns
+from .uniform import place_uniform
 
 #: What a job loses at each start but its first: reading its checkpoint.
 RESTART_S = 60.0
@@ -267,7 +267,7 @@ class TraceSimulation:
             run.rows = rows.repeat(counts)
             self._measure(run, self._leaf)
         else:
-            run.booked = place_alike(self._columns, self._views, self._policy, run.task, run.pods)
+            run.booked = place_uniform(self._columns, self._views, self._policy, run.task, run.pods)
             placed = [row for batch in run.booked for row in batch.rows.repeat(batch.counts).tolist()]
             if len(placed) != run.pods:
                 raise Bug(f"job {run.job.name}: {len(placed)} of {run.pods} pods have a place where all fit")

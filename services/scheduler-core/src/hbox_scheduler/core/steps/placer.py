@@ -79,7 +79,7 @@ class Placer:
             context.queue.entries,
             neighbours,
             every_s=context.limits.verdict_every_s,
-            reserves_from=lambda: context.runner.reserving.reserves_from,
+            reserves_from=lambda: context.runner.reservations.reserves_from,
         )
         self._let_in: set[PodUid] = set()  #: on nodes that were set aside for others
         self._tried: set[JobId] = set()  #: in this cycle, without success
@@ -103,7 +103,7 @@ class Placer:
 
     def planned(self, plan: Plan) -> None:
         """Remember who was let in on nodes that are set aside for others."""
-        reservations = self._runner.reserving.reservations
+        reservations = self._runner.reservations.reservations
         if not reservations or any(one.gang == waiting_id(plan.job) for one in reservations):
             return
         rows = self._columns.row_of

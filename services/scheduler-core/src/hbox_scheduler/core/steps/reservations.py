@@ -37,7 +37,7 @@ class Reservations:
     """Those in force are the columns' and the runner's; here is who may get one, and when to look again."""
 
     def __init__(self, context: SchedulerContext, *, nominations: Nominations) -> None:
-        self._reserving = context.runner.reserving
+        self._reserving = context.runner.reservations
         self._bookings = context.bookings
         self._columns = context.plans.columns
         self._queues = context.queues

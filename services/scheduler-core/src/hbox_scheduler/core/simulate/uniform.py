@@ -7,7 +7,7 @@ from ..framework.views import Views
 from ..policy import Policy
 
 
-def place_alike(columns: Columns, views: Views, policy: Policy, task: Task, pods: int) -> list[Batch]:
+def place_uniform(columns: Columns, views: Views, policy: Policy, task: Task, pods: int) -> list[Batch]:
     """Book up to `pods` pods of the task, best places first. Returns what was booked, to be taken back newest first (`Columns.apply`)."""
     booked: list[Batch] = []
     while pods:
