@@ -415,9 +415,9 @@ def test_the_plugins_words_on_links_are_a_nodes_score() -> None:
 
 
 def test_one_container_of_a_pod_has_whole_gpus_of_metax() -> None:
-    assert labels(tried(metaxes(2), metax(1), metax(1))) == {DeviceLabel.SLOTS: 1, DeviceLabel.CUSTOM: 1}
+    assert labels(tried(metaxes(2), metax(1), metax(1))) == {DeviceLabel.IN_USE: 1, DeviceLabel.CUSTOM: 1}
     assert given(tried(metaxes(2), metax(1), metax(1), init=1)) == [[0], [0]]
-    assert labels(tried(metaxes(1), metax(1), used=whole(0, memory_mib=65_536))) == {DeviceLabel.SLOTS: 1}
+    assert labels(tried(metaxes(1), metax(1), used=whole(0, memory_mib=65_536))) == {DeviceLabel.IN_USE: 1}
 
 
 def sgpu(count: int = 1, cores: int | None = None, memory: str | None = None, **wishes: str) -> Ask:

@@ -37,7 +37,7 @@ class Reading:
 def read_node(facts: NodeFacts, generation: Generation) -> Reading:
     """The state of a node. Never raises: what cannot be understood is left out, so that nothing is promised there, and named in a warning.
 
-    - A vendor's cards in `allocatable` stay what the kubelet admits by: cards, or under HAMi's plugin slots, ten to a card (sources: hami-nvidia).
+    - A vendor's cards in `allocatable` stay what the kubelet admits by: cards, or under HAMi's plugin slots, ten to a card.
     - Where the plugin says only how many cards are allocatable, fewer than its capacity, nobody knows which are bad: the allocatable count stands.
     """
     warnings: list[str] = []
