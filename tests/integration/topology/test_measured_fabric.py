@@ -114,8 +114,8 @@ HOSTILE: tuple[dict[str, Any], ...] = (
     *({"endless": what} for what in ("rows", "nothing", "blanks", "row", "bomb", "headers")),
     {"redirects_to": "http://127.0.0.1:1/steal"},
     {"status": 429, "retry_after": "31536000"},
-    {"pages_said": 10**9},
-    {"pages_said": "all"},
+    {"announced_pages": 10**9},
+    {"announced_pages": "all"},
 )
 
 

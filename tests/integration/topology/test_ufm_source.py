@@ -138,10 +138,10 @@ async def test_a_session_that_ended_is_begun_anew(ufm: UfmServer, secrets: Path)
         ({"half_paged": True}, "announces 256 rows and contains 250"),
         ({"empty": True}, "is empty"),
         ({"repeats": True}, "page 2 of /resources/ports repeats another page"),
-        ({"pages_said": 10**9}, "how many pages /resources/systems has cannot be read"),
-        ({"pages_said": "many"}, "cannot be read"),
-        ({"pages_said": 1}, "announces 256 rows and contains 50"),
-        ({"pages_said": 9}, "is empty"),
+        ({"announced_pages": 10**9}, "how many pages /resources/systems has cannot be read"),
+        ({"announced_pages": "many"}, "cannot be read"),
+        ({"announced_pages": 1}, "announces 256 rows and contains 50"),
+        ({"announced_pages": 9}, "is empty"),
         ({"status": 429, "retry_after": "31536000"}, "answers 429"),
         ({"status": 503, "retry_after": "31536000"}, "answers 503"),
         ({"status": 304}, "sends us elsewhere"),
@@ -182,11 +182,11 @@ async def test_failovers_and_what_went_down_are_counted_since_the_last_reading(
     ufm: UfmServer, secrets: Path, new: bool
 ) -> None:
     ufm.new_events = new
-    ufm.tell(602, "old news")
+    ufm.add_event(602, "old news")
     one = source(ufm, secrets)
     assert (await one.read()).failovers == 0
     for number in (512, 329, 331, 64, 328):
-        ufm.tell(number)
+        ufm.add_event(number)
     ufm.move()
     reading = await one.read()
     assert (reading.failovers, reading.downs) == (1, 2)
@@ -208,9 +208,9 @@ async def test_a_fabric_is_read_without_its_events(
         assert (await one.read()).snapshot is not None
     assert [told in record.message for record in caplog.records if "events cannot be read" in record.message] == [True]
     ufm.fail()
-    ufm.tell(512)
+    ufm.add_event(512)
     assert (await one.read()).failovers == 0, "which of them are new is not known"
-    ufm.tell(512)
+    ufm.add_event(512)
     assert (await one.read()).failovers == 1
     await one.close()
 
@@ -281,20 +281,20 @@ async def test_a_login_that_ends_between_two_pages_is_made_anew_and_nothing_is_m
 
 
 async def test_how_many_pages_there_are_may_be_text(ufm: UfmServer, secrets: Path) -> None:
-    ufm.fail(pages_said="2")
+    ufm.fail(announced_pages="2")
     found = await snapshot_of(source(ufm, secrets, page=128))
     assert set(found.hosts) == set(ufm.snapshot.hosts)
 
 
 async def test_counters_and_events_that_begin_anew_are_news(ufm: UfmServer, secrets: Path) -> None:
     for _ in range(5):
-        ufm.tell(602, "old")
+        ufm.add_event(602, "old")
     one = source(ufm, secrets)
     await one.read()
     ufm.move(-500)
     ufm.events.clear()
     assert (await one.read()).snapshot is not None
-    ufm.tell(602, "new")
+    ufm.add_event(602, "new")
     assert (await one.read()).failovers == 1
     await one.close()
 

@@ -99,9 +99,9 @@ def _configure_devices() -> None:
     """Read the device settings of the services, so that commands count the same cards."""
     file, named = os.environ.get("HBOX_DEVICE_CONFIG", ""), os.environ.get("HBOX_CARD_RESOURCES", "")
     if file or named:
-        from hbox_common.runtime.devices import tell_of_devices  # noqa: PLC0415  not for --help
+        from hbox_common.runtime.devices import configure_devices  # noqa: PLC0415  not for --help
 
-        for warning in tell_of_devices(device_config=Path(file) if file else None, card_resources=named):
+        for warning in configure_devices(device_config=Path(file) if file else None, card_resources=named):
             print(f"hbox: {warning}", file=sys.stderr)
 
 

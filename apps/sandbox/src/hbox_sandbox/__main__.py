@@ -17,7 +17,7 @@ from hbox_common.deepjson import read_deep_json
 from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.kube import KubeClient
 from hbox_common.loops import new_event_loop
-from hbox_common.runtime.devices import tell_of_devices
+from hbox_common.runtime.devices import configure_devices
 
 from .api import ApiServer
 from .kubelet import KubeletRoots, Kubelets
@@ -86,7 +86,7 @@ def _arguments() -> argparse.Namespace:
     except InvalidRequest as e:
         parser.error(f"--nodes: {e.message}: {e.hint}")
     try:
-        tell_of_devices(device_config=arguments.device_config, card_resources=os.environ.get("HBOX_CARD_RESOURCES", ""))
+        configure_devices(device_config=arguments.device_config, card_resources=os.environ.get("HBOX_CARD_RESOURCES", ""))
     except InvalidRequest as e:
         parser.error(f"{e.message}: {e.hint}")
     return arguments

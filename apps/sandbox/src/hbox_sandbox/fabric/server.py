@@ -45,7 +45,7 @@ class Faults:
     endless: str = ""  #: a body of ports without end: rows, nothing ({}), blanks, row (one), bomb (blanks, compressed), drip (a byte at a time), headers
     events: str = ""  #: of /app/events alone: denied, flood, hang
     hangs_s: float = 5.0
-    pages_said: Any = None  #: how many pages there are, as it says
+    announced_pages: Any = None  #: how many pages there are, as it says
     repeats: bool = False  #: every page is the first
     denies_page: int = 0  #: 401 for this page of ports, the first time
     status: int = 0  #: of every answer
@@ -96,7 +96,7 @@ class UfmServer:
         ):
             self.move()
 
-    def tell(self, number: int, text: str = "") -> None:
+    def add_event(self, number: int, text: str = "") -> None:
         """An event happens: 329 link down, 331 node down, 512 and 602 failover, ..."""
         kind = {"type": "Site", "event_type": str(number)} if self.new_events else {"type": str(number)}
         self.events.append({"id": len(self.events) + 1, "name": text, "severity": "Warning", "description": text, **kind})
@@ -200,14 +200,14 @@ class UfmServer:
         part = made[:size] if self.faults.repeats else made[(page - 1) * size : page * size]
         if self.faults.half_paged and page == pages and path == "/resources/ports":
             part = []
-        beside = {
+        paging = {
             "total_resources": len(made),
             "filtered_resources": len(made),
-            "num_of_pages": pages if self.faults.pages_said is None else self.faults.pages_said,
+            "num_of_pages": pages if self.faults.announced_pages is None else self.faults.announced_pages,
             "first_index": 1,
             "last_index": len(part),
         }
-        return self._text(path, f'{json.dumps(beside)[:-1]}, "data": [{",".join(part)}]}}')
+        return self._text(path, f'{json.dumps(paging)[:-1]}, "data": [{",".join(part)}]}}')
 
     def _text(self, path: str, text: str) -> web.Response:
         if self.faults.cut and path == "/resources/ports":

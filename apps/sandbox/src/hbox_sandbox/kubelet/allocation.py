@@ -65,10 +65,10 @@ class Api(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class PluginSpec:
     """One vendor's. `by_amounts`: entries are cards, as many as kubelet counts, with MiB and percent of the register's."""
 
-    word: str
+    kind: str
     count: str  #: the resource that counts cards
     register: str
     to_allocate: str
@@ -78,15 +78,15 @@ class Words:
     without_init: bool = False
 
 
-def all_words() -> tuple[Words, ...]:
+def plugin_specs() -> tuple[PluginSpec, ...]:
     """Of all vendors whose plugins are told in HAMi's way; of others than NVIDIA only the order of the steps is played."""
-    return _words(VENDORS.fingerprint)
+    return _plugin_specs(VENDORS.fingerprint)
 
 
 @lru_cache(maxsize=4)
-def _words(fingerprint: str) -> tuple[Words, ...]:  # noqa: ARG001  resources have the names that this process was told
+def _plugin_specs(fingerprint: str) -> tuple[PluginSpec, ...]:  # noqa: ARG001  resources have the names that this process was told
     return tuple(
-        Words(
+        PluginSpec(
             vendor.kind,
             vendor.cards,
             vendor.register_annotation,
@@ -103,7 +103,7 @@ def _words(fingerprint: str) -> tuple[Words, ...]:  # noqa: ARG001  resources ha
     )
 
 
-LOCKS = frozenset(words.lock for words in all_words())
+LOCKS = frozenset(plugin.lock for plugin in plugin_specs())
 
 
 class Refused(Exception):
@@ -145,33 +145,33 @@ class Allocations:
         self.handed_over: dict[str, dict[tuple[str, str, str], list[list[Device]]]] = {}
         """By node; namespace, name and uid of a pod: what each container got, in the order in which kubelet asked."""
 
-    def allocate(self, node: str, words: Words, count: int, *, asking: str = "") -> list[Device]:
+    def allocate(self, node: str, plugin: PluginSpec, count: int, *, asking: str = "") -> list[Device]:
         """The cards of the container that is next. `asking`: the uid of the pod that kubelet admits, where the caller knows it.
 
         Raises Refused; pod and lock then say it already.
         """
         try:
-            return self._allocate(node, words, count, asking)
+            return self._allocate(node, plugin, count, asking)
         except Refused as refusal:
             if refusal.pod is not None:
-                self._finish(refusal.pod, node, words, "failed")
+                self._finish(refusal.pod, node, plugin, "failed")
             raise
 
-    def fail(self, node: str, words: Words, count: int, why: str) -> None:
+    def fail(self, node: str, plugin: PluginSpec, count: int, why: str) -> None:
         """As a plugin that is broken: pod and lock of the node say so. Raises Refused."""
-        pod = self._oldest(node, words, count) if words.volcanos else self._in_allocation(node)
-        self._finish(pod, node, words, "failed")
+        pod = self._oldest(node, plugin, count) if plugin.volcanos else self._in_allocation(node)
+        self._finish(pod, node, plugin, "failed")
         raise Refused(why, pod)
 
-    def next_cards(self, node: str, words: Words) -> list[str]:
+    def next_cards(self, node: str, plugin: PluginSpec) -> list[str]:
         """The uuids of the container that is next, for a kubelet that asks which devices the plugin prefers. Raises Refused."""
         pod = self._in_allocation(node)
-        entries = [_devices(entry, pod) for entry in _notes(pod).get(words.to_allocate, "").split(";")]
+        entries = [_devices(entry, pod) for entry in _notes(pod).get(plugin.to_allocate, "").split(";")]
         return next(([device.uuid for device in devices] for devices in entries if devices), [])
 
-    def _allocate(self, node: str, words: Words, count: int, asking: str) -> list[Device]:
-        pod = self._oldest(node, words, count) if words.volcanos else self._in_allocation(node)
-        text = _notes(pod).get(words.to_allocate)
+    def _allocate(self, node: str, plugin: PluginSpec, count: int, asking: str) -> list[Device]:
+        pod = self._oldest(node, plugin, count) if plugin.volcanos else self._in_allocation(node)
+        text = _notes(pod).get(plugin.to_allocate)
         if text is None:
             raise Refused("device request not found", pod)
         entries = [_devices(entry, pod) for entry in text.split(";")]
@@ -179,23 +179,23 @@ class Allocations:
         if at is None:
             raise Refused("no pending device allocation found", pod)
         devices = entries[at]
-        if words.by_amounts and len(devices) != count:
+        if plugin.by_amounts and len(devices) != count:
             raise Refused("device number not matched", pod)
         if asking and pod["metadata"]["uid"] != asking:
             raise Refused(f"the cards of {'/'.join(_id(pod)[:2])} would go to another pod", pod)
         left_notes: dict[str, str] = {}
-        if words.by_amounts:
-            cards = self._cards(words, pod, node)
+        if plugin.by_amounts:
+            cards = self._cards(plugin, pod, node)
             if any(device.uuid in cards and cards[device.uuid].mode == MIG for device in devices):
                 devices, left_notes[INSTANCES] = _instances(pod, at, devices, cards)
             _check(devices, cards, pod, node)
         entries[at] = []
-        left_notes[words.to_allocate] = left = ";".join("".join(f"{d.record}:" for d in entry) for entry in entries)
+        left_notes[plugin.to_allocate] = left = ";".join("".join(f"{d.record}:" for d in entry) for entry in entries)
         self._api.annotate(pod, left_notes)
         self.handed_over.setdefault(node, {}).setdefault(_id(pod), []).append(devices)
-        texts = {_notes(pod).get(other.to_allocate, "") if other is not words else left for other in all_words()}
+        texts = {_notes(pod).get(other.to_allocate, "") if other is not plugin else left for other in plugin_specs()}
         if not any("," in text for text in texts):
-            self._finish(pod, node, words, "success")
+            self._finish(pod, node, plugin, "success")
         return devices
 
     def _in_allocation(self, node: str) -> Json:
@@ -215,22 +215,22 @@ class Allocations:
                 return pod
         raise Refused(f"no binding pod found on node {node}")
 
-    def _oldest(self, node: str, words: Words, count: int) -> Json:
+    def _oldest(self, node: str, plugin: PluginSpec, count: int) -> Json:
         """Of the pods that were put on the node and have so many cards left: that with the oldest time; of equals the last."""
         found = [
             pod
             for pod in self._api.pending(node)
             if _notes(pod).get(VOLCANOS_NODE) == node
-            and sum(len(_devices(entry, pod)) for entry in _notes(pod).get(words.to_allocate, "").split(";")) == count
+            and sum(len(_devices(entry, pod)) for entry in _notes(pod).get(plugin.to_allocate, "").split(";")) == count
         ]
         if not found:
             raise Refused("cannot get valid pod")
         return min(reversed(found), key=lambda pod: int(_notes(pod).get(VOLCANOS_TIME) or NEVER))
 
-    def _cards(self, words: Words, pod: Json, node: str) -> dict[str, _Card]:
+    def _cards(self, plugin: PluginSpec, pod: Json, node: str) -> dict[str, _Card]:
         """Those that the node registers, with what other pods have of them."""
         found = self._api.node(node) or {"metadata": {}}
-        cards = _registered(_notes(found).get(words.register, ""))
+        cards = _registered(_notes(found).get(plugin.register, ""))
         given = self.handed_over.get(node, {})
         for namespace, name, uid in list(given):
             if uid == pod["metadata"]["uid"]:
@@ -243,8 +243,8 @@ class Allocations:
                     cards[device.uuid].used.append(device)
         return cards
 
-    def _finish(self, pod: Json, node: str, words: Words, phase: str) -> None:
-        self._api.annotate(pod, {VOLCANOS_PHASE: phase, VOLCANOS_TIME: NEVER} if words.volcanos else {PHASE: phase})
+    def _finish(self, pod: Json, node: str, plugin: PluginSpec, phase: str) -> None:
+        self._api.annotate(pod, {VOLCANOS_PHASE: phase, VOLCANOS_TIME: NEVER} if plugin.volcanos else {PHASE: phase})
         self._api.release(node, pod)
 
 
@@ -259,22 +259,24 @@ def own_locks(node: Json, pod: Json) -> list[str]:
     return [lock for lock, value in locks_of(node).items() if value.endswith(f",{namespace},{name}")]
 
 
-def asked(pod: Json) -> Iterator[tuple[Words, int]]:
+def asked(pod: Json) -> Iterator[tuple[PluginSpec, int]]:
     """What a kubelet asks for, in its order: init containers first, and of each container each vendor's number of cards."""
     for kind in ("initContainers", "containers"):
         for container in pod["spec"].get(kind) or ():
             resources = container.get("resources") or {}
-            for words in all_words():
-                if words.without_init and kind == "initContainers":
+            for plugin in plugin_specs():
+                if plugin.without_init and kind == "initContainers":
                     continue
-                amount = (resources.get("limits") or {}).get(words.count, (resources.get("requests") or {}).get(words.count, 0))
+                amount = (resources.get("limits") or {}).get(
+                    plugin.count, (resources.get("requests") or {}).get(plugin.count, 0)
+                )
                 if str(amount).isdecimal() and int(amount):
-                    yield words, int(amount)
+                    yield plugin, int(amount)
 
 
-def registered_by(node: Json, words: Words) -> bool:
+def registered_by(node: Json, plugin: PluginSpec) -> bool:
     """Whether the node has a plugin of this vendor."""
-    return words.register in _notes(node)
+    return plugin.register in _notes(node)
 
 
 def _id(pod: Json) -> tuple[str, str, str]:

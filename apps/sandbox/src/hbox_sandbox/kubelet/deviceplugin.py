@@ -11,17 +11,17 @@ from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Version
 from hbox_sandbox.api.writes import change
 
-from .allocation import ENDED, Allocations, Refused, Words, all_words, asked, own_locks, registered_by
+from .allocation import ENDED, Allocations, PluginSpec, Refused, asked, own_locks, plugin_specs, registered_by
 
 
 def asks_for_cards(pod: Version) -> bool:
     """Whether some plugin here may have to be called for it."""
-    return any(count in pod.body for count in _counts(all_words()))
+    return any(count in pod.body for count in _counts(plugin_specs()))
 
 
 @lru_cache(maxsize=4)
-def _counts(words: tuple[Words, ...]) -> tuple[bytes, ...]:
-    return tuple(f'"{one.count}"'.encode() for one in words)
+def _counts(plugin: tuple[PluginSpec, ...]) -> tuple[bytes, ...]:
+    return tuple(f'"{one.count}"'.encode() for one in plugin)
 
 
 #: Of an emulated node: why its device plugins fail whatever they are asked for.
@@ -40,16 +40,16 @@ class DevicePlugins:
         node = self._api.node(pod.fields["spec.nodeName"])
         if node is None:
             return ""
-        for words, count in asked(pod.load()):
+        for plugin, count in asked(pod.load()):
             why = (node["metadata"].get("annotations") or {}).get(PLUGIN_FAILS)
-            if not registered_by(node, words):
+            if not registered_by(node, plugin):
                 if why:
                     return f"Allocate failed due to {why}, which is unexpected"
                 continue
             try:
                 if why:
-                    self._allocations.fail(node["metadata"]["name"], words, count, why)
-                self._allocations.allocate(node["metadata"]["name"], words, count, asking=pod.uid)
+                    self._allocations.fail(node["metadata"]["name"], plugin, count, why)
+                self._allocations.allocate(node["metadata"]["name"], plugin, count, asking=pod.uid)
             except Refused as refusal:
                 return f"Allocate failed due to rpc error: code = Unknown desc = {refusal}, which is unexpected"
         return ""

@@ -33,7 +33,7 @@ from hbox_common.kubelet import StaysOpen, call, listening
 from hbox_common.kubelet.protobuf import fields, int64, message, put_bytes, put_int, put_text, text
 from hbox_sandbox.api.errors import Json
 
-from .allocation import ENDED, MIG, Allocations, Device, Refused, all_words, own_locks
+from .allocation import ENDED, MIG, Allocations, Device, Refused, own_locks, plugin_specs
 
 log = logging.getLogger("device-plugin")
 
@@ -45,7 +45,7 @@ VERSION = "v1beta1"
 _SERVICE = "/v1beta1.DevicePlugin"
 _REGISTER = "/v1beta1.Registration/Register"
 
-NVIDIA = next(words for words in all_words() if words.word == "NVIDIA")
+NVIDIA = next(plugin for plugin in plugin_specs() if plugin.kind == "NVIDIA")
 
 #: Of an NVIDIA A100 with 40 GB (NVIDIA's MIG user guide, table of profiles): name, MiB, percent of compute, first slices, slices.
 _PROFILES: tuple[tuple[str, int, int, tuple[int, ...], int], ...] = (
@@ -299,12 +299,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--slots", type=int, default=10, help="containers that a card takes (7 in mode mig)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the kubelet has the sockets of plugins")
     parser.add_argument("--kubeconfig", help="default: the service account of the pod")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    slots = min(told.slots, 7) if told.mode == MIG else told.slots
-    cards = Cards(told.node, told.cards, told.memory_mib, told.mode, slots)
+    slots = min(options.slots, 7) if options.mode == MIG else options.slots
+    cards = Cards(options.node, options.cards, options.memory_mib, options.mode, slots)
     try:
-        asyncio.run(serve(cards, folder=told.folder, kubeconfig=told.kubeconfig))
+        asyncio.run(serve(cards, folder=options.folder, kubeconfig=options.kubeconfig))
     except HBoxError as e:
         log.error("%s", e)
         return 1

@@ -57,8 +57,8 @@ def node_manifest(node: TraceNode, *, now: str) -> dict[str, Any]:
         memory = MEMORY_MIB.get(node.model, UNKNOWN_MEMORY_MIB)
         vendor = vendor_of(node.model)
         resources[vendor.cards] = str(node.cards * SHARES)
-        told = {vendor.model_label: node.model, vendor.memory_label: str(memory)}
-        labels |= {label: value for label, value in told.items() if label}
+        card_labels = {vendor.model_label: node.model, vendor.memory_label: str(memory)}
+        labels |= {label: value for label, value in card_labels.items() if label}
         annotations[vendor.register_annotation] = json.dumps(
             [
                 {

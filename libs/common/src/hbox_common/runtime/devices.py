@@ -8,7 +8,7 @@ from hbox_common.model.devices.bymodel import parse_card_resources
 from hbox_common.yamltext import read_file
 
 
-def tell_of_devices(*, device_config: Path | None, card_resources: str) -> tuple[str, ...]:
+def configure_devices(*, device_config: Path | None, card_resources: str) -> tuple[str, ...]:
     """Apply these settings for the rest of the process; to be called before any device name is used. Returns warnings about settings without effect.
 
     Raises InvalidRequest that names file and key, or the resource, and the correction.

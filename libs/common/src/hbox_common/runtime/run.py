@@ -22,7 +22,7 @@ from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.loops import new_event_loop
 from hbox_common.telemetry import gauge, logs, tracing
 
-from .devices import tell_of_devices
+from .devices import configure_devices
 from .health import Health, HealthServer
 from .profile import profiled
 from .settings import Settings, load
@@ -44,7 +44,7 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     """The whole of a service's `__main__`."""
     try:
         config = load(settings, service)
-        warnings = tell_of_devices(device_config=config.device_config, card_resources=config.card_resources)
+        warnings = configure_devices(device_config=config.device_config, card_resources=config.card_resources)
     except InvalidRequest as e:
         print(f"{service}: {e}", file=sys.stderr)  # noqa: T201  logs are not set up yet
         sys.exit(EXIT_SETTINGS)
