@@ -231,15 +231,19 @@ async def test_a_backup_that_is_none_changes_nothing(kit: Kit, tmp_path: Path, h
 
 
 async def test_a_backup_of_an_older_schema_is_brought_to_ours(kit: Kit, tmp_path: Path) -> None:
-    """Schema 9 has no ranks, layouts, claims on volumes or card names."""
+    """Schema 11 has no card names, claims on volumes or oldest program; an older one is refused unchanged."""
     database, file = tmp_path / "ledger.db", tmp_path / "backup.db"
     await history(kit, address(database))
     backup(address(database), file)
     with closing(sqlite3.connect(file)) as connection, connection:
-        for newer in ("rank", "layout", "volume_claims"):
-            connection.execute(f"ALTER TABLE claims DROP COLUMN {newer}")
-        connection.execute("DROP TABLE card_names")
+        connection.execute("ALTER TABLE claims DROP COLUMN volume_claims")
+        for newer in ("card_names", "schema_reach"):
+            connection.execute(f"DROP TABLE {newer}")
         connection.execute("UPDATE alembic_version SET version_num = '0009'")
+    with pytest.raises(InvalidRequest, match="its schema 0009 is older than 0011"):
+        restore(file, address(database))
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0011'")
     assert restore(file, address(database)).proof.faults == []
     assert len(rows(address(database))["claims"]) == 4
 

@@ -183,6 +183,22 @@ def test_node_with_more_cards_than_all_before_is_scored() -> None:
     assert cluster.place(100, cards=16) == "large:" + ",".join(map(str, range(16)))
 
 
+def test_cards_of_one_node_are_scored_after_the_mix_changed() -> None:
+    """`cards_of` is a view of one row: tables of prices and models are computed from all nodes."""
+    cluster = Cluster(
+        {Shape(1000, 2): 1.0, Shape(1000, 1, 50): 1.0}, *(node(f"n{number}", cards=2, shares=2) for number in range(4))
+    )
+    share = PodGroupTask("t", {CPU: 1000, MEMORY: 1, PODS: 1, GPU: 1}, (), cards=CardRequest(1, cores=50, memory_percent=50))
+    task = cluster.tasks.of(share)
+    view = cluster.columns.cards_of(3)
+    first = cluster.policy.card_keys(view, np.array([0]), task)
+    cluster.policy.score(cluster.columns, slice(0, 4), task)
+    again = cluster.policy.card_keys(view, np.array([0]), task)
+    assert first is not None
+    assert again is not None
+    assert (first == again).all()
+
+
 def test_full_node_gets_no_pod_though_its_score_is_higher() -> None:
     """A share on `open` costs the room of a whole card; no card of `full` has room, so that its score is 0."""
     mix = {Shape(1000, 1, 50): 1.0, Shape(1000, 1, 100): 20.0}

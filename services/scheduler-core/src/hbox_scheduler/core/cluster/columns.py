@@ -84,6 +84,7 @@ class Columns:
     """State of all nodes. Only the rows below `size` are in use, and of these only the `alive`."""
 
     def __init__(self) -> None:
+        self.actual = self  #: of a view (`future`, `cards_of`, ...): the columns as they are
         self.size = 0
         self.row_of: dict[NodeName, int] = {}
         self.names: list[NodeName] = []

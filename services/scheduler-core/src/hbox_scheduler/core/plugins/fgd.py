@@ -224,17 +224,18 @@ class Fgd:
 
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
         """Of nodes as they are: loss, free cpu, free percents and model."""
+        actual = columns.actual
         described = self.mix.version, len(columns.model_names), columns.card_index.shape[1]
         if self._tabled != described:
             self._tabled = described
-            self._tabulate(columns, self.mix.popularity)
+            self._tabulate(actual, self.mix.popularity)
             self._known = None
         elif self._outdated:
-            self._tabulate_prices(columns)
+            self._tabulate_prices(actual)
             self._known = None
         model = columns.card_model[rows, 0]
-        if self._known is not None and self._known[0] is not columns and self._known[0].changes is columns.changes:
-            cpu, free = self._free_of(columns, rows)  # a view of the same columns as they will be: to be looked at once
+        if columns is not actual:
+            cpu, free = self._free_of(columns, rows)  # a view, as the columns will be: read once
             return self._loss(cpu, free, model), cpu, free, model
         self._look(columns)
         return self._losses[rows], self._cpu[rows], self._free[rows], model
