@@ -112,7 +112,7 @@ def test_a_place_on_record_is_explained_by_the_name_of_job_or_pod(record: Path, 
     found = told(capsys, record, "--placed", "default/low")
     assert (found["kind"], found["name"]) == ("PlacementExplanation", "default/low")
     [decision] = found["decisions"]
-    assert decision["policy"] == default_conf().words
+    assert decision["policy"] == default_conf().summary
     [on] = decision["nodes"]
     assert (on["node"], on["pods"], on["runner_up"]) == ("n0", ["low-0", "low-1"], None)
     assert on["why"] == "no other node was allowed and had room"

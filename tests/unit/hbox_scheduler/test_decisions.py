@@ -53,7 +53,7 @@ def test_the_scores_are_those_of_the_moment_and_not_of_today() -> None:
 
     decision = only(simulation, "a")
     assert decision == before
-    assert (decision.plan, decision.at, decision.policy) == (plan.id, 7.0, default_conf().words)
+    assert (decision.plan, decision.at, decision.policy) == (plan.id, 7.0, default_conf().summary)
     [on] = decision.nodes
     assert (on.node, on.pods) == ("n0", ["a-0"])
     assert on.chosen is not None

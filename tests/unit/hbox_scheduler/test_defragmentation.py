@@ -223,7 +223,7 @@ def submit_wide(simulation: Simulation) -> list[Plan]:
 
 
 def words(scheduler: Scheduler) -> str:
-    return " ".join(scheduler._facts.move_words.values())
+    return " ".join(scheduler._facts.move_reasons.values())
 
 
 def test_the_plan_says_what_it_costs_and_gains() -> None:

@@ -216,7 +216,7 @@ def test_a_newcomer_that_reads_jobs_before_claims_knows_who_is_there() -> None:
     waiting = [job(name, created_at=9.0) for name in "bc"]
     again.scheduler.on_jobs_snapshot(waiting, since=again.scheduler.mark())
     again.claims.update(first.claims)
-    again._tell(list(first.claims.values()))  # what the ledger says to a newcomer
+    again._publish_claims(list(first.claims.values()))  # what the ledger says to a newcomer
     settle(again)
     assert len(set(where(again).values())) == len(where(again)) == 2
 

@@ -82,7 +82,7 @@ def world(policy: str, seed: int, attach: Callable[[Scheduler], None] = lambda _
 def test_under_the_same_policy_every_decision_is_alike(tmp_path: Path, policy: str, seed: int) -> None:
     record = recorded(tmp_path, policy, lambda attach: world(policy, seed, attach))
     _, run, found = under(record, policy)
-    assert found.alike == len(run.places)
+    assert found.same_node == len(run.places)
     assert (found.elsewhere, found.by_record_alone, found.by_other_alone, found.neither, found.first) == (0, 0, 0, 0, None)
     assert found.evictions[0] == found.evictions[1] > 0
     assert found.cards is not None
@@ -175,7 +175,7 @@ def test_pods_of_others_hold_what_they_held(tmp_path: Path) -> None:
 
     _, run, found = under(recorded(tmp_path, "patient", by_hand("patient", tell)), "spreading")
     assert run.places[PodUid("a-0")] == (30.0, "n0")
-    assert (found.outside, found.alike, found.elsewhere) == (1, 2, 0)
+    assert (found.outside, found.same_node, found.elsewhere) == (1, 2, 0)
 
 
 def test_who_is_on_a_node_that_goes_comes_back_elsewhere(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_podgroup_waits_until_the_other_policy_admits_it(tmp_path: Path) -> No
     _, _, strict = under(record, "strict")
     assert list(strict.jobs_by_record_alone) == ["default/g"]
     _, _, patient = under(record, "patient")
-    assert patient.alike == 2
+    assert patient.same_node == 2
 
 
 def zones_of_node(*, outside: tuple[dict[str, int], ...] = ({}, {}), uid: str = "outside") -> NodeZones:

@@ -56,7 +56,7 @@ async def run(settings: SchedulerSettings, health: Health) -> None:
     """The service, until cancelled. An error of the scheduler's own puts in quarantine whom it is about, and the scheduler begins anew: what it held may be
     half changed. Raises it where that is nobody, or does not help."""
     quarantine = Quarantine()
-    health.remarks["quarantine"] = quarantine.words
+    health.remarks["quarantine"] = quarantine.summary
     async with connected(settings) as bus:
         await turn()
         while True:
@@ -192,8 +192,8 @@ class SchedulerService:
                 group.create_task(self._plan())
                 group.create_task(self._watch_health())
                 group.create_task(self._extenders.run())
-                group.create_task(self._tell_policy())
-                group.create_task(self._tell_run_times())
+                group.create_task(self._publish_policy())
+                group.create_task(self._publish_run_times())
                 group.create_task(self._bus.offer(self._api.endpoints(), version=version("hbox-scheduler"), about=ABOUT))
                 if self._policy is not None:
                     group.create_task(self._policy.watch(self._follow))
@@ -234,22 +234,22 @@ class SchedulerService:
         self.scheduler.follow(conf)
         if self.scheduler.reports.moves_pods and not moved:
             self._feeds.ask_jobs()  # also what those ask for that run already
-        self.scheduler.decisions.policy = conf.words
+        self.scheduler.decisions.policy = conf.summary
         self._wake.set()
 
-    async def _tell_policy(self) -> NoReturn:
+    async def _publish_policy(self) -> NoReturn:
         """Say by what jobs are placed: at the start, and when that changes; a scheduler of several says so again and again: it lives."""
         while True:
             self._unpublished.clear()
             plugins = self._conf.plugins
-            told = PolicyFollowed(
+            event = PolicyFollowed(
                 actions=tuple(self._conf.actions),
                 plugins=tuple(plugin.name for plugin in plugins),
                 by_conf=self._policy is not None,
                 usage_weight=usage_weight(self._conf),
             )
             try:
-                await self._bus.publish(told, self._shard)
+                await self._bus.publish(event, self._shard)
             except (Unavailable, InvalidRequest) as e:
                 log.warning("the policy is published later: %s", e)
                 await asyncio.sleep(HEALTH_S)
@@ -258,7 +258,7 @@ class SchedulerService:
                 async with asyncio.timeout(SIGN_OF_LIFE_S if self._shards.several else None):
                     await self._unpublished.wait()
 
-    async def _tell_run_times(self) -> NoReturn:
+    async def _publish_run_times(self) -> NoReturn:
         """Say what was learned of how long pods run, once what others had learned before is read."""
         while True:
             await asyncio.sleep(LEARNED_S)

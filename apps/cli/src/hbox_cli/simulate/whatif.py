@@ -82,7 +82,7 @@ def _document(path: Path, head: Head, policy: str, found: Comparison, warnings: 
         },
         "seconds": round(found.seconds, 3),
         "pods": {
-            "alike": found.alike,
+            "alike": found.same_node,
             "elsewhere": found.elsewhere,
             "byRecordAlone": found.by_record_alone,
             "byOtherAlone": found.by_other_alone,

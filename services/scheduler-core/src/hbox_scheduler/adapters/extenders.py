@@ -117,7 +117,7 @@ class Extenders:
         self._complaints[url] = error
 
 
-def _words(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     """asyncio writes addresses in place of the system's words; name look-ups have words of their own."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else error.strerror or str(error)
@@ -143,7 +143,7 @@ async def _post(client: aiohttp.ClientSession, question: Question) -> Mapping[st
     except TimeoutError as e:
         raise Unavailable(f"{url}: no answer within {question.timeout_s:g} s") from e
     except aiohttp.ClientConnectorError as e:
-        raise Unavailable(f"{url}: {_words(e.os_error)}") from e
+        raise Unavailable(f"{url}: {_error_text(e.os_error)}") from e
     except (aiohttp.ClientError, ValueError) as e:
         raise Unavailable(f"{url}: {str(e) or type(e).__name__}") from e
     try:

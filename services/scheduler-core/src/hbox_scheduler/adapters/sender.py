@@ -51,9 +51,9 @@ class Sender:
         if again:
             log.warning("%d plans have no answer yet: sending them again", len(again))
         for batch in batches(plans, self._most):
-            await self._say(batch, epoch, seen)
+            await self._publish_plans(batch, epoch, seen)
         for batch in batches(again, self._most):
-            await self._say(batch, epoch, seen)
+            await self._publish_plans(batch, epoch, seen)
         metrics.PLANS.labels("new").inc(len(plans))
         metrics.PLANS.labels("again").inc(len(again))
         metrics.PLACEMENTS.inc(sum(len(plan.placements) for plan in plans))
@@ -66,7 +66,7 @@ class Sender:
         except (Unavailable, InvalidRequest) as e:
             log.warning("the ledger remembers %d nominations longer than it has to: %s", len(nominations), e)
 
-    async def _say(self, plans: Sequence[Plan], epoch: Epoch, seen: Index) -> None:
+    async def _publish_plans(self, plans: Sequence[Plan], epoch: Epoch, seen: Index) -> None:
         scheduler = self._scheduler
         event = PlansProposed(scheduler=scheduler.id, epoch=epoch, seen=seen, plans=tuple(plans))
         try:
@@ -76,7 +76,7 @@ class Sender:
         except InvalidRequest as e:
             if len(plans) > 1:
                 for plan in plans:
-                    await self._say([plan], epoch, seen)
+                    await self._publish_plans([plan], epoch, seen)
                 return
             with within(plans[0].traceparent):
                 log.error("job %s/%s cannot be planned: %s", plans[0].namespace, plans[0].name, e)

@@ -112,7 +112,7 @@ class Scheduler(LedgerView):
         self.views = Views(self.columns, policy)
         #: Explanations of recent placements.
         self.decisions = Decisions(
-            self.columns, lambda rows, task: self.policy.terms(self.columns, rows, task), (conf or policy.conf).words
+            self.columns, lambda rows, task: self.policy.terms(self.columns, rows, task), (conf or policy.conf).summary
         )
         self.columns.choices = self.decisions
         self.tasks = Tasks(self.columns)

@@ -28,11 +28,11 @@ class TookTooLong(Exception):
 class SchedulingFault(Bug):
     """The core failed, with these at hand: nearest to the error first. `place`: where, equal for equal errors. What it holds may be half changed."""
 
-    def __init__(self, error: Exception, who: tuple[Suspect, ...]) -> None:
+    def __init__(self, error: Exception, found: tuple[Suspect, ...]) -> None:
         self.place = error.place if isinstance(error, TookTooLong) else place_of(error)
-        words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        super().__init__(f"{words} ({self.place})")
-        self.suspects = who
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        super().__init__(f"{message} ({self.place})")
+        self.suspects = found
 
 
 class Guard:
@@ -62,8 +62,8 @@ class Guard:
             raise
         except Exception as e:
             self._on = False
-            if who := suspects(e, self._states()):
-                raise SchedulingFault(e, who) from e
+            if found := suspects(e, self._states()):
+                raise SchedulingFault(e, found) from e
             raise
         finally:
             self._on = False

@@ -144,7 +144,7 @@ class Quarantine:
         kinds = [kind for kind, _ in self._in_force]
         return {kind: kinds.count(kind) for kind in Kind}
 
-    def words(self) -> str:
+    def summary(self) -> str:
         """Who is in quarantine, for people; "" = nobody."""
         return "; ".join(f"{case.suspect.kind} {case.suspect.label}: {case.message}" for case in self._in_force.values())
 

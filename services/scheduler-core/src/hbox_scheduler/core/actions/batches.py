@@ -140,8 +140,8 @@ class Run:
         session, gang = self._session, member.gang
         if id(task) in self._full:
             return False
-        alike = gang.interchangeable
-        kind = gang.queue, task, gang.priority, gang.priority_class, gang.counts_minimum, None if alike else gang
+        interchangeable = gang.interchangeable
+        kind = gang.queue, task, gang.priority, gang.priority_class, gang.counts_minimum, None if interchangeable else gang
         if kind != self._kind or not self._room:
             self._kind, self._room = kind, session.room(session.queues[gang.queue], member, _MOST)
         if not self._room:

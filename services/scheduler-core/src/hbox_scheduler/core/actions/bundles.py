@@ -46,8 +46,8 @@ def bundles_of(
             elsewhere = (member for member in gang.of(*HOLDING) if not inside[member.row])
             rest.append(Bundle((*members, *elsewhere), True, tuple(members)))
     asked = [(column, int(need[column])) for column in np.flatnonzero(need > 0).tolist()]
-    alike = groupby(rest, key=lambda bundle: (bundle.members[0].gang.queue, session.gang_key(bundle.members[0].gang)[:-2]))
-    found = safe + [bundle for _, run in alike for bundle in sorted(run, key=lambda bundle: -_worth(bundle, asked))]
+    equal_runs = groupby(rest, key=lambda bundle: (bundle.members[0].gang.queue, session.gang_key(bundle.members[0].gang)[:-2]))
+    found = safe + [bundle for _, run in equal_runs for bundle in sorted(run, key=lambda bundle: -_worth(bundle, asked))]
     return sorted(found, key=lambda bundle: not bundle.members[0].task.offline)  # offline work comes before any surplus
 
 

@@ -203,9 +203,9 @@ class Domains:
         batches: dict[object, list[tuple[SubGang, list[Member]]]] = {}
         for sub_gang, members in wanted.items():
             kinds = self._allocator.kinds(members)
-            alike = units and len(kinds) == 1 and not any(member.row >= 0 for member in sub_gang.members)
+            batchable = units and len(kinds) == 1 and not any(member.row >= 0 for member in sub_gang.members)
             own = sub_gang.policy is not None and sub_gang.policy.topology is not None
-            key = (id(sub_gang.policy), id(members[0].task), len(members)) if alike and own else id(sub_gang)
+            key = (id(sub_gang.policy), id(members[0].task), len(members)) if batchable and own else id(sub_gang)
             batches.setdefault(key, []).append((sub_gang, members))
         found = list(batches.values())
         if units:
@@ -359,14 +359,14 @@ class Domains:
             constraint = constraint_of(tree, gang, sub_gang)
             if constraint is not None and constraint.hard and (why := self._lack(members, constraint)):
                 whose = "" if sub_gang is None else f" of sub-group {sub_gang.name}"
-                session.outcome.verdicts[gang.id] = why.format(who=f"{len(members)} pods{whose}")
+                session.outcome.verdicts[gang.id] = why.format(pods=f"{len(members)} pods{whose}")
                 return
 
     def _lack(self, members: list[Member], constraint: TopologyConstraint) -> str:
         """Why no domain has room for all of these members: either all nodes together have, or no domain would have if it were empty. "" otherwise."""
         tree = self._tree
         if tree.root == 0:
-            return "TopologyUnknown: {who} have to be in one domain of the fabric, and there are no HyperNodes"
+            return "TopologyUnknown: {pods} have to be in one domain of the fabric, and there are no HyperNodes"
         rooms = [
             (tree.sums(self._allocator.capacities(kind[0], kind[0].gang, When.NOW).room), len(kind))
             for kind in self._allocator.kinds(members)
@@ -375,11 +375,11 @@ class Domains:
         if old and all(
             tree.names[d] in old for d in np.flatnonzero((tree.tiers <= constraint.ceiling) & (tree.sizes > 0)).tolist()
         ):
-            return f"TopologyOld: {{who}} have to be in one domain of the fabric, and {next(iter(old.values()))}"
+            return f"TopologyOld: {{pods}} have to be in one domain of the fabric, and {next(iter(old.values()))}"
         allowed = np.flatnonzero(tree.tiers <= constraint.ceiling)
         if not len(allowed):
             return ""
-        where = f"TopologyFull: {{who}} have to be in one domain of tier {constraint.ceiling} or lower"
+        where = f"TopologyFull: {{pods}} have to be in one domain of tier {constraint.ceiling} or lower"
         if any(room[tree.root] < count for room, count in rooms):
             if len(rooms) > 1 or members[0].gang.holding:
                 return ""

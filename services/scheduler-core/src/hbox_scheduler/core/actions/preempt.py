@@ -84,7 +84,7 @@ def _resolves(session: "Session") -> bool:
     given.integer("maxCandidateNodesAbsolute", 100, least=0)
     for remembering in FAILURES_REMEMBERED:
         given.switch(remembering, True)
-    given.done(tell=session.outcome.warn)
+    given.done(warn=session.outcome.warn)
     return resolve
 
 
@@ -93,9 +93,9 @@ def _among_modest(session: "Session", gang: Gang, evictable: EvictablePods, othe
     members = sorted(best_effort_waiting(gang), key=session.member_key)
     if not members or not session.starving(gang):
         return
-    alike = np.array([member.best_effort for member in evictable.members], dtype=np.bool_)
+    best_effort = np.array([member.best_effort for member in evictable.members], dtype=np.bool_)
     search = Search(
-        session, session.statement(), gang, evictable, eligible=others & alike, legal=session.preemptable, reason=REASON
+        session, session.statement(), gang, evictable, eligible=others & best_effort, legal=session.preemptable, reason=REASON
     )
     for member in members:
         if not session.starving(gang) or not search.serve(member):

@@ -42,7 +42,7 @@ def run_action(name: str, session: Session) -> None:
         given = Given(f"action {name}", arguments)
         for switch in _WITHOUT[name]:
             given.switch(switch, True)
-        given.done(tell=session.outcome.warn)
+        given.done(warn=session.outcome.warn)
     ACTIONS[name](session)
 
 

@@ -192,13 +192,13 @@ class Bookings:
             or self._columns.pools_known
             or (first.task is not None and first.task.offline)
         ):
-            alike: dict[tuple[tuple[tuple[str, int], ...], str], tuple[Booking, int]] = {}
+            groups: dict[tuple[tuple[tuple[str, int], ...], str], tuple[Booking, int]] = {}
             for booking in bookings:
                 booking.pool = self._pool(booking)
                 models = booking.models = self._models(booking)
                 key = tuple(models.items()) if models else (), booking.pool
-                alike[key] = booking, alike.get(key, (booking, 0))[1] + 1
-            for booking, times in alike.values():
+                groups[key] = booking, groups.get(key, (booking, 0))[1] + 1
+            for booking, times in groups.values():
                 self._use(booking, times)
         else:
             self._use(first, count)

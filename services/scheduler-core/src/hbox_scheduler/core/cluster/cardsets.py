@@ -59,7 +59,7 @@ class CardSets:
         """All but these codes, and 0."""
         kept = {0, *used}
         self._codes = {key: code for key, code in self._codes.items() if code in kept}
-        self._described = {code: told for code, told in self._described.items() if code in kept}
+        self._described = {code: cards for code, cards in self._described.items() if code in kept}
         self._most = 2 * len(self._described) + SPARE
         self._naming, self._named = {}, 0
 

@@ -142,7 +142,7 @@ class Columns:
         self.ports, self.ports_leaving = HostPorts(), HostPorts()
         self.parts, self.parts_leaving = SliceParts(), SliceParts()
         self.zones = ZoneBooks()
-        self._zones_told: dict[NodeName, NodeZones] = {}  #: of nodes that are not known yet too
+        self._reported_zones: dict[NodeName, NodeZones] = {}  #: of nodes that are not known yet too
         self.card_sets = CardSets()
         #: what cards the row has, whichever they are: a code of `card_sets`
         self.card_set: Ints = np.zeros(_ROWS, dtype=np.int64)
@@ -292,8 +292,8 @@ class Columns:
         row = self.row_of.get(node.name)
         if row is None:
             row = self._new_row(node.name)
-            if (told := self._zones_told.get(node.name)) is not None:
-                self.zones.describe(row, told)
+            if (reported := self._reported_zones.get(node.name)) is not None:
+                self.zones.describe(row, reported)
         self._offer(self.states[row], node)
         self.states[row] = node
         self.alive[row] = True
@@ -411,9 +411,9 @@ class Columns:
         """Record the NUMA nodes that a kubelet reports, also for unknown nodes. Returns whether placements may be affected: the caller then books again
         the pods that the kubelet has not counted."""
         if zones.gone:
-            self._zones_told.pop(zones.node, None)
+            self._reported_zones.pop(zones.node, None)
         else:
-            self._zones_told[zones.node] = zones
+            self._reported_zones[zones.node] = zones
         row = self.row_of.get(zones.node)
         if row is None or not self.zones.describe(row, zones):
             return False
@@ -624,7 +624,7 @@ class Columns:
             if s.part:
                 self.parts_leaving.book(row, self._here(row, s, position), times)
 
-    def depart_alike(
+    def depart_uniform(
         self,
         row: int,
         amount: Amount,
@@ -702,11 +702,11 @@ class Columns:
         view = self.future()
         view.zones = self.zones.seen_as(Seen.BOTH)
         np.maximum(view.used, self.used, out=view.used)
-        view.ports = self.ports.beside(view.ports)
+        view.ports = self.ports.maximum(view.ports)
         np.maximum(view.card_cores_used, self.card_cores_used, out=view.card_cores_used)
         np.maximum(view.card_memory_used, self.card_memory_used, out=view.card_memory_used)
         np.maximum(view.card_pods, self.card_pods, out=view.card_pods)
-        view.parts = self.parts.beside(view.parts)
+        view.parts = self.parts.maximum(view.parts)
         return view
 
     def cards_of(self, row: int) -> Self:

@@ -65,10 +65,10 @@ class ClusterFacts:
     recent_moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that this process moved recently
     moves_held: str = ""  #: why the ledger pauses moves; "" = it does not
     #: gang id -> result of the last search for moves, if they were not executed
-    move_words: dict[str, str] = field(default_factory=dict)
+    move_reasons: dict[str, str] = field(default_factory=dict)
     #: gang id -> victims that only minimum run time, cool-down or a disruption budget protects from it
-    protected_words: dict[str, str] = field(default_factory=dict)
-    #: gang id -> kind of the moves that `move_words` describes, and time of the description
+    protection_reasons: dict[str, str] = field(default_factory=dict)
+    #: gang id -> kind of the moves that `move_reasons` describes, and time of the description
     moves_seen: dict[str, tuple[object, float]] = field(default_factory=dict)
     now: float = 0.0  #: current time, in seconds since the epoch
 

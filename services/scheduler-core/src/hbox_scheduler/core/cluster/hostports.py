@@ -60,7 +60,7 @@ class HostPorts:
             left._used[name] = {row: mine.get(row, 0) - taken.get(row, 0) for row in mine.keys() | taken.keys()}
         return left
 
-    def beside(self, other: "HostPorts") -> "HostPorts":
+    def maximum(self, other: "HostPorts") -> "HostPorts":
         """A copy with the larger of both everywhere."""
         most = HostPorts()
         for name in self._used.keys() | other._used.keys():

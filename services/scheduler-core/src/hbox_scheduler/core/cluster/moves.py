@@ -33,7 +33,7 @@ class FoundMoves:
     refused: str = ""  #: why the moves are not executed; "" = they are
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """Pending reason of the gang, if the moves are not executed."""
         count = self.terms.pods_moved
         return f"moving {count} {'pod' if count == 1 else 'pods'} would make room for it, {self.refused}: {self.terms.words}"

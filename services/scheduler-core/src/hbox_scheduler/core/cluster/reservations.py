@@ -24,7 +24,7 @@ class Reservation:
     entitled: bool  #: the pending pods fit within the deserved amount of its queue
     own_queue: bool  #: at present the reservation blocks only jobs of its own queue
     sure: bool  #: after a long wait, only pods that end before `start` for sure are admitted
-    words: str  #: reason for the gang: nodes, expected start, and pods on them
+    message: str  #: reason for the gang: nodes, expected start, and pods on them
     notice: str  #: reason for jobs that the reservation blocks
 
     def passed(

@@ -58,15 +58,15 @@ class Watcher(Protocol):
 
 
 class RunningGangs:
-    """Fully placed gangs. Callers must not change them during a session; a session publishes pending changes (`tell`) when it opens."""
+    """Fully placed gangs. Callers must not change them during a session; a session publishes pending changes (`publish_changes`) when it opens."""
 
     def __init__(self, columns: Columns, make: Callable[[JobId], Gang] | None = None) -> None:
         """`make`: the gang of an expected job, as it is now."""
         self._gangs: dict[JobId, Gang] = {}
         self._expected: dict[JobId, None] = {}  #: counted, and not made yet
         self._make = make
-        self._beside: dict[JobId, Gang | None] = {}
-        self._expected_beside: dict[JobId, None] = {}  #: of them, those not made yet
+        self._unqueued: dict[JobId, Gang | None] = {}
+        self._expected_unqueued: dict[JobId, None] = {}  #: of them, those not made yet
         self._population = Population(columns, {})
         self.constrained = False  #: whether any member may want something of others
         self.minimums: dict[QueueName, Resources] = {}  #: sums of minimums, of gangs that count with them
@@ -74,8 +74,8 @@ class RunningGangs:
         self.watchers: dict[str, Watcher] = {}  #: by the plugin's name
         self._columns = columns
         self.requested: Ints = np.zeros(len(columns.allocatable), dtype=np.int64)  #: `[R]`, by all members
-        self._alike: dict[KindKey, tuple[Kind, int]] = {}
-        self._untold: dict[KindKey, tuple[Kind, int]] = {}  #: changes not yet published by `tell`
+        self._by_kind: dict[KindKey, tuple[Kind, int]] = {}
+        self._unpublished: dict[KindKey, tuple[Kind, int]] = {}  #: changes not yet published by `publish_changes`
         self._counted: dict[JobId, Counted] = {}
 
     @property
@@ -94,14 +94,14 @@ class RunningGangs:
 
     @property
     def population(self) -> Population:
-        """All members of the gangs, and the pods outside them (`beside`)."""
+        """All members of the gangs, and the pods outside them (`expect_unqueued`)."""
         self.gangs  # noqa: B018  # builds the expected gangs
-        if self._expected_beside:
+        if self._expected_unqueued:
             assert self._make is not None
-            for job in self._expected_beside:
-                gang = self._beside[job] = self._make(job)
+            for job in self._expected_unqueued:
+                gang = self._unqueued[job] = self._make(job)
                 self._population.put_all(gang.members)
-            self._expected_beside.clear()
+            self._expected_unqueued.clear()
         return self._population
 
     def put(self, gang: Gang) -> None:
@@ -118,10 +118,10 @@ class RunningGangs:
         self._counted[job] = counted
         self._count(counted, 1)
 
-    def beside(self, job: JobId) -> None:
+    def expect_unqueued(self, job: JobId) -> None:
         """Add a job without a queue: only inter-pod terms see its pods, and they are never evicted."""
-        self._beside[job] = None
-        self._expected_beside[job] = None
+        self._unqueued[job] = None
+        self._expected_unqueued[job] = None
 
     def _enter(self, gang: Gang) -> None:
         form_sub_gangs(gang)
@@ -142,8 +142,8 @@ class RunningGangs:
         """As `take`, for a gang that is no longer needed, or for a job without a queue."""
         if (gang := self._leave(job)) is not None:
             gang.dissolve()
-        self._expected_beside.pop(job, None)
-        if (gang := self._beside.pop(job, None)) is not None:
+        self._expected_unqueued.pop(job, None)
+        if (gang := self._unqueued.pop(job, None)) is not None:
             self._population.take_all(gang.members)
             gang.dissolve()
 
@@ -157,30 +157,30 @@ class RunningGangs:
             self._population.take_all(gang.members)
         return gang
 
-    def tell(self) -> None:
+    def publish_changes(self) -> None:
         """Update the sums and the watchers with the members added and removed since the last call, once per kind."""
-        for kind, more in self._untold.values():
+        for kind, more in self._unpublished.values():
             if more:
                 self.requested += more * kind.request
                 for watcher in self.watchers.values():
                     watcher.counted(kind, more)
-        self._untold.clear()
+        self._unpublished.clear()
 
     def by_kind(self) -> Iterator[tuple[Kind, int]]:
         """Each kind of members with their number."""
-        return iter(self._alike.values())
+        return iter(self._by_kind.values())
 
     def _count(self, counted: "Counted", times: int) -> None:
-        alike = self._alike
+        by_kind = self._by_kind
         for key, (kind, count) in counted.kinds.items():
-            first, before = alike.get(key, (kind, 0))
+            first, before = by_kind.get(key, (kind, 0))
             more = times * count
             if before + more:
-                alike[key] = first, before + more
+                by_kind[key] = first, before + more
             else:
-                del alike[key]
-            _, more_untold = self._untold.get(key, (kind, 0))
-            self._untold[key] = kind, more_untold + more
+                del by_kind[key]
+            _, more_unpublished = self._unpublished.get(key, (kind, 0))
+            self._unpublished[key] = kind, more_unpublished + more
         if counted.minimum is None:
             return
         sums = self.minimums.setdefault(counted.queue, {})

@@ -70,7 +70,7 @@ class SliceParts:
                 del left._held[row]
         return left
 
-    def beside(self, other: "SliceParts") -> "SliceParts":
+    def maximum(self, other: "SliceParts") -> "SliceParts":
         """A copy with the larger count of both for each part."""
         most = self.copy()
         for row, held in other._held.items():

@@ -30,8 +30,8 @@ from hbox_common.model.nodezones import aligned_part
 from hbox_common.model.numa import CPU, Admission, NumaNode, NumaPolicy, PodAsk, Zone, admit, is_memory, memory_freed
 from hbox_common.model.resources import MIB
 
-#: Pods of one kind that are counted on a node at most; those beside other kinds.
-_DEEP, _BESIDE = 256, 8
+#: Maximum number of pods of one kind counted on a node: alone, and with pods of other kinds.
+_DEEP, _MIXED = 256, 8
 
 #: Orders of pods that wait, as so many sets of those that are through.
 _ORDERS = 128
@@ -46,7 +46,7 @@ _K = TypeVar("_K")
 
 #: What a pod asks for, and the pod, "namespace/name": so often it leaves; less than 0: it is promised a place.
 Departure: TypeAlias = tuple[PodAsk | None, str]
-_NOBODY: Counter[Departure] = Counter()
+_NO_DEPARTURES: Counter[Departure] = Counter()
 
 #: Pods that wait: of each kind how many.
 Kinds: TypeAlias = tuple[tuple[PodAsk, int], ...]
@@ -109,7 +109,7 @@ class ZoneBooks:
         self._leaving: dict[int, Counter[Departure]] = {}
         self._states: dict[object, ZoneState] = {}
         self._rooms: dict[tuple[int, Kinds, PodAsk], int] = {}
-        self._beside: dict[tuple[int, PodAsk, Kept], int | None] = {}
+        self._rooms_above_kept: dict[tuple[int, PodAsk, Kept], int | None] = {}
         self._keys: dict[tuple[int, int, Kinds, bool], int] = {}
         self._numbers = count()  #: of states, and of keys: no two have one, though old ones are forgotten
         self._seen = Seen.NOW
@@ -264,7 +264,7 @@ class ZoneBooks:
         own = self._rows[row]
         return self._reached(row, own).node.zones, own.vacant.node.zones
 
-    def room_beside(self, row: int, ask: PodAsk, kept: Kept) -> int | None:
+    def room_above_kept(self, row: int, ask: PodAsk, kept: Kept) -> int | None:
         """How many such pods the kubelet would align, `_DEEP` at most, before one of them has something of what a zone keeps; None: what it would do with
         them is not for what is kept to say. Those who wait come in the order of their kinds: what is kept is no promise of the kubelet's."""
         own = self._rows[row]
@@ -272,11 +272,11 @@ class ZoneBooks:
             return None
         ask, state = aligned, self._reached(row, own)
         key = state.number, ask, kept
-        if key not in self._beside:
-            if len(self._beside) >= _MOST:
-                self._beside.clear()
-            self._beside[key] = self._room_beside(state, ask, kept)
-        return self._beside[key]
+        if key not in self._rooms_above_kept:
+            if len(self._rooms_above_kept) >= _MOST:
+                self._rooms_above_kept.clear()
+            self._rooms_above_kept[key] = self._room_above_kept(state, ask, kept)
+        return self._rooms_above_kept[key]
 
     def scattered(self, row: int, ask: PodAsk) -> float:
         """From how many zones more than it needs there the pod would have something, as a part of all zones: 0 to 1."""
@@ -288,7 +288,7 @@ class ZoneBooks:
         least = self._step(own.vacant, ask).zones
         return max(0, here.zones - least) / len(own.facts.zones)
 
-    def alike(self, row: int, ask: PodAsk, most: int) -> int:
+    def same_zones(self, row: int, ask: PodAsk, most: int) -> int:
         """How many such pods, `most` at most and one at least, would come one after the other to the same zones."""
         own = self._rows[row]
         if (aligned := own.aligned_part(ask)) is None:
@@ -316,7 +316,7 @@ class ZoneBooks:
             frozenset(zone.id for place, zone in enumerate(own.facts.zones) if bits >> place & 1) if step.zones else frozenset()
         )
 
-    def words(self, row: int, ask: PodAsk) -> tuple[str, str]:
+    def refusal(self, row: int, ask: PodAsk) -> tuple[str, str]:
         """Why the kubelet would refuse the pod: its own word for that, and by zone what is free of what is asked for."""
         own = self._rows[row]
         reached = self._reached(row, own)
@@ -354,7 +354,7 @@ class ZoneBooks:
             return own.vacant, ()
         waiting = dict(own.waiting)
         gone: list[str] = []
-        for (asked, pod), times in self._leaving.get(row, _NOBODY).items():
+        for (asked, pod), times in self._leaving.get(row, _NO_DEPARTURES).items():
             ask = own.aligned_part(asked) if asked is not None else None
             if times < 0 and ask is not None and self._seen is not Seen.NOW:
                 _count(waiting, ask, -times)
@@ -371,15 +371,15 @@ class ZoneBooks:
                 state = self._step(state, ask).after
         if self._seen is Seen.LATER:
             return state, ()
-        said = own.start
+        reported = own.start
         for some in (own.fresh, own.young):
             for ask, pods in some.items():
                 for _ in range(pods):
-                    said = self._step(said, ask).after
-        told = said.node.zones
+                    reported = self._step(reported, ask).after
+        reported_zones = reported.node.zones
         zones = tuple(
             replace(zone, free={name: min(units, other.free.get(name, 0)) for name, units in zone.free.items()})
-            for zone, other in zip(state.node.zones, told, strict=True)
+            for zone, other in zip(state.node.zones, reported_zones, strict=True)
         )
         return self._state(replace(state.node, zones=zones)), ()
 
@@ -417,14 +417,14 @@ class ZoneBooks:
             asks.append(ask)
             counts.append(0)
         mine, room = asks.index(ask), 0
-        while room < _BESIDE:
+        while room < _MIXED:
             counts[mine] += 1
             if not self._in_every_order(start, asks, tuple(counts)):
                 break
             room += 1
         return room
 
-    def _room_beside(self, state: ZoneState, ask: PodAsk, kept: Kept) -> int | None:
+    def _room_above_kept(self, state: ZoneState, ask: PodAsk, kept: Kept) -> int | None:
         for room in range(_DEEP):
             step = self._step(state, ask)
             if not step.found.admitted or not step.zones:

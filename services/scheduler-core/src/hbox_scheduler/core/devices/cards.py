@@ -451,16 +451,16 @@ def node_cards(columns: Columns, rows: Rows, task: Task) -> list[NodeCards | Non
         return [None] * len(columns.alive[rows])
     found = fits_of(columns).refused(columns, rows, devices_of(_unbounded(task.cards), _kind(task)))
     numbers = list(range(len(columns.alive)))[rows] if isinstance(rows, slice) else rows.tolist()
-    told = [None if one is None else _node_cards(columns.names[row], one) for row, one in zip(numbers, found, strict=True)]
+    results = [None if one is None else _node_cards(columns.names[row], one) for row, one in zip(numbers, found, strict=True)]
     if isinstance(task.cards, Bounded):
         bound = str(Label.CARD_QUOTA if task.cards.most_mib != _ANY_MIB or task.cards.left else Label.QUEUE_MODEL)
         room = CardFit().capacity(columns, rows, task)
         assert room is not None
         for place, (row, own) in enumerate(zip(numbers, room.tolist(), strict=True)):
-            if told[place] is None and own <= 0:
+            if results[place] is None and own <= 0:
                 cards = int(np.count_nonzero(columns.card_index[row] >= 0))
-                told[place] = NodeCards(columns.names[row], cards, 0, {bound: 0})
-    return told
+                results[place] = NodeCards(columns.names[row], cards, 0, {bound: 0})
+    return results
 
 
 def _node_cards(node: str, found: Refused) -> NodeCards:

@@ -78,7 +78,7 @@ class Conf:
         return [plugin for tier in self.tiers for plugin in tier]
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Its actions and plugins, in a line."""
         return f"{', '.join(self.actions)} by {', '.join(plugin.name for plugin in self.plugins) or 'no plugins'}"
 

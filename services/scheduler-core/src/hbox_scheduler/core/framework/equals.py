@@ -12,7 +12,7 @@ from .hooks import EqualNodeOrder
 def first_of_equals(plugins: Sequence[EqualNodeOrder], columns: Columns, rank: Floats, first: int) -> int:
     """The row that is taken in place of `first`, the first of the best. rank: `[N]`."""
     for plugin in plugins:
-        apart = plugin.tells_apart(columns, np.array((first,), dtype=np.int64))
+        apart = plugin.distinguishes(columns, np.array((first,), dtype=np.int64))
         if apart is not None and apart[0]:
             equal = np.flatnonzero(rank[: columns.size] == rank[first])
             return int(equal[plugin.equal_node_keys(columns, equal).argmin()])
@@ -23,7 +23,7 @@ def up_to_equals(plugins: Sequence[EqualNodeOrder], columns: Columns, rank: Floa
     """Sort `order`, best first, up to the first group of equal rows that a plugin orders, and cut it after this group: the order of later rows depends on
     it. rank: `[N]`."""
     for plugin in plugins:
-        apart = plugin.tells_apart(columns, order)
+        apart = plugin.distinguishes(columns, order)
         if apart is None or not apart.any():
             continue
         score = rank[order]

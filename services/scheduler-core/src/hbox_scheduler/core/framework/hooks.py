@@ -233,7 +233,7 @@ class ShapeRoom(ByShape):
     def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
         """`[n]`: number of further pods of this shape that each node accepts; 0 or less = none. Each placed pod of the shape lowers it by one."""
 
-    def room_words(self, columns: Columns, row: int, task: Task) -> str:  # noqa: ARG002  # the hook's signature
+    def room_explanation(self, columns: Columns, row: int, task: Task) -> str:  # noqa: ARG002  # the hook's signature
         """For the reasons of a pending pod: the amounts that a full node keeps free; "" = the label is sufficient."""
         return ""
 
@@ -323,7 +323,7 @@ class EqualNodeOrder(Plugin):
     """Orders nodes with equal scores. Without such a plugin the first row is taken."""
 
     @abstractmethod
-    def tells_apart(self, columns: Columns, rows: Ints) -> Bools | None:
+    def distinguishes(self, columns: Columns, rows: Ints) -> Bools | None:
         """`[n]`: rows whose key may differ from that of rows with an equal score. None = no opinion at present."""
 
     @abstractmethod
@@ -444,7 +444,7 @@ class Events(Plugin):
     @abstractmethod
     def displaced(self, member: Member, row: int) -> None: ...
 
-    def placed_alike(self, members: Sequence[Member]) -> None:
+    def placed_uniform(self, members: Sequence[Member]) -> None:
         """As `placed`, for equal members of one gang, each on its current row."""
         for member in members:
             self.placed(member, member.row)

@@ -178,10 +178,10 @@ class Placing:
                 else "1 node keeps cores and memory for idle cards"
             )
             rows = self._kept_out(member, (Label.PROPORTION_KEPT,))
-            if words := self._session.room_words(Label.PROPORTION_KEPT, member, columns, rows):
-                limits.append(words)
+            if explanation := self._session.room_explanation(Label.PROPORTION_KEPT, member, columns, rows):
+                limits.append(explanation)
         if any(label in reasons.counts for label in REFUSALS):
-            limits += self._zone_words(member)
+            limits += self._zone_explanations(member)
         if Label.RESERVED in reasons.counts:
             limits += self._reserved_for(member)
         too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
@@ -196,10 +196,10 @@ class Placing:
         columns = self._unpromised()
         rows = np.flatnonzero(self.allowed(member, columns))
         found = node_cards(columns, rows, self.task(member))
-        told = [one for one in found if one is not None]
-        return card_reasons(told, len(found) - len(told))
+        known = [one for one in found if one is not None]
+        return card_reasons(known, len(found) - len(known))
 
-    def _zone_words(self, member: Member) -> list[str]:
+    def _zone_explanations(self, member: Member) -> list[str]:
         """Of one node that its kubelet's topology manager alone keeps from the member: what its zones have."""
         columns, task = self._columns, self.task(member)
         if task.aligned is None:
@@ -209,7 +209,7 @@ class Placing:
             return []
         by_zones = self._kept_out(member, REFUSALS)
         row = next((row for row in by_zones.tolist() if row in refused), refused[0])
-        return [f"{self._session.node(row)}: {columns.zones.words(row, task.aligned)[1]}"]
+        return [f"{self._session.node(row)}: {columns.zones.refusal(row, task.aligned)[1]}"]
 
     def _kept_out(self, member: Member, labels: Sequence[str]) -> Ints:
         """Rows that do not take the member for one of these reasons, those first that nothing else keeps it from."""

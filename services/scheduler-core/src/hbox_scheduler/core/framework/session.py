@@ -188,7 +188,7 @@ class Session:
         self.queues: Mapping[QueueName, QueueInfo] = cluster.roster.queues
         _intern(columns, cluster)
         self.running = cluster.running or RunningGangs(columns)  #: gangs of earlier cycles without pending members
-        self.running.tell()
+        self.running.publish_changes()
         self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
         self.guarantees = Guarantees(columns, cluster)
         self._lends = bool(self.guarantees)
@@ -327,7 +327,7 @@ class Session:
             self.guarantees.book(member, member.row)
         self.ranking.touch(members[0].gang.queue)
         for plugin in self._events:
-            plugin.placed_alike(members)
+            plugin.placed_uniform(members)
 
     def displaced(self, member: Member, row: int) -> None:
         self.population.take(member)
@@ -518,14 +518,14 @@ class Session:
         if choices:
             return "" if not all(whys) else whys[0]
         queue = self.queues[members[0].gang.queue]
-        said = (plugin.withheld_reason(queue, members) for plugin in self._all(Allocatable))
+        withheld = (plugin.withheld_reason(queue, members) for plugin in self._all(Allocatable))
         over = (
             f"{Label.QUEUE_SHARE}: queue {queue.name} has all that the policy's plugin {plugin.name} gives it now"
             for plugin in self._all(Overused)
             if plugin.overused(queue) and not members[0].best_effort and not members[0].task.offline
         )
         kept = (self.guarantees.withheld_reason(members),) if self._lends else ()
-        return next((why for why in (*said, *over, *kept) if why), "")
+        return next((why for why in (*withheld, *over, *kept) if why), "")
 
     def pools_withheld(self, members: Sequence[Member], pool: str) -> str:
         """As `withheld_reason`, for one pool."""
@@ -603,13 +603,15 @@ class Session:
                 least = room if least is None else np.minimum(least, room)
         return least
 
-    def room_words(self, label: str, member: Member, columns: Columns, rows: Ints) -> str:
+    def room_explanation(self, label: str, member: Member, columns: Columns, rows: Ints) -> str:
         """Explanation of a plugin for the first of these rows that has one; all rows are full by this label. "" = no explanation."""
         keepers = [plugin for plugin in self._shape_rooms if plugin.label == label and plugin.limits(member.task)]
-        told = (
-            keeper.room_words(columns, row, member.task) for row in rows[:_MAX_EXPLAINED_NODES].tolist() for keeper in keepers
+        explanations = (
+            keeper.room_explanation(columns, row, member.task)
+            for row in rows[:_MAX_EXPLAINED_NODES].tolist()
+            for keeper in keepers
         )
-        return next(filter(None, told), "")
+        return next(filter(None, explanations), "")
 
     def reserve(self, reservations: Sequence[Reservation], passes: Callable[[Member], int]) -> None:
         """Set the reservations in force, which the columns already show. `passes`: bits of the reservations that a member may use."""
@@ -831,7 +833,7 @@ class Session:
                     for tier, confs in zip(self._tiers, self.conf.tiers, strict=True)
                 ]
             found = self._hooks[hook] = [
-                [tier[place] for place in having] if having else _NOBODY
+                [tier[place] for place in having] if having else _NO_PLUGINS
                 for tier, having in zip(self._tiers, places, strict=True)
             ]
         return found
@@ -865,7 +867,7 @@ def _places_of(tiers: Sequence[Sequence[Plugin]], conf: "Conf") -> dict[Hook, li
 
 _PLACES: dict[object, dict[Hook, list[list[int]]]] = {}
 _MOST_PLACES = 256
-_NOBODY: list[Any] = []
+_NO_PLUGINS: list[Any] = []
 
 
 def _passed(tiers: Iterable[list[Vote]]) -> bool:

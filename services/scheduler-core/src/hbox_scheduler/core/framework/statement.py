@@ -28,7 +28,7 @@ class OperationKind(Enum):
 
 @dataclass(slots=True)  # not frozen: frozen ones take three times as long to create, and large gangs create thousands
 class Operation:
-    """One operation on a member, or on several equal ones (`alike`), with the member's previous state. Never modified after creation."""
+    """One operation on a member, or on several equal ones (`batch`), with the member's previous state. Never modified after creation."""
 
     kind: OperationKind
     member: Member
@@ -39,11 +39,11 @@ class Operation:
     reason: str = ""
     models: Asked = ()
     pool: str = ""
-    alike: Sequence[Member] = ()  #: the first is `member`
+    batch: Sequence[Member] = ()  #: the first is `member`
 
     @property
     def members(self) -> Sequence[Member]:
-        return self.alike or (self.member,)
+        return self.batch or (self.member,)
 
 
 def _whole(slices: Sequence[CardSlice]) -> tuple[CardSlice, ...]:
@@ -82,7 +82,7 @@ class Statement:
         session.columns.apply(batch)
         rows: list[int] = batch.rows.repeat(batch.counts).tolist()
         first, allocated = members[0], Status.ALLOCATED
-        self.operations.append(Operation(OperationKind.ALLOCATE, first, first.status, first.row, first.slices, alike=members))
+        self.operations.append(Operation(OperationKind.ALLOCATE, first, first.status, first.row, first.slices, batch=members))
         for member, row, own in zip(members, rows, slices, strict=True):
             member.status, member.row, member.slices = allocated, row, own
         members[0].gang.moved_uniform(members, Status.PENDING)
@@ -117,7 +117,7 @@ class Statement:
         if len(members) == 1:
             self.evict(members[0], preemptor=preemptor, reason=reason)
             return
-        alike: dict[tuple[int, int], list[Member]] = {}
+        groups: dict[tuple[int, int], list[Member]] = {}
         note, releasing = self.operations.append, Status.RELEASING
         for member in members:
             before, row = member.status, member.row
@@ -125,12 +125,12 @@ class Statement:
             member.status = releasing
             member.gang.moved(member, before)
             if row >= 0:
-                alike.setdefault((row, id(member.task)), []).append(member)
-        for (row, _), group in alike.items():
+                groups.setdefault((row, id(member.task)), []).append(member)
+        for (row, _), group in groups.items():
             task = group[0].task
             slices = [one for member in group for one in member.slices]
             pods = [member.id for member in group] if self._session.columns.zones else ()
-            self._session.columns.depart_alike(
+            self._session.columns.depart_uniform(
                 row, task.amount, task.ports, len(group), slices, aligned=task.aligned, pods=pods
             )
         for member in members if self._session.models else ():

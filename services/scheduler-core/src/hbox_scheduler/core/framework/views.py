@@ -174,10 +174,10 @@ class View:
     def best(self, pods: int) -> tuple[Ints, Ints]:
         """As `_best`; also records the choice in `Columns.choices`."""
         rows, counts = self._best(pods)
-        self._tell(rows)
+        self._record_choice(rows)
         return rows, counts
 
-    def _tell(self, rows: Ints) -> None:
+    def _record_choice(self, rows: Ints) -> None:
         if len(rows) and (choices := self._columns.choices) is not None:
             choices.of_equals(self.task, rows, self.rank)
 
@@ -197,8 +197,8 @@ class View:
             return np.array([first], dtype=np.int64), np.ones(1, dtype=np.int64)
         fills = self._policy.fills and not self._by_adapters
         if self.task.aligned is not None and first in self._columns.zones:
-            alike = self._columns.zones.alike(first, self.task.aligned, min(room, pods) if fills else 1)
-            return np.array([first], dtype=np.int64), np.array([alike], dtype=np.int64)
+            count = self._columns.zones.same_zones(first, self.task.aligned, min(room, pods) if fills else 1)
+            return np.array([first], dtype=np.int64), np.array([count], dtype=np.int64)
         if pods == 1 or (fills and room >= pods) or (not fills and room > 1):
             return np.array([first], dtype=np.int64), np.array([min(room, pods) if fills else 1], dtype=np.int64)
         open_rows = np.flatnonzero(self.capacity)
@@ -207,8 +207,8 @@ class View:
         if not fills:
             if self.task.aligned is not None and self._columns.zones:
                 return order[:1], np.ones(1, dtype=np.int64)
-            if tells := self._policy.equal_nodes:
-                order = up_to_equals(tells, self._columns, self.rank, order)
+            if node_orders := self._policy.equal_nodes:
+                order = up_to_equals(node_orders, self._columns, self.rank, order)
                 counts = self.capacity[order]
             several = np.flatnonzero(counts > 1)
             end = min(pods, int(several[0]) + 1 if len(several) else len(order))
@@ -235,11 +235,11 @@ class View:
             if not self.capacity[first]:
                 return []
             if self._columns.choices is not None:
-                self._tell(np.array((first,), dtype=np.int64))
+                self._record_choice(np.array((first,), dtype=np.int64))
             return [first]
         if pods > 1 and not self._policy.fills and self._foreseen():
             found = self._spread(pods)
-            self._tell(np.array([*dict.fromkeys(found)], dtype=np.int64))
+            self._record_choice(np.array([*dict.fromkeys(found)], dtype=np.int64))
             return found
         rows, counts = self.best(pods)
         return rows.repeat(counts).tolist()

@@ -75,14 +75,14 @@ class WaitReasons:
     def of(self, member: Member) -> WaitReason:
         """Pending reason of the member, with its gang's reservation, its protected victims and the reason why no moves are made for it."""
         waiting, gang = self._of(member), member.gang.id
-        words = [one.words for one in self._session.reservations if one.gang == gang]
-        if kept := self._session.outcome.protected.get(gang) or self._session.cluster.facts.protected_words.get(gang):
-            words.append(kept)
+        messages = [one.message for one in self._session.reservations if one.gang == gang]
+        if kept := self._session.outcome.protected.get(gang) or self._session.cluster.facts.protection_reasons.get(gang):
+            messages.append(kept)
         if (moves := self._session.outcome.moves.get(gang)) is not None and moves.refused:
-            words.append(moves.words)
-        elif said := self._session.cluster.facts.move_words.get(gang):
-            words.append(said)
-        return replace(waiting, message="; ".join((waiting.message, *words))) if words else waiting
+            messages.append(moves.message)
+        elif reason := self._session.cluster.facts.move_reasons.get(gang):
+            messages.append(reason)
+        return replace(waiting, message="; ".join((waiting.message, *messages))) if messages else waiting
 
     def _of(self, member: Member) -> WaitReason:
         session, gang = self._session, member.gang
@@ -160,7 +160,7 @@ class WaitReasons:
             fit = int(placing.capacity(member, columns)[placing.allowed(member, columns)].sum())
         if not 0 < fit < len(needed):
             return ""
-        alike = all(one.task is member.task for one in needed)
-        most = int(capacity_when_empty(session.columns, member.task).sum()) if alike else None
+        uniform = all(one.task is member.task for one in needed)
+        most = int(capacity_when_empty(session.columns, member.task).sum()) if uniform else None
         held = gang.ready
         return fit_together(held + fit, held + len(needed), None if most is None else held + most)

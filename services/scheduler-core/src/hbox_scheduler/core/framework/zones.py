@@ -39,7 +39,7 @@ class ZoneFit:
         own = {reason: np.zeros(len(room), dtype=np.bool_) for reason in _OWN}
         affinity = room == 0
         for place, row in strict_rows(columns, rows):
-            if affinity[place] and (reason := columns.zones.words(row, task.aligned)[0]) in own:
+            if affinity[place] and (reason := columns.zones.refusal(row, task.aligned)[0]) in own:
                 own[reason][place], affinity[place] = True, False
         for reason, label in _OWN.items():
             yield label, own[reason]

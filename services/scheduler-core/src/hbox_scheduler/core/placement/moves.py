@@ -25,30 +25,30 @@ class MoveRecords:
     def clear(self) -> None:
         """Drop all records after a change of policy."""
         self.reworded.clear()
-        self._facts.move_words.clear()
+        self._facts.move_reasons.clear()
         self._facts.moves_seen.clear()
 
     def note(self, session: Session, preemptors: Mapping[Gang, Entry]) -> None:
         """Record the jobs with unexecuted moves, and why. A job's reason stays while the kind of its moves does: their cost changes with each search."""
-        words, facts = self._facts.move_words, self._facts
+        reasons, facts = self._facts.move_reasons, self._facts
         for gang, entry in preemptors.items():
             found = session.outcome.moves.get(gang.id)
             if found is None or not found.refused:
                 facts.moves_seen.pop(gang.id, None)
-                if words.pop(gang.id, None) is not None:
+                if reasons.pop(gang.id, None) is not None:
                     self.reworded.append(entry)
                 continue
             kind, (before, at) = _kind_of(found), facts.moves_seen.get(gang.id, (None, 0.0))
             if kind == before and facts.now - at < REWORD_S:
                 continue
             facts.moves_seen[gang.id] = kind, facts.now
-            if words.get(gang.id) != found.words:
-                words[gang.id] = found.words
+            if reasons.get(gang.id) != found.message:
+                reasons[gang.id] = found.message
                 self.reworded.append(entry)
 
     def forget(self, job: JobId) -> None:
         """Drop the records of a deleted job."""
-        self._facts.move_words.pop(waiting_id(job), None)
+        self._facts.move_reasons.pop(waiting_id(job), None)
         self._facts.moves_seen.pop(waiting_id(job), None)
 
     def note_made(self, plan: PlanId, pods: int) -> None:
@@ -66,7 +66,7 @@ class MoveRecords:
     @property
     def refused(self) -> bool:
         """Whether there are unexecuted moves, which may become admissible as time passes."""
-        return bool(self._facts.move_words)
+        return bool(self._facts.move_reasons)
 
 
 def _kind_of(found: FoundMoves) -> tuple[str, float, int]:

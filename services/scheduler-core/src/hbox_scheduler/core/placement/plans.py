@@ -59,15 +59,15 @@ class Plans:
             for task, some in groupby(members, attrgetter("task")):
                 lists.setdefault(task, []).extend(some)
             by_task = {**lists}
-        for which, (task, alike) in enumerate(by_task.items()):
+        for which, (task, of_task) in enumerate(by_task.items()):
             requests = task.requests
-            seen = [_UNSEEN if (state := states[one.row]) is None else state.generation for one in alike]
+            seen = [_UNSEEN if (state := states[one.row]) is None else state.generation for one in of_task]
             placed = [
                 Placement(
                     one.uid, one.name, one.resource_version, names[one.row], generation, named(one.row, one.slices), which, one.rank,
                     layout_of(task.cards, one.slices), one.volume_claims,
                 )
-                for one, generation in zip(alike, seen, strict=True)
+                for one, generation in zip(of_task, seen, strict=True)
             ]  # fmt: skip
             self.bookings.record(
                 [

@@ -21,20 +21,20 @@ class ProtectionRecords:
     def clear(self) -> None:
         """Drop all records after a change of policy."""
         self.reworded.clear()
-        self._facts.protected_words.clear()
+        self._facts.protection_reasons.clear()
 
     def note(self, session: Session, preemptors: Mapping[Gang, Entry]) -> None:
         """Record the results of this session's victim search."""
-        words, found = self._facts.protected_words, session.outcome.protected
+        reasons, found = self._facts.protection_reasons, session.outcome.protected
         for gang, entry in preemptors.items():
-            if words.get(gang.id, "") == (said := found.get(gang.id, "")):
+            if reasons.get(gang.id, "") == (reason := found.get(gang.id, "")):
                 continue
-            if said:
-                words[gang.id] = said
+            if reason:
+                reasons[gang.id] = reason
             else:
-                del words[gang.id]
+                del reasons[gang.id]
             self.reworded.append(entry)
 
     def forget(self, job: JobId) -> None:
         """Drop the record of a deleted job."""
-        self._facts.protected_words.pop(waiting_id(job), None)
+        self._facts.protection_reasons.pop(waiting_id(job), None)

@@ -59,9 +59,9 @@ def arrange(members: Sequence[Member], columns: Columns, walk: Walk, *, by_label
     are not equal, because selectors may read labels."""
     if len(members) < 2 or members[0].rank < 0:
         return
-    for alike in _kinds(members, by_labels=by_labels):
-        if len(alike) > 1:
-            _assign(alike, columns, walk)
+    for equal in _kinds(members, by_labels=by_labels):
+        if len(equal) > 1:
+            _assign(equal, columns, walk)
 
 
 def _kinds(members: Sequence[Member], *, by_labels: bool) -> Iterable[list[Member]]:

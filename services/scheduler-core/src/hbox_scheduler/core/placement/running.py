@@ -108,7 +108,7 @@ class RunningJobs:
             return
         group = self._groups.get(job)
         if not placed[0].queue:
-            self._gangs.beside(job)
+            self._gangs.expect_unqueued(job)
         elif group is not None and group.min_resources is not None:
             self._gangs.put(self._gang(placed))
         else:

@@ -126,10 +126,13 @@ class Sessions:
         running = self._running.current()
         joining = [entry.job.id for entry in entries if entry.job.bound or entry.held]
         before = {gang.id: gang for gang in self._running.lend(joining)}
-        goes = set(leaving)
-        others = self._running.lend_with(goes)
+        leaving_uids = set(leaving)
+        others = self._running.lend_with(leaving_uids)
         gone = [
-            member for gang in (*before.values(), *others) for member in gang.members if member.uid in goes and _runs(member)
+            member
+            for gang in (*before.values(), *others)
+            for member in gang.members
+            if member.uid in leaving_uids and _runs(member)
         ]
         preemptors: dict[Gang, Entry] = {}
         for entry in entries:

@@ -97,16 +97,16 @@ class Given:
         self._known.update(prefix + rest for rest in found)
         return found
 
-    def done(self, *, also: tuple[str, ...] = (), tell: Callable[[str], None] | None = None) -> None:
-        """Raises InvalidRequest for an argument that does not exist, or, where there is `tell`, tells of it."""
+    def done(self, *, also: tuple[str, ...] = (), warn: Callable[[str], None] | None = None) -> None:
+        """Raises InvalidRequest for an argument that does not exist, or passes a warning to `warn` if given."""
         known = self._known | set(also)
         for key in self._given:
             if key not in known:
                 close = get_close_matches(key, known, n=1)
                 hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}"
-                if tell is None:
+                if warn is None:
                     raise InvalidRequest(f"{self.owner} has no argument {key!r}", hint=hint)
-                tell(f"{self.owner} has no argument {key!r} ({hint}); it is ignored")
+                warn(f"{self.owner} has no argument {key!r} ({hint}); it is ignored")
 
     def _take(self, key: str) -> Any:
         self._known.add(key)

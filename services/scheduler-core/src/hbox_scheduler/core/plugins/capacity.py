@@ -425,16 +425,16 @@ class Capacity(
         wanted = frozenset(column for column, _ in self._queue_accounts.asked_with_models(preemptor))
         needs = self._victims.least_needs(preemptor)
         names: set[QueueName] = set()
-        beside: Sequence[Account] = self._tops
+        siblings: Sequence[Account] = self._tops
         known = self._known_givers.setdefault(wanted, {})
         for own in account.path:
             if self._victims.entitled(own, needs):
-                for other in beside:
+                for other in siblings:
                     if (gives := known.get(other)) is None:
                         gives = known[other] = self._may_give(other, wanted)
                     if gives and other is not own:
                         names.update(self._names_below(other))
-            beside = own.children
+            siblings = own.children
         return names
 
     def _may_give(self, account: Account, wanted: frozenset[int]) -> bool:
@@ -445,8 +445,8 @@ class Capacity(
         self._queue_accounts.placed(member, row)
         self._changed(member)
 
-    def placed_alike(self, members: Sequence[Member]) -> None:
-        self._queue_accounts.placed_alike(members)
+    def placed_uniform(self, members: Sequence[Member]) -> None:
+        self._queue_accounts.placed_uniform(members)
         self._changed(members[0])
 
     def displaced(self, member: Member, row: int) -> None:

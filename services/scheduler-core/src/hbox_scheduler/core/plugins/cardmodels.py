@@ -181,11 +181,11 @@ class CardModels(PodMask, ShapeScore, PodScore):
         for gang in session.unplaced:
             if not self._waits(session, gang):
                 continue
-            alike = 1 + sum(session.now - made <= self._reserve_s for made in gang.represented)
+            gangs = 1 + sum(session.now - made <= self._reserve_s for made in gang.represented)
             for member in gang.of(Status.PENDING):
                 request = member.task.cards
                 if request is not None and (mine := self._bound_to(columns, request)).any():
-                    asked[mine] += alike * request.count * present[mine] / present[mine].sum()
+                    asked[mine] += gangs * request.count * present[mine] / present[mine].sum()
         self._kept = np.minimum(np.ceil(asked), np.floor(self._reserve * present)).astype(np.int64)
 
     def _waits(self, session: "Session", gang: Gang) -> bool:

@@ -42,12 +42,12 @@ class Checkpoint(VictimLoss):
         self._now = session.now
 
     def losses(self, members: Sequence[Member]) -> Sequence[float] | None:
-        if not any(says_of_checkpoints(member) for member in members if member.annotations or member.gang.annotations):
+        if not any(has_checkpoint_annotations(member) for member in members if member.annotations or member.gang.annotations):
             return None
         return [lost_s(member, self._now) for member in members]
 
 
-def says_of_checkpoints(member: Member) -> bool:
+def has_checkpoint_annotations(member: Member) -> bool:
     """Whether something is written on the pod, or its PodGroup, of when it writes checkpoints."""
     return any(key in member.annotations or key in member.gang.annotations for key in _WRITTEN)
 

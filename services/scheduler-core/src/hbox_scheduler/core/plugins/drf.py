@@ -84,7 +84,7 @@ class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
         self._change(member, 1)
 
-    def placed_alike(self, members: Sequence[Member]) -> None:
+    def placed_uniform(self, members: Sequence[Member]) -> None:
         self._change(members[0], len(members))
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002

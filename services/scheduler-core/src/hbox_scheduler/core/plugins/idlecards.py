@@ -142,29 +142,29 @@ class IdleCards(ShapeRoom, ShapeMask):
                 np.minimum(room, np.where((kept > 0) & (free >= units), (free - kept) // units, _ANY), out=room)
         if columns.zones and task.aligned is not None:
             for place, row, by_zone in self._kept_by_zone(columns, rows, task):
-                beside = columns.zones.room_beside(row, task.aligned, by_zone)
-                if beside is not None:
-                    room[place] = min(room[place], beside)
+                zone_room = columns.zones.room_above_kept(row, task.aligned, by_zone)
+                if zone_room is not None:
+                    room[place] = min(room[place], zone_room)
         return room
 
-    def room_words(self, columns: Columns, row: int, task: Task) -> str:
+    def room_explanation(self, columns: Columns, row: int, task: Task) -> str:
         one = np.array([row])
         if not columns.zones or task.aligned is None:
             return ""
         for _, _, kept in self._kept_by_zone(columns, one, task):
-            if columns.zones.room_beside(row, task.aligned, kept) == 0:
+            if columns.zones.room_above_kept(row, task.aligned, kept) == 0:
                 zones, _ = columns.zones.zones(row)
                 cards, _ = columns.card_sets.described(int(columns.card_set[row]))
                 percent = free_percent(columns, one)[0]
-                told = []
+                parts = []
                 for place, zone in enumerate(zones):
                     idle = [c.index for p, c in enumerate(cards) if c.numa == zone.id and percent[p] > 0]
                     for resource, amounts in kept:
                         if amounts[place]:
-                            told.append(
-                                f"zone {zone.id} keeps {_words(resource, amounts[place], zone)} for cards {', '.join(map(str, idle))}"
+                            parts.append(
+                                f"zone {zone.id} keeps {_kept_text(resource, amounts[place], zone)} for cards {', '.join(map(str, idle))}"
                             )
-                return f"{columns.names[row]}: {'; '.join(told)}"
+                return f"{columns.names[row]}: {'; '.join(parts)}"
         return ""
 
     def _kept_by_zone(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[int, int, Kept]]:
@@ -230,7 +230,7 @@ def idle_cards(columns: Columns, rows: Rows) -> Floats:
     return np.asarray(np.minimum(free_percent(columns, rows).sum(axis=1) / ALL, units))
 
 
-def _words(resource: str, keeps: int, zone: Zone) -> str:
+def _kept_text(resource: str, keeps: int, zone: Zone) -> str:
     free = max(0, zone.free.get(resource, 0))
     return f"{keeps} cpus of {free} free" if resource == CPU else f"{keeps // MIB} MiB of memory of {free // MIB} free"
 
@@ -257,8 +257,8 @@ def _kept(share: Share, resource: str, even: Floats) -> Floats:
 
 def _labelled(labels: LabelColumn, resource: str) -> Floats:
     """By code; NaN where the node says nothing, or nothing that can be read."""
-    said: Iterator[int | None] = (None if value is None else _written(resource, value) for value in labels.values)
-    return np.array([np.nan if units is None else float(units) for units in said])
+    amounts: Iterator[int | None] = (None if value is None else _written(resource, value) for value in labels.values)
+    return np.array([np.nan if units is None else float(units) for units in amounts])
 
 
 @lru_cache(maxsize=4096)

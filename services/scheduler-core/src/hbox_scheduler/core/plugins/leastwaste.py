@@ -122,12 +122,12 @@ class LeastWaste(Fgd):
     def _loss(self, cpu: Ints, free: Ints, model: Ints) -> Floats:
         idle = free.sum(axis=1)
         return np.asarray(
-            EXPECTED * (super()._loss(cpu, free, model) + self._beside(cpu, idle, model))
+            EXPECTED * (super()._loss(cpu, free, model) + self._stranded(cpu, idle, model))
             + self._waste[free].sum(axis=1)
             - self._rooms.worth(cpu, free, model)
         )
 
-    def _beside(self, cpu: Ints, idle: Ints, model: Ints) -> Floats:
+    def _stranded(self, cpu: Ints, idle: Ints, model: Ints) -> Floats:
         """`[n]`: stranded cards, less idle ones by scarcity."""
         cards = idle / ALL
         kinds = np.searchsorted(self._inverse, cards / np.maximum(cpu, 1))

@@ -102,7 +102,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
     def _need(self, subject: Gang | SubGang) -> Ints | None:
         """`[R]`: the least that it needs, by its smallest members; None where it cannot be told."""
         size = subject.min_member if isinstance(subject, Gang) else subject.size
-        if _alike(subject.members):
+        if _uniform(subject.members):
             first = subject.members[0]
             return first.request * size if 0 < size <= len(subject.members) and not first.best_effort else None
         waiting = [member for member in subject.members if member.status is Status.PENDING and not member.best_effort]
@@ -148,7 +148,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
 
     def _asked(self, members: Sequence[Member]) -> Ints:
         """`[R]`: what those who wait ask for in all."""
-        if _alike(members):
+        if _uniform(members):
             return members[0].request * len(members)
         counts = Counter(id(member.task) for member in members if member.status is Status.PENDING)
         requests = {id(member.task): member.request for member in members}
@@ -201,7 +201,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
 
     # Equal nodes.
 
-    def tells_apart(self, columns: Columns, rows: Ints) -> Bools | None:
+    def distinguishes(self, columns: Columns, rows: Ints) -> Bools | None:
         return _idle(columns, rows) if self._keeps_whole and columns.units is not None else None
 
     def equal_node_keys(self, columns: Columns, rows: Ints) -> Ints:
@@ -270,7 +270,7 @@ def _idle(columns: Columns, rows: Ints) -> Bools:
     return np.asarray((columns.card_index[rows, 0] >= 0) & ~columns.card_pods[rows].any(axis=1))
 
 
-def _alike(members: Sequence[Member]) -> bool:
+def _uniform(members: Sequence[Member]) -> bool:
     """Whether all of them wait, and ask for the same."""
     if not members:
         return False

@@ -27,7 +27,7 @@ class NumaAware(ShapeScore):
     """Argument: weight (1)."""
 
     name = "numa-aware"
-    fills = True  # views end a node's turn where the next pod would be in another zone (`ZoneBooks.alike`)
+    fills = True  # views end a node's turn where the next pod would be in another zone (`ZoneBooks.same_zones`)
     by_amounts = True
 
     def __init__(self, conf: "PluginConf") -> None:

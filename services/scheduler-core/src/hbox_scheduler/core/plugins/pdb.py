@@ -67,7 +67,7 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
             self._gone.discard(id(member))
             self._count(member, 1)
 
-    def placed_alike(self, members: Sequence[Member]) -> None:
+    def placed_uniform(self, members: Sequence[Member]) -> None:
         for member in members if self._gone else ():
             self.placed(member, member.row)
 

@@ -216,8 +216,8 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
     def placed(self, member: Member, row: int) -> None:
         self._queue_accounts.placed(member, row)
 
-    def placed_alike(self, members: Sequence[Member]) -> None:
-        self._queue_accounts.placed_alike(members)
+    def placed_uniform(self, members: Sequence[Member]) -> None:
+        self._queue_accounts.placed_uniform(members)
 
     def displaced(self, member: Member, row: int) -> None:
         self._queue_accounts.displaced(member, row)

@@ -281,7 +281,7 @@ class QueueAccounts:
             if (column := self._columns.resources.get(name)) is not None:
                 yield column, 0 if not self._counted[column] else ALL_CORES * units if column in self.percent else units
 
-    def words(self, column: int, units: int, names: Iterable[str] = ()) -> str:
+    def amount_text(self, column: int, units: int, names: Iterable[str] = ()) -> str:
         """An amount for display. `names`: the resources among which the column's name is; by default all."""
         name = next(name for name in names or self._columns.resources if self._columns.resource(name) == column)
         amount = f"{units / ALL_CORES:g}" if column in self.percent else quantity(name, units)
@@ -357,7 +357,7 @@ class QueueAccounts:
             self._touch(account)
             for one in account.path:
                 one.requested = list(map(plus, one.requested, of_queue))
-        alike: dict[tuple[Account, Asked, bool, bool, bool], int] = {}
+        counts: dict[tuple[Account, Asked, bool, bool, bool], int] = {}
         for gang in gangs:
             account = self.accounts.get(gang.queue)
             if account is None:
@@ -365,16 +365,16 @@ class QueueAccounts:
             gate = gang.counts_minimum
             for member, count in gang.shapes if not waiting else ():
                 key = account, self._waited_for(account, member), False, member.preemptable, gate
-                alike[key] = alike.get(key, 0) + count * (1 + len(gang.represented))
+                counts[key] = counts.get(key, 0) + count * (1 + len(gang.represented))
             for member in gang.members if not gang.prepared else ():
                 status = member.status
                 if status in _ASKING and not (waiting and status is Status.PENDING):
                     holds = status in HOLDING or status is Status.PIPELINED
                     key = account, self.asked_with_models(member), holds, member.preemptable, gate
-                    alike[key] = alike.get(key, 0) + 1 + len(gang.represented)
+                    counts[key] = counts.get(key, 0) + 1 + len(gang.represented)
             if gate and gang.phase is not GroupPhase.PENDING:
                 self.commit(gang)
-        for (account, asked, holds, preemptable, gate), count in alike.items():
+        for (account, asked, holds, preemptable, gate), count in counts.items():
             self._touch(account)
             for one in account.path:
                 add(one.requested, asked, count)
@@ -507,7 +507,7 @@ class QueueAccounts:
                 account, self.asked_with_models(member), -1, preemptable=member.preemptable, gate=member.gang.counts_minimum
             )
 
-    def placed_alike(self, members: Sequence[Member]) -> None:
+    def placed_uniform(self, members: Sequence[Member]) -> None:
         first = members[0]
         account = self.accounts.get(first.gang.queue)
         if account is None:
@@ -580,12 +580,12 @@ def withheld_reason(
     one = account.path[place]
     which = one.queue.name if one is account else f"{one.queue.name}, above queue {account.queue.name},"
     amounts = (lines[one][column], one.allocated[column], asked[column])
-    most, now, more = (queue_accounts.words(column, int(amount)) for amount in amounts)
-    words = f"{label}: queue {which} may use {most} now, {now} are in use and {more} more are asked for"
-    return words + _guaranteed_words(queue_accounts, account, place, column)
+    most, now, more = (queue_accounts.amount_text(column, int(amount)) for amount in amounts)
+    message = f"{label}: queue {which} may use {most} now, {now} are in use and {more} more are asked for"
+    return message + _guaranteed_text(queue_accounts, account, place, column)
 
 
-def _guaranteed_words(queue_accounts: QueueAccounts, account: Account, place: int, column: int) -> str:
+def _guaranteed_text(queue_accounts: QueueAccounts, account: Account, place: int, column: int) -> str:
     """A clause of a reason: siblings of the queue at `place` in the account's path whose guarantees are not used up, the largest remainder first.
 
     "" if there is none, or if the queue's own capability is its ceiling."""
@@ -597,7 +597,7 @@ def _guaranteed_words(queue_accounts: QueueAccounts, account: Account, place: in
     kept = sorted(((units, name) for units, name in idle if units > 0), key=lambda found: (-found[0], found[1]))
     if not kept:
         return ""
-    named = ", ".join(f"{queue_accounts.words(column, units)} of queue {name}" for units, name in kept[:_NAMED])
+    named = ", ".join(f"{queue_accounts.amount_text(column, units)} of queue {name}" for units, name in kept[:_NAMED])
     return f"; guaranteed and idle: {named}" + (f", and of {len(kept) - _NAMED} more queues" if len(kept) > _NAMED else "")
 
 
@@ -618,10 +618,10 @@ def reject_reason(queue_accounts: QueueAccounts, gang: Gang) -> str:
     for one in account.path:
         for column, units in queue_accounts.minimum(gang.min_resources or {}):
             if one.committed[column] + units > one.ceiling[column]:
-                words = partial(queue_accounts.words, column, names=gang.min_resources or {})
+                amount_text = partial(queue_accounts.amount_text, column, names=gang.min_resources or {})
                 return (
-                    f"{words(units)} asked for, and queue {one.queue.name} has promised "
-                    f"{words(one.committed[column])} of at most {words(one.ceiling[column])}"
+                    f"{amount_text(units)} asked for, and queue {one.queue.name} has promised "
+                    f"{amount_text(one.committed[column])} of at most {amount_text(one.ceiling[column])}"
                 )
     return ""
 

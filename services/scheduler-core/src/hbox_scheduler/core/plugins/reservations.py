@@ -338,10 +338,10 @@ class _Maker:
         own_queue = start.at == inf and self._now - gang.created_at < 2 * self._plugin.reserves_after_s
         when = f"expected to start at {_clock(start.at, self._now)}" if start.at < inf else "to start when they are free"
         if start.at <= self._now:
-            words = f"reserved for it, and free: {nodes}"
+            message = f"reserved for it, and free: {nodes}"
         else:
             unknown = "" if start.at < inf else ", with unknown end times (hbox.io/walltime sets them)"
-            words = f"reserved for it: {nodes}; {when}; there until then: {holders or 'pods of no queue'}{unknown}"
+            message = f"reserved for it: {nodes}; {when}; there until then: {holders or 'pods of no queue'}{unknown}"
         return Reservation(
             gang=gang.id,
             queue=gang.queue,
@@ -353,7 +353,7 @@ class _Maker:
             entitled=entitled,
             own_queue=own_queue,
             sure=start.at - self._now <= SURE_WITHIN_S or self._now - gang.created_at >= SURE_AFTER_S,
-            words=words,
+            message=message,
             notice=f"set aside for a gang of queue {gang.queue} ({pods} pods), {when}; what ends before may run there (hbox.io/walltime)"
             if start.at < inf
             else f"set aside for a gang of queue {gang.queue} ({pods} pods), {when}",

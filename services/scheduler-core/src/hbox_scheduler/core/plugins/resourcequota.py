@@ -58,9 +58,9 @@ class ResourceQuotaPlugin(Enqueueable):
             for name, units in (gang.min_resources or {}).items():
                 taken = used.get(name, 0) + passed[name]
                 if units > 0 and name in hard and taken + units > hard[name]:
-                    said = (quantity(name, amount) for amount in (units, taken, hard[name]))
+                    amounts = (quantity(name, amount) for amount in (units, taken, hard[name]))
                     return "{} {} asked for, and ResourceQuota {} has {} taken of {}".format(
-                        next(said), name, quota.name, *said
+                        next(amounts), name, quota.name, *amounts
                     )
         return ""
 

@@ -47,21 +47,21 @@ class VictimRights:
                 branches.ours, branches.theirs, asked, wanted, loss, reclaim.used
             )
 
-        for other, loss, alike in self._losses(candidates):
+        for other, loss, equal_units in self._losses(candidates):
             if other is account:
                 continue
             if (branches := paths.get(other)) is None:
                 branches = paths[other] = self._parting(account, other)
             shares = len(branches.ours) < len(account.path)  # an ancestor of both has less with each loss
-            if len(alike) > 1 and not shares:
-                before = {column: units * (len(alike) - 1) for column, units in loss.items()}
+            if len(equal_units) > 1 and not shares:
+                before = {column: units * (len(equal_units) - 1) for column, units in loss.items()}
                 reclaim.leaves(other.path, before)
                 if allowed(branches, loss):  # the last of them may go, so those before it may
                     reclaim.leaves(other.path, loss)
-                    victims += chain.from_iterable(alike)
+                    victims += chain.from_iterable(equal_units)
                     continue
                 reclaim.leaves(other.path, {column: -units for column, units in before.items()})
-            for unit in alike:
+            for unit in equal_units:
                 if not allowed(branches, loss):
                     continue
                 reclaim.leaves(other.path, loss)
@@ -78,13 +78,13 @@ class VictimRights:
             return self.accounts.accounts.get(unit[0].gang.queue), asked
 
         for (other, _), some in groupby(units(candidates, gang_of, standing), key=kind):
-            alike = list(some)
+            equal_units = list(some)
             if other is not None:
-                one = alike[0]
+                one = equal_units[0]
                 yield (
                     other,
                     dict(self.accounts.asked_with_models(one[0])) if len(one) == 1 else self.accounts.together(one),
-                    alike,
+                    equal_units,
                 )
 
     def entitled(self, account: Account, needs: dict[int, int]) -> bool:
@@ -102,9 +102,9 @@ class VictimRights:
             if member.task is not preemptor.task:
                 other = dict(self.accounts.asked_with_models(member))
                 asked = {column: min(amount, other.get(column, 0)) for column, amount in asked.items()}
-        alike = self._has_one_model(preemptor)
+        one_model = self._has_one_model(preemptor)
         return {
-            column: lacks * amount if alike or not self.cards.is_model(column) else amount
+            column: lacks * amount if one_model or not self.cards.is_model(column) else amount
             for column, amount in asked.items()
             if amount
         }

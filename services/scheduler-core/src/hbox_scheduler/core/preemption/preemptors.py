@@ -111,8 +111,8 @@ class PreemptionRequests:
         victims of a statement together; giving: as in `Search`; surplus: the members are beyond the gang's minimum.
         """
         if may is not None:
-            alike = {(id(member.task), member.preemptable): member for member in members}
-            refused = {kind for kind, member in alike.items() if not may(member)}
+            examples = {(id(member.task), member.preemptable): member for member in members}
+            refused = {kind for kind, member in examples.items() if not may(member)}
             members = [member for member in members if (id(member.task), member.preemptable) not in refused]
         key = self._key(gang, members)
         if not members or key in self._failed or not (eligible & self._evictable.in_place).any():

@@ -36,7 +36,7 @@ class Protection:
 
         def looked() -> str:
             given = legal(found) if (found := others()) else []
-            return _words(self._session, given) if given else ""
+            return _run_times_text(self._session, given) if given else ""
 
         self._note(gang, "time", looked)
 
@@ -58,13 +58,13 @@ class Protection:
         if session.ready(gang) or session.pipelined(gang):
             return
         key = rule, gang.queue, gang.priority, gang.priority_class, id(gang.members[0].task)
-        words = self._known.get(key)
-        if words is None:
+        text = self._known.get(key)
+        if text is None:
             if len(self._known) == _LOOKS:
                 return
-            words = self._known[key] = looked()
-        if words:
-            session.outcome.protected[gang.id] = "; ".join(filter(None, (session.outcome.protected.get(gang.id), words)))
+            text = self._known[key] = looked()
+        if text:
+            session.outcome.protected[gang.id] = "; ".join(filter(None, (session.outcome.protected.get(gang.id), text)))
 
 
 def path_of(session: "Session", name: QueueName | None) -> Iterator[QueueInfo]:
@@ -76,7 +76,7 @@ def path_of(session: "Session", name: QueueName | None) -> Iterator[QueueInfo]:
         name = queue.parent
 
 
-def _words(session: "Session", members: Sequence[Member]) -> str:
+def _run_times_text(session: "Session", members: Sequence[Member]) -> str:
     ends: dict[tuple[QueueName, bool], list[float]] = {}
     run_times = {
         name: run_time_of(queue.annotations for queue in path_of(session, name))
@@ -86,13 +86,13 @@ def _words(session: "Session", members: Sequence[Member]) -> str:
         since = member.started_at if member.placed_at is None else member.placed_at
         cools = since is None or member.protected_until > run_times[member.gang.queue].protected_until(since, evicted=False)
         ends.setdefault((member.gang.queue, cools), []).append(member.protected_until)
-    said: list[str] = []
+    parts: list[str] = []
     for (name, cools), until in sorted(ends.items(), key=lambda item: (min(item[1]), item[0])):
         rule = "cool-down (their jobs were evicted recently)" if cools else "minimum run time"
         first, last = _clock(min(until)), _clock(max(until))
-        said.append(f"{len(until)} of queue {name} in {rule} until {first}" + (f" to {last}" if last != first else ""))
-    more = f", and of {len(said) - _NAMED} more" if len(said) > _NAMED else ""
-    return f"pods that are not evictable yet: {', '.join(said[:_NAMED])}{more}"
+        parts.append(f"{len(until)} of queue {name} in {rule} until {first}" + (f" to {last}" if last != first else ""))
+    more = f", and of {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+    return f"pods that are not evictable yet: {', '.join(parts[:_NAMED])}{more}"
 
 
 def _budgets(kept: Mapping[Member, tuple[str, ...]]) -> str:

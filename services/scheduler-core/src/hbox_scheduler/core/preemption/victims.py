@@ -204,19 +204,19 @@ class Search:
         columns = self._session.columns
         fit: dict[Gang, bool] = {}
         free: dict[int, list[int]] = {}
-        alike: dict[tuple[int, int], bool] = {}  # row and task -> whether such a member fits there
+        fits_there: dict[tuple[int, int], bool] = {}  # row and task -> whether such a member fits there
         for done in self.statement.operations:
             if done.kind is not OperationKind.EVICT:
                 continue
             row, task = done.row, done.member.task
-            fits = alike.get((row, id(task)))
+            fits = fits_there.get((row, id(task)))
             if fits is None:
                 room = free.get(row)
                 if room is None:
                     left = columns.allocatable[:, row] - columns.used[:, row] + columns.leaving[:, row]
                     room = free[row] = left.tolist()
                 fits = all(room[column] >= units for column, units in task.amount)
-                fits = alike[row, id(task)] = fits and self._placing.future_cards(done.member, row) is not None
+                fits = fits_there[row, id(task)] = fits and self._placing.future_cards(done.member, row) is not None
             gang = done.member.gang
             fit[gang] = fits and fit.get(gang, True)
         gangs = [gang for gang, fits in fit.items() if fits]
@@ -311,7 +311,9 @@ class Search:
         self._ordered: object = None  #: the ranking that orders them
         self._given: list[int] = []  #: queues taken from `_codes`
         self._seen: list[int] = []  #: of these the queues whose members are rated
-        self._who = self._rows = self._rank = self._level = np.empty(0, dtype=np.int64)  #: those members, by row and rank
+        self._candidates = self._rows = self._rank = self._level = np.empty(
+            0, dtype=np.int64
+        )  #: those members, by row and rank
         for kind in self._kinds.values():
             kind.ratings = None
             kind.tried.clear()
@@ -361,7 +363,7 @@ class Search:
         """Add at least one queue to the rated ones, and further queues while these have few members. Returns False if no queue is left."""
         evictable, seen = self._evictable, len(self._seen)
         assert self._codes is not None
-        wanted = max(_AT_ONCE, _GROWTH * len(self._who)) if self._moves is None else self._evictable.size + 1
+        wanted = max(_AT_ONCE, _GROWTH * len(self._candidates)) if self._moves is None else self._evictable.size + 1
         for code in self._codes:
             self._given.append(code)
             if self._asked and not self._ask(member, code):
@@ -373,13 +375,13 @@ class Search:
         if len(self._seen) == seen:
             return False
         spans = [(evictable.starts[code], evictable.starts[code + 1]) for code in self._seen]
-        who = np.concatenate([np.arange(first, end) for first, end in spans])
+        candidates = np.concatenate([np.arange(first, end) for first, end in spans])
         place = np.repeat(np.arange(len(spans)), [end - first for first, end in spans])
-        rank = np.arange(len(who))
-        order = np.lexsort((rank, evictable.rows[who]))
-        self._who, self._rank = who[order], rank[order]
-        self._rows = evictable.rows[self._who]
-        self._level = place[order] * evictable.priorities + evictable.priority_level[self._who]
+        rank = np.arange(len(candidates))
+        order = np.lexsort((rank, evictable.rows[candidates]))
+        self._candidates, self._rank = candidates[order], rank[order]
+        self._rows = evictable.rows[self._candidates]
+        self._level = place[order] * evictable.priorities + evictable.priority_level[self._candidates]
         if self._moves is not None:  # queues lose nothing by moves: only the lost work matters
             self._level = np.zeros_like(self._level)
         for kind in self._kinds.values():
@@ -387,7 +389,7 @@ class Search:
         return True
 
     def _rate_all(self, kind: MemberClass) -> None:
-        rated = self._rate(kind, 0, len(self._who))
+        rated = self._rate(kind, 0, len(self._candidates))
         kind.ratings = [rating for rating in rated if rating[-1] not in kind.tried]
         kind.current = {rating[-1]: rating for rating in kind.ratings}
         heapify(kind.ratings)
@@ -411,29 +413,35 @@ class Search:
     def _rate(self, kind: MemberClass, first: int, end: int) -> list[Rating]:
         """Ratings of rows on which the candidates free enough, computed from the members `first` to `end` (exclusive), which must cover whole rows."""
         evictable = self._evictable
-        who, rows = self._who[first:end], self._rows[first:end]
-        at = np.flatnonzero(self._eligible[who] & (kind.allowed | kind.resolvable)[rows])
+        candidates, rows = self._candidates[first:end], self._rows[first:end]
+        at = np.flatnonzero(self._eligible[candidates] & (kind.allowed | kind.resolvable)[rows])
         if not len(at):
             return []
-        who, rows = who[at], rows[at]
+        candidates, rows = candidates[at], rows[at]
         lacking = self._lacking_at(kind, rows)
-        amounts = evictable.amounts[who[:, None], kind.columns[None, :]]
+        amounts = evictable.amounts[candidates[:, None], kind.columns[None, :]]
         helps = np.flatnonzero(((amounts > 0) & (lacking > 0)).any(axis=1) | (lacking <= 0).all(axis=1))
         if not len(helps):
             return []
-        who, rows, at, lacking, amounts = who[helps], rows[helps], at[helps] + first, lacking[helps], amounts[helps]
+        candidates, rows, at, lacking, amounts = (
+            candidates[helps],
+            rows[helps],
+            at[helps] + first,
+            lacking[helps],
+            amounts[helps],
+        )
         begins = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
         lengths = np.diff(np.r_[begins, len(rows)])
         before = np.repeat(begins, lengths)
         freed = np.cumsum(amounts, axis=0)
         freed -= (freed - amounts)[before]
-        harm = np.cumsum(evictable.harm[who])
-        harm -= (harm - evictable.harm[who])[before]
-        sums = np.cumsum(evictable.priority[who])
-        sums -= (sums - evictable.priority[who])[before]
-        enough = np.where((freed >= lacking).all(axis=1), np.arange(len(who)), len(who))
+        harm = np.cumsum(evictable.harm[candidates])
+        harm -= (harm - evictable.harm[candidates])[before]
+        sums = np.cumsum(evictable.priority[candidates])
+        sums -= (sums - evictable.priority[candidates])[before]
+        enough = np.where((freed >= lacking).all(axis=1), np.arange(len(candidates)), len(candidates))
         last = np.minimum.reduceat(enough, begins)
-        last = last[last < len(who)]
+        last = last[last < len(candidates)]
         return list(
             zip(
                 self._level[at[last]].tolist(),
@@ -477,12 +485,12 @@ class Search:
     def _on_row(self, row: int) -> list[Member]:
         """Candidates on a node, in the order of eviction."""
         evictable, ranking, known = self._evictable, self._session.ranking, self._session.queues
-        who = evictable.on_row(row)
-        who = who[self._eligible[who]]
-        codes = evictable.queue[who]
-        if not len(who) or codes[0] == codes[-1]:  # they are sorted by queue
-            gives = len(who) and self._may_give(evictable.queues[codes[0]])
-            return [evictable.members[i] for i in who.tolist()] if gives else []
+        candidates = evictable.on_row(row)
+        candidates = candidates[self._eligible[candidates]]
+        codes = evictable.queue[candidates]
+        if not len(candidates) or codes[0] == codes[-1]:  # they are sorted by queue
+            gives = len(candidates) and self._may_give(evictable.queues[codes[0]])
+            return [evictable.members[i] for i in candidates.tolist()] if gives else []
         names = {evictable.queues[code] for code in codes.tolist()}
         names = set(filter(self._may_give, names))
         nearness = {name: place for place, near in enumerate(self._relatives) for name in near if name in names}
@@ -491,7 +499,7 @@ class Search:
         listed += [name for name in evictable.strangers if name in names]
         listed.sort(key=lambda name: name != OFFLINE_QUEUE)
         by_queue: dict[QueueName, list[Member]] = {name: [] for name in listed}
-        for i in who.tolist():
+        for i in candidates.tolist():
             if (mine := by_queue.get(evictable.queues[evictable.queue[i]])) is not None:
                 mine.append(evictable.members[i])
         return [member for mine in by_queue.values() for member in mine]

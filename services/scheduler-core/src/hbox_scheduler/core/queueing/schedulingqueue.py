@@ -82,7 +82,7 @@ class SchedulingQueue:
         before = entry.key
         fresh = entry_of(job, self._tasks, self.touched, self._pools(job), self._namespace(job))
         moved = fresh.order != entry.order
-        alike = _constraints(job) == _constraints(entry.job)
+        same_constraints = _constraints(job) == _constraints(entry.job)
         entry.gang = None
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
         entry.walltime_class, entry.blocked_reason = fresh.walltime_class, self._blocked_reason(job)
@@ -90,7 +90,7 @@ class SchedulingQueue:
             self._count(entry, [(task, len(spec.pods)) for task, spec in zip(entry.tasks, job.tasks, strict=True)])
         if entry.state in (JobState.PROPOSED, JobState.NOMINATED, JobState.AWAITING_STATE, JobState.DELAYED):
             return  # tried again anyway when that is over
-        if entry.state is JobState.UNSCHEDULABLE and before is not None and not moved and alike:
+        if entry.state is JobState.UNSCHEDULABLE and before is not None and not moved and same_constraints:
             entry.update_pending(self._bookings)
             if not entry.problem() and before == entry.equivalence_key():
                 return

@@ -31,5 +31,5 @@ class ClassQuotas:
         asked: Resources = {}
         for task in job.tasks:
             add(asked, task.requests, len(task.pods))
-        said = exceeded(self._of[job.namespace], job.namespace, job.priority_class, asked)
-        return f"{Label.CARD_QUOTA}: {said}" if said else ""
+        excess = exceeded(self._of[job.namespace], job.namespace, job.priority_class, asked)
+        return f"{Label.CARD_QUOTA}: {excess}" if excess else ""

@@ -49,7 +49,7 @@ class Replay:
     first_now: float | None = None
     scheduler: Scheduler = field(init=False)
     _answers: "Answers" = field(init=False)
-    _told: bool = False
+    _begun: bool = False
 
     def __post_init__(self) -> None:
         self._answers = Answers()
@@ -58,11 +58,11 @@ class Replay:
     def run(self, call: Call) -> None:
         """Raises InvalidRequest where the record does not begin with the beginning."""
         self.calls += 1
-        self._told = self._told or call.name == FIRST
+        self._begun = self._begun or call.name == FIRST
         if call.name == "cycle":
             self._count(call)
         if call.name == "follow":
-            self.scheduler.decisions.policy = call.arguments["conf"].words
+            self.scheduler.decisions.policy = call.arguments["conf"].summary
         self._answers.known(call.asked)
         method: Callable[..., Any] = getattr(self.scheduler, call.name)
         try:
@@ -81,7 +81,7 @@ class Replay:
             self._compare(call, "result", call.result, result)
 
     def _count(self, call: Call) -> None:
-        if not self._told:
+        if not self._begun:
             raise _began_late()
         self.cycles += 1
         self.last_now = call.arguments["now"]
@@ -127,10 +127,10 @@ class Answers:
 
 def begins(calls: Iterable[Call]) -> Iterator[Call]:
     """The calls of a whole record. Raises InvalidRequest where it does not begin with the beginning."""
-    told = False
+    begun = False
     for call in calls:
-        told = told or call.name == FIRST
-        if call.name == "cycle" and not told:
+        begun = begun or call.name == FIRST
+        if call.name == "cycle" and not begun:
             raise _began_late()
         yield call
 

@@ -47,10 +47,10 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`alike` to `neither` count pods. Allocations are means over time, parts of what nodes that take work had."""
+    """`same_node` to `neither` count pods. Allocations are means over time, parts of what nodes that take work had."""
 
     seconds: float
-    alike: int
+    same_node: int
     elsewhere: int
     by_record_alone: int
     by_other_alone: int
@@ -98,7 +98,7 @@ def compared(workload: Workload, other: WhatIf) -> Comparison:
     jobs = [job for job in workload.jobs.values() if not job.began]
     return Comparison(
         seconds=workload.until - begun,
-        alike=counts["alike"],
+        same_node=counts["alike"],
         elsewhere=counts["elsewhere"],
         by_record_alone=counts["record"],
         by_other_alone=counts["other"],

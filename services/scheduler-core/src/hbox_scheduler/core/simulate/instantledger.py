@@ -93,7 +93,7 @@ class InstantLedger:
         for claim in found:
             self._books.setdefault(claim.node, NodeAllocation()).book(claim.requests, claim.slices)
             self.claims[claim.pod_uid] = claim
-        self._tell(found)
+        self._publish_claims(found)
 
     def _named(self, claim: Claim) -> tuple[CardSlice, ...]:
         node = self._nodes.get(claim.node)
@@ -104,14 +104,14 @@ class InstantLedger:
         ended = [self.claims.pop(pod) for pod in pods]
         for claim in ended:
             self._books[claim.node].book(claim.requests, claim.slices, -1)
-        self._tell([replace(claim, state=ClaimState.VOID) for claim in ended])
+        self._publish_claims([replace(claim, state=ClaimState.VOID) for claim in ended])
 
     def accept(self, plans: Sequence[Plan]) -> None:
         """The ledger says yes to these plans and claims their places. Raises Bug where one is wrong."""
         for plan in plans:
             self.evicted += [self.claims[victim.pod_uid] for victim in plan.victims]
         claims = [claim for plan in plans if not plan.victims for claim in self._claims_of(plan)]
-        self._tell(claims)
+        self._publish_claims(claims)
         self.scheduler.on_answers(
             epoch=self._epoch,
             index=self._index,
@@ -162,7 +162,7 @@ class InstantLedger:
         booking = self.scheduler.bookings.get(placement.pod_uid)
         return booking is not None and booking.task is not None and booking.task.offline
 
-    def _tell(self, claims: Sequence[Claim]) -> None:
+    def _publish_claims(self, claims: Sequence[Claim]) -> None:
         previous, self._index = self._index, Index(self._index + 1)
         known = self.scheduler.on_claims(epoch=self._epoch, previous=previous, index=self._index, claims=claims, now=self.now)
         assert known

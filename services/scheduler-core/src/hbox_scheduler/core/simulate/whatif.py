@@ -97,7 +97,7 @@ class _Work:
     members: dict[PodUid, _Member] = field(default_factory=dict)
     ended: int = 0
     revision: int = 0
-    told: Job | None = None  #: as the scheduler knows it, with revision 0
+    announced: Job | None = None  #: as the scheduler knows it, with revision 0
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class WhatIf:
         for at, call in timed(calls):
             self._pass(at)
             if not call.error:
-                self._tell(call)
+                self._apply(call)
             tick()
         self._pass(self.workload.until)
         self.held.until(self.workload.until)
@@ -197,7 +197,7 @@ class WhatIf:
 
     # What the record says.
 
-    def _tell(self, call: Call) -> None:
+    def _apply(self, call: Call) -> None:
         what: dict[str, Any] = dict(call.arguments)
         if call.name == "cycle":
             self._open = True
@@ -213,7 +213,7 @@ class WhatIf:
             case "on_node":
                 self._node(what["node"])
             case "on_zones":
-                self.ledger.scheduler.on_zones(self._zones.heard(what["zones"]))
+                self.ledger.scheduler.on_zones(self._zones.observe(what["zones"]))
             case "on_verdict":
                 self.ledger.put_verdict(what["verdict"])
             case "follow" if self.follows:
@@ -284,7 +284,7 @@ class WhatIf:
             for task in job.standing:
                 spec = replace(task, pods=())
                 for pod in task.pods:
-                    self._stands(work, pod, spec)
+                    self._reveal_outside(work, pod, spec)
             changed.append(work)
         self._announce(changed)
 
@@ -303,7 +303,7 @@ class WhatIf:
         if (withdrawn := self.workload.withdrawn_at(pod.uid)) is not None:
             self._at(withdrawn, _What.WITHDRAWN, pod.uid)
 
-    def _stands(self, work: _Work, pod: PodRef, spec: PodGroupTask) -> None:
+    def _reveal_outside(self, work: _Work, pod: PodRef, spec: PodGroupTask) -> None:
         """Somebody outside: from now on it is known what it asked for."""
         outside = self._outside.get(work.latest.id, set())
         if pod.uid in outside:
@@ -417,13 +417,13 @@ class WhatIf:
         for work in changed:
             job = work.latest.id
             if all(member.placed for member in work.members.values()):
-                if work.told is not None:
+                if work.announced is not None:
                     self.ledger.scheduler.on_withdrawn([job], [work.revision])
-                    work.told = None
+                    work.announced = None
                 continue
             now = _as_it_is(work, len(self._outside.get(job, ())))
-            if now != work.told:
-                work.told = now
+            if now != work.announced:
+                work.announced = now
                 work.revision += 1
                 news.append(replace(now, revision=work.revision))
         if news:
@@ -460,11 +460,11 @@ def _as_it_is(work: _Work, outside: int) -> Job:
 
 def _tasks(members: Iterable[_Member]) -> tuple[PodGroupTask, ...]:
     """Equal ones together, in the order in which they came."""
-    alike: list[tuple[PodGroupTask, list[PodRef]]] = []
+    groups: list[tuple[PodGroupTask, list[PodRef]]] = []
     for member in members:
-        found = next((refs for spec, refs in alike if spec is member.spec or spec == member.spec), None)
+        found = next((refs for spec, refs in groups if spec is member.spec or spec == member.spec), None)
         if found is None:
-            alike.append((member.spec, [member.ref]))
+            groups.append((member.spec, [member.ref]))
         else:
             found.append(member.ref)
-    return tuple(replace(spec, pods=tuple(refs)) for spec, refs in alike)
+    return tuple(replace(spec, pods=tuple(refs)) for spec, refs in groups)

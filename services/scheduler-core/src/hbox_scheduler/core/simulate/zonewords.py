@@ -20,7 +20,7 @@ class ZoneWords:
     _facts: dict[NodeName, NodeZones] = field(default_factory=dict)  #: as on record, with pods of outside alone
     _given: dict[NodeName, dict[PodUid, PodZones]] = field(default_factory=dict)  #: of pods that were placed here
 
-    def heard(self, zones: NodeZones) -> NodeZones:
+    def observe(self, zones: NodeZones) -> NodeZones:
         """The record's word on a node, and what is to be told in place of it."""
         if not (zones.counts and zones.by_pod):
             self._facts.pop(zones.node, None)

@@ -167,7 +167,7 @@ class Moves:
 
     def _succeeds(self, kept: ReservedPlace, entry: Entry, task: Task) -> bool:
         """Whether such a pod of the job could be the successor."""
-        of = entry.job.id == kept.leaves.job if kept.leaves.gang else self._is_alike(kept, entry)
+        of = entry.job.id == kept.leaves.job if kept.leaves.gang else self._is_comparable(kept, entry)
         return of and self._suits(kept, task)
 
     def next_at(self) -> list[float]:
@@ -178,14 +178,14 @@ class Moves:
     def _like(self, kept: ReservedPlace) -> Iterator[Entry]:
         """Jobs of one pod that could be the successor."""
         for entry in self._queue.entries.values():
-            if self._is_alike(kept, entry) and _free(entry):
+            if self._is_comparable(kept, entry) and _free(entry):
                 entry.update_pending(self._bookings)
                 lone = entry.lone
                 if lone is not None and self._suits(kept, lone) and entry.pending[0][1][0].uid not in self._kept:
                     yield entry
 
     @staticmethod
-    def _is_alike(kept: ReservedPlace, entry: Entry) -> bool:
+    def _is_comparable(kept: ReservedPlace, entry: Entry) -> bool:
         """Whether it is a job of one pod, of the same queue and namespace."""
         held, job = kept.leaves.held, entry.job
         return job.queue == kept.leaves.queue and not job.gang and held is not None and job.namespace == held.namespace
@@ -239,8 +239,8 @@ class Moves:
         row = self._plans.columns.row_of.get(kept.node)
         if row is None or kept.task is not None:
             return row is not None and task is kept.task
-        alike = task.requests == kept.leaves.requests and task.cards == kept.cards
-        return alike and bool(self._views.of(task).allowed[row])
+        same_request = task.requests == kept.leaves.requests and task.cards == kept.cards
+        return same_request and bool(self._views.of(task).allowed[row])
 
     def _release(self, pod: PodUid) -> None:
         kept = self._kept.pop(pod, None)

@@ -132,7 +132,7 @@ class Reservations:
                 self._look_later(entry)
         for entry, one in made:
             known = before.get(one.gang)
-            if entry.state is JobState.UNSCHEDULABLE and (one.start <= wall or known is None or known.words != one.words):
+            if entry.state is JobState.UNSCHEDULABLE and (one.start <= wall or known is None or known.message != one.message):
                 self._queue.activate(entry)
 
     def _add_due(self, wall: float) -> None:
