@@ -1,9 +1,9 @@
 """Server-side apply: which manager owns which field, conflicts, and the merge.
 
 Theory of operation. A set of fields is a set of paths; a path is a tuple of `f:name` (field), `k:{...}` (list item by its keys) and `v:...` (item
-of a set) steps, the same spelling that `metadata.managedFields` uses. Ownership is kept from an object's first apply on: what was there before
-belongs to `before-first-apply`, as for objects older than the feature. Later plain writes take over the fields whose value they change.
-Fields that a manager applied before, applies no more, and nobody else owns are removed.
+of a set) steps, the same spelling that `metadata.managedFields` uses. Ownership is recorded from an object's first apply on: earlier fields
+belong to `before-first-apply`, as for objects older than the feature. Later plain writes take over the fields whose value they change.
+A field is removed if its manager stops applying it and no other manager owns it.
 (k8s.io/apimachinery `pkg/util/managedfields`; keys of built-in lists from the `listMapKey` tags in k8s.io/api.)
 """
 
@@ -249,8 +249,8 @@ def store_managers(obj: Json, managers: list[Manager]) -> None:
 
 
 def apply(live: Json | None, applied: Json, *, me: Manager, force: bool, shape: Shape) -> Json:
-    """The new object. `me` says who applies (its paths are ignored). 409 with one cause a field where another manager's value would change
-    and `force` is off."""
+    """Return the new object. `me`: the applying manager (its paths are ignored). Raises 409, with one cause per field, if the value of another
+    manager would change and `force` is off."""
     mine = owned_paths(applied, shape)
     if live is None:
         created = copy.deepcopy(applied)

@@ -183,7 +183,7 @@ class Controllers:
         return True
 
     def _terminate_namespace(self, name: str) -> bool:
-        """Delete what is in a namespace, then the namespace; it is looked at again when something in it goes."""
+        """Delete the objects in a namespace, then the namespace. Returns False if a further call has to delete more objects."""
         namespace = self._cluster.store.get(NAMESPACES.storage, name)
         if namespace is None or not namespace.deleting:
             return True

@@ -121,7 +121,7 @@ def too_old(asked: int, oldest: int) -> ApiError:
 
 
 def too_large(asked: int, current: int) -> ApiError:
-    """A revision from the future: the real server waits for it some seconds, then says this."""
+    """Error for a revision that does not exist yet: the real server waits for it for some seconds, then returns this error."""
     details = {"causes": [cause("", "Too large resource version", "ResourceVersionTooLarge")]}
     message = f"Too large resource version: {asked}, current: {current}"
     return ApiError(504, "Timeout", message, details=details, retry_after_s=1)

@@ -1,12 +1,12 @@
-"""Faults on purpose: a seeded list of rules says which requests fail, and how.
+"""Injected faults: a seeded list of rules selects the requests that fail, and how.
 
     {"seed": 7, "rules": [{"verb": "create", "resource": "pods/binding", "probability": 0.1, "applied_status": 504},
                           {"verb": "watch", "resource": "pods", "watch_end_s": 2.0}]}
 
-A rule takes a request by verb (get, list, watch, create, update, patch, delete, deletecollection; "*" all), resource (plural, with
-"/subresource" where there is one; "*" all), name (of the object; none = any) and client (how its User-Agent begins, so that an observer can
-be spared), then fires with `probability`, on each `every`-th match, at most `limit` times. All that it names happens; where several rules
-fire, each adds what the ones before have left open.
+A rule matches requests by verb (get, list, watch, create, update, patch, delete, deletecollection; "*" = all), resource (plural, with
+"/subresource" if any; "*" = all), name (of the object; empty = any) and client (prefix of its User-Agent, so that observers can be excluded). It
+fires with `probability`, on each `every`-th match, at most `limit` times, with all of its effects. If several rules fire, each adds the effects that
+earlier ones left unset.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TEXTS = {
 
 
 class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One fault. `message`: of the error, in place of its usual words. `applied_status`: the write is done, and the answer is this error all the same;
-    `watch_gone`: "http" or "stream". `watch_silent`: watches, those that are open too, stay open and say nothing, not even their end, as long as the plan is
-    in force; `stale`: the request comes to an API server whose watch cache stands where it stood when the plan was installed: consistent reads are right
-    there, watches bring nothing."""
+    """One fault. `message`: text of the error, instead of the default. `applied_status`: the write is applied, and the response is this error nevertheless;
+    `watch_gone`: "http" or "stream". `watch_silent`: while the plan is in force, new and open watches stay open and send nothing, not even their end;
+    `stale`: an API server serves the request whose watch cache is frozen at the revision of the plan's installation: consistent reads are current, watches
+    send nothing."""
 
     verb: str = "*"
     resource: str = "*"
@@ -73,7 +73,7 @@ class Faults:
         self.install(Plan())
 
     def install(self, plan: Plan, *, revision: int = 0) -> None:
-        """`revision`: at which the store stands now."""
+        """`revision`: the current revision of the store."""
         self.plan = plan
         self._random = Random(plan.seed)
         self._matched = [0] * len(plan.rules)

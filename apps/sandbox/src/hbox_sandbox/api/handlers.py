@@ -76,7 +76,7 @@ def route(cluster: Cluster, method: str, path: str, params: Mapping[str, str]) -
         raise unknown_path()
     name, subresource = (rest[1] if len(rest) > 1 else ""), (rest[2] if len(rest) > 2 else "")
     if subresource and subresource not in resource.subresources:
-        # Of a custom resource the real server says so in the words of an object that is not there, also where it is.
+        # For custom resources the real server answers as if the object did not exist, even if it does.
         raise not_found(resource.plural, resource.group, name) if resource.custom else unknown_path()
     if resource.namespaced and not namespace and (name or method not in ("GET", "DELETE")):
         raise unknown_path() if name else method_not_allowed()

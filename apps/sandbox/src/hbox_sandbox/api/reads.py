@@ -21,7 +21,7 @@ _PIECE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """ListOptions. `limit` 0: all; `timeout_s` 0: the server's choice; `initial_events` None: not said."""
+    """ListOptions. `limit` 0: all; `timeout_s` 0: the server's choice; `initial_events` None: not set."""
 
     match: Match | None = None
     limit: int = 0
@@ -111,7 +111,7 @@ def list_pieces(
     cluster: Cluster, resource: ResourceType, namespace: str, query: Query, *, stale_at: int | None = None
 ) -> list[bytes] | Iterator[bytes]:
     """The list document in pieces of about 256 KiB. The versions are chosen before this returns; 410 for an old token or revision.
-    `stale_at`: where the cache of a server that lags stands; consistent reads are right there, too."""
+    `stale_at`: the revision of the cache of a lagging server; its consistent reads are current."""
     collection = cluster.store.collection(resource.storage)
     prefix = f"{namespace}/" if namespace else ""
     revision, after = cluster.store.revision, ""

@@ -123,7 +123,7 @@ class ApiServer:
             return _refusal(error)
         except (ConnectionError, TimeoutError):
             _abort(request)
-            return web.Response(status=503)  # nobody is there to read it
+            return web.Response(status=503)  # the client has disconnected
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # The emulator knows no schema of built-in kinds: an object of the wrong shape surfaces where a rule first reads it.
             return _refusal(bad_request(f"the object cannot be decoded: {type(error).__name__}: {error}"))

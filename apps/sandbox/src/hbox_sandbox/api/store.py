@@ -1,7 +1,7 @@
 """The object store: etcd and the watch cache in one, pure and synchronous.
 
-Theory of operation. An object version is kept as its serialised JSON alone, plus the few fields by which it is selected: lists and watches
-join those bytes, and nobody keeps a tree of dicts per object (10,000 pods would hold 200 MB and keep the garbage collector busy). A writer
+Theory of operation. An object version is stored as its serialised JSON and the few fields by which it is selected: lists and watches
+join those bytes, so no tree of dicts per object is kept (10,000 pods would take 200 MB and keep the garbage collector busy). A writer
 decodes, changes and encodes. One counter gives every write, of any resource, its resourceVersion. Each collection keeps a bounded history of
 events; it feeds watches that start in the past, and lists at an older version are made by undoing the events since. Leaving the window is 410.
 

@@ -34,9 +34,9 @@ async def serve_watch(
     silent: Callable[[], bool],
     stale_at: int,
 ) -> web.StreamResponse:
-    """Runs until `timeoutSeconds`, a fault, overflow, or the client ends it. Errors before the first byte are raised as `ApiError`.
+    """Serve a watch until `timeoutSeconds`, a fault, an overflow or a disconnect ends it. Errors before the first byte are raised as `ApiError`.
 
-    `silent`: whether nothing is said at the moment, not even the end. `stale_at`: up to which revision an API server that lags knows what happened.
+    `silent`: whether the watch sends nothing at present, not even its end. `stale_at`: the last revision that a lagging API server has in its cache.
     """
     query = query_from(target.resource, target.namespace, target.name, params)
     fault = fault or Rule()

@@ -148,7 +148,7 @@ def patch(cluster: Cluster, target: Target, content_type: str, body: Any, option
     new = copied(new)  # it may share parts with itself, by a copy of JSON patch, and with the body
     meta = _checked_body(target, new)
     if target.resource.custom and target.subresource == "status":
-        meta["uid"] = current.uid  # no fence there: the metadata of the object stands before anything is compared
+        meta["uid"] = current.uid  # no precondition: the real server restores the object's metadata before the comparison
     if meta.get("uid", current.uid) != current.uid:
         text = f'Invalid value: "{meta["uid"]}": field is immutable'
         raise invalid(target.resource.kind, target.resource.group, target.name, [cause("metadata.uid", text)])

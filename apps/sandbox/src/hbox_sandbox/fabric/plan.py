@@ -16,7 +16,7 @@ class FabricPlan:
 
     pods: int = 1
     units: int = 2  #: of a pod
-    hosts: Sequence[int] = (4,)  #: of a unit; the last one stands for all that follow
+    hosts: Sequence[int] = (4,)  #: per unit; the last number applies to all further units
     rails: int = 8
     spines: int = 4  #: of a pod, each of which has all rails; with `planes`, of a rail
     planes: bool = False  #: each rail has spines of its own

@@ -1,4 +1,4 @@
-"""A fabric as UFM's REST interface says it: systems and ports, a row for each end of a cable."""
+"""A fabric as UFM's REST interface returns it: systems and ports, one row for each end of a cable."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -77,7 +77,7 @@ def _system(guid: str, name: str, kind: str, model: str, image: str) -> dict[str
 
 
 def _port(guid: str, number: int, kind: str, system: str, description: str, speed: str, width: int, up: bool) -> dict[str, Any]:  # noqa: PLR0917
-    """With the fields that a real row has beside those that matter, since their size does."""
+    """A port's row with all fields of a real one, so that its size is realistic."""
     return {
         "description": kind, "number": number, "external_number": number, "physical_state": "Link Up" if up else "Polling",
         "path": f"default / {kind.split(maxsplit=1)[0]}: {system} / {number}", "tier": 1 if kind.startswith("Computer") else 2, "high_ber_severity": _NOTHING,

@@ -1,4 +1,4 @@
-"""A UFM that is not there: its REST interface over a snapshot, with the four logins of the real one, and what goes wrong with real ones.
+"""An emulated UFM: its REST interface over a snapshot, with the four login methods and the faults of real ones.
 
 async with UfmServer(FabricPlan().snapshot()) as ufm:
     ufm.url, ufm.token
@@ -28,28 +28,28 @@ _LOGIN_PAGE = "<html><head><title>UFM Login</title></head></html>"
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What is wrong with it."""
+    """The injected faults."""
 
     down: bool = False  #: 503, as while it fails over
-    slow_s: float = 0.0  #: before each answer
-    logged_out: bool = False  #: a login page with status 200, whoever asks
-    redirects_to: str = ""  #: every answer sends the asker there
-    pages: bool = True  #: False: a version that knows no pages
+    slow_s: float = 0.0  #: delay of each response
+    logged_out: bool = False  #: every request gets a login page with status 200
+    redirects_to: str = ""  #: every response redirects to this URL
+    pages: bool = True  #: False: a version without paging
     versioning: bool = True  #: False: a version without /app/versioning
     half_paged: bool = False  #: the last page of ports has no rows
     cut: bool = False  #: the body of ports ends in the middle
     hosts: float = 1.0  #: this share of the hosts is listed
     empty: bool = False  #: no rows at all
-    moves: bool = False  #: counters move at every question
+    moves: bool = False  #: counters move with every request
     garbage: bool = False  #: rows with wrong types, and text that is no GUID
     endless: str = ""  #: a body of ports without end: rows, nothing ({}), blanks, row (one), bomb (blanks, compressed), drip (a byte at a time), headers
     events: str = ""  #: of /app/events alone: denied, flood, hang
     hangs_s: float = 5.0
-    announced_pages: Any = None  #: how many pages there are, as it says
+    announced_pages: Any = None  #: reported number of pages; None = the true one
     repeats: bool = False  #: every page is the first
     denies_page: int = 0  #: 401 for this page of ports, the first time
-    status: int = 0  #: of every answer
-    retry_after: str = ""  #: beside it
+    status: int = 0  #: of every response
+    retry_after: str = ""  #: the Retry-After header of these responses
 
 
 @dataclass(eq=False)
@@ -185,7 +185,7 @@ class UfmServer:
         return web.json_response({}) if path.startswith("/resources") else web.Response(status=404)
 
     def warm(self) -> None:
-        """Write all rows now, and not when somebody asks."""
+        """Write all rows now instead of with the first request."""
         for path in ("/resources/systems", "/resources/ports"):
             self._pages[path] = [json.dumps(row) for row in self._rows(path)]
 
@@ -252,7 +252,7 @@ class UfmServer:
 
 
 def _bent(row: dict[str, Any], number: int) -> Any:
-    """A row as no version of UFM says it."""
+    """A row that no version of UFM returns."""
     wrong: list[dict[str, Any]] = [
         {"guid": None, "name": None}, {"number": "NaN"}, {"number": -3}, {"guid": {"a": []}}, {"peer": 17}, {"node_description": ["x"]},
         {"active_width": 10**30}, {"system_name": "x" * 100_000}, {"physical_state": None, "peer": None}, {"description": 0},

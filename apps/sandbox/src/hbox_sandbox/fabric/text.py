@@ -7,7 +7,7 @@ from hbox_common.model.fabric import HostLink, Snapshot
 
 
 def ibnetdiscover_text(snapshot: Snapshot) -> str:
-    """Ports that are down are not in it, and every cable stands at both its ends."""
+    """Omits ports that are down, and lists every cable at both ends."""
     return "\n".join(_lines(snapshot)) + "\n"
 
 

@@ -1,19 +1,19 @@
-"""What HAMi's device plugins do when a kubelet asks them for the cards of a container (HAMi `server.go` Allocate, v2.7 to 2.10).
+"""Allocate of HAMi's device plugins: the cards of a container for a kubelet (HAMi `server.go`, v2.7 to 2.10).
 
-    kubelet admits a pod whose containers ask for cards: one Allocate a container and a vendor, init containers first
+    kubelet admits a pod whose containers request cards: one Allocate per container and vendor, init containers first
     1. the pod in allocation: the owner of the node's lock; without a lock the first pending pod of the node that is marked `allocating`
-    2. pop: the first container whose entry in `<vendor>-devices-to-allocate` is not empty, as many cards as kubelet asks for
+    2. pop: the first container whose entry in `<vendor>-devices-to-allocate` is not empty, with as many cards as kubelet requests
     3. cards in mode `mig`: make the instances that `hami.io/vgpu-mig-allocations` has for the container, and write their ids into it (v2.10)
-    4. write what is left of the annotation; nothing of any vendor: bind-phase `success`, and release the lock, if it is this pod's
-    wrong: bind-phase `failed`, release the lock; kubelet fails the pod with UnexpectedAdmissionError
+    4. write the rest of the annotation; if no vendor's annotation has entries left: bind-phase `success`, and release the lock if this pod owns it
+    on an error: bind-phase `failed`, release the lock; kubelet fails the pod with UnexpectedAdmissionError
 
-Volcano's plugin (volcano-vgpu-device-plugin, `util.GetPendingPod`) takes for the pod in allocation the one with the oldest time of those that have as
-many cards left as kubelet asks for, whoever has the lock; it releases the lock in the end.
+Volcano's plugin (volcano-vgpu-device-plugin, `util.GetPendingPod`) ignores the owner of the lock: the pod in allocation is the oldest of those with as many
+cards left as kubelet requests. It releases the lock at the end.
 
-A node has plugins of the vendors whose cards are registered on it. Beyond what HAMi's do, these refuse what no card can give (an unknown or sick card, more
-than it has, a card or a MIG placement given away already), so that a wrong allocation fails a pod here as it would fail the work in life.
+A node has plugins of the vendors whose cards are registered on it. Unlike HAMi's, these plugins reject impossible allocations (an unknown or unhealthy card,
+more than the card has, a card or a MIG placement in use), so that a wrong allocation fails the pod here as it would fail the workload on real cards.
 
-One set of rules, for the emulated nodes (`deviceplugin`) and beside a real kubelet (`served`), which differ in where nodes and pods are (`Api`).
+The emulated nodes (`deviceplugin`) and the plugin for a real kubelet (`served`) share these rules; `Api` gives access to their nodes and pods.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PluginSpec:
-    """One vendor's. `by_amounts`: entries are cards, as many as kubelet counts, with MiB and percent of the register's."""
+    """The annotations and resource of one vendor's plugin. `by_amounts`: entries are as many cards as kubelet requests, with MiB and percent of cores."""
 
     kind: str
     count: str  #: the resource that counts cards
@@ -74,17 +74,17 @@ class PluginSpec:
     to_allocate: str
     lock: str  #: empty: it needs none
     by_amounts: bool
-    volcanos: bool = False  #: Volcano's plugin, which goes by times
+    volcanos: bool = False  #: Volcano's plugin, which orders pods by time
     without_init: bool = False
 
 
 def plugin_specs() -> tuple[PluginSpec, ...]:
-    """Of all vendors whose plugins are told in HAMi's way; of others than NVIDIA only the order of the steps is played."""
+    """The vendors whose plugins read HAMi's annotations; for vendors other than NVIDIA only the order of the steps is emulated."""
     return _plugin_specs(VENDORS.fingerprint)
 
 
 @lru_cache(maxsize=4)
-def _plugin_specs(fingerprint: str) -> tuple[PluginSpec, ...]:  # noqa: ARG001  resources have the names that this process was told
+def _plugin_specs(fingerprint: str) -> tuple[PluginSpec, ...]:  # noqa: ARG001  the key of the cache: vendors are configurable
     return tuple(
         PluginSpec(
             vendor.kind,
@@ -107,7 +107,7 @@ LOCKS = frozenset(plugin.lock for plugin in plugin_specs())
 
 
 class Refused(Exception):
-    """What the plugin says against an allocation. `pod`: whom it takes for the pod in allocation; None: it found none."""
+    """The plugin rejects an allocation. `pod`: the pod in allocation; None: there is none."""
 
     def __init__(self, why: str, pod: Json | None = None) -> None:
         super().__init__(why)
@@ -138,7 +138,7 @@ class _Card:
 
 
 class Allocations:
-    """Of all nodes that it is asked for: what is given away stands in memory, all else on nodes and pods."""
+    """Allocations on all nodes. Allocated cards are kept in memory, all other state on nodes and pods."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -29,7 +29,7 @@ PLUGIN_FAILS = "sandbox.hbox.io/device-plugin-fails"
 
 
 class DevicePlugins:
-    """Of all nodes: what they know stands on nodes and pods."""
+    """The plugins of all nodes; their state is kept on nodes and pods."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._api = _Store(cluster)

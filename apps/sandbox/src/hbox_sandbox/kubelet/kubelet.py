@@ -172,7 +172,7 @@ class Kubelets:
         ]
 
     def _stop(self, pod: Json) -> None:
-        """Its processes ended by a signal: a terminal phase first, so that nobody misses it, then the pod itself goes."""
+        """Set the terminal phase of a pod whose processes a signal ended, before the pod is deleted, so that watches see it."""
         now = self._cluster.now()
         pod.setdefault("status", {})["phase"] = "Failed"
         for kind in ("ContainersReady", "Ready"):

@@ -1,8 +1,8 @@
 """The static memory manager of emulated kubelets: memory and huge pages of Guaranteed pods come from NUMA nodes, alone or in groups.
 
-Written as Go has it (pkg/kubelet/cm/memorymanager/policy_static.go of Kubernetes 1.34), apart from `hbox_common.model.numa`, which schedulers go by: a block of
-several NUMA nodes ties them to one group until the last block there is gone; a NUMA node in a group gives nothing alone, and one that gives alone is in no
-group. Where no set of NUMA nodes has enough the topology manager is told nothing, and the allocation fails after it.
+Follows the Go source (pkg/kubelet/cm/memorymanager/policy_static.go of Kubernetes 1.34), independently of `hbox_common.model.numa`, which schedulers use: a
+block of several NUMA nodes joins them in a group until its last block is freed; a NUMA node in a group has no blocks of its own, and one with such blocks joins
+no group. If no set of NUMA nodes has enough memory, the topology manager gets no hint, and the allocation fails afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Hint = tuple[int | None, bool]
 
 
 class AllocationError(Exception):
-    """In the kubelet's words."""
+    """The kubelet's error message."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class MemoryManager:
         self.blocks: dict[tuple[str, str], list[Block]] = {}  #: pod and container -> what it has
 
     def hints(self, asked: Mapping[str, int], reusable: Reusable) -> list[Hint]:
-        """The same for each kind of memory; empty: the kubelet says nothing of this container."""
+        """Hints, equal for each kind of memory; empty: the kubelet has no hint for this container."""
         least, found = len(self.cells), list[tuple[int, ...]]()
         for width in range(1, len(self.cells) + 1):
             for numa in combinations(range(len(self.cells)), width):

@@ -1,8 +1,8 @@
-"""PCI trees of emulated boxes, as /sys has them: which cards and RDMA adapters hang below one switch, and which behind root ports of their own.
+"""PCI trees of emulated servers in the layout of /sys: cards and RDMA adapters below a common switch, and adapters behind their own root ports.
 
-By the matrices of `nvidia-smi topo -m` of such boxes: H100, H200 and A800 have an adapter a card and two for storage on each socket, H800 an adapter a card
-and one bond; DGX A100 and H20 two cards and two adapters below each switch; MI250X an adapter for two dies; L20 boxes one adapter a socket, far from all cards.
-Where the matrix says PXB, cards are one switch further down than their adapters.
+From the matrices of `nvidia-smi topo -m` of such servers: H100, H200 and A800 have one adapter per card and two for storage on each socket, H800 one adapter
+per card and one bond; DGX A100 and H20 two cards and two adapters below each switch; MI250X one adapter for two dies; L20 one adapter per socket, far from
+all cards. PXB in the matrix means that the cards are one switch below their adapters.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -59,8 +59,8 @@ def _zone(socket: int, places: Sequence[int]) -> int:
 def tree_of(
     box: str, places: Sequence[int], *, down: Collection[str] = (), amd: bool = False, acs: bool = False
 ) -> tuple[dict[str, str | bytes], dict[str, str]]:
-    """Files, and links with what they lead to, below the kubelet's folder. places: the NUMA node of each card; down: adapters whose port is not active; acs:
-    switches redirect what goes between the devices below them."""
+    """Files, and links with their targets, below the kubelet's folder. places: the NUMA node of each card; down: adapters without an active port; acs:
+    switches redirect traffic between the devices below them."""
     tree, files, links = TREES[box], dict[str, str | bytes](), dict[str, str]()
     at: list[tuple[str, int, str]] = []  # path, NUMA node, name of an adapter or ""
     for number, (cards, names) in enumerate(tree.switches):

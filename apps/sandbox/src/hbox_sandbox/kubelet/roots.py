@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 MOST_NODES = 32
 #: Of an emulated node: the ids of the devices that its plain device plugins report healthy, by resource, as JSON.
 DEVICE_IDS = "sandbox.hbox.io/device-ids"
-#: From a pod's start to the checkpoint that tells of it, at most.
+#: Maximum seconds from a pod's start to the checkpoint that contains it.
 EVERY_S = 0.25
 _ENDED = ("Succeeded", "Failed")
 
@@ -273,7 +273,7 @@ class KubeletRoots:
         return stack
 
     def _catch_up(self, node: NodeKubelet) -> None:
-        """What changed is in its checkpoints, as a kubelet has it before it says it to anybody."""
+        """Write pending changes to the checkpoints; a kubelet does so before it answers requests."""
         if node.node in self._changed:
             self._changed.discard(node.node)
             node.settle()
@@ -341,7 +341,7 @@ def _listed(annotations: Mapping[str, str], resource: str) -> list[str]:
 
 
 def _host(manifest: dict[str, Any]) -> dict[str, str]:
-    """Files below the kubelet's folder: its configuration, and in `host` what /sys says: two sockets of one NUMA node each, two threads a core."""
+    """Files below the kubelet's folder: its configuration, and /sys in `host`: two sockets of one NUMA node each, two threads per core."""
     allocatable = (manifest.get("status") or {}).get("allocatable") or {}
     try:
         cpus = max(4, min(1024, int(parse_quantity(str(allocatable.get("cpu", "4"))))) // 4 * 4)

@@ -1,16 +1,16 @@
-"""HAMi's device plugin of one node with cards that are not there, beside a real kubelet: it speaks the kubelet's device-plugin API (v1beta1) and goes by the
-rules of `allocation`, on a real API server.
+"""HAMi's device plugin with emulated cards for the node of a real kubelet: it implements the kubelet's device-plugin API (v1beta1) by the rules of
+`allocation`, on a real API server.
 
     python -m hbox_sandbox.kubelet.served --node node1 --cards 4 --memory-mib 40960 [--mode mig] [--kubeconfig FILE]
 
-What it does in HAMi's order: registers its cards on the node, its slots (`<uuid>-<n>`) at the kubelet, and answers Allocate with the environment that
-HAMi's plugin gives a container. Asked which slots it prefers, it names those of the cards that stand on the pod in allocation (HAMi's
-`enableGetPreferredAllocation`): so the kubelet's PodResources name these cards too.
+In HAMi's order, it registers its cards on the node and its slots (`<uuid>-<n>`) at the kubelet, and answers Allocate with the environment that HAMi's
+plugin sets for a container. GetPreferredAllocation returns slots of the cards in the annotation of the pod in allocation (HAMi's
+`enableGetPreferredAllocation`), so that the kubelet's PodResources name these cards too.
 
-A container has then, of HAMi's plugin: NVIDIA_VISIBLE_DEVICES (ids of cards, or of MIG instances), and of cards that are shared by memory
-CUDA_DEVICE_MEMORY_LIMIT_<i> and CUDA_DEVICE_SM_LIMIT. No file of a driver is mounted.
+The container gets NVIDIA_VISIBLE_DEVICES (ids of cards, or of MIG instances) and, for cards shared by memory, CUDA_DEVICE_MEMORY_LIMIT_<i> and
+CUDA_DEVICE_SM_LIMIT. No driver files are mounted.
 
-Ends by a signal. A kubelet that starts again removes the sockets of all plugins: it is registered with again.
+A signal ends it. A restarted kubelet removes the sockets of all plugins; the plugin then registers again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def environment(devices: Sequence[Device]) -> dict[str, str]:
 
 
 def prefer(available: Sequence[str], required: Sequence[str], wanted: Sequence[str], size: int) -> list[str]:
-    """Slots of the cards that are wanted, as HAMi's plugin picks them; none where they cannot be had, and the kubelet then goes by itself."""
+    """Slots of the wanted cards, as HAMi's plugin picks them. Empty if they are not available: the kubelet then chooses itself."""
     free: dict[str, list[str]] = {}
     for slot in available:
         if slot not in required:

@@ -2,16 +2,16 @@
 
     {"policy": "restricted", "scope": "container", "cpuManager": "static", "box": "nps4"}
 
-Boxes (zones, and where the cards are): `a100`, `a800`, `h20`, `h100`, `h200`, `h800`, `l20` and `mi300x` 2 zones of 4 cards, `mi250x` and `b300` 4 zones of 2,
+Boxes (zones and places of the cards): `a100`, `a800`, `h20`, `h100`, `h200`, `h800`, `l20` and `mi300x` 2 zones of 4 cards, `mi250x` and `b300` 4 zones of 2,
 `nps4` 8 zones with cards on 3, 3, 1, 1, 7, 7, 5, 5 and none on the others, `snc` 4 zones of 3, 1, 3 and 1. `reserved`: CPUs of zone 0 that containers
-never have. `acs`: true, PCI bridges redirect. `options`: of the CPU manager, of which `align-by-socket` is played, with two sockets.
-`down`: RDMA adapters without an active port (`pci` says which there are); those beside the cards are the devices of an allocatable resource
+never get. `acs`: true, PCI bridges redirect. `options`: of the CPU manager; only `align-by-socket` is emulated, with two sockets.
+`down`: RDMA adapters without an active port (`pci` lists the adapters); adapters below the cards' switches are the devices of an allocatable resource
 `rdma/...`. `memoryManager`: "Static", which divides the node's memory evenly, less `hugepages`, a quantity of hugepages-2Mi on each zone;
-`reservedMemory`: a quantity of zone 0 that containers never have.
+`reservedMemory`: a quantity of zone 0 that containers never get.
 
-The rules are Go's own, walked as they stand there (pkg/kubelet/cm/topologymanager): every combination of hints, compared pair by pair. They are written apart
-from `hbox_common.model.numa`, which schedulers go by, so that each can prove the other wrong. What comes of several zones is divided in a way that is not
-foreseen: the last zone gives first, but for CPUs under `align-by-socket`, which come as Go takes them (`takeByTopologyNUMAPacked`).
+The rules follow the Go source step by step (pkg/kubelet/cm/topologymanager): every combination of hints, compared pair by pair. They are independent
+of `hbox_common.model.numa`, which schedulers use, so that each can prove the other wrong. If resources come from several zones, the last zone is used up first,
+which schedulers do not predict; CPUs under `align-by-socket` are taken as in Go (`takeByTopologyNUMAPacked`).
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class NodeTopology:
         return {name: units for name, units in found.items() if units}
 
     def _aligned(self, ask: Mapping[str, int], reusable: Reusable, kept: _Kept) -> Hint:
-        """The zones to which it is aligned, as providers are told. Raises _RefusedError."""
+        """The zones that the topology manager passes to the hint providers. Raises _RefusedError."""
         kinds = _of_memory(ask)
         hints = [self._hints(resource, units, kept) for resource, units in ask.items() if resource not in kinds]
         if kinds and self.memory is not None:
@@ -391,7 +391,7 @@ def topology_of(name: str, manifest: Json) -> NodeTopology | None:
 
 
 def files_of(node: NodeTopology) -> Iterator[tuple[str, str | bytes]]:
-    """Below the kubelet's folder: its configuration, the CPU manager's state, and in `host` what /sys says of the zones."""
+    """Files below the kubelet's folder: its configuration, the CPU manager's state, and the zones' /sys in `host`."""
     manager = "static" if node.static else "none"
     rules: dict[str, object] = {
         "cpuManagerPolicy": manager,

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Creation:
-    """Creates objects, each again where nobody answered."""
+    """Creates objects; retries each create without an answer."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client

@@ -1,8 +1,8 @@
-"""Puts a trace's nodes and pods into a cluster through its API, and measures from outside when each pod got its node.
+"""Creates a trace's nodes and pods through the cluster's API, and measures from outside when each pod is bound.
 
-Nothing of the platform is trusted for the measurement: a pod is submitted when its create call begins, and bound when the driver's own watch
-shows it with a node. What waits is told by the platform (`verdicts`), and the replay is over when everything has a node or a verdict and
-nothing has moved for a while.
+The measurement uses no data of the platform: a pod is submitted when its create call begins, and bound when the driver's own watch shows its
+node. The platform reports the pending pods (`verdicts`). The replay ends when every pod has a node or a verdict and nothing has changed for
+`quiet_s`.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ class Replay:
                 try:
                     self._seen.verdicts = await self._verdicts()
                 except Unavailable:
-                    # A service that was killed comes back; what it says then counts.
+                    # A killed service restarts; the next attempt reads its verdicts.
                     self._seen.verdicts = {}
                 still_s = self._clock() - self._moved_at
                 if still_s >= self._options.quiet_s and all(self._seen.job_of[name] in self._seen.verdicts for name in waiting):

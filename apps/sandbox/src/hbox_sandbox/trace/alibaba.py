@@ -1,6 +1,6 @@
 """Reader of Alibaba's GPU cluster trace v2023 (`openb_node_list_*`, `openb_pod_list_*`), as CSV or gzipped CSV.
 
-Files come from users: whatever is wrong with one is told with the file, the line and the column.
+Files come from users: every error names the file, the line and the column.
 """
 
 import csv

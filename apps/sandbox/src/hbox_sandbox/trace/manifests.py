@@ -103,7 +103,7 @@ def vendor_of(model: str) -> HamiVendor:
 
 
 def pod_manifest(pod: TracePod, *, namespace: str, prefix: str = "", queue: str = "default") -> dict[str, Any]:
-    """A Pod for HBox. `prefix` goes before its name and its gang's."""
+    """A Pod for HBox. `prefix`: of its name and its gang's name."""
     resources: dict[str, str] = {"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi"}
     annotations = {"scheduling.volcano.sh/queue-name": queue}
     if pod.cards:
