@@ -133,7 +133,7 @@ class Collection:
         self._history: deque[Event] = deque()
         self._window = history
         self.floor = start
-        """Revision of the newest event that was forgotten: states before it cannot be told."""
+        """Revision of the newest dropped event: earlier states cannot be reconstructed."""
 
     def record(self, event: Event) -> None:
         self._history.append(event)

@@ -2,7 +2,7 @@
 
 A job waits from its first pod's arrival to its first place: a gang's first places are its whole minimum. One that still waits as the record ends counts with
 the time that it waited until then, so that nobody looks better by never placing the hard ones. Jobs of which pods held places before the record began are
-left out. A decision is alike where a pod's first place is on the same node.
+left out. A decision counts as the same if the pod's first node is the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def compared(workload: Workload, other: WhatIf) -> Comparison:
     """Both have come to the record's end."""
     begun = workload.begun or 0.0
     works = [life for life in workload.lives.values() if not life.outside and life.replaces is None]
-    counts = {"alike": 0, "elsewhere": 0, "record": 0, "other": 0, "neither": 0}
+    counts = {"same_node": 0, "elsewhere": 0, "record": 0, "other": 0, "neither": 0}
     first: tuple[float, FirstDifference] | None = None
     for life in works:
         there = other.places.get(life.uid)
@@ -80,7 +80,7 @@ def compared(workload: Workload, other: WhatIf) -> Comparison:
             counts["neither"] += 1
             continue
         if life.first is not None and there is not None and life.node == there[1]:
-            counts["alike"] += 1
+            counts["same_node"] += 1
             continue
         counts["record" if there is None else "other" if life.first is None else "elsewhere"] += 1
         at = min(time for time in (life.first, there[0] if there is not None else None) if time is not None)
@@ -98,7 +98,7 @@ def compared(workload: Workload, other: WhatIf) -> Comparison:
     jobs = [job for job in workload.jobs.values() if not job.began]
     return Comparison(
         seconds=workload.until - begun,
-        same_node=counts["alike"],
+        same_node=counts["same_node"],
         elsewhere=counts["elsewhere"],
         by_record_alone=counts["record"],
         by_other_alone=counts["other"],

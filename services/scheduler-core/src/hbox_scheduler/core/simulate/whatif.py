@@ -10,7 +10,7 @@ happens that it did not have.
     evicted here             leaves after as long as victims took on record (`Workload.leaves_s`), and comes back as a new pod, which starts over
     on a node that went      lost, and comes back at once
     outside                  holds its place as on record; evicted here it does not come back: nobody knows what it asked for
-    NUMA nodes               what kubelets gave to those of outside stays; others get theirs as the kubelet's mirror says (`zonewords`)
+    NUMA nodes               the zones of outside pods stay; other pods get theirs from the mirror of the kubelet (`zonereports`)
 
 As on record stay: what ResourceQuotas say is used, what nodes were measured to use, the history of queues, and what web services of an `extender` answered.
 """
@@ -42,7 +42,7 @@ from ..record.record import INPUTS, Call, Head
 from ..record.replay import Answers, scheduler_of
 from .instantledger import InstantLedger
 from .workload import Meter, Workload, held_by, timed
-from .zonewords import ZoneWords
+from .zonereports import ZoneReports
 
 #: Told with what follows from decisions made anew.
 CHANGED = frozenset(
@@ -117,7 +117,7 @@ class WhatIf:
     unanswered: int = 0  #: questions of plugins to which the record has no answer
     held: Meter = field(init=False)
     ledger: InstantLedger = field(init=False)
-    _zones: ZoneWords = field(init=False)
+    _zones: ZoneReports = field(init=False)
     _answers: Answers = field(default_factory=Answers)
     _work: dict[JobId, _Work] = field(default_factory=dict)
     _live: dict[PodUid, PodUid] = field(default_factory=dict)  #: the pod that does a piece of work now
@@ -137,7 +137,7 @@ class WhatIf:
 
     def __post_init__(self) -> None:
         begun = self.workload.begun or 0.0
-        self._zones = ZoneWords(self._is_outside)
+        self._zones = ZoneReports(self._is_outside)
         self.held = Meter(begun)
         self.ledger = InstantLedger(scheduler_of(self.head, self._ask), now=begun)
         self.ledger.wall_ahead = self.head.wall - begun
@@ -304,7 +304,7 @@ class WhatIf:
             self._at(withdrawn, _What.WITHDRAWN, pod.uid)
 
     def _reveal_outside(self, work: _Work, pod: PodRef, spec: PodGroupTask) -> None:
-        """Somebody outside: from now on it is known what it asked for."""
+        """Learn the requests of an outside pod."""
         outside = self._outside.get(work.latest.id, set())
         if pod.uid in outside:
             outside.discard(pod.uid)
@@ -430,7 +430,7 @@ class WhatIf:
             self.ledger.scheduler.on_jobs(news)
 
     def _is_outside(self, uid: PodUid) -> bool:
-        """Somebody of whom nobody told what it asked for, or whose pod no message of jobs names."""
+        """Whether it is a pod whose requests were never recorded, or that no job message names."""
         life = self.workload.lives.get(uid)
         return life is None or life.outside
 

@@ -1,7 +1,7 @@
-"""What kubelets would say of their NUMA nodes under another policy: what they gave to pods of outside stays as on record, and the pods that are placed here get
-theirs as the mirror of the kubelet says, in the order of their plans.
+"""Reports that kubelets would publish of their NUMA nodes under another policy: the zones of outside pods stay as recorded, and pods placed in the simulation
+get the zones that the mirror of the kubelet computes, in the order of their plans.
 
-A node of which the record knows sums alone is told as if nobody were on it: its bookings say what is left (`cluster.zones`).
+If the record has only the sums of a node, the node is reported as empty: its bookings determine what is free (`cluster.zones`).
 """
 
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from hbox_common.model.numa import NumaNode, PodAsk, admit
 
 
 @dataclass(slots=True)
-class ZoneWords:
-    """`outside`: whether a pod, by its uid, is none that is placed anew. Of nodes whose kubelets align nothing there is nothing here."""
+class ZoneReports:
+    """`outside`: whether the simulation does not place the pod of this uid. Nodes whose kubelets align nothing are not recorded."""
 
     outside: Callable[[PodUid], bool]
-    _facts: dict[NodeName, NodeZones] = field(default_factory=dict)  #: as on record, with pods of outside alone
-    _given: dict[NodeName, dict[PodUid, PodZones]] = field(default_factory=dict)  #: of pods that were placed here
+    _facts: dict[NodeName, NodeZones] = field(default_factory=dict)  #: recorded reports, with outside pods only
+    _given: dict[NodeName, dict[PodUid, PodZones]] = field(default_factory=dict)  #: of pods that the simulation placed
 
     def observe(self, zones: NodeZones) -> NodeZones:
-        """The record's word on a node, and what is to be told in place of it."""
+        """Record a node's report; return the report to publish instead."""
         if not (zones.counts and zones.by_pod):
             self._facts.pop(zones.node, None)
             return vacant(zones)
@@ -29,7 +29,7 @@ class ZoneWords:
         return self._zones_of(zones.node)
 
     def placed(self, node: NodeName, uid: PodUid, namespace: str, pod: str, ask: PodAsk | None) -> NodeZones | None:
-        """A pod came; None: nothing is to be told. One that the kubelet would refuse has nothing of its own."""
+        """A pod was placed. Returns the new report; None = no change. A pod that the kubelet would reject gets no zones."""
         if ask is None or node not in self._facts:
             return None
         before = self._zones_of(node).numa_node()
@@ -41,7 +41,7 @@ class ZoneWords:
         return self._zones_of(node)
 
     def gone(self, node: NodeName, uid: PodUid) -> NodeZones | None:
-        """A pod went; None: nothing is to be told."""
+        """A pod ended. Returns the new report; None = no change."""
         known = self._given.get(node, {}).pop(uid, None)
         facts = self._facts.get(node)
         if facts is None:
