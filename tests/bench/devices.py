@@ -1,7 +1,7 @@
 """Fit of devices node by node: the best-linked cards (HAMi's topology-aware), 4 of 8 on 1,250 nodes, and the largest search for one node.
 
-Nodes in the same state are evaluated once (`core.devices.fits`). The first figure is a placement without cached results: one node of each state is evaluated.
-The second is a placement after one node changed. Figures are processor time, the best of several runs.
+Nodes in the same state are evaluated once (`core.devices.statefits`). The first figure is a placement without cached results: one node of each state
+is evaluated. The second is a placement after one node changed. Figures are processor time, the best of several runs.
 """
 
 import time
@@ -14,7 +14,7 @@ from hbox_common.model.devices import Ask, CardTraits, PodDevices, linkscore
 from hbox_common.model.devices.linkscore import Matrix
 from hbox_common.model.devices.vendor import CARD_POLICY
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.devices.fits import DeviceFits
+from hbox_scheduler.core.devices.statefits import DeviceFits
 
 from .scheduler import report
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.model.devices import NearAdapters, PathKind
-from hbox_scheduler.core.devices.adapters import Adapters, missing, ordered
+from hbox_scheduler.core.devices.rdmaadapters import Adapters, missing, ordered
 
 from ..searching import examples
 

@@ -28,7 +28,7 @@ from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.task import Task
 from hbox_scheduler.core.cluster.tasks import Tasks
 from hbox_scheduler.core.devices import CardFit, pick, slices_of
-from hbox_scheduler.core.devices.fits import after, allocations, layout_of, states
+from hbox_scheduler.core.devices.statefits import after, allocations, layout_of, states
 
 from ..searching import examples
 

@@ -11,7 +11,7 @@ import pytest
 
 from hbox_binder import worker
 from hbox_binder.adapters import nodelocks
-from hbox_binder.core.stale import UNBOUND_S
+from hbox_binder.core.stalelocks import UNBOUND_S
 from hbox_common.clock import wall_s
 from hbox_common.events import Bind, BindOutcome, EvictKind
 from hbox_common.kube import MERGE_PATCH, NODES, Pod

@@ -20,7 +20,7 @@ from hbox_common.model import (
     SchedulerId,
 )
 from hbox_ledger.adapters.audit import prove
-from hbox_ledger.core.identity import claim_id
+from hbox_ledger.core.claimids import claim_id
 from hbox_topology.core.facts import NodeFacts
 from hbox_topology.core.inventory import Inventory
 

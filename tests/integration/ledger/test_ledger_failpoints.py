@@ -19,7 +19,7 @@ from hbox_common.store.engine import parse
 from hbox_common.store.reach import REACH
 from hbox_common.store.schema import newest
 from hbox_ledger.adapters import tables as t
-from hbox_ledger.core.identity import claim_id
+from hbox_ledger.core.claimids import claim_id
 
 from .balance import balanced
 from .conftest import Kit, Running

@@ -22,7 +22,7 @@ from hbox_binder.core import (
     Unlocked,
     Verb,
 )
-from hbox_binder.core.stale import LockOwner, stale
+from hbox_binder.core.stalelocks import LockOwner, stale
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Bind, BindOutcome, Evict, EvictKind
 from hbox_common.model import (

@@ -7,7 +7,7 @@ import pytest
 
 from hbox_common.events import BindOutcome
 from hbox_common.model import CardRequest, CardSlice, ClaimId, ClaimState, NodeName, PlanId, PodPhase, PodUid
-from hbox_ledger.core.identity import claim_id, issued
+from hbox_ledger.core.claimids import claim_id, issued
 from hbox_ledger.core.reconcile import Comparison, in_order
 
 from .conftest import World

@@ -10,8 +10,8 @@ from hbox_common.model import ClaimState, Index, JobId, NodeName, PlanId, PodFac
 from hbox_common.model.hostports import HostPort, port_amounts
 from hbox_common.model.ids import missing_group_job
 from hbox_ledger.core import lifecycle
+from hbox_ledger.core.claimids import claim_id
 from hbox_ledger.core.claimrecord import Decision
-from hbox_ledger.core.identity import claim_id
 from hbox_ledger.core.overbooked import overbooked
 from hbox_ledger.core.reconcile import Comparison, in_order
 

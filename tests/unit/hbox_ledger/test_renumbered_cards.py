@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.model import Card, CardId, CardSlice, NodeName, NodeState, PlanId, PodFact, PodUid
-from hbox_ledger.core.identity import claim_id
+from hbox_ledger.core.claimids import claim_id
 from hbox_ledger.core.overbooked import overbooked
 
 from .conftest import World, node

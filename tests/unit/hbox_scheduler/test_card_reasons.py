@@ -7,7 +7,7 @@ import numpy as np
 from hbox_common.model import Card, CardRequest, CardSlice, JobId, NodeName, Queue, QueueName
 from hbox_common.model.devices import Ask, PodDevices
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.devices.fits import fits_of
+from hbox_scheduler.core.devices.statefits import fits_of
 from hbox_scheduler.core.explain.cards import NodeCards, card_reasons
 from hbox_scheduler.core.explain.labels import Label
 from hbox_scheduler.core.explain.reasons import tally

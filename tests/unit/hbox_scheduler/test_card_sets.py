@@ -6,7 +6,7 @@ from hbox_common.model import NodeName
 from hbox_common.model.devices import VENDORS, Ask, Fitted, PodDevices
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.cardsets import SPARE, CardSets
-from hbox_scheduler.core.devices.fits import DeviceFits, fits_of
+from hbox_scheduler.core.devices.statefits import DeviceFits, fits_of
 from hbox_scheduler.core.simulate import node
 
 TWO = PodDevices((Ask("NVIDIA", 1, container=0), Ask("NVIDIA", 1, container=1)), 2)

@@ -1,4 +1,4 @@
-"""Locks of nodes in allocation: taken before a binding, seen when the device plugin releases them, and removed where nobody will (`core.stale`).
+"""Locks of nodes in allocation: taken before a binding, seen when the device plugin releases them, and removed where nobody will (`core.stalelocks`).
 
 A copy of all nodes' locks is kept by a watch, begun when the first node is seen that has one to take. It says at once when a lock is gone, and at which
 resourceVersion a node can be locked without asking. Without the watch (an older chart's rights) all goes on by reads, half a second later.
@@ -30,7 +30,7 @@ from hbox_common.model.devices.handshake import BIND_PHASES
 from hbox_common.pacing import TokenBucket, backoff_s
 
 from .. import metrics
-from ..core.stale import LockOwner, stale
+from ..core.stalelocks import LockOwner, stale
 
 log = logging.getLogger(__name__)
 

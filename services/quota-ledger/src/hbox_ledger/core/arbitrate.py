@@ -42,12 +42,12 @@ from hbox_common.model.shards import shard_of
 
 from . import guarantees
 from .accounts import budget
+from .claimids import claim_id
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import bind_of
 from .evictions.nominations import successor_of
 from .evictions.preemption import asked_of_queue, evict_own, preempt, to_be_freed
 from .fabrics import bounds_of, domains_fault
-from .identity import claim_id
 from .ledgerstate import LedgerState
 from .lifecycle import called_off, regroup, stuck
 from .recovery import NO_SCHEDULER

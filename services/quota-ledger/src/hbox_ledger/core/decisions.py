@@ -3,8 +3,8 @@
 from hbox_common.events import Bind, Evict, EvictKind
 from hbox_common.model import ClaimState, PlanId
 
+from .claimids import BIND, decision_id
 from .claimrecord import ClaimRecord, Decision
-from .identity import BIND, decision_id
 from .ledgerstate import LedgerState
 from .step import Step
 

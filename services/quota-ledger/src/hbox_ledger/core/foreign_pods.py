@@ -14,7 +14,7 @@ from dataclasses import replace
 from hbox_common.model import VENDORS, CardRequest, CardSlice, PodFact, annotated_cards, cards_held, name_slices
 from hbox_common.model.devices import number_in
 
-from .identity import issued
+from .claimids import issued
 from .ledgerstate import LedgerState
 
 

@@ -29,8 +29,8 @@ from hbox_common.model.claim import KUBELET_GAVE
 from hbox_common.model.devices import short_card
 from hbox_common.model.nodedevices import cards_by_pod
 
+from .claimids import found_claim_id
 from .claimrecord import ClaimRecord, Decision
-from .identity import found_claim_id
 from .ledgerstate import LedgerState
 from .lifecycle import end
 from .step import Step

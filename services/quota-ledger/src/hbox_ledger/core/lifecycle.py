@@ -70,11 +70,11 @@ from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 from hbox_common.pacing import backoff_s
 
 from . import guarantees
+from .claimids import found_claim_id
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
 from .evictions import receipts
 from .foreign_pods import handed_over, proven, renumbered, slices_of
-from .identity import found_claim_id
 from .ledgerstate import LedgerState
 from .step import Step
 

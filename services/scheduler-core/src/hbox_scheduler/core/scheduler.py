@@ -65,9 +65,9 @@ from .quotas.queues import Queues
 from .reports import Reports
 from .steps.admission import Admission
 from .steps.context import SchedulerContext
-from .steps.elsewhere import Elsewhere
 from .steps.placer import Attempt, Placer
 from .steps.preemptor import Preemptor
+from .steps.renominations import Elsewhere
 from .steps.reservations import Reservations
 from .steps.shuffling import Shuffling
 from .topology.known import KnownTree

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cluster.entities import HOLDING, Gang, Member, SubGang
-from ..framework.fits import capacity_when_empty
+from ..framework.basefits import capacity_when_empty
 from ..framework.statement import Statement
 from ..topology.choose import Survey, choose, ranked
 from ..topology.constraints import TopologyConstraint, constraint_of

@@ -16,7 +16,7 @@ from .cards import (
     slices_of,
     usage_of_ranked,
 )
-from .fits import DEEP, PodSlices, devices_of, fits_of, layout_of
+from .statefits import DEEP, PodSlices, devices_of, fits_of, layout_of
 
 __all__ = [
     "ALL",

@@ -22,8 +22,8 @@ from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from ..cluster.task import Task
 from ..explain.cards import NodeCards
 from ..explain.labels import Label
-from .adapters import Adapters, missing, ordered
-from .fits import DEEP, devices_of, fits_of
+from .rdmaadapters import Adapters, missing, ordered
+from .statefits import DEEP, devices_of, fits_of
 
 #: The whole of a card, in percent.
 ALL = ALL_CORES

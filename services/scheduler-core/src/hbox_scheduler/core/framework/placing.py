@@ -23,8 +23,8 @@ from ..devices import ALL, TIE_BREAK, Bounded, CardFit, node_cards, pick, ranked
 from ..explain.cards import CardReasons, card_reasons
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
-from .equals import first_of_equals
-from .fits import FITS, NO_LIMIT, capacity_when_empty
+from .basefits import FITS, NO_LIMIT, capacity_when_empty
+from .equalnodes import first_of_equals
 from .zones import REFUSALS, strict_rows
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from ..explain.labels import Label
 from ..explain.reasons import Reasons
 from ..topology.known import KnownTree
 from ..topology.tree import Tree, tree_of
-from .fits import capacity_when_empty
+from .basefits import capacity_when_empty
 from .guarantees import Guarantees
 from .hooks import (
     Allocatable,

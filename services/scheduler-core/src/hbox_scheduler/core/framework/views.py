@@ -14,7 +14,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.interning import grown
 from ..cluster.task import Task
-from .equals import first_of_equals, up_to_equals
+from .equalnodes import first_of_equals, up_to_equals
 from .hooks import EqualNodeOrder
 from .rowstates import RowStates
 

@@ -14,7 +14,7 @@ from ..cluster.task import Task
 from ..explain.cards import CardReasons
 from ..explain.labels import Label
 from ..explain.reasons import CARD_LABELS, Reasons, fit_together
-from .fits import capacity_when_empty
+from .basefits import capacity_when_empty
 from .placing import FilterKey, Placing, filter_key_of
 
 if TYPE_CHECKING:

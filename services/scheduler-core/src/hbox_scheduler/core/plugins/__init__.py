@@ -1,6 +1,6 @@
 """One rule a file, each behind the narrow hooks of `framework.hooks`."""
 
-from ..framework.nodeports import NodePorts
+from ..framework.hostports import NodePorts
 from ..framework.resources import ResourceFit
 from .binpack import Binpack
 from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment

@@ -1,7 +1,7 @@
 """rdma-aware: pods that talk over RDMA go where their cards have adapters of their own.
 
 A pod does so that asks for cards and for an RDMA device (`rdma/...`), or whose gang wishes to be near each other in the fabric. Of a node its cards are
-foreseen as they would be taken (`devices/adapters.py`), and it loses 100 * weight * the share of them without an adapter below their own host bridge, half
+foreseen as they would be taken (`devices/rdmaadapters.py`), and it loses 100 * weight * the share of them without an adapter below their own host bridge, half
 of it for those that share one. Nodes of whose adapters nobody knows lose nothing.
 
 Which of a node's cards such a pod takes is the engine's own rule (`devices.pick`), with this plugin or without.

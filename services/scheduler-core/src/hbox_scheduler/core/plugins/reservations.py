@@ -33,7 +33,7 @@ from ..cluster.reservations import Reservation
 from ..cluster.runtimes import overrun
 from ..cluster.task import Task
 from ..explain.labels import Label
-from ..framework.fits import capacity_when_empty
+from ..framework.basefits import capacity_when_empty
 from ..framework.hooks import NodeReservation, ShapeMask
 from ..framework.placing import Placing
 from ..preemption.preemptors import bound_to_domain

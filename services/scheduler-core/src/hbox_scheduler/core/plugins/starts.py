@@ -21,7 +21,7 @@ from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Member
 from ..cluster.task import Task
 from ..devices import pick
-from ..framework.fits import FITS
+from ..framework.basefits import FITS
 from ..topology.tree import Tree
 
 #: Later than anybody plans, seconds from now.

@@ -11,9 +11,9 @@ from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.task import Task
 from ..devices import TIE_BREAK, CardFit, ranked_by_devices
 from ..framework.conf import Conf
-from ..framework.fit import FitPlugin
+from ..framework.fitplugin import FitPlugin
 from ..framework.hooks import CardOrder, EqualNodeOrder, ShapeMask, ShapeRoom, ShapeScore
-from ..framework.nodeports import NodePorts
+from ..framework.hostports import NodePorts
 from ..framework.resources import ResourceFit
 from ..framework.zones import ZoneFit
 from ..plugins.fgd import FgdPlugin, Mix, Shape

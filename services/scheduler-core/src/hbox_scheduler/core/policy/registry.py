@@ -29,7 +29,6 @@ from ..plugins.fgd import FgdPlugin
 from ..plugins.gang import GangPlugin
 from ..plugins.idlecards import IdleCards
 from ..plugins.leastwaste import LeastWastePlugin
-from ..plugins.levels import LevelsPlugin
 from ..plugins.minruntime import MinRunTime
 from ..plugins.networktopology import NetworkTopology
 from ..plugins.nodegroup import NodeGroup
@@ -40,6 +39,7 @@ from ..plugins.overcommit import Overcommit
 from ..plugins.pdb import Pdb
 from ..plugins.predicates import Predicates
 from ..plugins.priority import PriorityPlugin
+from ..plugins.prioritylevels import LevelsPlugin
 from ..plugins.proportion import Proportion
 from ..plugins.rdmaaware import RdmaAware
 from ..plugins.rescheduling import Rescheduling

@@ -5,8 +5,8 @@ anew makes them again, and of those of a job that is gone, placed or promised pl
 gets its turn, so that it says so; one that fits now gets its turn at once.
 
 To ask about a gang costs as much as to try it, and whoever makes gangs decides how many there are. So a making is for those who have nodes set aside and for a
-few of the others, by turns (`queueing.looks`): who deserves nodes more than those who have them is found within as many makings as it takes to go round. Only
-the first one, of a process that is new or under another policy, is for all at once, so that nobody gets what had drained for them.
+few of the others, by turns (`queueing.namespaceturns`): who deserves nodes more than those who have them is found within as many makings as it takes
+to go round. Only the first one, of a process that is new or under another policy, is for all at once, so that nobody gets what had drained for them.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from hbox_common.model import Claim, ClaimState, JobId
 
 from ..cluster.reservations import Reservation
 from ..queueing.jobs import Entry, JobState, Order
-from ..queueing.looks import Looks
+from ..queueing.namespaceturns import Looks
 from .context import SchedulerContext
 from .nominations import Nominations
 from .placer import BY_CARDS, BY_OTHERS, TOGETHER

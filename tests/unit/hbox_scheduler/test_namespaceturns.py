@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from hbox_common.model import JobId
-from hbox_scheduler.core.queueing.looks import Looks
+from hbox_scheduler.core.queueing.namespaceturns import Looks
 
 
 def add(looks: Looks, *jobs: str, cost: int = 1) -> None:

@@ -6,8 +6,8 @@ from ..cluster import Columns
 from ..cluster.arrays import Ints
 from ..cluster.task import Task
 from ..devices import DEEP, CardFit
+from .hostports import NodePorts
 from .nodepools import PoolFit
-from .nodeports import NodePorts
 from .resources import ResourceFit
 from .zones import ZoneFit
 
