@@ -14,7 +14,7 @@ from hbox_common.model.devices import Ask, CardTraits, PodDevices, linkscore
 from hbox_common.model.devices.linkscore import Matrix
 from hbox_common.model.devices.vendor import CARD_POLICY
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.devices.statefits import DeviceFits
+from hbox_scheduler.core.devices.statefits import StateFits
 
 from .scheduler import report
 
@@ -32,11 +32,11 @@ def main() -> None:
     columns = _cluster()
     asked = PodDevices((Ask("NVIDIA", 4),), wishes=((CARD_POLICY, "topology-aware"),))
     rows = np.arange(NODES)
-    assert (DeviceFits().room(columns, rows, asked, most=2) == 2).all()
+    assert (StateFits().room(columns, rows, asked, most=2) == 2).all()
 
-    def forget() -> DeviceFits:
+    def forget() -> StateFits:
         linkscore._chosen.cache_clear()
-        return DeviceFits()
+        return StateFits()
 
     report(
         "topology choice of 4 of 8 cards, 1,250 nodes",
@@ -46,12 +46,12 @@ def main() -> None:
         least=False,
     )
 
-    def changed() -> DeviceFits:
+    def changed() -> StateFits:
         known = forget()
         known.room(columns, rows, asked)
         return known
 
-    def again(known: DeviceFits) -> object:
+    def again(known: StateFits) -> object:
         columns.book(7, {}, (CardSlice(0, 100, 40_960),), 1)
         found = known.room(columns, rows, asked)
         columns.book(7, {}, (CardSlice(0, 100, 40_960),), -1)

@@ -6,7 +6,7 @@ from hbox_common.model import NodeName
 from hbox_common.model.devices import VENDORS, Ask, Fitted, PodDevices
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.cardsets import SPARE, CardSets
-from hbox_scheduler.core.devices.statefits import DeviceFits, fits_of
+from hbox_scheduler.core.devices.statefits import StateFits, fits_of
 from hbox_scheduler.core.simulate import node
 
 TWO = PodDevices((Ask("NVIDIA", 1, container=0), Ask("NVIDIA", 1, container=1)), 2)
@@ -44,7 +44,7 @@ def test_nodes_without_a_card_that_a_pod_names_are_asked_about_once() -> None:
     for wish, named in (("use", ids[0]), ("use", f"{ids[3]}, {ids[7]}"), ("nouse", ids[0]), ("nouse", ids[9]), ("use", "none")):
         wishes = ((f"nvidia.com/{wish}-gpuuuid", named),)
         devices = PodDevices((Ask("NVIDIA", 2 if wish == "nouse" else 1),), wishes=wishes)
-        fits = DeviceFits()
+        fits = StateFits()
         found = fits.room(columns, rows, devices)
         alone = [isinstance(VENDORS.fit(one.cards, {}, devices, one.device_facts), Fitted) for one in nodes]
         assert found.tolist() == alone
@@ -52,4 +52,4 @@ def test_nodes_without_a_card_that_a_pod_names_are_asked_about_once() -> None:
     moved = node("n05", cards=3)
     columns.put_node(moved)
     devices = PodDevices((Ask("NVIDIA", 1),), wishes=(("nvidia.com/use-gpuuuid", moved.cards[2].uuid),))
-    assert np.flatnonzero(DeviceFits().room(columns, rows, devices)).tolist() == [5], "cards that came later are known"
+    assert np.flatnonzero(StateFits().room(columns, rows, devices)).tolist() == [5], "cards that came later are known"

@@ -67,7 +67,7 @@ from .steps.admission import Admission
 from .steps.context import SchedulerContext
 from .steps.placer import Attempt, Placer
 from .steps.preemptor import Preemptor
-from .steps.renominations import Elsewhere
+from .steps.renominations import Renominations
 from .steps.reservations import Reservations
 from .steps.shuffling import Shuffling
 from .topology.known import KnownTree
@@ -197,7 +197,7 @@ class Scheduler(LedgerView):
             reservations=Reservations(context, nominations=nominations),
             admission=admission,
         )
-        self._elsewhere = Elsewhere(context, preemptor)
+        self._renominations = Renominations(context, preemptor)
         self._placer = Placer(context, neighbours=neighbours)
         self.reports = Reports(context, columns=self.columns, facts=facts, preemptor=preemptor, ledger=self)
 
@@ -484,13 +484,13 @@ class Scheduler(LedgerView):
     def _place(self, out: Proposals, now: float) -> None:
         """Place active jobs in their order, and nominated jobs on other resources that became free, each after the active jobs that precede it."""
         spent = _Spent()
-        for entry in self._elsewhere.take_due():
+        for entry in self._renominations.take_due():
             if self._plan(out, now, spent, ahead_of=entry.order):
-                out.plans += self._elsewhere.place(entry, now)
+                out.plans += self._renominations.place(entry, now)
             else:
-                self._elsewhere.postpone(entry)
+                self._renominations.postpone(entry)
         self._plan(out, now, spent)
-        out.more |= self._elsewhere.behind and self._flights.placements < self.limits.outstanding
+        out.more |= self._renominations.behind and self._flights.placements < self.limits.outstanding
         out.more |= self._unschedulable.behind and self._flights.placements < self.limits.outstanding
         self._verdicts.put_all(self._placer.changed_verdicts(now), now)
 
@@ -499,7 +499,7 @@ class Scheduler(LedgerView):
     ) -> None:
         """Propose evictions for jobs without a place, and other places or victims for nominated jobs."""
         self._preemptor.add_all(freed, quotas_freed, rules_changed=bool(changed))
-        out.plans += self._elsewhere.search(self.index, now)
+        out.plans += self._renominations.search(self.index, now)
         out.plans += self._preemptor.run(self.index, now, wall)
         out.more |= self._preemptor.activated
 
@@ -512,7 +512,7 @@ class Scheduler(LedgerView):
             self._queue.next_at(),
             self._placer.next_at(self.index),
             self._preemptor.next_at(self.index, now),
-            self._elsewhere.next_at(self.index, now),
+            self._renominations.next_at(self.index, now),
             self._shuffling.next_at() if not self.frozen else (),
             self.admission.next_at() if not self.frozen else (),
             self._reservations.next_at() if not self.frozen else (),

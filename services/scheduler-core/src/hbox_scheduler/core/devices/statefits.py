@@ -113,7 +113,7 @@ def _ranks(wished: Mapping[str, str], devices: PodDevices) -> int:
     return int(any(VENDORS.kind(ask.kind).always_fits for ask in devices.asks))
 
 
-class DeviceFits:
+class StateFits:
     """Of the columns that share one `CardSets`: answers are kept by what rows have and what is booked there, so that views of the columns share them."""
 
     def __init__(self) -> None:
@@ -357,11 +357,11 @@ def _wrapped(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def fits_of(columns: Columns) -> DeviceFits:
+def fits_of(columns: Columns) -> StateFits:
     """The answers that are shared by these columns and all views of them."""
     kept = columns.card_sets.kept
-    if not isinstance(kept, DeviceFits):
-        kept = columns.card_sets.kept = DeviceFits()
+    if not isinstance(kept, StateFits):
+        kept = columns.card_sets.kept = StateFits()
     return kept
 
 

@@ -6,7 +6,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Ints
 from ..cluster.task import Task
 from ..devices import DEEP, CardFit
-from .hostports import NodePorts
+from .hostports import HostPorts
 from .nodepools import PoolFit
 from .resources import ResourceFit
 from .zones import ZoneFit
@@ -15,7 +15,7 @@ from .zones import ZoneFit
 NO_LIMIT = 1 << 30
 
 #: The limits, in the order in which reasons name them.
-FITS = (PoolFit(), NodePorts(), ResourceFit(cards=False), CardFit(DEEP), ResourceFit(cards=True), ZoneFit())
+FITS = (PoolFit(), HostPorts(), ResourceFit(cards=False), CardFit(DEEP), ResourceFit(cards=True), ZoneFit())
 
 
 def capacity_when_empty(columns: Columns, task: Task) -> Ints:

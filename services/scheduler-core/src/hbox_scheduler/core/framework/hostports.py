@@ -10,7 +10,7 @@ from ..cluster.task import Task
 from ..explain.labels import Label
 
 
-class NodePorts:
+class HostPorts:
     """Room plugin. Pods without host ports pass it by."""
 
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:

@@ -1,6 +1,6 @@
 """One rule a file, each behind the narrow hooks of `framework.hooks`."""
 
-from ..framework.hostports import NodePorts
+from ..framework.hostports import HostPorts
 from ..framework.resources import ResourceFit
 from .binpack import Binpack
 from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment
@@ -15,11 +15,11 @@ __all__ = [
     "Binpack",
     "Fgd",
     "Fragments",
+    "HostPorts",
     "LeastWaste",
     "Mix",
     "NodeAffinity",
     "NodeCondition",
-    "NodePorts",
     "ResourceFit",
     "Shape",
     "Taints",

@@ -13,7 +13,7 @@ from ..devices import TIE_BREAK, CardFit, ranked_by_devices
 from ..framework.conf import Conf
 from ..framework.fitplugin import FitPlugin
 from ..framework.hooks import CardOrder, EqualNodeOrder, ShapeMask, ShapeRoom, ShapeScore
-from ..framework.hostports import NodePorts
+from ..framework.hostports import HostPorts
 from ..framework.resources import ResourceFit
 from ..framework.zones import ZoneFit
 from ..plugins.fgd import FgdPlugin, Mix, Shape
@@ -22,7 +22,7 @@ from .registry import plugins_of
 
 _UNLIMITED = 1 << 30
 
-_FITS: Sequence[FitPlugin] = (NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True), ZoneFit())
+_FITS: Sequence[FitPlugin] = (HostPorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True), ZoneFit())
 
 
 @dataclass(frozen=True)

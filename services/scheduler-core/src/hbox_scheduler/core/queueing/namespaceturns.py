@@ -20,7 +20,7 @@ _Item: TypeAlias = tuple[int, Order, int]
 _SPARE = 64
 
 
-class Looks:
+class NamespaceTurns:
     def __init__(self) -> None:
         self._jobs: dict[JobId, tuple[str, _Item]] = {}
         self._looked: dict[JobId, int] = {}  #: of those of the last `take`

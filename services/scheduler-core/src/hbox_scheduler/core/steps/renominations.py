@@ -35,7 +35,7 @@ TRIED = 16
 SEARCHED = 4
 
 
-class Elsewhere:
+class Renominations:
     """Acts on the nominations of `preemptor`."""
 
     def __init__(self, context: SchedulerContext, preemptor: Preemptor) -> None:

@@ -19,7 +19,7 @@ from hbox_common.model import Claim, ClaimState, JobId
 
 from ..cluster.reservations import Reservation
 from ..queueing.jobs import Entry, JobState, Order
-from ..queueing.namespaceturns import Looks
+from ..queueing.namespaceturns import NamespaceTurns
 from .context import SchedulerContext
 from .nominations import Nominations
 from .placer import BY_CARDS, BY_OTHERS, TOGETHER
@@ -44,7 +44,7 @@ class Reservations:
         self._queue = context.queue
         self._limits = context.limits
         self._nominations = nominations
-        self._looks = Looks()  #: large jobs that have waited for long enough, but `_holders`
+        self._turns = NamespaceTurns()  #: large jobs that have waited for long enough, but `_holders`
         self._holders: dict[JobId, None] = {}  #: those with nodes set aside
         #: A heap: large jobs by when they were created, those that have not waited for long enough or are gone.
         self._later: list[tuple[float, JobId]] = []
@@ -59,7 +59,7 @@ class Reservations:
     def add(self, entry: Entry) -> None:
         """A job found no place: it may be a large one."""
         job = entry.job.id
-        if not self._reserving.reserves or job in self._looks or job in self._holders or job in self._in_later:
+        if not self._reserving.reserves or job in self._turns or job in self._holders or job in self._in_later:
             return
         if self._reserving.is_large(entry):
             self._wait(entry)
@@ -71,11 +71,11 @@ class Reservations:
 
     def remove(self, job: JobId) -> None:
         """The job is gone."""
-        self._looks.remove(job)
+        self._turns.remove(job)
 
     def reset(self) -> None:
         """Another policy: what it sets aside is found before anybody is tried."""
-        self._looks = Looks()
+        self._turns = NamespaceTurns()
         self._holders, self._later, self._in_later, self._new_wishing = {}, [], set(), []
         self._new = list(self._queue.entries.values()) if self._reserving.reserves else []
         self._is_first = True
@@ -95,20 +95,20 @@ class Reservations:
         self._add_due(wall)
         self._ripen(wall)
         stay = [entry for job in self._holders if (entry := self._queue.entries.get(job)) is not None and entry.state in _WAITS]
-        if (self._looks or stay) and now >= self._made_at + self._every_s():
+        if (self._turns or stay) and now >= self._made_at + self._every_s():
             self._make([*stay, *self._next()], wall)
             self._made_at, self._is_first = now, False
         elif len(stay) < len(self._holders) or self._has_room():
             self._make(stay, wall)
         times = [now] if self._new_wishing else []
         times += [now + self._left_s(self._later[0][0], wall) / self._limits.clock_rate] if self._later else []
-        times += [self._made_at + self._every_s()] if self._looks or self._holders else []
+        times += [self._made_at + self._every_s()] if self._turns or self._holders else []
         self._wake_at = min(times, default=None)
 
     def _next(self) -> list[Entry]:
         """Who is looked at beside those who have nodes set aside."""
         entries = self._queue.entries
-        jobs = self._looks.take(inf if self._is_first else self._limits.session_failures, self._limits.session_jobs)
+        jobs = self._turns.take(inf if self._is_first else self._limits.session_failures, self._limits.session_jobs)
         return [entry for job in jobs if (entry := entries.get(job)) is not None and entry.state in _WAITS]
 
     def _has_room(self) -> bool:
@@ -174,7 +174,7 @@ class Reservations:
 
     def _look_later(self, entry: Entry) -> None:
         if entry.job.id not in self._holders:
-            self._looks.add(entry.job.id, entry.job.namespace, entry.order, _cost(entry))
+            self._turns.add(entry.job.id, entry.job.namespace, entry.order, _cost(entry))
 
     def _left_s(self, created_at: float, wall: float) -> float:
         """How long a job has still to wait before nodes are set aside for it; 0 or less: it has waited for long enough."""
