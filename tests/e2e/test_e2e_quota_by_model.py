@@ -13,6 +13,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODS, QUEUES, KubeClient
 
+from .. import waiting
 from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
@@ -202,6 +203,14 @@ async def relabel(client: KubeClient, name: str, **labels: str | None) -> None:
     await client.json("PATCH", NODES.path("", name), body=change, content_type="application/merge-patch+json")
 
 
+async def allocated_units(client: KubeClient, name: str, units: dict[str, int]) -> bool:
+    """Whether the status of the queue lists these units of cards as allocated."""
+    listed = await client.json("GET", QUEUES.path())
+    [queue] = [item for item in listed["items"] if item["metadata"]["name"] == name]
+    found = queue.get("status", {}).get("allocated", {})
+    return {one: int(amount) for one, amount in found.items() if one.startswith(GPU)} == units
+
+
 async def bound(client: KubeClient, name: str) -> int:
     """Pods of this queue with a node."""
     listed = (await client.json("GET", PODS.path(SPACE)))["items"]
@@ -231,12 +240,8 @@ async def test_replicas_of_time_slicing_count_as_parts_of_cards(platform: Up, cl
     await asyncio.to_thread(until, lambda: limit in why(platform, "sliced"), timeout_s=30, what="the reason")
     assert await bound(client, "sliced") == 8
     assert "nvidia.com/gpu:" not in platform.hbox("queue", "show", "sliced").stdout
-    listed = await client.json("GET", QUEUES.path())
-    [status] = [item["status"] for item in listed["items"] if item["metadata"]["name"] == "sliced"]
-    assert {name: int(units) for name, units in status["allocated"].items() if name.startswith(GPU)} == {
-        GPU: 8,
-        f"{GPU}.T4-SHARED": 8,
-    }
+    units = {GPU: 8, f"{GPU}.T4-SHARED": 8}
+    await waiting.until(lambda: allocated_units(client, "sliced", units), "units in the queue's status", timeout_s=60)
     assert platform.json("audit", "--ledger")["faults"] == []
 
     # The labels change while pods run: the node shows other parts, and the queue holds what it was given.
