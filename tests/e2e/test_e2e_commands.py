@@ -1,11 +1,14 @@
 """The commands on a running platform, and the platform's own start and stop."""
 
+import csv
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .platform_world import Up, hbox, processes_of, until, up
 
@@ -29,6 +32,39 @@ def test_jobs_and_why_tell_the_reasons_of_what_waits(used: Up) -> None:
     assert used.json("why", waiting[0]["name"])["reason"] == waiting[0]["reason"]
     shown = used.hbox("jobs", "--state-is", "waiting")
     assert len(shown.stdout.splitlines()) == len(waiting) + 1
+
+
+FORMS = [("jobs",), ("nodes",), ("nodes", "--devices"), ("nodes", "--kinds"), ("nodes", "--pools"), ("queue", "ls")]
+FORMS += [("queue", "tree"), ("queue", "show", "default"), ("share", "default"), ("quota", "ls"), ("usage",), ("events",)]
+FORMS += [
+    ("check",),
+    ("audit",),
+    ("audit", "--ledger"),
+    ("evictions", "show"),
+    ("defrag",),
+    ("node", "show", "JOB'S NODE"),
+    ("why", "JOB"),
+]
+
+
+@pytest.mark.parametrize("arguments", FORMS, ids=" ".join)
+def test_every_command_prints_each_form(used: Up, arguments: tuple[str, ...]) -> None:
+    job = next(job for job in used.json("jobs")["items"] if job["placed"])
+    arguments = tuple(
+        {"JOB": job["name"], "JOB'S NODE": next(iter(job["placed"].values()))}.get(word, word) for word in arguments
+    )
+    shown = {}
+    for form in ("table", "wide", "json", "yaml", "csv", "name"):
+        done = used.hbox(*arguments, "-o", form)
+        assert done.returncode == 0, done.stderr
+        shown[form] = done.stdout
+    assert all(isinstance(one, dict) for one in yaml.safe_load_all(shown["yaml"]))
+    assert not any(line.startswith("{") for line in shown["yaml"].splitlines())
+    head, *rows = csv.reader(shown["csv"].splitlines())
+    assert all(title == title.upper() for title in head)
+    assert all(len(row) == len(head) for row in rows)
+    assert not any(bar in shown["csv"] for bar in "█▒│")
+    assert all(re.fullmatch(r"[a-z]+/\S+", line) for line in shown["name"].splitlines())
 
 
 def test_an_unknown_job_is_told_with_the_nearest_name(used: Up) -> None:

@@ -18,7 +18,7 @@ from hbox_common.deepjson import read_deep_json
 
 from .context import Context, group_options, merged
 from .exits import Exit, failure_text, leaf, status_of
-from .stdio import ReaderGone, take_over
+from .stdio import ReaderGone, flush_data, take_over
 
 #: name -> (module below hbox_cli.commands, what it does)
 COMMANDS = {
@@ -106,7 +106,8 @@ def _configure_devices() -> None:
 
 
 def _complain(text: str) -> None:
-    """Print the error if standard error accepts it; the exit status reports it in any case."""
+    """Print the error, after the data, if standard error accepts it; the exit status reports it in any case."""
+    flush_data()
     with suppress(OSError, ReaderGone):
         print(text, file=sys.stderr)
 
@@ -124,6 +125,9 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except click.exceptions.Exit as e:
         sys.exit(e.exit_code)
+    except click.exceptions.NoArgsIsHelpError as e:
+        print(e.format_message())
+        sys.exit(Exit.OK)
     except click.ClickException as e:
         usage = e.ctx.command_path if isinstance(e, click.UsageError) and e.ctx else command
         _complain(f"{usage} did not run (usage, exit status {int(Exit.USAGE)})")

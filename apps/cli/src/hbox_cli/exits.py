@@ -60,7 +60,10 @@ def failure_text(command: str, error: BaseException) -> str:
     hint = error.hint if isinstance(error, HBoxError) else ""
     kind = "a bug in HBox" if isinstance(error, Bug) else status.name.lower().replace("_", " ")
     lines = [f"{command} did not succeed ({kind}, exit status {int(status)})", f"  why   {_one_line(message)}"]
-    lines.append(f"  next  {_one_line(hint or _NEXT.get(status, 'hbox check'))}")
+    step = hint or _NEXT.get(status, "hbox check")
+    if command == "hbox check" and command in step:  # `hbox check` itself was not answered
+        step = "read the services' logs in the folder logs of the platform's state"
+    lines.append(f"  next  {_one_line(step)}")
     return "\n".join(lines)
 
 

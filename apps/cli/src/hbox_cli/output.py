@@ -12,7 +12,7 @@ from typing import Any
 
 from hbox_common.visible import visible, visible_lines
 
-from .stdio import ReaderGone
+from .stdio import ReaderGone, flush_data
 
 API_VERSION = "hbox.io/v1"
 
@@ -75,15 +75,15 @@ class Output:
                     print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
     def document(self, kind: str, content: Mapping[str, Any]) -> None:
-        """One object, as JSON, as JSON on one line, or as YAML."""
+        """One object: as JSON, as JSON on one line, as YAML; by its name; or as a row of its plain fields, of a list's items a row each."""
+        if self.form in (Form.NAME, Form.CSV):
+            items = content["items"] if set(content) == {"items"} else [content]
+            singular = kind.removesuffix("List") if set(content) == {"items"} else kind
+            self.rows(singular, [{**item, "name": _name(item, singular)} for item in items], _fields(items))
+            return
         body = {"apiVersion": API_VERSION, "kind": kind, **content}
         if self.form is Form.YAML:
-            import yaml  # noqa: PLC0415  a third of a cold start, for those who ask for it
-
-            plain = json.loads(json.dumps(body))
-            text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-            # Control characters that YAML leaves as they are get YAML's escapes: the value stays the same.
-            print(text if text == visible_lines(text) else yaml.safe_dump(plain, sort_keys=False), end="")
+            print(yaml_text(body), end="")
         elif self.form is Form.NDJSON:
             print(json.dumps(body, ensure_ascii=False))
         else:
@@ -92,6 +92,11 @@ class Output:
     @property
     def machine(self) -> bool:
         return self.form in (Form.JSON, Form.YAML, Form.NDJSON)
+
+    @property
+    def people(self) -> bool:
+        """Whether people read it: pictures, headings and remarks belong in no other form."""
+        return self.form in (Form.TABLE, Form.WIDE)
 
     def coloured(self, text: str, code: str) -> str:
         """`text` in an ANSI colour, where standard output is a terminal that wants it. A word or glyph has to say the same."""
@@ -104,8 +109,41 @@ class Output:
         return f"\x1b[{code}m{text}\x1b[0m" if wanted else text
 
 
+def yaml_text(content: Mapping[str, Any]) -> str:
+    """A YAML document that ends with a line break."""
+    import yaml  # noqa: PLC0415  a third of a cold start, for those who ask for it
+
+    plain = json.loads(json.dumps(content))
+    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    # Control characters that YAML leaves as they are get YAML's escapes: the value stays the same.
+    return text if text == visible_lines(text) else str(yaml.safe_dump(plain, sort_keys=False))
+
+
+def _name(item: Mapping[str, Any], kind: str) -> str:
+    """Its name, or that in a Kubernetes object's metadata; an object without a name is the only one of its kind."""
+    return str(item.get("name") or item.get("metadata", {}).get("name") or kind.lower())
+
+
+def _fields(items: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """A column for each plain field and each list of plain values."""
+
+    def plain(value: object) -> bool:
+        return not isinstance(value, Mapping) and not (isinstance(value, list | tuple) and any(map(_nested, value)))
+
+    def cell(value: object) -> object:
+        return "; ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+    names = dict.fromkeys(name for item in items for name, value in item.items() if plain(value))
+    return [Column(name.upper(), lambda item, name=name: cell(item.get(name))) for name in names]  # type: ignore[misc]
+
+
+def _nested(value: object) -> bool:
+    return isinstance(value, Mapping | list | tuple)
+
+
 def notify(message: str) -> None:
-    """Print a message, never data, on standard error. If that fails (full disk, closed terminal or pipe), the command continues."""
+    """Print a message, never data, on standard error, after the data so far. If that fails (full disk, closed terminal or pipe), the command continues."""
+    flush_data()
     with suppress(OSError, ReaderGone):
         print(message, file=sys.stderr, flush=True)
 

@@ -55,8 +55,8 @@ def main() -> NoReturn:
             sys.exit(_ready(url))
         case ["nats-server"]:
             _broker()
-        case [str(name)] if name in SERVICES or name in ALONE:
-            sys.argv[1:] = []
+        case [str(name), *rest] if name in SERVICES | ALONE and rest in ([], ["-h"], ["--help"]):
+            sys.argv[1:] = rest
             runpy.run_module((SERVICES | ALONE)[name], run_name="__main__", alter_sys=True)
         case names:
             sys.stderr.write(f"hbox-service: {' '.join(names) or 'no name'} is no service\n{USAGE}")

@@ -14,6 +14,7 @@ import os
 import re
 import select
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hbox_common.redaction import redacted
@@ -71,6 +72,12 @@ class _Shown(io.TextIOWrapper):
 def uncensored(stream: TextIO) -> TextIO:
     """The same file, for what moves the cursor on purpose, and holds no text of anybody else's."""
     return getattr(stream, "bare", stream)
+
+
+def flush_data() -> None:
+    """Write the data so far, if standard output accepts it: messages that share its pipe or file then follow it."""
+    with suppress(OSError, ReaderGone):
+        sys.stdout.flush()
 
 
 def take_over() -> None:

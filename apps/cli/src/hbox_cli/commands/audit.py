@@ -38,7 +38,7 @@ def command(ctx: Context, patience: float, ledger: bool, database: str | None, h
         _ledger(ctx, database, head)
         return
     result = run(lambda: _audit(ctx, patience))
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("Audit", {"checks": result.checks, "faults": result.faults, "notes": result.notes})
     else:
         for fault in result.faults:
@@ -67,7 +67,7 @@ def _ledger(ctx: Context, database: str | None, head: str | None) -> None:
     from hbox_ledger.core.chain import Mark  # noqa: PLC0415
 
     proof = prove(database or Layout(ctx.state).database_url(), through=Mark.parse(head) if head else None)
-    if ctx.output.machine:
+    if not ctx.output.people:
         content = {
             "records": proof.records,
             "head": proof.head and str(proof.head),

@@ -46,7 +46,7 @@ def command(ctx: Context, file: Path, database: str | None) -> None:
         proof = backup(database or Layout(ctx.state).database_url(), file)
     file = faulty(file) if proof.faults else file
     item = {"file": str(file), "bytes": file.stat().st_size, **summary(proof)}
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("Backup", item)
     else:
         for fault in proof.faults:

@@ -78,7 +78,7 @@ def users_(ctx: Context, out: Path, readers: tuple[str, ...], namespace: str | N
         ) from e
     if namespace is not None:
         put(*_yaml(namespace, {user: read_seed(out / f"{user}.nk") for user in keys}, text).splitlines())
-    elif ctx.output.machine:
+    elif not ctx.output.people:
         ctx.output.document("BusUsers", {"users": keys, "authorization": str(out / AUTHORIZATION)})
     else:
         for user, key in keys.items():

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from hbox_common.visible import visible
 from ..aio import run
 from ..context import Context, command_options
 from ..exits import Faulty, leaf
+from ..output import Column, Form
 from ..platform import probe
 from ..platform.layout import Layout, Running
 
@@ -32,6 +33,12 @@ class Finding:
     good: bool
     message: str
     fix: str = ""
+
+
+_CHECKS, _PRECHECKS = (
+    [Column(name.upper(), lambda finding, name=name: finding[name]) for name in ("name", what, "message", "fix")]  # type: ignore[misc]
+    for what in ("good", "level")
+)
 
 
 @click.command("check")
@@ -127,7 +134,9 @@ def command(
     layout = Layout(ctx.state)
     running = layout.running()
     findings = run(lambda: _findings(layout, running))
-    if ctx.output.machine:
+    if ctx.output.form in (Form.NAME, Form.CSV):
+        ctx.output.rows("Check", [asdict(f) for f in findings], _CHECKS)
+    elif ctx.output.machine:
         checks = [{"name": f.name, "good": f.good, "message": f.message, "fix": f.fix} for f in findings]
         ctx.output.document("Check", {"good": all(f.good for f in findings), "checks": checks})
     else:
@@ -150,7 +159,9 @@ def _precheck(ctx: Context, kubeconfig: Path | None, install: "Install") -> None
 
     found = run(look)
     faults = [line.name for line in found if line.level is Level.FAULT]
-    if ctx.output.machine:
+    if ctx.output.form in (Form.NAME, Form.CSV):
+        ctx.output.rows("Check", [asdict(f) for f in found], _PRECHECKS)
+    elif ctx.output.machine:
         checks = [{"name": f.name, "level": f.level.value, "message": f.message, "fix": f.fix} for f in found]
         ctx.output.document("Precheck", {"good": not faults, "checks": checks})
     else:
@@ -189,7 +200,8 @@ async def _tried(name: str, check: Callable[[], Awaitable[str]], fix: str) -> Fi
         reason = error.message if isinstance(error, HBoxError) else str(error)
         if not isinstance(error, HBoxError | OSError) or not reason:
             reason = f"{type(error).__name__}: {reason}".removesuffix(": ")
-        return Finding(name, False, reason, getattr(error, "hint", "") or fix)
+        hint = getattr(error, "hint", "")
+        return Finding(name, False, reason, fix if not hint or "hbox check" in hint else hint)
 
 
 async def _broker(running: Running) -> str:

@@ -36,9 +36,9 @@ def command(ctx: Context, *, shard: str) -> None:
     rows = _moves(proposals) if ctx.output.form in (Form.WIDE, Form.CSV) else proposals
     if ctx.output.form not in (Form.NAME, Form.CSV):
         put(*_lines(found))
-    if rows:
-        ctx.output.rows("Proposal", rows, _WIDE if rows is not proposals else _COLUMNS)
-    elif ctx.output.form not in (Form.NAME, Form.CSV):
+    if rows or not ctx.output.people:
+        ctx.output.rows("Proposal", rows, _WIDE if ctx.output.form in (Form.WIDE, Form.CSV) else _COLUMNS)
+    else:
         put("no job that waits would find room by moves")
 
 

@@ -71,7 +71,7 @@ def command(
     )
     done = run(work)
     size = path.stat().st_size
-    if ctx.output.machine:
+    if not ctx.output.people:
         content = {"file": str(path), "bytes": size, "files": done.files, "missing": done.missing, "cut": done.cut}
         ctx.output.document("Diag", content)
         return

@@ -2,18 +2,21 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 
 from hbox_common.bus import Delivery, Start
+from hbox_common.errors import Bug
 from hbox_common.events import BudgetUsed, Event, EvictionReceipt, HealthChanged, JobPhaseChanged, QueueRefused
-from hbox_common.visible import visible
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import notify
+from ..output import Column, Form, Output, notify, put, yaml_text
 from ..platform.layout import Layout
 from ..session import ASK_S, bus_of
 
@@ -24,7 +27,7 @@ TYPES = (JobPhaseChanged, HealthChanged, QueueRefused, BudgetUsed, EvictionRecei
 @click.option("-f", "--follow", is_flag=True, help="Print new events until Ctrl-C.")
 @command_options
 def command(ctx: Context, follow: bool) -> None:
-    """Print events: phases of jobs, health of nodes, refusals and evictions of the ledger. -o json prints one object per line.
+    """Print events: phases of jobs, health of nodes, refusals and evictions of the ledger. -o json prints one object per line, -o yaml one document per event.
 
     \b
     hbox events -f
@@ -35,16 +38,14 @@ def command(ctx: Context, follow: bool) -> None:
 
 async def _read(ctx: Context, follow: bool) -> None:
     past = asyncio.Event()
+    if ctx.output.form is Form.CSV:
+        ctx.output.rows("Event", [], COLUMNS)
 
     async def show(deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            if ctx.output.machine:
-                print(
-                    json.dumps({"type": delivery.event.ce_type(), **delivery.event.model_dump(mode="json", by_alias=True)}),
-                    flush=follow,
-                )
-            else:
-                print(visible(line(delivery.event)), flush=follow)
+            put_event(ctx.output, delivery.event)
+        if follow:
+            sys.stdout.flush()
 
     async def gap() -> None:
         notify("some events were lost: the broker's stream began anew")
@@ -57,27 +58,53 @@ async def _read(ctx: Context, follow: bool) -> None:
             reading.cancel()
 
 
-def line(event: Event) -> str:
+def put_event(output: Output, event: Event) -> None:
+    """One event in the form that was asked for; of a table its line, without a header."""
+    if not output.machine:
+        item = item_of(event)
+        if output.people:
+            put(f"{_time(item['at'])}  {item['about']:5}  {item['text']}")
+        else:
+            replace(output, headers=False).rows(item["about"], [item], COLUMNS)
+        return
+    content = {"type": event.ce_type(), **event.model_dump(mode="json", by_alias=True)}
+    if output.form is Form.YAML:
+        print(f"---\n{yaml_text(content)}", end="")
+    else:
+        print(json.dumps(content))
+
+
+def item_of(event: Event) -> dict[str, Any]:
+    """When it happened, what it is about, and its text for people."""
     match event:
         case JobPhaseChanged():
-            text = (
-                f"job    {event.namespace}/{event.name}  {event.phase}  {event.bound}/{event.members} pods  queue {event.queue}"
-            )
-            return f"{_time(event.at)}  {text}  {event.message}".rstrip()
+            name = f"{event.namespace}/{event.name}"
+            text = f"{name}  {event.phase}  {event.bound}/{event.members} pods  queue {event.queue}  {event.message}"
+            return {"at": event.at, "about": "job", "name": name, "text": text.rstrip()}
         case HealthChanged():
             state = "healthy" if event.healthy else "unhealthy"
             cards = f" cards {list(event.bad_cards)}" if event.bad_cards else ""
-            return f"{_time(event.at)}  node   {event.node}  {state}{cards}  {event.reason}"
+            text = f"{event.node}  {state}{cards}  {event.reason}"
+            return {"at": event.at, "about": "node", "name": event.node, "text": text.rstrip()}
         case QueueRefused():
-            return f"{_time(event.at)}  queue  {event.queue}  refused {event.job}  {event.reason}: {event.message}"
+            text = f"refused {event.job}  {event.reason}: {event.message}"
         case EvictionReceipt():
             pods = ", ".join(f"{event.namespace}/{one.pod}" for one in event.pods)
-            return f"{_time(event.at)}  queue  {event.queue}  evicted {pods}  {event.message}"
+            text = f"evicted {pods}  {event.message}"
         case BudgetUsed():
-            return f"{_time(event.at)}  queue  {event.queue}  budget {event.percent} %  {event.message}"
+            text = f"budget {event.percent} %  {event.message}"
         case _:
-            return event.ce_type()
+            raise Bug(f"an event of type {event.ce_type()} among those that were asked for")
+    return {"at": event.at, "about": "queue", "name": event.queue, "text": f"{event.queue}  {text}".rstrip()}
+
+
+COLUMNS = (
+    Column("TIME", lambda e: datetime.fromtimestamp(e["at"], UTC).isoformat(timespec="seconds")),
+    Column("KIND", lambda e: e["about"]),
+    Column("NAME", lambda e: e["name"]),
+    Column("TEXT", lambda e: e["text"]),
+)
 
 
 def _time(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")

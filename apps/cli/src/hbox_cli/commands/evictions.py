@@ -30,7 +30,7 @@ def command() -> None:
 def show(ctx: Context) -> None:
     """Show whether evictions are paused, and why."""
     head = run(lambda: _head(ctx))
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("Evictions", {"paused": bool(head.paused), "message": head.paused, "released": head.released})
     else:
         put(f"evictions pause: {head.paused}" if head.paused else "evictions go on")

@@ -103,7 +103,7 @@ def show(ctx: Context, name: str, numa: bool) -> None:
     hbox node show node-0001 -o json
     """
     item = run(lambda: _read(ctx, name))
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("Node", item)
         return
     if numa:

@@ -33,7 +33,9 @@ COLUMNS = (
     Column("PODS", lambda n: n["pods"]),
     Column("POOL", lambda n: n["pool"]),
     Column("CPU", lambda n: f"{n['used'].get('cpu', 0) / 1000:g}/{n['allocatable'].get('cpu', 0) / 1000:g}", wide=True),
-    Column("MEM-GIB", lambda n: f"{n['used'].get('memory', 0) // 1024}/{n['allocatable'].get('memory', 0) // 1024}", wide=True),
+    Column(
+        "MEM-GIB", lambda n: f"{n['used'].get('memory', 0) // 2**30}/{n['allocatable'].get('memory', 0) // 2**30}", wide=True
+    ),
     Column("FREE-PERCENT", lambda n: " ".join(map(str, n["cards"]["freePercent"])), wide=True),
     Column("REASON", lambda n: n["reason"]),
 )

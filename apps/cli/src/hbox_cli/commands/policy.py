@@ -8,7 +8,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.yamltext import read_file
 
 from ..context import Context, command_options
-from ..output import Form, put
+from ..output import Column, put
 
 NAMES = ("least-waste", "binpack", "fgd")
 MODES = ("off", "preview", "on")
@@ -37,7 +37,7 @@ def show(ctx: Context, name: str, defragmentation: str) -> None:
     from hbox_scheduler.core.policy.default import PolicyName, default_text  # noqa: PLC0415
 
     text = default_text(PolicyName(name), Mode(defragmentation))
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("Policy", {"name": name, "volcano-scheduler.conf": text})
     else:
         put(*text.splitlines())
@@ -79,8 +79,8 @@ def check(ctx: Context, path: Path) -> None:
         }
         ctx.output.document("PolicyCheck", content)
         return
-    if ctx.output.form is Form.NAME:
-        put(*(f"plugin/{name}" for name in plugins))
+    if not ctx.output.people:
+        ctx.output.rows("Plugin", [{"name": name} for name in plugins], [Column("PLUGIN", lambda row: row["name"])])
         return
     put(f"{path} is right: actions {', '.join(conf.actions)}; plugins {', '.join(plugins) or 'none'}")
     put(*(f"warning: {warning}" for warning in warnings))

@@ -102,7 +102,7 @@ def tree(ctx: Context, resource: str) -> None:
     """Show queues below their parents, with a bar per queue and per card model that it names."""
     found = reading(ctx)
     items = queue_items(found.tree, found.jobs, now=wall_s())
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.rows("Queue", items, COLUMNS)
         return
     columns = (
@@ -173,7 +173,7 @@ def show(ctx: Context, name: str) -> None:
     item |= {"fair": fair_shares(found.tree, found.jobs, memory).get(queue.name)}
     item |= {"usageWeight": memory.weight, "halfLifeHours": memory.half_life_h, "cards": memory.cards}
     item |= {"path": path, "children": list(found.tree.children(queue.name)), "pods": len(found.holding(queue.name))}
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("Queue", item)
         return
     weights = f"weight {item['weight']}  priority {item['priority']}"

@@ -121,7 +121,7 @@ def _judge(ctx: Context, change: Change, *, force: bool, dry_run: bool) -> None:
     if answer.faults and not force and not dry_run:
         hint_text = "--force makes the change all the same; the ledger reads such rules strictly"
         raise InvalidRequest("; ".join(f"queue {one.queue}: {one.fault}" for one in answer.faults), hint=hint_text)
-    if dry_run and ctx.output.machine:
+    if dry_run and not ctx.output.people:
         ctx.output.document("QueueChange", document(change.name, answer, warnings))
     elif dry_run:
         put(*(effect_lines(answer, warnings) or ["no queue would have to give anything back"]))

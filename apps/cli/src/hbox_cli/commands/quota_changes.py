@@ -54,7 +54,7 @@ def set_(ctx: Context, namespace: str, name: str, *, vendor: str, dry_run: bool,
     if not dry_run:
         made = run(lambda: _write(ctx, namespace, name, limits))
         notify(f"{'made' if made else 'changed'} quota {namespace}/{name}")
-    if dry_run and ctx.output.machine:
+    if dry_run and not ctx.output.people:
         ctx.output.document("QuotaChange", effect.document())
     elif dry_run:
         put(*(effect.effect_lines() or ["nothing would change"]))

@@ -271,7 +271,7 @@ async def _replay(
 def _show(ctx: Context, content: dict[str, Any], target: Path) -> None:
     from .. import report  # noqa: PLC0415
 
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("ReplayReport", content)
     else:
         print(report.text(content))

@@ -34,7 +34,7 @@ def command(ctx: Context, file: Path, database: str | None, overwrite: bool) -> 
 
     with in_order():
         done = restore(file, database or Layout(ctx.state).database_url(), overwrite=overwrite)
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("Restore", {"kept": done.kept and str(done.kept), **summary(done.proof)})
         return
     if done.kept is not None:

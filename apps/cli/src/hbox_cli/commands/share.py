@@ -46,7 +46,7 @@ def command(ctx: Context, queue: str, resource: str) -> None:
     share["models"] = [share_of(tree, name, found.jobs, model, now=now) for model in named]
     there = sorted(elsewhere(queue_item(tree, name, found.jobs, now=now), resource))
     share["pools"] = [share_of(tree, name, found.jobs, one, now=now) for one in there]
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("QueueShare", share)
         return
     for one in (share, *share["models"], *share["pools"]):

@@ -67,13 +67,13 @@ def tree(ctx: Context, path: Path | None, hosts: bool) -> None:
     """
     if path is None:
         known = run(lambda: fabrics_of(ctx))
-        if ctx.output.machine:
+        if not ctx.output.people:
             ctx.output.document("FabricList", {"items": [one.tree() for one in known]})
         else:
             put(*(line for one in known for line in one.lines(hosts=hosts)))
         return
     graph = graph_of(path)
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("Fabric", tree_item(graph))
     else:
         put(*tree_lines(graph, hosts=hosts))
@@ -133,6 +133,10 @@ def matrix(ctx: Context, path: Path, unit: str | None) -> None:
     rows = matrix_rows(graph_of(path), unit)
     if ctx.output.machine:
         ctx.output.document("FabricMatrix", {"rows": rows})
+    elif not ctx.output.people:
+        head, *units = rows
+        columns = [Column(title, lambda unit, n=n: unit["cells"][n]) for n, title in enumerate(head)]  # type: ignore[misc]
+        ctx.output.rows("Unit", [{"name": unit[0], "cells": unit} for unit in units], columns)
     else:
         put(*aligned(rows))
 
@@ -149,7 +153,7 @@ def hypernodes(ctx: Context, path: Path) -> None:
     hbox simulate cycle with-fabric.yaml
     """
     objects = hypernode_objects(graph_of(path))
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("HyperNodeList", {"items": objects})
     else:
         put(*documents(objects))

@@ -235,6 +235,11 @@ def _shares(policy: str) -> str:
     return "deserved"
 
 
+def without_cards(nodes: Sequence[TraceNode]) -> str:
+    """How to create the nodes with cards; empty if one has cards."""
+    return "" if any(node.cards for node in nodes) else f"the nodes have no cards; --nodes {len(nodes)}x8 creates each with 8"
+
+
 async def _make(nodes: Sequence[TraceNode], kubeconfig: str) -> None:
     if not nodes:
         return
@@ -247,6 +252,8 @@ async def _make(nodes: Sequence[TraceNode], kubeconfig: str) -> None:
 
         await side_by_side(make, iter(nodes), workers=16)
     _report(f"made {len(nodes)} nodes with {sum(node.cards for node in nodes)} cards: {nodes[0].name} to {nodes[-1].name}")
+    if hint := without_cards(nodes):
+        _report(hint)
 
 
 def _report(message: str) -> None:

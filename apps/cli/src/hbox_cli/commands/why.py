@@ -65,7 +65,7 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
         _show_evicted(ctx, job)
         return
     found = run(lambda: _read(ctx, job))
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("JobExplanation", found)
         return
     _head(found)
@@ -195,7 +195,7 @@ def _show_placed(ctx: Context, job: str) -> None:
             f"the decision on {found['name']} is not kept: it was made before this scheduler-core began ({began}), or is older than the last 10,000",
             hint=f"where HBOX_RECORD was set, `hbox simulate replay RECORD --placed {found['name']}` computes it from the record",
         )
-    if ctx.output.machine:
+    if not ctx.output.people:
         ctx.output.document("PlacementExplanation", {"name": found["name"], "id": found["id"], "decisions": decisions})
         return
     _head(found)
@@ -211,7 +211,7 @@ def _show_evicted(ctx: Context, job: str) -> None:
     named = [item for item in items if job in (item["id"], item["name"]) or item["name"].partition("/")[2] == job]
     found = receipts.about(kept, job, jobs=[item["id"] for item in named])
     now = [item for item in items if item["id"] in {one.job for one in found} or item in named]
-    if ctx.output.machine:
+    if not ctx.output.people:
         document = {"name": job, "receipts": [receipts.item(one) for one in found], "now": now}
         ctx.output.document("EvictionExplanation", document)
         return

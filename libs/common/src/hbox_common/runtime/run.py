@@ -25,7 +25,7 @@ from hbox_common.telemetry import gauge, logs, tracing
 from .devices import configure_devices
 from .health import Health, HealthServer
 from .profile import profiled
-from .settings import Settings, load
+from .settings import Settings, help_text, load
 
 S = TypeVar("S", bound=Settings)
 
@@ -42,6 +42,9 @@ EXIT_UNAVAILABLE = 6
 
 def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[None]]) -> NoReturn:
     """The whole of a service's `__main__`."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(help_text(settings, service), end="")  # noqa: T201  as asked for
+        sys.exit(0)
     try:
         config = load(settings, service)
         warnings = configure_devices(device_config=config.device_config, card_resources=config.card_resources)

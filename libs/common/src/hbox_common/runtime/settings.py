@@ -141,6 +141,22 @@ class Settings(BaseSettings):
         return Access(seed=self.nats_seed, ca=self.nats_ca, certificate=self.nats_certificate, key=self.nats_key)
 
 
+def help_text(settings: type[Settings], service: str) -> str:
+    """How the service is started, and its settings with defaults."""
+    lines = [
+        f"usage: hbox-service {service}",
+        "",
+        "Runs the service until SIGTERM. Logs: standard error. Its settings are environment variables, or fields of the YAML file of HBOX_CONFIG,",
+        "or files of the folder of HBOX_SECRETS (first the environment, then the folder, then the file):",
+        "",
+    ]
+    for name, field in sorted(settings.model_fields.items()):
+        default = field.get_default(call_default_factory=True)
+        shown = "" if name == "instance" or default in (None, "", ()) else f" [{default}]"
+        lines += [f"HBOX_{name.upper()}{shown}", f"    {field.description}"]
+    return "\n".join(lines) + "\n"
+
+
 def load(settings: type[S], service: str, environ: dict[str, str] | None = None) -> S:
     """The settings of `service`. Raises InvalidRequest that names the setting, where it came from, and what is allowed."""
     env = dict(os.environ if environ is None else environ)
