@@ -97,7 +97,7 @@ imagePullSecrets:
 {{- if and .Values.nats.enabled .Values.nats.tls.secret }}tls://{{ include "hbox.name" . }}-nats.{{ .Release.Namespace }}.svc:4222
 {{- else if .Values.nats.enabled }}nats://{{ include "hbox.name" . }}-nats:4222
 {{- else if .Values.nats.secret.name }}
-{{- else }}{{ required "nats.enabled is false: nats.externalUrl or nats.secret.name says where the broker is" .Values.nats.externalUrl }}{{ end -}}
+{{- else }}{{ required "nats.enabled is false: nats.externalUrl or nats.secret.name must name the broker" .Values.nats.externalUrl }}{{ end -}}
 {{- end -}}
 
 {{/* The users of the broker, as `hbox_common.bus.users` has them. */}}

@@ -1,16 +1,16 @@
-"""What is written into a pod when it is made: what HAMi's webhook writes (sources: hami-webhook), by the vendors' own rules (`Vendor.complete`).
+"""What the webhook adds to a new pod: what HAMi's webhook adds (sources: hami-webhook), by the vendors' rules (`Vendor.complete`).
 
-Into a pod that asks for devices, and that no other scheduler has:
+To a pod that requests devices and names no other scheduler:
     spec.schedulerName            HBox's, in place of the default scheduler's
-    sizes.hbox.io/NAME            resources and annotations, where the catalogue says what the size becomes
-    limits and requests           numbers of cards where a part of one is named alone; amounts as they will be given (templates, sizes of a maker)
-    env, annotations              what the maker's plugin or library goes by, and nobody else would write
-    spec.runtimeClassName         what `device-config.yaml` says of the maker, where the pod names none
-and into containers that ask for none a variable that hides the cards, where `device-config.yaml` says so (`overwriteEnv`).
+    sizes.hbox.io/NAME            the resources and annotations of the size in the catalogue
+    limits and requests           the number of cards if only a part of one is requested; amounts as allocated (templates, sizes of a vendor)
+    env, annotations              what the vendor's plugin or library reads
+    spec.runtimeClassName         the class of the vendor in `device-config.yaml`, if the pod names none
+To containers without devices: a variable that hides the cards, if `device-config.yaml` sets `overwriteEnv`.
 
-Nothing is refused here: what cannot be understood is left as it is, with a warning to whoever made the pod, and job-controller refuses it with the same words.
-A pod that has a node already, or a privileged container, is left to whom it is; HAMi refuses those. Applied twice it changes nothing more, so it does not
-matter how often an API server asks. The pod that was handed in is never changed, nor is anything in it.
+The webhook rejects nothing. It leaves an invalid request as it is and returns a warning to the client; job-controller rejects the pod with the same text.
+A pod with a node or with a privileged container stays as it is (HAMi rejects those). A second application changes nothing, so the API server may repeat the
+call. The given pod object is never changed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -201,7 +201,7 @@ class _Writing:
         named = dict.fromkeys((*one.limits, *one.requests))
         sized = [name for name in named if name.startswith(PREFIX)]
         vendors = VENDORS.whose(named)
-        self.asks |= bool(sized)  # one that is not resolved: job-controller says why
+        self.asks |= bool(sized)  # for an unresolved one job-controller publishes the reason
         if not vendors:
             return _Written(env=None if sized else self._hidden(one, named))
         asked = {**one.limits, **one.requests}
@@ -252,7 +252,7 @@ def _amounts(one: _Container, amounts: Mapping[str, str]) -> Mapping[str, Any] |
 
 
 def _env(one: _Container, forced: Mapping[str, str], default: Mapping[str, str]) -> Sequence[Mapping[str, Any]] | None:
-    """Of several entries of a name the last counts: one that says what is to be written there stays where it is."""
+    """Of several entries of a name the last counts; an entry that already has the required value stays in place."""
     entries = one.env or []
     last = {entry.get("name"): entry for entry in entries}
     wrong = {

@@ -83,14 +83,14 @@ def _paths(host: Path) -> Iterator[Path]:
 
 
 def _links(host: Path) -> Iterator[Path]:
-    """Of devices: where they hang says what their links lead to, which is not followed."""
+    """The links of devices. Their targets state where the devices are attached; they are not followed."""
     for folder, patterns in {PCI: ("*", "*/physfn"), HCAS: ("*", "*/device")}.items():
         for pattern in patterns:
             yield from _found(host / folder.lstrip("/"), pattern)
 
 
 def _found(folder: Path, pattern: str) -> list[Path]:
-    """None where a folder goes away while it is looked through, or cannot be: of a device that is reset, or that is not well."""
+    """The matching paths; none if the folder disappears during the search or cannot be read, as during a reset of the device."""
     try:
         return sorted(folder.glob(pattern))
     except OSError:

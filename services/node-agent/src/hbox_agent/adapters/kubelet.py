@@ -47,7 +47,7 @@ class Kubelet:
         return tuple(_stamp(self._root / path) for path in (SOCKET, *CHECKPOINTS))
 
     async def ask(self) -> NodeDevices:
-        """What it says now. Raises HBoxError."""
+        """Query the kubelet. Raises HBoxError."""
         started = monotonic_s()
         try:
             found = await self._ask()
@@ -74,9 +74,9 @@ class Kubelet:
         return await asyncio.to_thread(self._read, listed, given, at)
 
     def _read(self, listed: bytes, given: bytes | InvalidRequest, at: float) -> NodeDevices:
-        """The answers and the checkpoints: some milliseconds, seconds where somebody means harm. Raises InvalidRequest for a list of pods that is none; what
-        else cannot be read is told. Memory of NUMA nodes, and all that can be given out, stay what they were last; whose devices are is not known then: they
-        may have gone to others."""
+        """Decode the answers and the checkpoints. Takes milliseconds; seconds for malicious content. Raises InvalidRequest if the list of pods is malformed;
+        other unreadable parts are listed as problems. Then memory of NUMA nodes and allocatable devices keep their last values, and the owners of devices are
+        unknown, because the devices may have new owners."""
         pods = decode_list(listed)
         problems: list[str] = []
         try:

@@ -104,7 +104,7 @@ def zone_memory(checkpoint: bytes) -> tuple[ZoneMemory, ...]:
 
 
 def _decoded(text: bytes, kind: type[T]) -> T:
-    """Of a key that stands twice the last counts, as in Go; keys that are not known are skipped. Raises InvalidRequest."""
+    """Decode JSON. Of a repeated key the last value counts, as in Go; unknown keys are ignored. Raises InvalidRequest."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError, ValueError) as e:
@@ -142,7 +142,7 @@ def node_devices(
     memory: tuple[ZoneMemory, ...] = (),
     problems: tuple[str, ...] = (),
 ) -> NodeDevices:
-    """What is told of the node. Containers that hold nothing of their own are not in it; what no message takes is counted in `left_out`."""
+    """The message about the node. Containers without exclusive resources are not in it; `left_out` counts what exceeds a message."""
     holds: list[ContainerHolds] = []
     left_out = ids = places = 0
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
@@ -203,7 +203,7 @@ def _places(one: ContainerHolds) -> int:
 
 
 def _grouped(devices: Iterable[ContainerDevices]) -> tuple[tuple[DeviceIds, ...], int]:
-    """One value for all devices of a resource at one place: kubelets name them one by one, or together. Beside it, how many are not fit to be passed on."""
+    """One value for all devices of a resource at one place, because kubelets list them one by one or together; and how many have unusable names."""
     found: dict[tuple[str, tuple[int, ...]], set[str]] = {}
     unfit = 0
     for one in devices:

@@ -46,11 +46,11 @@ _NO_CARDS = frozenset({"0x1a03", "0x102b"})
 
 _MEM_TOTAL = re.compile(r"MemTotal:\s+(\d{1,18}) kB")
 _PCI_PATH = re.compile(rf"{PCI}/([0-9a-f]{{4,8}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7])/class")
-#: An adapter is there by any file of its folder: one that goes while it is read, or in a guest, lacks some.
+#: Any file in an adapter's folder proves the adapter; during removal, or in a guest, some files are missing.
 _HCA_PATH = re.compile(rf"{HCAS}/([^/]{{1,64}})(?:/.*)?")
 _SOCKET_PATH = re.compile(rf"{CPUS}/cpu(\d{{1,5}})/topology/physical_package_id")
 _HCA_PORT = re.compile(rf"{HCAS}/([^/]{{1,64}})/ports/\d{{1,3}}/state")
-#: The flag by which a hypervisor tells a guest of itself.
+#: The CPU flag that a hypervisor sets in its guests.
 _HYPERVISOR = re.compile(r"^flags\s*:.*\bhypervisor\b", re.MULTILINE)
 _MAX_OPTIONS = 32
 
@@ -190,7 +190,7 @@ def _adapters(files: Mapping[str, str], links: Mapping[str, str], physical: Mapp
         adapter = physical.get(address_of[name], "")
         if not adapter or adapter not in there:
             kept.append(one)
-            there.add(adapter)  # of several functions whose adapter nobody sees the first stands for it
+            there.add(adapter)  # of several functions without a visible adapter the first represents it
     return kept
 
 

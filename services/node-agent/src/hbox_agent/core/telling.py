@@ -1,19 +1,19 @@
-"""When somebody has to hear of a node: where what is known differs from what the stream has, and now and then, so that silence means something."""
+"""When the state of a node is published: if it differs from the last published one, and at intervals, so that readers can detect an absent agent."""
 
 from dataclasses import dataclass, replace
 
 from hbox_common.model import NodeDevices, NodeName
 from hbox_common.model.bounds import sanitized
 
-#: What did not change is said again after so long: readers take older words for those of an agent that is gone.
+#: Seconds after which an unchanged state is published again. Readers treat an older one as that of an absent agent.
 RESAY_S = 600.0
-#: A kubelet that restarts is away for less.
+#: Seconds without an answer after which the kubelet counts as failing; a restart takes less.
 PATIENCE_S = 10.0
 
 
 @dataclass(slots=True)
 class Telling:
-    """Of one node. `said` is the last value that the stream is known to have, None where it has none or that is not known."""
+    """The publications of one node. `said`: the last value that the stream has; None if it has none, or if that is unknown."""
 
     node: NodeName
     said: NodeDevices | None = None
@@ -21,11 +21,11 @@ class Telling:
     _failing_since: float | None = None
 
     def answered(self, found: NodeDevices) -> None:
-        """The kubelet has answered."""
+        """Record the kubelet's answer."""
         self._known, self._failing_since = found, None
 
     def failed(self, why: str, *, now: float) -> None:
-        """It did not. After PATIENCE_S of that, what it said last is said to be old; nothing of it is taken back."""
+        """Record that the kubelet did not answer. After PATIENCE_S the last answer is published with the problem; its content stays."""
         if self._failing_since is None:
             self._failing_since = now
         if now - self._failing_since >= PATIENCE_S:
@@ -34,11 +34,11 @@ class Telling:
 
     @property
     def silent(self) -> bool:
-        """Whether the kubelet did not answer for so long that it is told."""
+        """Whether the kubelet has not answered for PATIENCE_S."""
         return self._known is not None and bool(self._known.problem)
 
     def due(self, *, now: float) -> NodeDevices | None:
-        """What is to be said now."""
+        """The value to publish now, if any."""
         known = self._known
         if known is None:
             return None

@@ -1,4 +1,4 @@
-"""The file that says where the fabric is read: HBOX_FABRICS_FILE.
+"""The file HBOX_FABRICS_FILE, which lists the sources of the fabric.
 
 fabrics:
 - name: compute
@@ -127,7 +127,7 @@ class _File(_Part):
 
 @dataclass(frozen=True, slots=True)
 class Fabrics:
-    """What the file says."""
+    """The file's content."""
 
     fabrics: tuple[FabricSpec, ...]
     export: bool = False  #: domains are written as HyperNode objects too, for others to read

@@ -1,7 +1,6 @@
-"""The fabric as HyperNodes describe it: watched, resolved against the nodes there are, and said whole.
+"""The fabric that HyperNodes describe: watched, resolved against the existing nodes, and published whole, since the tree changes rarely.
 
-Its definition may not be installed: then there is no fabric, and it is looked for again from time to time. What is said is the whole tree, since it changes
-rarely and no part of it means anything alone.
+If the definition of HyperNodes is not installed, there is no fabric; the collector checks again at intervals.
 """
 
 import asyncio

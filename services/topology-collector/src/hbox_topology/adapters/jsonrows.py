@@ -1,7 +1,7 @@
-"""Rows of a JSON list while it comes in: what is in memory is one row and a chunk, however long the list.
+"""Rows of a JSON list while it is received. Memory holds one row and one chunk, regardless of the list's length.
 
-Two shapes are read: a bare list, and an object with the list under `data` and a few numbers beside (UFM's pages). Between chunks others have their turn, so
-that no answer, whatever is in it, holds the service up.
+Two shapes are read: a bare list, and an object with the list under `data` and a few more numbers (UFM's pages). Between chunks other tasks of the event loop
+run, so that no answer blocks the service.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 
 from hbox_common.errors import Unavailable
 
-#: A row, or a value beside the list, is no longer than this.
+#: Maximum bytes of a row, or of a value next to the list.
 MAX_VALUE = 1 << 20
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODE = json.JSONDecoder()
@@ -22,7 +22,7 @@ _DECODE = json.JSONDecoder()
 
 @dataclass(slots=True)
 class Rows:
-    """What was beside the list, as far as it is a number or a short word: `wrapped` says whether there was an object around it."""
+    """The numbers and short strings next to the list; `wrapped`: whether an object contained the list."""
 
     beside: dict[str, int | str] = field(default_factory=dict)
     wrapped: bool = False

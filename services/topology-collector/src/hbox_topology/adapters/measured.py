@@ -54,7 +54,7 @@ def source_of(spec: FabricSpec) -> Source:
 
 
 class MeasuredFabric:
-    """`labels`: current labels of all nodes, by name. `said`: called with the domains after each publication."""
+    """`labels`: current labels of all nodes, by name. `said`: callback with the domains after each publication."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The file that says which nodes are of which pool.
+"""The file that assigns nodes to pools.
 
 pools:
 - name: lab

@@ -32,7 +32,7 @@ class Reading:
 
     snapshot: Snapshot | None
     failovers: int = 0  #: of the fabric's manager, since the last reading
-    downs: int = 0  #: links, nodes and switches that it says went down since
+    downs: int = 0  #: links, nodes and switches that the manager has reported as down since
     at: float | None = None  #: when the fabric was seen so, seconds since the epoch; None = now
 
 
@@ -46,7 +46,7 @@ class Source(Protocol):
     def poll_s(self) -> float: ...
 
     async def read(self) -> Reading:
-        """Raises Unavailable where asking again may help, InvalidRequest where somebody has to change something."""
+        """Read the fabric. Raises Unavailable if a retry may help, InvalidRequest if the settings have to change."""
         ...
 
     def forget(self) -> None:
@@ -57,7 +57,7 @@ class Source(Protocol):
 
 
 class IbnetdiscoverSource:
-    """A file that somebody writes: its time is when the fabric was seen."""
+    """A file with the output of ibnetdiscover. Its modification time is the time of the reading."""
 
     kind = "ibnetdiscover"
     poll_s = FILE_POLL_S
@@ -96,7 +96,7 @@ class IbnetdiscoverSource:
 
 
 class LldpSource:
-    """A folder of <machine>.json, each what `lldpcli -f json show neighbors` says there."""
+    """A folder of <machine>.json, each the output of `lldpcli -f json show neighbors` on that machine."""
 
     kind = "lldp"
     poll_s = FILE_POLL_S
@@ -137,7 +137,7 @@ def _regular(path: Path) -> BinaryIO:
 
 
 def _document(path: Path) -> Any:
-    """None where it is no JSON: the machine is left out, and told."""
+    """The file's JSON; None if it is malformed. The machine is then left out, with a warning."""
     with _regular(path) as file:
         content = file.read(MAX_MACHINE + 1)
     try:
