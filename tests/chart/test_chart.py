@@ -604,7 +604,7 @@ def test_the_same_values_render_the_same_text() -> None:
         (("services.health-monitor.replicas=2",), "replicas"),
         (("services.quota-ledger.replicas=2",), "more than one needs PostgreSQL"),
         (("settings.nats_url=nats://elsewhere:4222",), "nats_url"),
-        (("nats.enabled=false",), "nats.externalUrl or nats.secret.name says where the broker is"),
+        (("nats.enabled=false",), "nats.externalUrl or nats.secret.name must name the broker"),
         (("nats.enabled=false", "nats.externalUrl=nats://user:pw@host"), "externalUrl"),
         (("nats.replicas=2",), "replicas"),
         (("nats.replicas=3", "nats.closed=false"), "nats.closed has to be true"),
@@ -614,7 +614,7 @@ def test_the_same_values_render_the_same_text() -> None:
         (("services.binder.settings.log_level=loud",), "services.binder.settings.log_level"),
         (("admission.webhook.failurePolicy=Maybe",), "failurePolicy"),
         (("admission.webhook.enabled=true", "admission.webhook.tls.secret=mine"), "tls.caBundle"),
-        (("admission.webhook.enabled=true", "admission.webhook.tls.caBundle=TUlORQ=="), "goes with tls.secret"),
+        (("admission.webhook.enabled=true", "admission.webhook.tls.caBundle=TUlORQ=="), "needs tls.secret"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], says: str) -> None:
