@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Given:
-    """Keys and values that somebody wrote. `done()` refuses those that nobody asked for."""
+    """Keys and values of the arguments of a plugin or action. `done()` rejects keys that no accessor has read."""
 
     def __init__(self, owner: str, given: Mapping[str, Any]) -> None:
         """`owner`: the name in errors, such as `action preempt`."""

@@ -1,13 +1,13 @@
-"""binpack: fill nodes that are used already (sources: volcano-binpack).
+"""binpack: fill nodes that are already in use (sources: volcano-binpack).
 
-By Volcano's formula: 100 * binpack.weight * the sum of w_r (used_r + asked_r) / allocatable_r over the resources asked for that have a weight, over the sum of
-these weights. A resource that the node does not have adds 0; a node that has not enough of one that it has scores 0.
+By Volcano's formula: 100 * binpack.weight * the sum of w_r (used_r + requested_r) / allocatable_r over the requested resources that have a weight, divided by
+the sum of these weights. A resource that the node does not have adds 0; a node with too little of a resource that it has scores 0.
 
-With `binpack.idle-cards.weight`, which Volcano does not have, cards decide where they are at stake:
-- A pod with cards goes where the least of the cards is idle (a share of a card is not a card). Its cpu and memory play no part: packing by
-  them as well uses up the cpu of nodes whose cards are idle. On the Alibaba 2023 trace (one seed; sources: fgd-protocol) that costs eight points of
-  allocation: 85.9 % instead of 94.4 % at 130 % arrived.
-- A pod without cards prefers nodes with few idle cards, for the same reason: their share counts, with this weight, beside the resources asked for.
+With `binpack.idle-cards.weight`, which Volcano does not have, the score depends on the cards:
+- A pod with cards is placed where the least of the cards is idle (a share of a card is not a card). Its cpu and memory do not count: packing by them as well
+  uses up the cpu of nodes whose cards are idle. On the Alibaba 2023 trace (one seed; sources: fgd-protocol) that costs eight points of allocation: 85.9 %
+  instead of 94.4 % at 130 % arrived.
+- A pod without cards prefers nodes with few idle cards, for the same reason: their share counts, with this weight, in addition to the requested resources.
 """
 
 from dataclasses import dataclass

@@ -1,22 +1,22 @@
-"""capacity: queues with amounts that they deserve, and a tree of them (sources: volcano-capacity, kai-fair-share).
+"""capacity: queues with deserved amounts, flat or in a tree (sources: volcano-capacity, kai-fair-share).
 
     guarantee <= deserved <= fair share <= capability
     kept for   given back  may be        never more
     the queue  to it       taken back
 
-One rule serves two worlds. A queue that asks for members of others has to stay within a line of its own, and takes only from queues that are above the
-same line of theirs, so that nobody takes back and forth. Volcano has one line, the deserved amount. Queues with the annotation
-`kai.scheduler/over-quota-weight` have a second one beyond it: the fair share, which adds what nobody deserves, divided by these weights; and as what they
-have beyond the deserved amount can be taken back at any time, members that may not be evicted have to stay within the deserved amount.
+One rule covers Volcano and KAI-Scheduler. A queue reclaims only while it stays within a line of its own, and only from queues above the same line of theirs, so
+that two queues never reclaim from each other in turns. Volcano has one line, the deserved amount. Queues with the annotation `kai.scheduler/over-quota-weight`
+have a second line above it: the fair share, which adds the amounts that no queue deserves, divided by these weights. Since other queues can reclaim what a
+queue holds above its deserved amount, members that may not be evicted have to stay within the deserved amount.
 
-History (`usageWeight`, off by default): beyond what they deserve, queues are served by the part of the cluster that they have there, divided by their
-weights (over-quota or `spec.weight`), corrected by what they used of late (`fairshare`). History decides whose turn it is; it can forbid an eviction and
-never justify one: who takes stays within both fair shares, the one with and the one without history, and who gives is above both. So every eviction would
-be right without history too, and whoever is reduced to its line is not above it any more, nor may it take beyond it, however slowly usage moves: nobody
-takes back and forth.
+History (`usageWeight`, off by default): beyond their deserved amounts, queues are ordered by the part of the cluster that they hold there, divided by their
+weights (over-quota or `spec.weight`), corrected by recent usage (`fairshare`). History changes the order of queues; it can forbid an eviction and never
+justifies one: the preemptor's queue stays within both fair shares, the one with history and the one without, and the victim's queue is above both. So every
+eviction would also be permitted without history. A queue that was reduced to its line is not above it any more and cannot reclaim beyond it, however slowly
+usage moves, so evictions do not oscillate.
 
-Who is compared: Volcano looks at the two queues themselves and, by `ancestorReclaimLevel`, at so many ancestors; annotated queues are compared at the
-highest level at which their paths differ, and with `reclaimAtParting` all are. An ancestor of both is never a reason.
+Compared queues: Volcano compares the two queues themselves and, by `ancestorReclaimLevel`, that many ancestors; annotated queues are compared at the highest
+level at which their paths differ, and with `reclaimAtParting` all queues are. A common ancestor is never a reason.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -312,8 +312,9 @@ class Capacity(
         return max(((account.allocated[c] - account.deserved[c]) / total[c] for c in lines if total[c] > 0), default=0.0)
 
     def _share(self, account: Account) -> float:
-        """What deserves nothing counts as fully used; annotated, and said to deserve none of a resource, as more than that. With `reclaimAtParting` of queues
-        that deserve nothing the one that has the least part of the cluster comes first: they would be served by their age alone."""
+        """A queue that deserves nothing counts as fully used; an annotated queue that deserves 0 of a named resource counts as infinitely used. With
+        `reclaimAtParting`, queues that deserve nothing are ordered by their part of the cluster, the smallest first; otherwise only their age would order
+        them."""
         if not self._lines[account]:
             return 1.0 + share(account.allocated, self._queue_accounts.total) if self._at_parting else 1.0
         if self._weights[account] is not None and any(account.deserved[c] <= 0 for c in self._lines[account]):
@@ -363,7 +364,8 @@ class Capacity(
         )
 
     def _may_stay(self, account: Account, member: Member, asked: Asked, times: int = 1) -> bool:
-        """Nobody can take back what members have that may not be evicted: in annotated queues they stay within what these deserve. `times`: so many members."""
+        """Members that may not be evicted cannot be reclaimed, so annotated queues hold them within the deserved amount only. `times`: number of such
+        members."""
         if member.preemptable:
             return True
         return all(
@@ -396,8 +398,8 @@ class Capacity(
         return self._rule(account).entitled(account.path, dict(asked), self._rights.used)
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Taken in this order, each one named counts; a gang that is named whole is one loss where its minimum breaks.
-        For a preemptor whose model is not known: those whom it may take whichever it gets."""
+        """Each chosen candidate counts when the next one is judged; a gang whose minimum would break counts as one loss if all its members are candidates. If
+        the preemptor's card model is unknown: the candidates that it may reclaim with every model that it may get."""
         variants = self._session.models.variants(preemptor) if self._queue_accounts.models else ()
         for variant in variants:
             with self._session.models.tried(preemptor, variant):

@@ -1,12 +1,12 @@
-"""card-models: pods that name no model go to the cheapest one that will do, and leave those alone that others can only use (requirements B6).
+"""card-models: place pods that name no model on the cheapest sufficient one, and leave models to the pods that can only use these (requirements B6).
 
-A card costs what it is worth (`devices.models`), plus how scarce its model is; and one more where the pod speaks over several cards, alone or with its
-gang, and the model's link is slow. Pods go where that is least, as far as the other plugins let them. Who names one model goes there as if this plugin were
-not there, and so does who says where it would rather be (preferred node affinity).
+The cost of a card is its worth (`devices.models`) plus the scarcity of its model; plus one if the model's link is slow and the pod communicates over several
+cards, alone or with its gang. Pods are placed where the cost is lowest, as far as the other plugins permit. The plugin ignores pods that name one model and
+pods with preferred node affinity.
 
-With `reserve.percent` idle cards of a model are also kept from pods that could use another: as many as gangs that wait are bound to it, up to that
-percentage of the model's cards. A gang that has waited for longer than `reserve.for` has nothing kept for it any more, so that what it cannot use is not idle
-for good.
+With `reserve.percent` the plugin also keeps idle cards of a model from pods that could use another model: as many as pending gangs bound to the model need, up
+to that percentage of the model's cards. For a gang that has waited longer than `reserve.for` no cards are kept any more, so that cards that it cannot use do
+not stay idle.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
         return cards is not None and cards.count == 1 and member.gang.min_member > 1 and steered(columns, member.task)
 
     def settled(self, member: Member) -> bool:
-        """Whether what it says against nodes stays true whoever comes or goes."""
+        """True if arriving and leaving pods do not change the nodes that the plugin rejects for the member."""
         return not self._kept.any() or self._may_have_kept(member.task.cards)
 
     def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:
@@ -125,7 +125,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
             idle = _idle(columns)
             kept = (self._kept > 0) & (idle < self._kept + missing)
             fails = _only(kept[model], usable(columns, rows, request))
-            if request.count == 1 and not request.whole:  # beside others nothing idle is used up
+            if request.count == 1 and not request.whole:  # a share on a used card uses up no idle one
                 fails &= ~((seats(columns, rows, request) > 0) & (columns.card_pods[rows] > 0)).any(axis=1)
             yield Label.CARD_MODEL_KEPT, fails
 
@@ -208,14 +208,14 @@ class CardModels(PodMask, ShapeScore, PodScore):
 
 
 def steered(columns: Columns, task: Task) -> bool:
-    """Whether it matters to a task which model it gets, and nobody has said which."""
+    """True if a task may get several models and states no preference among them."""
     if task.cards is None or len(columns.model_names) <= 2 or task.preferred:
         return False
     return not task.cards.models or int(columns.models_allowed(task.cards.models).sum()) > 1
 
 
 def usable(columns: Columns, rows: Rows, request: CardRequest) -> Bools:
-    """`[n, D]`: cards of a model that the request allows, healthy and large enough, whoever is on them."""
+    """`[n, D]`: healthy cards of a permitted model that are large enough, used or not."""
     good = rows_of(columns.card_ok, rows)
     if request.models:
         good = good & columns.models_allowed(request.models)[rows_of(columns.card_model, rows)]
@@ -230,7 +230,7 @@ def _several(member: Member) -> bool:
 
 
 def _demand(session: "Session") -> Demand:
-    """Cards asked for by what is asked of each: as told with the cluster, else by all who are in it."""
+    """Number of requested cards by kind of request: from the cluster's facts, else counted over all members."""
     demand = Demand()
     if session.cluster.facts.demand is not None:
         demand.cards.update(session.cluster.facts.demand)
@@ -256,7 +256,7 @@ def _present(columns: Columns) -> Bools:
 
 
 def _idle(columns: Columns) -> Ints:
-    """`[M]`: healthy cards that nobody is on."""
+    """`[M]`: healthy cards without pods."""
     free = _present(columns) & columns.card_ok[: columns.size] & (columns.card_pods[: columns.size] == 0)
     codes = len(columns.model_names)
     return np.bincount(columns.card_model[: columns.size][free], minlength=codes)

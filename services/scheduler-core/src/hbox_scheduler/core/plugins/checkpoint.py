@@ -1,9 +1,8 @@
-"""checkpoint: of those who may have to leave, the ones that lose least go first (requirements B3).
+"""checkpoint: evict the pods first that lose the least work (requirements B3).
 
-What a pod loses is the time since its last checkpoint: since the annotation `hbox.io/checkpointed-at`, or the last multiple of `hbox.io/checkpoint-interval`
-since its start, and all of its run where neither is written. A moment that cannot be (to come, or before the pod's start) is as if not written. Nothing makes a
-loss larger than the run itself: whoever writes too late a moment can only be chosen earlier, and who leaves it out is as one who writes none. While nobody has
-written any, the order stays what it is: last served, first taken.
+A pod loses the time since its last checkpoint: since the annotation `hbox.io/checkpointed-at`, or since the last multiple of `hbox.io/checkpoint-interval`
+after its start; without these annotations its whole run. An impossible time (in the future, or before the pod's start) is ignored. No annotation makes a loss
+larger than the run: a false, late time only makes the pod an earlier victim. If no pod has these annotations, the order stays: last served, first evicted.
 """
 
 from collections.abc import Sequence
@@ -76,6 +75,6 @@ def _moment(text: str) -> float | None:
         pass
     try:
         moment = datetime.fromisoformat(text)
-        return moment.timestamp() if moment.tzinfo is not None else None  # of which time zone, RFC 3339 always says
+        return moment.timestamp() if moment.tzinfo is not None else None  # RFC 3339 requires a time zone
     except (ValueError, OverflowError, OSError):
         return None

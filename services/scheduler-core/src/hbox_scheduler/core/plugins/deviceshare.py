@@ -1,5 +1,5 @@
-"""deviceshare: which node, and which of its cards, a share of a card goes to (sources: volcano-deviceshare). That cards are never over-booked is the engine's
-own business, whether this plugin is there or not."""
+"""deviceshare: score nodes and their cards for a share of a card (sources: volcano-deviceshare). The engine itself prevents over-booked cards, with or without
+this plugin."""
 
 from typing import TYPE_CHECKING
 

@@ -1,13 +1,13 @@
-"""extender: what a web service of the user's says of nodes (sources: volcano-extender).
+"""extender: filter and score nodes by a user's web service (sources: volcano-extender).
 
-Volcano asks once a pod and node, here one question covers all nodes, and pods whose questions read the same share it for the session: what is asked
-(`_about`) is what an answer may depend on. POST <urlPrefix>/<verb> with
+Volcano sends one request per pod and node. Here one request covers all nodes, and pods with equal requests share its answer for the session: the request
+(`_about`) contains everything that an answer may depend on. POST <urlPrefix>/<verb> with
 
     {"task": {"namespace": "ml", "queue": "q", "role": "worker", "priority": 0, "requests": {"cpu": 1000, "example.com/card": 8}, "nodeSelector": {},
               "labels": {}, "annotations": {}}, "nodes": ["n1", "n2"]}
 
-predicateVerb is answered with {"failedNodes": {"n1": "why"}}, prioritizeVerb with {"nodeScore": {"n2": 12.5}}; both may say {"errorMessage": "why"}. Without
-an answer nobody is placed whom the question is about, unless `extender.ignorable` is true.
+The answer to predicateVerb is {"failedNodes": {"n1": "why"}}, to prioritizeVerb {"nodeScore": {"n2": 12.5}}; either may be {"errorMessage": "why"}. Without an
+answer the scheduler does not place the pods of the request, unless `extender.ignorable` is true.
 """
 
 import json
@@ -45,13 +45,13 @@ _UNASKED = (
 #: Written by kubectl; different for each object though nothing else is.
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-#: Different reasons against nodes that are told apart, and characters of each.
+#: Maximum number of distinct reasons against nodes, and of characters of each.
 _REASONS, _REASON_LENGTH = 8, 120
 
 
 @dataclass(slots=True)
 class Opinion:
-    """Of members whose questions read the same. `problem`: why there is none, and nobody may be placed."""
+    """The answer for members with equal requests. `problem`: why there is none; then these members are not placed."""
 
     failed: dict[str, Bools] = field(default_factory=dict)  #: reason -> `[N]`
     scores: Floats | None = None

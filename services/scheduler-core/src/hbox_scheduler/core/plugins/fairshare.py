@@ -1,9 +1,9 @@
-"""How an amount is divided among claims: what they are owed first, the rest by weight. One resource at a time.
+"""Division of an amount among claims: deserved amounts first, the rest by weight. One resource at a time.
 
-History. Weights can be corrected by what a claim's owner has used of late: w' = max(0, n + k * (n - u)), n being its part of the weights of all who want
-more than they are owed, u the part of the cluster that it has used (KAI-Scheduler's rule, sources: kai-fair-share). So with k = 1 who has used exactly its part
-counts as much as written, who has used nothing twice as much, who has used twice its part nothing. What is owed is not touched, and nothing stays idle for
-the sake of history: what others do not want is divided among those who count for nothing, by n * n / u.
+History. The recent usage of a claim's owner can correct its weight: w' = max(0, n + k * (n - u)), where n is its part of the weights of all claims that want
+more than they deserve, and u the part of the cluster that it has used (KAI-Scheduler's rule, sources: kai-fair-share). With k = 1, an owner that has used
+exactly its part keeps its weight, one that has used nothing gets twice its weight, and one that has used twice its part gets weight 0. History does not change
+deserved amounts, and leaves nothing idle: what the other claims do not want is divided among the claims of weight 0, by n * n / u.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,8 @@ class ShareDemand:
 
 
 def remembering(claims: Sequence[ShareDemand], used: Sequence[float], k: float) -> list[ShareDemand]:
-    """The claims with weights corrected by what their owners have used of late, as parts of the cluster. Who wants no more than it deserves is as before, and
-    takes no part in anybody's correction. With k = 0 they are the same."""
+    """The claims with weights corrected by their owners' recent usage, as parts of the cluster. A claim that wants no more than it deserves keeps its weight
+    and does not count in the correction of others. With k = 0 all weights stay."""
     if k == 0:
         return list(claims)
     sums: dict[int, float] = {}

@@ -1,13 +1,13 @@
 """FGD: place each pod where the expected fragmentation of cards falls the most, or grows the least.
 
-Definitions (Weng et al., USENIX ATC'23; sources: fgd-definition). A node has free cpu c and free percents r_g of its cards, R = sum r_g. A
-shape m of the workload asks for cpu d, k cards and u percent of each. It sees as fragment of the node
-  R                          if it cannot run there (cpu, card model, fewer than k cards with r_g >= u) or asks for no card;
-  sum of the r_g below u     otherwise.
-The expected fragment F is the mean over the mix, by popularity p_m; a pod goes where F before minus F after placing is largest.
+Definitions (Weng et al., USENIX ATC'23; sources: fgd-definition). A node has free cpu c and free percents r_g of its cards, R = sum r_g. A shape m of the
+workload requests cpu d, k cards and u percent of each. For this shape the fragment of the node is
+      R                          if it cannot run there (cpu, card model, fewer than k cards with r_g >= u) or requests no card;
+      sum of the r_g below u     otherwise.
+The expected fragment F is the mean over the mix, by popularity p_m; a pod is placed where F before minus F after placing is largest.
 
-Computed here without a loop over shapes: those with equal (k, u) form a group, whose popularity among shapes with d <= c that a card model may
-run is a step function of c, kept as a table by model. Then F = R + sum over groups of table * can_run * (small(u) - R).
+Computed here without a loop over shapes: those with equal (k, u) form a group, whose popularity among shapes with d <= c that a card model may run is a step
+function of c, kept as a table by model. Then F = R + sum over groups of table * can_run * (small(u) - R).
 
 All shapes stay in the mix: dropping the rare, large ones costs five points of allocation (sources: fgd-shape-mix).
 """

@@ -105,11 +105,11 @@ class GangPlugin(
         )
 
     def movable(self, preemptor: Member, candidates: Sequence[Member]) -> None:  # the hook's signature
-        """Nobody is guarded: a gang whose members move is not broken for good."""
+        """No objection (None): a gang whose members move is broken only for a moment."""
 
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
-        """Members of which their gang has more than it needs, each one named counting; or all that a gang has: it goes whole, but is never left in
-        pieces. (Volcano's gang does not go at all, so that one at its minimum keeps its place for ever.)"""
+        """Members above their gang's minimum, where each chosen one counts; or all members of a gang, which may be evicted whole but never left below its
+        minimum. (Volcano's gang plugin never evicts a whole gang, so a gang at its minimum keeps its place forever.)"""
         named: dict[Gang, int] = {}
         for member in candidates:
             named[member.gang] = named.get(member.gang, 0) + 1

@@ -41,7 +41,7 @@ class Branch:
 
 
 class ShareTree:
-    """All queues. `refuse` is told of those whose path and weights do not match: they are not in the tree."""
+    """All queues. `refuse` receives queues whose path and weights do not match; they are not in the tree."""
 
     def __init__(
         self, queues: Iterable[QueueInfo], gangs: Iterable[Gang], refuse: Callable[[QueueInfo, InvalidRequest], None]

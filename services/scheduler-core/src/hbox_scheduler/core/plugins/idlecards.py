@@ -1,22 +1,21 @@
-"""idle-cards: pods without cards leave on a node what its idle cards will need (requirements B7).
+"""idle-cards: pods without cards leave on a node the cpu and memory that its idle cards will need (requirements B7).
 
-A pod that asks for no card takes of a node with cards what is free there beyond a share of cpu and memory for each idle card. The share of one card is
-`percent` of what the node has divided by its cards, unless the policy, the node's pool (`pools`) or the node itself (labels `hbox.io/cpu-per-card` and
-`hbox.io/memory-per-card`, as quantities; 0 keeps nothing) name an amount; it is never more than what the node has divided by its cards. Cards are physical
-ones, also where a node offers each of them in slots; a card that is used in part counts with the part that is left, one that is sick or full not at all.
+On a node with cards, a pod that requests no card may use the free cpu and memory beyond a share for each idle card. The share of one card is `percent` of the
+node's amount divided by its cards, unless the policy, the node's pool (`pools`) or the node itself (labels `hbox.io/cpu-per-card` and
+`hbox.io/memory-per-card`, as quantities; 0 keeps nothing) set an amount; it is never more than the node's amount divided by its cards. Cards are physical ones,
+also if a node offers each in slots; a partly used card counts with its free part, an unhealthy or full card does not count.
 
-Where the NUMA nodes of a node are known (`cluster/zones.py`), what a card keeps is kept on the card's own NUMA node as well, of what kubelets give out there
-one by one: a pod that its kubelet would give such cores (Guaranteed, whole CPUs) goes where none of them are kept. From which zone it will have them is the
-kubelet's choice, and is foreseen. A card keeps there no more than the zone has for each of its cards, by the same percentage. Cards of which nobody says
-where they are keep cores by sums alone, and so do all cards for pods that have no cores of their own.
+If the NUMA nodes of a node are known (`cluster/zones.py`), a card's share is also kept on the card's own NUMA node, for resources that the kubelet allocates
+exclusively: a pod that would get exclusive cores (Guaranteed, whole CPUs) is placed where none of them are kept. The kubelet chooses the zone of these cores,
+and the scheduler predicts its choice. A card keeps there no more than the zone has for each of its cards, by the same percentage. Cards of unknown zone keep
+cores only in the node's sums, and so do all cards for pods without exclusive cores.
 
-A part of what is kept is lent to small pods, bounded in sum (`hbox_common.model.lentfloor`).
+A part of the kept amount is lent to small pods, bounded in sum (`hbox_common.model.lentfloor`).
 
-Nodes that are not meant for mixed work take no pod without cards at all: those of which the policy, their pool or their own label `hbox.io/cards-only` says
-so.
+Nodes that are not meant for mixed work accept no pod without cards: nodes marked so by the policy, their pool or their own label `hbox.io/cards-only`.
 
-Pods with cards, pods that ask for neither cpu nor memory, and pods of other schedulers and of DaemonSets are never refused for what is kept. What the latter
-hold counts as held, as everything that is booked does: it comes out of what is lent first.
+The plugin never rejects pods with cards, pods that request neither cpu nor memory, and pods of other schedulers and of DaemonSets. What the latter hold counts
+as held, like every booking: it reduces the lent part first.
 """
 
 import math
@@ -49,10 +48,10 @@ if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-#: Of a node, by resource: what each idle card keeps, as a quantity. Who may label nodes says so.
+#: Labels of a node, by resource: the amount that each idle card keeps, as a quantity.
 NODE_LABELS: Mapping[str, str] = {CPU: "hbox.io/cpu-per-card", MEMORY: "hbox.io/memory-per-card"}
 
-#: Of a node: "true" where it takes pods with cards alone, "false" where it takes others whatever its pool says.
+#: Label of a node: "true" if it accepts only pods with cards, "false" if it accepts other pods whatever its pool's setting.
 CARDS_ONLY = "hbox.io/cards-only"
 
 _ANY = 1 << 30
@@ -119,7 +118,7 @@ class IdleCards(ShapeRoom, ShapeMask):
         yield Label.CARDS_ONLY, closed & (rows_of(columns.card_index, rows) >= 0).any(axis=1)
 
     def limits(self, task: Task) -> bool:
-        return task.cards is None and not task.offline  # who goes at once keeps no card idle
+        return task.cards is None and not task.offline  # offline pods leave at once and keep no card idle
 
     def room_by_amounts(self, columns: Columns) -> bool:
         """Where neither pools nor labels of nodes say what is kept."""
@@ -221,8 +220,7 @@ class IdleCards(ShapeRoom, ShapeMask):
 
 
 def idle_cards(columns: Columns, rows: Rows) -> Floats:
-    """`[n]`: sound cards that nobody uses, and of those used in part what is left; no more than the node has units left to be asked for, since of some
-    pods nobody knows which cards they have."""
+    """`[n]`: healthy unused cards and the free parts of partly used ones; at most the node's free units, since the cards of some pods are unknown."""
     units = np.zeros(columns.alive[rows].shape, dtype=np.int64)
     for name in VENDORS.named(columns.resources):
         column = columns.resources[name]
@@ -245,7 +243,7 @@ def _places(columns: Columns, row: int, zones: Sequence[Zone]) -> Ints:
 
 
 def _free_cards(zones: Sequence[Zone]) -> list[float]:
-    """By zone, no more than this many cards are to be had, by what kubelets have left; of some pods nobody else knows which cards they have."""
+    """Maximum number of free cards by zone, from the kubelet's free devices; only the kubelet knows the cards of some pods."""
     names = VENDORS.named(zones[0].free) if zones else ()
     return [float(sum(max(0, zone.free.get(name, 0)) for name in names)) if names else math.inf for zone in zones]
 
@@ -256,7 +254,7 @@ def _kept(share: Share, resource: str, even: Floats) -> Floats:
 
 
 def _labelled(labels: LabelColumn, resource: str) -> Floats:
-    """By code; NaN where the node says nothing, or nothing that can be read."""
+    """By code; NaN if the node has no label or an unreadable one."""
     amounts: Iterator[int | None] = (None if value is None else _written(resource, value) for value in labels.values)
     return np.array([np.nan if units is None else float(units) for units in amounts])
 

@@ -1,19 +1,19 @@
-"""Least waste: HBox's own choice of node and card. It adds to FGD what FGD does not see, and learns all of it from the requests that come.
+"""Least waste: HBox's own choice of node and card. It adds to FGD the losses that FGD does not count, and learns all of it from the requests.
 
-A node is the worse, in cards,
-- by what its cards hold that no set of coming requests will ever fill (`packing`): a share goes beside the one that it makes a full card with,
-  rather than to the card where it happens to fit best;
-- by a tenth of its expected fragment F, FGD's measure (`fgd`): it decides among packings that are equally good, and keeps room for whole
-  cards and whole nodes;
-- by a tenth of its stranded cards: idle ones that its free cpu cannot feed. For one kind of request that needs q cpu a card they are
-  max(0, R - c / q); here that is averaged over the cards asked for. Pods that need much cpu go where cpu is plenty;
+The loss of a node, in cards, is
+- the free parts of its cards that no set of future requests will ever fill (`packing`): a share is placed with the share that it completes to a full card,
+  rather than on the card where it happens to fit best;
+- plus a tenth of its expected fragment F, FGD's measure (`fgd`): it decides among packings that are equally good, and keeps room for whole cards and whole
+  nodes;
+- plus a tenth of its stranded cards: idle ones that its free cpu cannot feed. For one kind of request that needs q cpu a card they are max(0, R - c / q); here
+  that is averaged over the requested cards. Pods that need much cpu are placed where cpu is plentiful;
 - minus the worth of its whole rooms for pods of several cards (`rooms`), which is close to 0 while there are many more rooms than will be requested;
-- less a tenth of its idle cards, times how scarce their model is: the cards asked for by requests that are bound to it (to several models:
-  spread over them), per card of it, in units of the cards asked for per card of the cluster. Who may run anywhere leaves scarce cards alone.
+- minus a tenth of its idle cards, times the scarcity of their model: the cards of requests that are bound to it (to several models: spread over them), per card
+  of it, in units of the requested cards per card of the cluster. Pods that may run on any model leave scarce cards free.
 
-A pod goes where that rises the least or falls the most. Nothing is known beforehand and nothing is configured: the mix is the
-requests so far, sampled again each time that their number has doubled. Rooms are priced again when the share `REPRICED` of the cards was allocated or freed;
-scores are computed again if a price changed.
+A pod is placed where the loss rises the least or falls the most. Nothing is known beforehand and nothing is configured: the mix is the requests so far, sampled
+again each time that their number has doubled. Rooms are priced again when the share `REPRICED` of the cards was allocated or freed; scores are computed again
+if a price changed.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""minruntime: nobody is evicted before it has run for a while, by the policy's figures; and of a gang's members those go first that lose least.
+"""minruntime: no pod is evicted before it has run for the policy's minimum time; of a gang's members those that lose least are evicted first.
 
-The figures are the administrators'. A pod, or its PodGroup, may ask for a shorter time (`hbox.io/min-run-time`), never for a longer one: what tenants write
-protects nothing. What queues say (`hbox_common.model.minruntime`) holds besides, in every policy: the ledger has it written on the claim.
+Administrators set the minimum. A pod, or its PodGroup, may set a shorter one (`hbox.io/min-run-time`), never a longer one: tenants cannot protect pods by
+annotations. Minimum run times of queues (`hbox_common.model.minruntime`) apply as well, under every policy: the ledger records them with the claim.
 """
 
 from collections.abc import Sequence

@@ -100,7 +100,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
         return self._widest_first(groups) if evict else groups
 
     def _need(self, subject: Gang | SubGang) -> Ints | None:
-        """`[R]`: the least that it needs, by its smallest members; None where it cannot be told."""
+        """`[R]`: the minimum that it needs, by its smallest members; None if that is unknown."""
         size = subject.min_member if isinstance(subject, Gang) else subject.size
         if _uniform(subject.members):
             first = subject.members[0]

@@ -31,15 +31,15 @@ _SCORE_REQUIRED, _SCORE_PREFERRED, _SCORE_RATHER_NOT = 100.0, 50.0, -1.0
 
 @dataclass(frozen=True, slots=True)
 class _GroupRules:
-    """What one queue says, or inherits. Groups by name -> score; groups not named may not be used."""
+    """The rules of one queue, own or inherited. Groups by name -> score; groups that are not named are forbidden."""
 
     scores: Mapping[str, float]
     limits: Mapping[str, Resources]
 
 
 class NodeGroup(PodMask, PodScore, Events):
-    """Arguments: strict (true) - a queue that says nothing may use no node at all; false: the nodes that are in no group; enablePreferredOrder (false) - of n
-    preferred groups the first scores 50, each further one 50/n less."""
+    """Arguments: strict (true: a queue without rules may use no node; false: it may use the nodes that are in no group); enablePreferredOrder (false; true: of
+    n preferred groups the first scores 50, each further one 50/n less)."""
 
     name = "nodegroup"
     sees_plain_pods = True

@@ -1,7 +1,7 @@
-"""node-preferences: what a pod says that it prefers of nodes, and the taints that say the same of pods.
+"""node-preferences: score nodes by a pod's preferred node affinity and by their preferred taints.
 
-kube-scheduler's NodeAffinity and TaintToleration, but as functions of the node alone: `nodeorder` has them relative to the best of the nodes that fit, so
-that no node's score can be kept.
+As kube-scheduler's NodeAffinity and TaintToleration, but as functions of the node alone: `nodeorder` computes them relative to the best node that fits, so a
+node's score cannot be cached.
 """
 
 from typing import TYPE_CHECKING

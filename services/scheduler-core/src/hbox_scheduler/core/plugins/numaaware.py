@@ -1,11 +1,10 @@
-"""numa-aware: pods go where they have all that is theirs from the fewest NUMA nodes.
+"""numa-aware: place pods where their exclusive resources come from the fewest NUMA nodes.
 
-Volcano's plugin of this name gives 100 - 100 * zones used / most zones, of CPUs alone, where the pod's policy is the node's (sources: volcano-numa-aware). Here
-what the kubelet would do is foreseen (`cluster/zones.py`), CPUs and devices together, and a node loses 100 * weight * (zones beyond what the pod needs there)
-/ zones.
-Nodes of which nobody tells zones, and kubelets that align nothing, lose nothing: what is not known is not low.
+Volcano's plugin of this name scores 100 - 100 * zones used / most zones, of CPUs alone, if the pod's policy is the node's (sources: volcano-numa-aware). Here
+the plugin predicts the kubelet's choice (`cluster/zones.py`), CPUs and devices together, and a node loses 100 * weight * (zones beyond what the pod needs
+there) / zones. Nodes with unknown zones, and nodes whose kubelet aligns nothing, lose nothing.
 
-That kubelets refuse pods is the engine's own rule (`framework/zones.py`), with this plugin or without.
+The engine itself excludes nodes whose kubelet would reject the pod (`framework/zones.py`), with or without this plugin.
 """
 
 from typing import TYPE_CHECKING

@@ -20,7 +20,7 @@ _DEFAULT = 1.2
 
 
 class Overcommit(Enqueueable):
-    """Argument: overcommit-factor (1.2, which also stands in for factors below 1)."""
+    """Argument: overcommit-factor (1.2, which also replaces factors below 1)."""
 
     name = "overcommit"
 

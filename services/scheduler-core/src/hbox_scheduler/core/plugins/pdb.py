@@ -62,7 +62,7 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
         return self.may_leave(candidates)
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002
-        """Also told when an eviction is taken back, and when who leaves is promised another place: that gives no budget back."""
+        """Also called when an eviction is reverted, and when a leaving member is nominated elsewhere: the latter gives no budget back."""
         if id(member) in self._gone and member.status is not Status.PIPELINED:
             self._gone.discard(id(member))
             self._count(member, 1)
@@ -72,7 +72,7 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
             self.placed(member, member.row)
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
-        """Also told when a placement of this session is taken back: that costs no budget."""
+        """Also called when a placement of this session is reverted: that costs no budget."""
         if member.status is Status.RELEASING and id(member) not in self._gone:
             self._gone.add(id(member))
             self._count(member, -1)
@@ -82,7 +82,7 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
             self._left[budget] += times
 
     def _of(self, member: Member) -> list[int]:
-        if member.budgets is not None:  # one that was not told of yet allows nothing
+        if member.budgets is not None:  # a budget that is still unknown allows nothing
             return [self._named.get((member.namespace, name), len(self._budgets)) for name in member.budgets]
         return [
             number

@@ -1,8 +1,8 @@
-"""Affinity and anti-affinity between pods, as kube-scheduler filters and scores it (InterPodAffinity).
+"""Affinity and anti-affinity between pods, with kube-scheduler's filters and scores (InterPodAffinity).
 
-Required affinity: for every term the node's domain holds a pod that matches all terms; the first of its kind may start in any domain if it matches its
-own terms, and who runs on a node without a domain is nobody's company. Required anti-affinity works both
-ways: the pod's own terms against those who are there, and theirs against the pod.
+Required affinity: for every term, the node's domain holds a pod that matches all terms. The first pod of its kind may start in any domain if it matches its own
+terms; pods on nodes without a domain do not count. Required anti-affinity works both ways: the pod's own terms against the pods that are there, and their terms
+against the pod.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ def failures(population: Population, member: Member) -> Iterator[tuple[str, Bool
 
 
 def score(population: Population, member: Member, candidates: Bools) -> Floats | None:
-    """`[N]`, 0 to 100 over the candidates; None where nobody has a preference."""
+    """`[N]`, 0 to 100 over the candidates; None if no pod has a preference."""
     total = np.zeros(population.columns.size, dtype=np.float64)
     asked = False
     for sign, terms in ((1, member.constraints.preferred_affinity), (-1, member.constraints.preferred_anti_affinity)):

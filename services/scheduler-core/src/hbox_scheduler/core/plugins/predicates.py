@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-#: Volcano's switches for what is part of other plugins, or of the engine, here; its bounds of waiting for what nobody waits for here; and its scores of
-#: volumes, which are off without the feature gate StorageCapacityScoring.
+#: Volcano's switches of features that belong to other plugins, or to the engine, here; its timeouts, since nothing here waits in a cycle; and its volume
+#: scores, which are off without the feature gate StorageCapacityScoring.
 _ALSO = (
     "predicate.CacheEnable", "predicate.ProportionalEnable", "predicate.DynamicResourceAllocationEnable", "predicate.GPUSharingEnable",
     "predicate.GPUNumberEnable", "volumebinding.bindTimeoutSeconds", "volumebinding.weight", "volumebinding.shape",

@@ -1,4 +1,4 @@
-"""priority: who is served first, and who may take from whom (sources: volcano-priority)."""
+"""priority: order gangs and members by priority; preempt lower priorities only (sources: volcano-priority)."""
 
 import re
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class PriorityPlugin(GangOrder, MemberOrder, Starving, Preemptable, Evictable):
 
 
 def priority_of(member: Member) -> int:
-    """Among its gang: what its annotation says, if that is a whole number."""
+    """The member's priority within its gang: its annotation if that is a whole number, else the pod's priority."""
     written = member.annotations.get(TASK_PRIORITY) if member.annotations else None
     if written is not None and _WHOLE_NUMBER.fullmatch(written):
         return int(written)

@@ -1,4 +1,4 @@
-"""levels: which priority classes may take from which, as data (requirements A5).
+"""levels: which priority classes may preempt which, as data (requirements A5).
 
     - name: levels
       arguments:
@@ -9,14 +9,15 @@
           low:    {classes: [batch], preempts: [], preemptable: true}
         default: medium           # `none`: the others are on no level
 
-A gang is on the level that lists its priority class (or, where levels have `from: <priority>`, on the highest whose `from` it reaches); any other is on the
-default one. Who is on no level may take from levels that are preemptable, and from its like; levels that preempt any take from it. Levels only protect: who
-may be taken from by this rule still has to be given away by the plugins that choose victims.
+A gang is on the level that lists its priority class (or, if levels have `from: <priority>`, on the highest whose `from` it reaches); any other gang is on the
+default level. A gang on no level may preempt levels that are preemptable, and gangs on no level; levels that preempt any level preempt gangs on no level.
+Levels only protect: the plugins that choose victims still have to offer the members that this rule permits.
 
-Levels say who preempts whom inside a queue. Between queues a share is taken back from every level: a job that nobody could take from would keep what it
-borrowed. A level with `reclaimable: false` is left out of that too.
+Levels decide preemption inside a queue. Between queues every level is reclaimable: otherwise a job that no other job may preempt would keep what it borrowed. A
+level with `reclaimable: false` is exempt from that too.
 
-Without the argument `levels` they are high, medium and low, as soon as the cluster has PriorityClasses of these three names; until then nothing is said.
+Without the argument `levels` the levels are high, medium and low, as soon as the cluster has PriorityClasses of these three names; until then the plugin has no
+effect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`preempts`: levels from which it may take; `preemptable`: whether anybody of its queue may take from it; `reclaimable`: whether other queues may."""
+    """`preempts`: the levels that it may preempt; `preemptable`: gangs of its queue may preempt it; `reclaimable`: other queues may reclaim it."""
 
     name: str
     classes: frozenset[str]

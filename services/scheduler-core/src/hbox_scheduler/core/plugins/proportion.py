@@ -67,11 +67,11 @@ class _ShareAccounts(QueueAccounts):
 
 
 class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, ReclaimRight, Enqueueable, Events):
-    """Deserved: water filling by weight, at most what the queue asks for and may have, at least its guarantee; what its object says that it deserves comes
+    """Deserved: water filling by weight, at most what the queue requests and its limit, at least its guarantee; the queue object's own `deserved` is served
     first.
 
-    Argument: usageWeight (0). With it history corrects the weights (`fairshare`) of whose turn it is and who may have more; to take from others a queue has
-    to stay within what it deserves with and without history, and is taken from only above both.
+    Argument: usageWeight (0). With it, history corrects the weights (`fairshare`) that decide the order of queues and how much they may hold; to reclaim, a
+    queue has to stay within what it deserves both with and without history, and a victim's queue has to be above both.
     """
 
     name = "proportion"
@@ -251,7 +251,7 @@ def _takes_part(account: Account) -> bool:
 
 
 def _remembering(demands: Sequence[Demand], used: Sequence[float], k: float) -> list[Demand]:
-    """With weights corrected by what their queues used of late, as parts of the cluster (`fairshare`)."""
+    """The demands with weights corrected by their queues' recent usage, as parts of the cluster (`fairshare`)."""
     active = [demand.weight for demand in demands if demand.asked > 0 < demand.weight]
     found = []
     for demand, part in zip(demands, used, strict=True):

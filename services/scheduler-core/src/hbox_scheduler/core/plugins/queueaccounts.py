@@ -1,13 +1,13 @@
-"""The accounts of queues: what each has, asks for and is held to, kept in step with every placement. Shared by `proportion` and `capacity`.
+"""The accounts of queues: what each holds, requests and is limited to, updated with every placement. Shared by `proportion` and `capacity`.
 
-What a queue has counts for all of its ancestors too. A flat policy is a tree of depth one.
+A queue's amounts count for all of its ancestors too. A flat policy is a tree of depth one.
 
-Cards are counted as pods ask for them, a share like a whole one, as Volcano does; or, where `parts` is set, by the part of the card that is asked for, as
-KAI-Scheduler does. Amounts of cards are then in percent of a card.
+Cards count as pods request them, a share like a whole one, as in Volcano; or, if `parts` is set, by the requested part of the card, as in KAI-Scheduler.
+Amounts of cards are then in percent of a card.
 
-Opening a session costs by what changed. The accounts of one plugin are kept beside the gangs that run (`RunningGangs.watchers`), which tell of gangs that
-come and go. Limits and lines are made anew when those of a queue, or the cluster's size, are others, and all of it when the tree is another one. What a
-session counts on top, its fresh gangs and each placement, is taken back when the next one opens: the first change of an account saves what it was (`_touch`).
+Opening a session costs in proportion to what changed. `RunningGangs.watchers` keeps the accounts of a plugin and reports gangs that are added and removed.
+Limits and lines are computed again if those of a queue, or the cluster's size, changed, and everything if the tree changed. A session's own changes, its fresh
+gangs and each placement, are reverted when the next one opens: the first change of an account saves its state (`_touch`).
 """
 
 from collections import Counter
@@ -75,9 +75,7 @@ class Account:
     shapes: dict[Asked, int] = field(
         default_factory=dict
     )  #: what single members have, or had in this session, and how many have it
-    protected: Sums = field(
-        default_factory=list
-    )  #: of `allocated`, what nobody may take back: members that are not preemptable
+    protected: Sums = field(default_factory=list)  #: the part of `allocated` that may not be evicted
     requested: Sums = field(default_factory=list)  #: held or waited for
     committed: Sums = field(
         default_factory=list
@@ -101,7 +99,7 @@ class Account:
         return within(limit, self.allocated, asked)
 
     def times(self, limit: Sequence[float], asked: Asked, most: int) -> int:
-        """How many times `asked` fits under the limit beside what it has, `most` at most."""
+        """How many times `asked` fits under the limit in addition to what it holds, `most` at most."""
         for column, units in asked:
             if units > 0:
                 most = min(most, int((limit[column] - self.allocated[column]) // units))
@@ -137,8 +135,8 @@ class QueueAccounts:
 
     @classmethod
     def opened(cls, session: "Session", plugin: str, **options: bool) -> Self:
-        """The plugin's accounts with all that the session begins with: those that are kept beside its running gangs, where they are still right, else new
-        ones. `options`: as of the class."""
+        """The plugin's accounts at the start of the session: those kept with its running gangs if they are still valid, else new ones. `options`: as of the
+        class."""
         kept = session.running.watchers.get(plugin)
         if not isinstance(kept, cls) or not kept.resumes(session, **options):
             kept = session.running.watchers[plugin] = cls(session, **options)
@@ -326,7 +324,7 @@ class QueueAccounts:
     # What runs, and what a session begins with.
 
     def counted(self, kind: Kind, count: int) -> None:
-        """As `RunningGangs` tells it, between sessions."""
+        """`RunningGangs` reports a change in the number of running members of a kind, between sessions."""
         self._restore()
         account = self.accounts.get(kind.queue)
         if account is None:
@@ -402,7 +400,7 @@ class QueueAccounts:
     # Questions.
 
     def history(self, account: Account) -> float:
-        """The part of the cluster's cards that the queue, with all below it, used on average of late."""
+        """The recent average usage of the queue with all queues below it, as a part of the cluster's cards."""
         if self._whole_cards < 0:
             self._whole_cards = self._cards(self.cards)
         return account.queue.recent_cards / self._whole_cards if self._whole_cards else 0.0
@@ -602,12 +600,12 @@ def _guaranteed_text(queue_accounts: QueueAccounts, account: Account, place: int
 
 
 def passes(queue_accounts: QueueAccounts, gang: Gang) -> bool:
-    """Whether the gang's minimum fits beside what the queue and all above it have promised."""
+    """True if the gang's minimum fits in addition to what the queue and its ancestors have committed."""
     return not reject_reason(queue_accounts, gang)
 
 
 def reject_reason(queue_accounts: QueueAccounts, gang: Gang) -> str:
-    """Why it does not, or nothing. Where members may go to other pools than `pooled` nothing is said: what is promised counts in none of them."""
+    """Why it does not, or "". Always "" if members may be placed in other pools than `pooled`: committed amounts count in none of them."""
     if queue_accounts.elsewhere(gang) or gang.offline:
         return ""
     account = queue_accounts.accounts.get(gang.queue)
@@ -637,7 +635,7 @@ def gang_of(member: Member) -> Gang:
 
 
 def standing(gang: Gang) -> Standing:
-    """How it stands, for who judges its members' leaving (`rights.units`)."""
+    """The gang's size and minimum, for the rules that judge evictions of its members (`rights.units`)."""
     return Standing(gang.holding, gang.min_member)
 
 

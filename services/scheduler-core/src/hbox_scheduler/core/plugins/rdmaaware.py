@@ -1,10 +1,10 @@
-"""rdma-aware: pods that talk over RDMA go where their cards have adapters of their own.
+"""rdma-aware: place pods that communicate over RDMA where their cards have adapters of their own.
 
-A pod does so that asks for cards and for an RDMA device (`rdma/...`), or whose gang wishes to be near each other in the fabric. Of a node its cards are
-foreseen as they would be taken (`devices/rdmaadapters.py`), and it loses 100 * weight * the share of them without an adapter below their own host bridge, half
-of it for those that share one. Nodes of whose adapters nobody knows lose nothing.
+A pod communicates over RDMA if it requests cards and an RDMA device (`rdma/...`), or if its gang requests proximity in the fabric. The plugin predicts which
+cards of a node the pod would get (`devices/rdmaadapters.py`), and the node loses 100 * weight * the share of them without an adapter below their own host
+bridge, half of that for those that share one. Nodes with unknown adapters lose nothing.
 
-Which of a node's cards such a pod takes is the engine's own rule (`devices.pick`), with this plugin or without.
+The engine itself chooses which of a node's cards such a pod gets (`devices.pick`), with or without this plugin.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ class RdmaAware(ShapeScore):
     """Argument: weight (1)."""
 
     name = "rdma-aware"
-    fills = True  # views end a node's turn with each pod that goes by adapters
+    fills = True  # each pod that is placed by adapters ends its node's turn in views
     by_amounts = True
 
     def __init__(self, conf: "PluginConf") -> None:

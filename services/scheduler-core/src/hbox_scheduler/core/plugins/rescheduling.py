@@ -1,9 +1,9 @@
-"""rescheduling: pods leave nodes that are really in use beyond a line for nodes that are hardly used (lowNodeUtilization; sources: volcano-rescheduling).
+"""rescheduling: move pods from nodes with high measured usage to nodes with low usage (lowNodeUtilization; sources: volcano-rescheduling).
 
-A node is low where cpu and memory are both in use by no more than `thresholds`, and high where one is by more than `targetThresholds`, in percent of what
-is allocatable, as measured last (the plugin `usage` reads the same); of which nothing is known, or nothing from the last five minutes, is neither. Members
-leave high nodes, the busiest first, the least important first, until no target is exceeded there or the low nodes have been counted on up to theirs. What a
-member really uses nobody knows: its request counts. Beyond Volcano nobody leaves who has no place on a low node, as things stand.
+A node is low if its usage of cpu and of memory is at most `thresholds`, and high if one of them is above `targetThresholds`, in percent of allocatable, as last
+measured (the plugin `usage` reads the same values); a node without a measurement of the last five minutes is neither. Members leave high nodes, the busiest
+node and the least important member first, until no target is exceeded there or the moved members fill the low nodes up to the targets. A member's real usage is
+unknown, so its request counts. Unlike in Volcano, a member leaves only if it fits on a low node at that moment.
 """
 
 from collections.abc import Sequence

@@ -1,18 +1,18 @@
-"""reservation: large gangs start in time (requirements B4), and what runs in their gaps cannot push them back.
+"""reservation: reserve nodes so that large gangs start in time (requirements B4) and pods in the gaps cannot delay them.
 
-A gang that asks for at least `nodes` nodes' worth and has waited for `after` gets a reservation: the nodes on which it can start first, by what is known of
-the ends of those who run there (`starts`, `walltimes`). Others may use these nodes only if they are known to end before that start, so that the start holds
-whatever else is placed (conservative backfill; sources: slurm-backfill). Where nobody knows when the others end there is no such moment: then nodes are
-set aside where least has to leave, for `hold`, and given free for as long, twice as long the next time: work is delayed and never stopped. So it is for work
-of the gang's own queue at first, and for others' after another `after`; and for no more than `share` of the cluster at once.
+A gang that requests at least the worth of `nodes` nodes and has waited for `after` gets a reservation: the nodes on which it can start first, by the known ends
+of the pods that run there (`starts`, `walltimes`). Other pods may use these nodes only if they are known to end before that start, so that no placement delays
+it (conservative backfill; sources: slurm-backfill). If these ends are unknown, so is the start: then nodes from which the least has to leave are set aside for
+`hold`, released for `hold`, set aside for twice as long, and so on, so that other work is delayed but never stopped. Such a reservation first excludes only
+work of the gang's own queue, and that of other queues after another `after`; it covers at most `share` of the cluster at once.
 
-A gang that has to be in one domain of the fabric has nodes of one set aside; one whose sub-groups have domains of their own has none.
+A gang that has to be in one domain of the fabric gets nodes of one domain; a gang whose sub-groups have domains of their own gets no reservation.
 
-Who could take the nodes back from the gang if it ran there may use them (`Reservation.passed`). A gang that its queue may not have, or that fits nowhere even
-when all have left, reserves nothing; a queue has `depth` reservations at a time, all together `most`.
+Pods that could reclaim the nodes from the gang if it ran there may use them (`Reservation.passed`). A gang that its queue does not permit, or that would not
+fit even if all pods had left, reserves nothing; a queue has at most `depth` reservations at a time, all queues together `most`.
 
-Reserved nodes are a mask by shape: `Columns.reserved` on the node, `Task.passes` of the pod. Reservations are made in a session of their own
-(`steps/reservations.py`), about once a second while somebody waits for one; a session to which nobody hands any (`simulate cycle`) makes them when it opens.
+A reservation is a mask by shape: `Columns.reserved` of the node, `Task.passes` of the pod. `steps/reservations.py` makes reservations in a session of its own,
+about once a second while a gang waits for one; a session that receives none (`simulate cycle`) makes them when it opens.
 """
 
 from collections import Counter
@@ -51,8 +51,9 @@ _MOST_BITS = 62
 _RUNS = (Status.RUNNING, Status.BOUND, Status.ALLOCATED)
 
 
-#: How near a gang's start is, or how long it has waited, when nobody is let onto its nodes any more who would more likely than not have ended by then, and
-#: might not. Where run times differ by orders of magnitude one in twenty lasts for a day: to be sure of it keeps nodes idle for as long as the start is away.
+#: If a gang's start is at most this near, or it has waited at least this long, its nodes admit only pods that end before the start for sure, no longer those
+#: that will probably do so. Run times differ by orders of magnitude and one pod in twenty lasts a day: to require certainty earlier would keep nodes idle until
+#: the start.
 SURE_WITHIN_S, SURE_AFTER_S = 1800.0, 12 * 3600.0
 
 
@@ -271,7 +272,7 @@ class _Maker:
         return self._session.entitled(self._session.queues[gang.queue], _as_one(self._needs(gang)))
 
     def _running(self) -> list[tuple[float, Member]]:
-        """Members that run, each with its end; and whose walltimes are not to be believed is told on the way."""
+        """Running members, each with its expected end. Also records the namespaces whose pods overrun their walltimes."""
         session, now, known = self._session, self._now, self._run_times
         over: dict[tuple[str, str], float] = {}
         members = [

@@ -119,7 +119,7 @@ class ResourceStrategyFit(ShapeRoom, ShapeScore):
 
 
 def _idle(columns: Columns, rows: Rows, name: str) -> Floats:
-    """`[n]`: units of the resource that nobody has; of cards the physical ones, however many slots a node offers each in."""
+    """`[n]`: free units of the resource; of cards the physical ones, however many slots a node offers each in."""
     column = columns.resource(name)
     allocatable = columns.allocatable[column][rows]
     left: Floats = np.maximum(allocatable - columns.used[column][rows], 0).astype(np.float64)

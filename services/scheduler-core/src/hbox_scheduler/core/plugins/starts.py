@@ -139,8 +139,8 @@ Order: TypeAlias = Callable[[Ints], tuple[Floats | Ints | Bools, ...]]
 def earliest(
     departures: Departures, needs: Sequence[Need], now: float, before: Bools | None, within: Within | None = None
 ) -> Start | None:
-    """Where the gang goes as soon as it can. `before`: `[N]`, nodes that were set aside for it, which are kept where they do as well. `within`: where all of it
-    has to be in one domain. None = it fits nowhere, whoever leaves."""
+    """The gang's earliest start. `before`: `[N]`, nodes already set aside for it, which it keeps if they are as good. `within`: domains, one of which has to
+    hold the whole gang. None = it would not fit even if all pods had left."""
     size = len(needs[0].allowed)
     others: Ints = np.ones(size, dtype=np.int64)
     if before is not None:
@@ -231,7 +231,7 @@ _DOMAINS = 16
 
 
 def _book(columns: Columns, batch: Batch) -> None:
-    """On columns that nobody else sees; host ports are left out."""
+    """On columns that no other code reads; host ports are left out."""
     for column, units in batch.amount:
         columns.used[column, batch.rows] += units * batch.counts
     cells = batch.card_rows * columns.card_index.shape[1] + batch.card_positions

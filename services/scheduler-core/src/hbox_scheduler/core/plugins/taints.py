@@ -51,8 +51,7 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration], effe
 
 
 def _judged(taint: Taint) -> bool:
-    """Whether it says what other rules have judged already: a cordon; or who may use the node's pool, which is the queue's matter, and keeps others off
-    (ADR 37)."""
+    """True if another rule already covers the taint: a cordon; or the taint of the node's pool, whose use the queue decides (ADR 37)."""
     return taint.key == _CORDON or (taint.key == POOL and taint.effect is TaintEffect.NO_SCHEDULE)
 
 

@@ -70,14 +70,14 @@ class Tdm(PodMask, PodScore, Preemptable, ShuffleVictims):
         return True
 
     def failures(self, member: Member, columns: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
-        """Who may not be taken away does not come into a zone; nobody comes into one that is closed."""
+        """Zones reject members that are not marked for them; closed zones reject all members."""
         yield Label.REVOCABLE_ZONE, self._revocable & ~self._lent if _may_be_lent_to(member) else self._revocable
 
     def score(self, member: Member, columns: Columns) -> Floats | None:  # noqa: ARG002
         return np.where(self._lent, _SCORE, 0.0) if _may_be_lent_to(member) else None
 
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Nobody for those who may run in zones; for others members outside of zones, within their gangs' budgets."""
+        """For preemptors that may run in zones no victims; for others, members outside of zones, within their gangs' budgets."""
         if _may_be_lent_to(preemptor):
             return []
         return _within_budgets([member for member in candidates if member.row >= 0 and not self._revocable[member.row]])
@@ -97,7 +97,8 @@ def _within_budgets(members: Sequence[Member]) -> list[Member]:
 
 
 def budget(gang: Gang) -> int:
-    """How many running members of a gang may be taken now. A budget that would let nobody go, ever, lets one be away: who wrote it keeps no place by it."""
+    """Maximum number of running members of a gang that may be evicted now. A budget that would never permit an eviction permits one: it does not protect a
+    gang's place."""
     running, size = gang.count(Status.RUNNING), len(gang.members)
     if (most := _part(gang, JDB_MAX_UNAVAILABLE, size)) is not None:
         away = size - gang.count(Status.SUCCEEDED, Status.FAILED) - running
@@ -113,8 +114,8 @@ def _note(gang: Gang, key: str) -> str:
 
 
 def _part(gang: Gang, key: str, size: int) -> int | None:
-    """A number, or a percentage of `size`, rounded up. None where nothing is written, or nothing that could be one: what one gang says of itself must
-    not stop all others from being placed."""
+    """A number, or a percentage of `size`, rounded up. None if the annotation is absent or unreadable: an unreadable one must not stop other gangs from being
+    placed."""
     found = _AMOUNT.fullmatch(_note(gang, key))
     if found is None:
         return None

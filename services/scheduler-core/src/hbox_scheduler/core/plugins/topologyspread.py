@@ -68,8 +68,8 @@ def _judged(spread: Spread, eligible: Bools, untainted: Bools) -> Bools:
 
 
 def _counts(population: Population, member: Member, spread: Spread, counted: Bools) -> tuple[Ints, Ints, Bools]:
-    """Matching pods by node, domain codes by node, and which nodes have the key. As in kube-scheduler nobody counts who is being deleted, nor anybody where
-    the selector has no conditions."""
+    """Matching pods by node, domain codes by node, and the nodes that have the key. As in kube-scheduler, pods that are being deleted do not count, and a
+    selector without conditions matches no pod."""
     if spread.selector is not None and not spread.selector.matches:
         counts = np.zeros(len(counted), dtype=np.int64)
     else:

@@ -1,6 +1,7 @@
-"""usage: what nodes really use, whatever is booked on them (sources: volcano-usage). Nodes over a threshold take nobody new, those that use less are better.
+"""usage: filter and score nodes by their measured usage (sources: volcano-usage). Nodes above a threshold accept no new pods; nodes with lower usage score
+higher.
 
-A node of which nothing is known, or nothing from the last five minutes, fails no threshold and scores 0, as in Volcano.
+A node without a measurement of the last five minutes fails no threshold and scores 0, as in Volcano.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-#: Seconds after which a measurement says nothing any more (Volcano's MetricsActiveTime).
+#: Seconds after which a measurement is stale (Volcano's MetricsActiveTime).
 FRESH_S = 300.0
 
 _THRESHOLDS = {"cpu": 80.0, "mem": 80.0}

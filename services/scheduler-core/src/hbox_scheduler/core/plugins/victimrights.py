@@ -1,4 +1,4 @@
-"""Whom a member may take from, queue against queue, by the rules of `hbox_common.model.rights` over accounts. Shared by `proportion` and `capacity`."""
+"""Victims that a member may reclaim, queue against queue, by the rules of `hbox_common.model.rights` over accounts. Shared by `proportion` and `capacity`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Rule: TypeAlias = Comparison[Account, int]
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """Of a preemptor and a victim, below the last queue that stands above both; and those of the victim's that are guaranteed something."""
+    """The paths of a preemptor and a victim below their last common ancestor; and the victim's queues that have a guarantee."""
 
     ours: Sequence[Account]
     theirs: Sequence[Account]

@@ -15,7 +15,7 @@ _parsed = lru_cache(maxsize=1024)(duration_s)
 
 
 def written_s(member: Member, queue: QueueInfo | None) -> float | None:
-    """Its walltime as the pod says it, or its PodGroup, or else its queue; None where none of them does, or not as a duration."""
+    """The member's walltime by the annotation of the pod, its PodGroup or its queue, in this order; None if none is a duration."""
     return walltime_in(member.annotations, member.gang.annotations, queue.annotations if queue is not None else {})
 
 
@@ -37,7 +37,7 @@ def not_longer(annotations: Mapping[str, str], before: Mapping[str, str], queue:
 
 
 def bound_s(member: Member, queue: QueueInfo | None, known: RunTimes, *, sure: bool) -> float:
-    """How long it runs at most if it starts now; inf = nobody knows. Not `sure`: more likely than not."""
+    """How long the member runs at most if it starts now; inf = unknown. Not `sure`: more likely than not."""
     return bound_of(written_s(member, queue), member.gang.queue, member.namespace, known, sure=sure)
 
 
@@ -50,10 +50,10 @@ def bound_of(written_s: float | None, queue: QueueName, namespace: str, known: R
 
 
 def end_of(member: Member, queue: QueueInfo | None, known: RunTimes, now: float) -> float:
-    """When one that runs is expected to end, in seconds since the epoch; inf = nobody knows.
+    """Expected end of a running member, in seconds since the epoch; inf = unknown.
 
-    The earlier of what is written and what was learned: a start that is expected too early keeps nodes from others for nothing, one too late has them let in
-    more who push it back. Who is over both is expected to go on for a quarter of what it has run.
+    The earlier of the written and the learned end: an end expected too early keeps nodes idle for nothing, one expected too late admits pods that delay the
+    start. A member that overran both is expected to continue for a quarter of what it has run.
     """
     started = now if member.started_at is None else min(member.started_at, now)
     ran_s = now - started
