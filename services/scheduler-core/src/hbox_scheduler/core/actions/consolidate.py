@@ -1,8 +1,8 @@
 """consolidate: move running pods off fragmented nodes so that a pending gang fits (KAI-Scheduler; sources: kai-actions).
 
-Each moved pod is nominated to another node in the same statement; its successor goes there. A move loses work, so pods move only if the gang gains more
-(`hbox_common.model.consolidation`, ADR 41). The action does not move pods of higher priority than the gang, pods that a plugin protects (conformance, pdb,
-cdp, ...), members of gangs that are bound to a domain of the fabric, nor pods with cards for a gang without cards.
+Each moved pod is nominated to another node in the same statement; its successor is placed there. A move loses work, so pods move only if the gang gains more
+(`hbox_common.model.consolidation`, ADR 41). The action does not move pods of higher priority than the gang, pods that a plugin protects (conformance, pdb, cdp,
+...), members of gangs that are bound to a domain of the fabric, nor pods with cards for a gang without cards.
 
 Arguments in `configurations`: mode (on; preview: report moves without executing them; off); horizon (1h: maximum time for which the gang's gain counts);
 restart (2m: loss of each moved pod besides its work); maxMovedPods (16 for one gang) and maxMovesPerHour (100 pods); 0 = none, -1 = unlimited.

@@ -1,8 +1,8 @@
 """Members of several kinds in one domain, on as few leaves as can be found.
 
-Kinds are placed one after the other, the largest first, each on the fewest leaves beside those that the gang has already. Where one leaf after the
-other of what came of it could be too many, the leaves that hold the most of the whole mixture are tried alone. That is a search without a proof: the
-number of leaves is the least only where it reaches the bound of a single kind.
+Kinds are placed one after the other, the largest first, each on the fewest leaves in addition to those that the gang already uses. If that may use too many
+leaves, only the leaves that hold the most of the whole mixture are tried. The search is a heuristic: the number of leaves is proven minimal only if it reaches
+the bound of a single kind.
 """
 
 from collections.abc import Sequence

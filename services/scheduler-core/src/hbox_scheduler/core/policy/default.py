@@ -1,4 +1,4 @@
-"""HBox's own policies, in the words of volcano-scheduler.conf: what scheduler-core follows where nobody brought a policy."""
+"""HBox's own policies, in the format of volcano-scheduler.conf: scheduler-core uses them if the user sets none."""
 
 from enum import StrEnum
 

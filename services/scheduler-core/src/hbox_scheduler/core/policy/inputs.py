@@ -1,4 +1,4 @@
-"""What a policy may ask for of which the running service is told nothing: refused where the policy is read, not passed over."""
+"""Arguments of a policy for which the running service has no input: rejected when the policy is read, not ignored."""
 
 from hbox_common.errors import InvalidRequest
 

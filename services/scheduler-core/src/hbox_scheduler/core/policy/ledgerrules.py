@@ -14,8 +14,8 @@ _WHOLE: frozenset[Hook] = frozenset({Readiness, Pipelined, SubGangReadiness, Sub
 
 
 def as_the_ledger_judges(conf: Conf) -> Conf:
-    """Whatever the policy says of trees, gangs and budgets, the ledger judges limits at every ancestor and rights where branches part, and lets in no part of a
-    gang, and the API server evicts nobody whose disruption budget is used up: to propose anything else is in vain."""
+    """The conf with the rules that the ledger and the API server enforce under every policy: limits at every ancestor, rights at the queues where branches
+    part, whole gangs, and disruption budgets. Plans that violate them would be rejected."""
     tiers = tuple(tuple(_as_judged(plugin) for plugin in tier) for tier in conf.tiers)
     if not any(plugin.name == GangPlugin.name for plugin in conf.plugins):
         others = frozenset(hook for hooks in FLAGS.values() for hook in hooks) - _WHOLE

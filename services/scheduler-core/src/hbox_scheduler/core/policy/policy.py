@@ -39,7 +39,7 @@ class Policy:
 
     @property
     def learned(self) -> Mapping[str, ShapeScore]:
-        """By name, for the sessions beside it: they score by what this one has learned."""
+        """By name, for other sessions: they score by what this policy's plugins have learned."""
         return {plugin.name: plugin for plugin in self.scores}
 
     @cached_property
@@ -133,7 +133,7 @@ class Policy:
                 yield plugin.name, score
 
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
-        """`[n, D]`, the lowest first; None = nobody has an opinion."""
+        """`[n, D]`, the lowest first; None = no plugin has an order."""
         for plugin in self.cards:
             if (keys := plugin.card_keys(columns, rows, task)) is not None:
                 return keys
@@ -141,8 +141,8 @@ class Policy:
 
 
 def policy_from(conf: Conf) -> Policy:
-    """What goes by shape in a conf, and holds from session to session: hooks that are switched off are left out, and so are plugins that judge by what one
-    session computes. Raises InvalidRequest for arguments that are wrong."""
+    """The parts of a conf that judge by shape and hold from session to session, without hooks that are switched off and plugins that judge by what one session
+    computes. Raises InvalidRequest for arguments that are wrong."""
     plugins = [
         (plugin, plugin_conf.off)
         for tier, confs in zip(plugins_of(conf), conf.tiers, strict=True)

@@ -90,7 +90,7 @@ PLUGINS: Mapping[str, Hook] = {
 
 
 def check_plugins(plugins: Mapping[str, Hook] = PLUGINS) -> None:
-    """Raises Bug where a plugin is not what it declares (`framework.hooks.check`), or stands under another's name."""
+    """Raises Bug if a plugin is not what it declares (`framework.hooks.check`), or is registered under another name."""
     for name, plugin in plugins.items():
         check(plugin)
         if plugin.name != name:

@@ -22,7 +22,7 @@ class SessionBackoff:
         self.next_at, self._recorded = now + self._wait_s, now
 
     def retry_soon(self) -> None:
-        """The state changed: the next attempt may come `least_s` after the last one, whatever the backoff says."""
+        """The state changed: the next attempt may come `least_s` after the last one, regardless of the backoff."""
         self.next_at = min(self.next_at, self._recorded + self.least_s)
 
     def reset(self) -> None:

@@ -1,11 +1,11 @@
 """Equivalence classes of jobs that sessions could not place: the first jobs of a class represent the others.
 
-Of jobs that no rule tells apart but by their age, the oldest is served first, and while one of them finds no place none of the younger ones does: within one
-session places only become fewer. So a session needs as many jobs of a class as all nodes could hold by sums of resources, and one more: that one fails, and
-its reasons hold for the rest. The others stay unschedulable, and plugins that sum up waiting work count them by `Gang.represented`.
+Among jobs that differ only by age, the oldest is served first. If it finds no place, neither does a younger one, since free resources only shrink within a
+session. So a session needs as many jobs of a class as all nodes could hold by sums of resources, and one more: that one fails, and its reasons hold for the
+rest. The others stay unschedulable, and plugins that sum up pending work count them by `Gang.represented`.
 
-A class has jobs of the same queue, namespace and priority that ask for the same, start with as many pods, have equal annotations, and whose pods
-have no constraints about other pods. A job with bound pods is in no class.
+A class has jobs of the same queue, namespace and priority with equal requests, equal minimum numbers of pods and equal annotations, whose pods have no
+constraints about other pods. A job with bound pods is in no class.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class EquivalenceClasses:
         return bool(self._classes)
 
     def begin_cycle(self) -> None:
-        """A cycle begins: nobody was tried in it."""
+        """At the beginning of a cycle, forget the attempts of the last one."""
         self._chosen = False
         for group in self._classes.values():
             group.failed = None

@@ -28,7 +28,7 @@ class JobState(StrEnum):
     SETTLED = "settled"  #: nothing: all of its pods have places
 
 
-#: Higher priority first, then older, then by namespace and name (times have whole seconds), as `Session.gang_key`; the id stands last.
+#: Higher priority first, then older, then by namespace and name (times have whole seconds), as `Session.gang_key`; the id is last.
 Order: TypeAlias = tuple[int, float, str, str, JobId]
 
 #: In place of a priority: offline work comes after all else, whatever the value of its class.
@@ -50,7 +50,7 @@ class Entry:
     job: Job
     order: Order
     tasks: tuple[Task, ...]
-    touched: int  #: the core's count of job messages when it was last heard of
+    touched: int  #: the core's count of job messages at this job's last one
     state: JobState = JobState.ACTIVE
     plans: set[PlanId] = field(default_factory=set)
     since: int = 0  #: the revision under which it came: of a job that was withdrawn and is back, another one than before

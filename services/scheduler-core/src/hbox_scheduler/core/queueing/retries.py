@@ -1,7 +1,7 @@
-"""Jobs that are tried again when anything changed: so many at a time, by turns of their namespaces, and of one namespace those first that were tried longest
-ago.
+"""Jobs that are tried again after any change: a bounded number at a time, by turns of their namespaces, and within a namespace those with the oldest attempt
+first.
 
-A job was tried as of a mark, which stands for the state then; it is due again once the state has another one.
+Each attempt records a mark of the state; the job is due again once the state has another mark.
 """
 
 from collections import deque

@@ -59,7 +59,7 @@ class SchedulingQueue:
         self._lent = False  #: whether a queue lent pools to others when routes were looked at last
         self._limits = limits
         self._withdrawn: dict[JobId, int] = {}  #: with the revision
-        #: heaps by queue and namespace; what is not as its entry says any more does not count
+        #: heaps by queue and namespace; an item that differs from its entry is obsolete and does not count
         self._active: dict[tuple[QueueName, str], list[Order]] = {}
         self._awaiting: set[JobId] = set()
         self._delayed: list[tuple[float, JobId]] = []
@@ -152,7 +152,7 @@ class SchedulingQueue:
 
     def _pools(self, job: Job) -> Pools:
         if job.queue not in self._routes:
-            if len(self._routes) > 2 * len(self.entries) + _SPARE_ROUTES:  # whoever makes jobs may name any queue
+            if len(self._routes) > 2 * len(self.entries) + _SPARE_ROUTES:  # tenants may name any queue
                 named = {entry.job.queue for entry in self.entries.values()}
                 self._routes = {name: route for name, route in self._routes.items() if name in named}
             self._routes[job.queue] = self._queues.route(job.queue)
@@ -196,7 +196,7 @@ class SchedulingQueue:
             if entry.job.priority_class and entry.job.namespace in namespaces:
                 before, entry.blocked_reason = entry.blocked_reason, self._blocked_reason(entry.job)
                 if before != entry.blocked_reason and entry.state is JobState.UNSCHEDULABLE:
-                    self.activate(entry)  # it may start now, or is told why it may not
+                    self.activate(entry)  # it may start now, or gets a new reason
 
     def _namespace(self, job: Job) -> str:
         """The namespace of the job, where quotas limit its cards."""

@@ -11,10 +11,10 @@ import numpy as np
 from ..cluster.arrays import Ints
 from ..cluster.task import Task
 
-#: Of a column that nobody knew when the bound was made: nothing fits.
+#: In a column that did not exist when the bound was computed: nothing fits.
 _NONE = -1
 
-#: Whole cards that no node has: a slot that nobody uses fits nowhere.
+#: More whole cards than any node has: an unused slot fits nowhere.
 _TOO_MANY = 1 << 60
 
 

@@ -1,9 +1,8 @@
-"""Jobs that were tried and cannot start now. They cost nothing until something that they wait for changes.
+"""Jobs that failed an attempt and cannot start now. They cost nothing until something that they wait for changes.
 
-Jobs of the same key (queue, requests, pods that have to start together) form a class. A class is examined only when free amounts of rows rose
-(`QueueingHint`) or its queue released something; one from whom room is kept for others (`ShapeRoom`) also when anything was booked, since a card that is
-taken needs no cores any more. Then as many of its jobs are activated, in their order, as the free capacity could hold. The next attempt
-decides whether one of them starts.
+Jobs of the same key (queue, requests, pods that have to start together) form a class. A class is examined only when free amounts of rows rose (`QueueingHint`)
+or its queue released something; a class from which capacity is kept for others (`ShapeRoom`) also when anything was booked, since a used card needs no cores
+any more. Then as many of its jobs are activated, in their order, as the free capacity could hold. The next attempt decides whether one of them starts.
 """
 
 from collections import Counter, OrderedDict
@@ -34,7 +33,7 @@ LOOKS, BY_CARDS = 32, 16
 #: some to examine.
 SCANNED = 1024
 
-#: Classes beyond two for each job that there is, before they are looked through for those of which nobody is left.
+#: Classes beyond two for each existing job, before empty classes are searched for and removed.
 SPARE = 1024
 
 #: Entries of a class beyond two for each that was there when it was looked through last.
@@ -107,7 +106,7 @@ class UnschedulableJobs:
         self._left: dict[str, int] = {}  #: of such a namespace, how many classes are to be looked at since something changed
         self._risen = columns.risen.end
         self._booked = columns.changes.end
-        self._limited: dict[EquivalenceKey, None] = {}  #: classes from whom room is kept for others
+        self._limited: dict[EquivalenceKey, None] = {}  #: classes from which capacity is kept for others
         self._retrying: dict[EquivalenceKey, None] = {}  #: classes to be examined again whatever changed
         #: classes for which something has changed that they wait for, while others were examined first
         self._behind: dict[EquivalenceKey, None] = {}
@@ -295,7 +294,7 @@ class UnschedulableJobs:
         return first
 
     def _enter(self, key: EquivalenceKey, namespace: str) -> None:
-        """A new class stands wherever it is looked for."""
+        """Add a new class to all indexes."""
         keys = self._by_namespace.setdefault(namespace, OrderedDict())
         keys[key] = None
         queue = key[0]
@@ -411,7 +410,7 @@ class UnschedulableJobs:
             fits = fits if within is None else min(fits, within)
             room += fits if allowance.pods is None else min(fits, allowance.pods)
         count = room // need
-        if len(tasks) > 1:  # they share the room in ways that only an attempt can tell: one job at a time
+        if len(tasks) > 1:  # only an attempt shows how they share the room: one job at a time
             count = min(count, 1)
         elif tasks[0].cards is not None and tasks[0].cards.count > 1 and room:  # their room is a lower bound
             count = max(count, 1)

@@ -1,4 +1,4 @@
-"""What namespaces may have of each PriorityClass, as the ledger tells it with what is used: a check before planning, by the rule that the ledger judges by
+"""Quotas of namespaces by PriorityClass, with their usage, as the ledger publishes them: a check before planning, by the ledger's own rule
 (`hbox_common.model.classquota`)."""
 
 from collections.abc import Iterable

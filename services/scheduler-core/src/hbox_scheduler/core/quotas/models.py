@@ -1,8 +1,8 @@
-"""Cards of models of which a queue may have no more, or not so many.
+"""Limits of queues by card model.
 
-A pod that names no model may have any: it is kept from those of which less is left than it asks for, and goes to another. As many such pods are placed at a
-time as there is room for whichever of the other models they take. Where a node has cards of several models each card counts by its own; a model of which less
-is left than a whole pod asks for is not used for it at all, though on such a node a mixture might do.
+A pod that names no model may get any: it is kept off models of which less is left than it requests, and is placed on another. As many such pods are placed at a
+time as fit whichever of the other models they get. On a node with cards of several models each card counts by its own model; a model of which less is left than
+a whole pod requests is not used for it at all, though on such a node a mixture might fit.
 """
 
 from collections.abc import Callable, Collection, Mapping

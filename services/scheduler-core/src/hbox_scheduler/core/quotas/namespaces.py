@@ -20,7 +20,7 @@ from ..cluster import Columns
 from ..cluster.task import Task
 from ..devices import Bounded, bounded_request
 
-#: Nobody pays for any card.
+#: No quota covers any card.
 NOTHING = -1
 
 
@@ -89,7 +89,7 @@ class NamespaceQuota:
         return {memory: request.count * min(self._needs(request), default=0), **each} if memory else each
 
     def _needs(self, request: CardRequest) -> tuple[int, ...]:
-        """What the request comes to on each size of card that there is, in MiB, ascending; cards of unknown size are left out: nobody knows what they count."""
+        """The request's memory on each existing size of card, in MiB, ascending; without cards of unknown size, for which it is unknown."""
         columns = self._columns
         if self._described != columns.described.end:
             self._described = columns.described.end

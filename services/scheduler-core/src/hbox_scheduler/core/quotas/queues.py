@@ -53,7 +53,7 @@ class Queues:
     def put(self, queue: Queue) -> bool:
         """Take new rules. Returns whether they differ from the old."""
         if self._tree.get(queue.name) == queue:
-            return False  # each pod that comes or goes has its queue told anew, and all is found anew by other rules
+            return False  # each arriving or leaving pod republishes its queue, and a change of rules invalidates everything
         self._lending.eased = True
         self._tree[queue.name] = queue
         self._bookings.ruled()
@@ -72,7 +72,7 @@ class Queues:
         return self._tree
 
     def refusal(self, name: QueueName, *, cards: bool) -> str:
-        """Why the queue takes nothing, or nobody who asks for cards, whatever room there is; "" = it may."""
+        """Why the queue admits no work, or no work with cards, whatever is free; "" = it does."""
         if refusal := self._tree.refusal(name):
             return f"{Label(refusal.reason)}: {refusal.message}"
         if cards:
@@ -86,7 +86,7 @@ class Queues:
         return [pool for pool in there if self._tree.may_use(name, pool or POOLED)]
 
     def allowance(self, name: QueueName, each: Resources, pool: str = "") -> Allowance:
-        """How many times `each` fits in the pool, under the capability of the queue and of all above it, and beside what is guaranteed to others."""
+        """How many times `each` fits in the pool under the capability of the queue and its ancestors, while the guarantees of others stay covered."""
         asks_cards = VENDORS.asked(each) > 0
         each = amounts_in(pool, each) if pool else each
         if why := self.refusal(name, cards=asks_cards):
@@ -104,8 +104,8 @@ class Queues:
         return {**each, in_pool(shares[0], pool): units} if units else each
 
     def kept_for_others(self, name: QueueName, each: Resources) -> Allowance:
-        """How many times `each` leaves enough that can be taken back for what others are guaranteed. Asks for queues that give nothing back; work of a
-        class that nobody takes from starts as a borrower's where it would leave too little."""
+        """How many times `each` fits while enough stays reclaimable for the guarantees of others. Matters for queues that give nothing back; work of a
+        non-preemptible class starts as a borrower's if it would leave too little."""
         if not self._lending.is_non_preemptible(name, preemptable=True):
             return Allowance(None)
         headroom = self._lending.headroom(name, each)
@@ -114,7 +114,7 @@ class Queues:
         return Allowance(headroom.times, f"{Label.QUEUE_GUARANTEES}: {headroom.message}" if headroom.message else "")
 
     def eased(self) -> set[QueueName]:
-        """Queues whose non-preemptible work may find more room beside what others are guaranteed than when it was last looked at."""
+        """Queues whose non-preemptible work may have more headroom under the guarantees of others than when it was last examined."""
         if not self._lending.eased:
             return set()
         self._lending.eased = False
@@ -123,8 +123,8 @@ class Queues:
         return eased
 
     def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
-        """How many cards more of each model work of the queue may have in the pool: under the capability of the queue and of all above it and, where nobody
-        could take them back, beside what others are guaranteed. Nothing is reason of other models. To be spent from while an attempt is made."""
+        """How many more cards of each model the queue's work may hold in the pool: under the capability of the queue and its ancestors and, for non-preemptible
+        work, while the guarantees of others stay covered. Models without an entry have no limit. An attempt deducts from it."""
         left = self._tree.left_of_shares(name, self._bookings.shares, pool)
         if not self._tree.by_model:
             return left
@@ -143,14 +143,14 @@ class Queues:
         return f"{Label(refusal.reason)}: {refusal.message}; {_MENDED[refusal.reason]}" if refusal is not None else ""
 
     def closed(self, name: QueueName, namespace: str) -> str:
-        """Why the queue takes nobody of this namespace now."""
+        """Why the queue admits no work of this namespace now."""
         if refusal := self._tree.refusal(name):
             return f"{Label(refusal.reason)}: {refusal.message}"
         refusal = self._tree.forbids(name, namespace)
         return f"{Label(refusal.reason)}: {refusal.message}" if refusal is not None else ""
 
     def route(self, name: QueueName) -> Route:
-        """Where work of the queue may go, and of whom."""
+        """The pools that work of the queue may use, and the rules of the queue and its ancestors about whose work they admit."""
         rules = [queue for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None]
         return self._tree.reach(name), tuple((queue.namespaces, queue.priority_classes, queue.bound) for queue in rules)
 

@@ -1,12 +1,13 @@
-"""Pods that move so that others get room in one piece (`consolidate`): their new places are kept for their successors.
+"""Moves: pods that are evicted so that a gang fits (`consolidate`), and the places that are reserved for their successors.
 
-A pod cannot move: it is evicted, and whoever made it makes another. From the plan on the new place is booked under a name of its own, so that nobody else
-gets it. Once the pod is gone its successor is waited for: another pod of the same job, or, for a pod without a gang, any of its namespace and queue that
-asks for the same: nobody tells whose successor it is. It is given the place before anybody else's turn. Who has none within a minute loses it. Most controllers
-make a successor while its predecessor still ends. It finds its place among what is free then, and the kept one is free again at once.
+A pod cannot move: it is evicted, and its controller creates a successor. From the plan on, the new place is booked under a name of its own, so that no other
+pod gets it. When the pod is gone, the engine waits for its successor: another pod of the same job, or, for a pod without a gang, any pod of its namespace and
+queue with equal requests, since no object names a pod's predecessor. The successor gets the place before any other job's turn. If none appears within a minute,
+the place is released. Most controllers create the successor while its predecessor still terminates. Such a successor is placed like any other pod, and the
+reserved place is released at once.
 
-The ledger remembers these places with the nomination for which their pods leave; a scheduler that starts goes on with them. What else a pod asked for than
-resources and cards, claims do not tell: a successor is then one that may be on the node.
+The ledger records these places with the nomination for which the pods leave; a restarted scheduler continues with them. Claims contain a pod's resources and
+cards but no other constraints: a successor is then any such pod that may run on the node.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from .context import SchedulerContext
 
 @dataclass(slots=True)
 class ReservedPlace:
-    """A place reserved for the successor of a pod that moves. `slices`: while it is booked, its booking says on which cards it is."""
+    """A place reserved for the successor of a pod that moves. `slices`: its cards when it was last released; while it is booked, the booking has them."""
 
     plan: PlanId
     leaves: Booking
@@ -55,7 +56,7 @@ class Moves:
         self._flights = context.flights
         self._limits = context.limits
         self._kept: dict[PodUid, ReservedPlace] = {}
-        #: to successors, by the plan that says so, until the ledger has answered
+        #: places given to successors, by the plan that assigns them, until the ledger has answered
         self._given: dict[PlanId, list[ReservedPlace]] = {}
         self.given_up: list[GivenUp] = []  #: what the ledger does not know yet; the reader empties it
 
@@ -117,7 +118,7 @@ class Moves:
             if pod not in self._bookings:
                 gone.append(kept)
             else:
-                kept.until = None  # it is there, though it may have been told to be gone
+                kept.until = None  # the pod is there, even if its end was reported
         for kept in gone:
             if kept.until is None:
                 kept.until = now + self._limits.successor_s
@@ -141,7 +142,7 @@ class Moves:
         return plans
 
     def placed(self, plan: Plan) -> None:
-        """These pods found places that were free: where they could be successors, nobody else comes for as many of the places that are kept."""
+        """The plan placed these pods on free resources: for each that could be a successor, release one reserved place."""
         entry = self._queue.entries.get(plan.job) if self._kept else None
         if entry is None:
             return
@@ -171,7 +172,7 @@ class Moves:
         return of and self._suits(kept, task)
 
     def next_at(self) -> list[float]:
-        """When `keep` gives up somebody."""
+        """When `keep` releases the next place."""
         times = [kept.until for kept in self._kept.values() if kept.until is not None]
         return [min(times)] if times else []
 
@@ -218,7 +219,7 @@ class Moves:
         return [plan]
 
     def _placements(self, given: Sequence[tuple[ReservedPlace, Task, PodRef]]) -> tuple[PodPlacement, ...]:
-        """On the cards that were kept; on others of the node where somebody has these by now, since kubelets choose cards too. () where there are none."""
+        """On the reserved cards; if these are taken by now (kubelets choose cards too), on other cards of the node; () if there are none."""
         columns = self._plans.columns
         placed: list[PodPlacement] = []
         try:
@@ -253,7 +254,7 @@ def _free(entry: Entry) -> bool:
 
 
 def _idle(columns: Columns, row: int, slices: Sequence[CardSlice]) -> bool:
-    """Whether nobody is on these cards, and all may be used."""
+    """True if these cards are unused and all of them usable."""
     cards = columns.positions(row, slices)
     return all(card >= 0 and columns.card_ok[row, card] and not columns.card_pods[row, card] for card in cards)
 

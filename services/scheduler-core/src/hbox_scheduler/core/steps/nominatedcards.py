@@ -1,8 +1,8 @@
-"""Kept places whose cards others have by now.
+"""Nominated placements whose cards were taken by another pod.
 
-Which cards a pod without slices gets is its kubelet's choice, and the ledger's claim follows what the kubelet says. Between a plan and that word a place may be
-kept, for a nomination or a successor, on a card that somebody turns out to have. The place then goes to another card of the node: else one card counts twice,
-another looks idle, and the plan for the place is refused.
+The kubelet chooses the cards of a pod without slices, and the ledger's claim follows the kubelet's report. Between a plan and that report, a place may be
+reserved, for a nomination or a successor, on a card that turns out to be taken. The place then moves to another card of the node: otherwise one card counts
+twice, another seems idle, and the ledger rejects the plan for the place.
 """
 
 from collections.abc import Container, Iterable
@@ -20,7 +20,7 @@ from ..devices import PodSlices
 def move_off_taken(
     bookings: Bookings, columns: Columns, node: NodeName, *, kept: Container[PodUid], leaving: Iterable[PodUid]
 ) -> None:
-    """Books the `kept` places of a node anew whose cards are held by pods that do not leave, on cards of the same model that nobody else has or keeps. Where
+    """Rebook the `kept` places of a node whose cards are held by pods that do not leave, on cards of the same model that are neither used nor reserved. If
     there are too few, and for parts of cards, which no kubelet chooses, a place stays as it is."""
     row = columns.row_of.get(node)
     if row is None:

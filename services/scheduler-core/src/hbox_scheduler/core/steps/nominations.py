@@ -1,11 +1,11 @@
 """Nominations: plans with victims, from proposal until the last victim has left (as `nominatedNodeName` of kube-scheduler).
 
-The places of a nomination are booked on the columns from the start, on top of the victims, so that no other job gets what the victims leave. When the last of
-them is gone, a plan without victims asks the ledger for the places. Where it is refused because a kubelet has given somebody one of the cards meanwhile, the
-places stay nominated and are asked for again, on other cards of their nodes.
+The places of a nomination are booked on the columns from the start, on top of the victims, so that no other job gets what the victims release. When the last of
+them is gone, a plan without victims requests the places from the ledger. If the ledger rejects it because a kubelet has given one of the cards to another pod
+meanwhile, the places stay nominated and are requested again, on other cards of their nodes.
 
-The ledger remembers what it accepted. A scheduler that starts finds there for whom others leave, books the same places before it plans anything, and goes on
-from there. Until the job itself is heard of, such a nomination has no `placement`.
+The ledger records accepted nominations. A scheduler that starts reads them, books the same places before it plans anything, and continues from there. Until the
+job itself is received, such a nomination has no `placement`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ class Nominations:
     _of: dict[JobId, Nomination] = field(default_factory=dict)
     #: by the pods that leave: of two shards two jobs may have nominated for what one pod leaves
     _waiting: dict[PodUid, dict[JobId, None]] = field(default_factory=dict)
-    #: pods for whose places nobody waits, and until when they are believed to leave
+    #: pods that leave without a nomination for their places, and until when they are expected to leave
     _evicted: dict[PodUid, float] = field(default_factory=dict)
     #: deadline (monotonic) of each victim that still runs, also after its nomination ended; then the victim is overdue
     _leave_by: dict[PodUid, float] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class Nominations:
         return chain(self._waiting, self._evicted)
 
     def add_evicted(self, pods: Iterable[PodUid], until: float) -> None:
-        """They leave, and nobody waits for that."""
+        """These pods leave, and no nomination waits for their places."""
         self._evicted.update(dict.fromkeys(pods, until))
 
     def stay(self, pods: Iterable[PodUid]) -> None:

@@ -1,12 +1,12 @@
-"""Places that are free, for the jobs whose turn it may be: a session at a time.
+"""Placement of active jobs on free resources, one session at a time.
 
-Who finds no place waits in one of two ways. Where the policy goes by shape, and what its queues may have depends on what they have, a job is tried again when
-something that it waits for changed: room on nodes, what its queue has, rules (`queueing.unschedulable`). Other jobs are tried again when anybody came or went,
-at a pace that slows while that is in vain: those whose pods have constraints about other pods or about each other's places, and, under policies that judge by
-more, all of them. Of jobs that no rule tells apart the first represent the others (`queueing.equivalence`).
+A job that finds no place waits in one of two ways. If the policy judges by shape, and the queue's limits depend only on what the queue holds, a job is tried
+again when something that it waits for changed: free resources of nodes, what its queue holds, rules (`queueing.unschedulable`). Other jobs are tried again when
+any pod arrived or left, with a backoff while attempts fail: jobs whose pods have constraints about other pods or about each other's places, and, under policies
+that judge by more, all jobs. The first jobs of an equivalence class represent the others (`queueing.equivalence`).
 
-What is tried in vain costs all who wait for the cycle, and whoever makes jobs decides how many there are. So a cycle ends after so many, the fewer the more
-each costs; a namespace of which many failed has turns when the others have had theirs; and of those that wait for any change a few are tried at a time, by
+A failed attempt delays all jobs that wait for the cycle, and tenants decide how many such jobs there are. So a cycle ends after a number of failures, fewer the
+more each costs; a namespace with many failures gets its next turn after the others; and of the jobs that wait for any change a few are tried at a time, by
 turns of their namespaces (`queueing.retries`).
 """
 
@@ -39,7 +39,7 @@ BY_SHAPE, BY_OTHERS, TOGETHER, BY_CARDS = 1, 4, 16, 64
 #: Jobs that wait for any change, of those that are tried again at a time.
 RETRIED = 16
 
-#: Pods that are gone are forgotten then: their end is told by their claims.
+#: Beyond this number, pods that are gone are dropped: their claims report their end.
 NEIGHBOURS_KEPT = 100_000
 
 
@@ -102,7 +102,7 @@ class Placer:
             self._forget_gone()
 
     def planned(self, plan: Plan) -> None:
-        """Remember who was let in on nodes that are set aside for others."""
+        """Record the pods that were placed on nodes reserved for others."""
         reservations = self._runner.reservations.reservations
         if not reservations or any(one.gang == waiting_id(plan.job) for one in reservations):
             return
@@ -112,7 +112,7 @@ class Placer:
             self._let_in = {uid for uid in self._let_in if uid in self._bookings}
 
     def _with_its_walltime(self, neighbour: Neighbour) -> Neighbour:
-        """A pod that was let in where nodes are set aside has its place for the walltime that it said then, whatever its tenant writes later."""
+        """A pod on a reserved node keeps the walltime with which it was placed there, even if its tenant writes a longer one later."""
         if neighbour.uid not in self._let_in:
             return neighbour
         before, booking = self._neighbours.get(neighbour.uid), self._bookings.get(neighbour.uid)
@@ -153,8 +153,8 @@ class Placer:
         return self._classes.equals(job)
 
     def activate_waiting(self, index: Index, now: float) -> None:
-        """At the beginning of a cycle: some of the jobs that wait for any change are activated when the state changed since they were tried; under a policy by
-        which time alone may change what it says all of them, and also when time has passed."""
+        """At the beginning of a cycle, activate some of the jobs that wait for any change, if the state changed since they were tried; under policies that do
+        not judge by shape, all of them, also if only time has passed."""
         self._tried.clear()
         self._classes.begin_cycle()
         self._mark = self._state(index)
@@ -218,7 +218,7 @@ class Placer:
         return attempt
 
     def _take(self, *, after_others: bool, ahead_of: Order | None) -> tuple[list[Entry], set[QueueName]]:
-        """Jobs of the next session: of namespaces of which many failed when nobody else is active, and in a cycle of their own."""
+        """Jobs of the next session; those of namespaces with many failures only if no other job is active, and in a cycle of their own."""
         over = {name for name, failures in self._failures.items() if failures >= self._limits.session_failures // 2}
         if self._sessions.by_shape and over:
             taken, outside = self._queue.take(self._most_jobs, without=over, ahead_of=ahead_of)
@@ -267,7 +267,7 @@ class Placer:
         found.members[0].gang.dissolve()
 
     def _refusal(self, entry: Entry) -> str:
-        """Why the queue takes nothing, or nobody who asks for cards."""
+        """Why the queue admits no work, or no work with cards."""
         key = entry.job.queue, any(task.cards for task, _ in entry.pending)
         if key not in self._refusals:
             self._refusals[key] = self._queues.refusal(key[0], cards=key[1])

@@ -1,7 +1,7 @@
-"""Preemption: places that others hold, for jobs that wait though they may have more. Sessions find victims, the places are nominated, and planned once they
-are free.
+"""Preemption: places that other pods hold, for pending jobs that are entitled to more. Sessions find victims, and the places are nominated, and planned once
+they are free.
 
-A look is over all who may have to leave, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
+A victim search scans every evictable pod, so it runs only after a state change, with a backoff while it finds no victims.
 """
 
 from collections.abc import Collection, Iterable, Set
@@ -23,7 +23,7 @@ from .moves import Moves
 from .nominatedcards import move_off_taken
 from .nominations import Nomination, Nominations
 
-#: Time until moves are looked at again that were not made, and until the ledger is asked again that had nobody move, seconds.
+#: Seconds until moves that were not made are tried again, and until the ledger is asked again after it paused moves.
 MOVES_AGAIN_S, MOVES_PAUSED_S = 30.0, 60.0
 
 #: Refusals that say nothing against the places of a nomination: a kubelet gave one of its cards to another pod, so that other cards of the node do; or the
@@ -34,7 +34,7 @@ _REFUSALS = 8
 
 
 def _against(answer: PlanAnswer | None) -> bool:
-    """Whether a refusal says something against the places that were kept for the plan."""
+    """True if a rejection concerns the places that were reserved for the plan."""
     return answer is not None and answer.reason not in _KEEPS_PLACES
 
 
@@ -55,7 +55,7 @@ class Preemptor:
         self._candidates: dict[JobId, None] = {}
         self._backoff = SessionBackoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
-        #: when somebody may be taken from whom nobody takes from now, as of the last look
+        #: when the protection of the next victim ends, as of the last search
         self._unprotected_at: float | None = None
         self._moves_paused_until: float | None = None
         self.activated = False  #: whether the last run gave jobs their turn again
@@ -132,9 +132,9 @@ class Preemptor:
             self.cards_given({place.node for place in plan.placements})
 
     def nominate_again(self, plan: Plan, entry: Entry | None, answer: PlanAnswer | None, now: float) -> bool:
-        """A plan is refused, or (None) a ledger that began anew does not know it. Its places are nominated again where others left for them and nothing is said
-        against them, and asked for again on a view as new as the answer names, from the second refusal in a row after a back-off. Returns whether they are.
-        entry: the job for which it was made; None: it is gone."""
+        """A plan was rejected, or (None) a restarted ledger does not know it. If it had victims and the rejection does not concern its places, they are
+        nominated again, and requested again on a view as new as the answer names, after a backoff from the second rejection in a row on. Returns whether they
+        are. entry: the plan's job; None: it is gone."""
         nomination = self._asked.pop(plan.id, None)
         if nomination is None:
             return False
@@ -163,12 +163,13 @@ class Preemptor:
             nomination.refresh = Index(0)
 
     def moves_paused(self, why: str, now: float) -> None:
-        """The ledger has nobody move now: it is not asked again for a minute."""
+        """The ledger has paused moves: it is asked again after a minute."""
         self._runner.moves.hold(why)
         self._moves_paused_until = now + MOVES_PAUSED_S
 
     def take_over(self, held: HeldNomination, now: float) -> None:
-        """A nomination that the ledger remembers: where another process made it, it goes on here. What was booked here for its job is newer."""
+        """Take over a nomination that the ledger recorded, if another process made it. If this process has booked places for the job, these are newer and
+        stay."""
         plan = held.plan
         pods = tuple(placement.pod_uid for placement in plan.placements)
         if held.scheduler == self._plans.id or plan.id in self._taken_over:
@@ -262,7 +263,7 @@ class Preemptor:
             self._unprotected_at = again if self._unprotected_at is None else min(self._unprotected_at, again)
         for reworded in (self._runner.moves.reworded, self._runner.protection.reworded):
             for entry in reworded:
-                if entry.state is JobState.UNSCHEDULABLE:  # it says so when it is tried next
+                if entry.state is JobState.UNSCHEDULABLE:  # its next attempt publishes the reason
                     self._queue.activate(entry)
                     self.activated = True
             reworded.clear()
@@ -299,7 +300,7 @@ class Preemptor:
         self._moves.placed(plan)
 
     def _resume(self, nomination: Nomination, entry: Entry) -> None:
-        """The job of a nomination that was taken over is known: it waits for its places, unless it asks for something else than the plan says."""
+        """The job of a nomination that was taken over was received: it waits for its places, unless its requests differ from the plan's."""
         plan, row_of = nomination.held, self._plans.columns.row_of
         assert plan is not None
         pods = {pod.uid: (task, pod) for task, spec in zip(entry.tasks, entry.job.tasks, strict=True) for pod in spec.pods}
@@ -334,7 +335,7 @@ class Preemptor:
     def _give_up(self, nomination: Nomination) -> None:
         self._given_up.append(GivenUp(plan=nomination.plan))
         if self._flights.get(nomination.plan) is not None:
-            self._flights.close(nomination.plan)  # sent again, behind this word, it would have others leave for nobody
+            self._flights.close(nomination.plan)  # resent after this message, it would evict victims for nothing
             if (entry := self._queue.entries.get(nomination.job)) is not None:
                 entry.plans.discard(nomination.plan)
         self._drop(nomination)

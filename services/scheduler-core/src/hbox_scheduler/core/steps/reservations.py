@@ -1,12 +1,12 @@
-"""Reservations: nodes set aside for large gangs that wait (the policy's plugin `reservation`), made again about once a second while there is such a gang.
+"""Reservations: nodes set aside for large pending gangs (the policy's plugin `reservation`), made again about once a second while there is such a gang.
 
-Nothing of them is kept but the nodes chosen last: they follow from who waits and since when, who runs, and how long others ran. So a scheduler that starts
-anew makes them again, and of those of a job that is gone, placed or promised places that others leave, nothing stays. A job whose reservation changed in words
-gets its turn, so that it says so; one that fits now gets its turn at once.
+Only the last chosen nodes are stored: reservations follow from the pending gangs, their waiting times, the running pods and earlier run times. So a restarted
+scheduler makes them again, and nothing is left of the reservation of a job that is gone, placed or nominated. A job whose reservation message changed is
+activated, so that it publishes the message; one that fits now is activated at once.
 
-To ask about a gang costs as much as to try it, and whoever makes gangs decides how many there are. So a making is for those who have nodes set aside and for a
-few of the others, by turns (`queueing.namespaceturns`): who deserves nodes more than those who have them is found within as many makings as it takes
-to go round. Only the first one, of a process that is new or under another policy, is for all at once, so that nobody gets what had drained for them.
+Examining a gang costs as much as an attempt to place it, and tenants decide how many gangs there are. So each run examines the gangs that have nodes set aside
+and a few of the others, by turns (`queueing.namespaceturns`): a gang that deserves nodes more than those is found within one round of turns. Only the first
+run, of a new process or under a new policy, examines all gangs, so that no other pod gets nodes that had drained for them.
 """
 
 from collections.abc import Collection
@@ -34,7 +34,7 @@ _WAITS = (JobState.UNSCHEDULABLE, JobState.ACTIVE, JobState.DELAYED, JobState.AW
 
 
 class Reservations:
-    """Those in force are the columns' and the runner's; here is who may get one, and when to look again."""
+    """Chooses the jobs that may get a reservation, and when to examine them again. The columns and the runner hold the reservations in force."""
 
     def __init__(self, context: SchedulerContext, *, nominations: Nominations) -> None:
         self._reserving = context.runner.reservations
@@ -106,7 +106,7 @@ class Reservations:
         self._wake_at = min(times, default=None)
 
     def _next(self) -> list[Entry]:
-        """Who is looked at beside those who have nodes set aside."""
+        """Gangs to examine besides those with nodes set aside."""
         entries = self._queue.entries
         jobs = self._turns.take(inf if self._is_first else self._limits.session_failures, self._limits.session_jobs)
         return [entry for job in jobs if (entry := entries.get(job)) is not None and entry.state in _WAITS]
@@ -185,7 +185,7 @@ class Reservations:
 
 
 def _cost(entry: Entry) -> int:
-    """What a look at it counts for, of `Limits.session_failures`, as a try that fails (`placer`)."""
+    """The cost of examining the job, of `Limits.session_failures`, as of an attempt that fails (`placer`)."""
     if entry.wishes_certain_cards:
         return BY_CARDS
     return TOGETHER if entry.job.together else BY_OTHERS

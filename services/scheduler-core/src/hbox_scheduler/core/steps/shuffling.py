@@ -1,9 +1,9 @@
-"""Pods that the policy wants elsewhere, whoever may get their places: those on nodes that were lent by the hour, when the hour is over (`tdm`).
+"""Evictions that the policy demands without a beneficiary: pods on nodes that were lent for a time window, when it ends (`tdm`).
 
-The action `shuffle` looks at all that runs, at a pace that slows while nobody has to leave. Whom it names is asked for in plans that place nothing, one a job;
-the ledger lets them go, and their controllers make new ones, which the policy keeps from where these were. What gangs allow to be away at once is the
-plugins' business: pods that leave, or wait for a place, count as away. Between a pod's end and its successor's beginning nobody knows of either: a job is
-left alone until it has as many pods again as it had, for a minute at most.
+The action `shuffle` scans all running pods, with a backoff while it finds no victims. Plans without placements, one a job, request the evictions; the ledger
+accepts them, and the pods' controllers create new pods, which the policy keeps off the old nodes. The plugins limit how many members of a gang may be away at
+once: members that leave, or wait for a place, count as away. Between a pod's end and its successor's creation neither is visible: a job is left alone until it
+has its former number of pods again, for a minute at most.
 """
 
 from collections import Counter
