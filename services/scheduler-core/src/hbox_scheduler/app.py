@@ -44,7 +44,7 @@ MEASURE_S, PREVIEW_S = 10.0, 2.0
 #: Between two messages about what was learned of run times: what a scheduler that is killed forgets at most.
 LEARNED_S = 10.0
 ABOUT = "The scheduler: recent decisions"
-#: Between two times that a scheduler of a shard says by what it places jobs, which is its sign of life for those who route jobs to it.
+#: Seconds between two publications of a shard's policy, which are its sign of life for job routing.
 SIGN_OF_LIFE_S = 10.0
 #: By how much several plans in a cycle, and more than BURST_PLANS, widen the window to the next.
 BACKLOG_WINDOWS, BURST_WINDOWS = 2.5, 5.0
@@ -53,8 +53,8 @@ EMPTY_CYCLE_S = 0.001
 
 
 async def run(settings: SchedulerSettings, health: Health) -> None:
-    """The service, until cancelled. An error of the scheduler's own puts in quarantine whom it is about, and the scheduler begins anew: what it held may be
-    half changed. Raises it where that is nobody, or does not help."""
+    """Run the service until cancelled. After an internal error the scheduler restarts with the offending job or node in quarantine, since its state may be half
+    changed. Raises the error if it has no suspects, or if quarantine does not help."""
     quarantine = Quarantine()
     health.remarks["quarantine"] = quarantine.summary
     async with connected(settings) as bus:
@@ -106,14 +106,14 @@ def calm_collector() -> None:
 
 
 def collect_young() -> None:
-    """Between two cycles, when nobody waits for a decision: 0.2 us for each young object, as often as there are so many that it takes some milliseconds."""
+    """Between two cycles, when no decision is pending: 0.2 us for each young object, as often as there are so many that it takes some milliseconds."""
     young, middle, old = gc.get_count()
     if young > _YOUNG:
         gc.collect(0 if middle <= _MIDDLE else 1 if old <= _OLD else 2)
 
 
 def between_cycles(scheduler: Scheduler, memory: LongLived) -> None:
-    """What the collector does while nobody waits: it looks at what is young, and what jobs and claims are kept is looked at no more."""
+    """Collect garbage while no decision is pending: the young objects only; the stored jobs and claims are excluded from later collections."""
     collect_young()
     memory.holds(scheduler.reports.size)
 
@@ -202,7 +202,7 @@ class SchedulerService:
                 self._recorder.close()
 
     def _defragmentation(self) -> DefragmentationAnswer:
-        """Looked for at most once in PREVIEW_S: it takes the time of a cycle, whoever asks."""
+        """Computed at most once in PREVIEW_S, however often it is requested: it takes the time of a cycle."""
         now = monotonic_s()
         if self._previewed is None or now - self._previewed[0] >= PREVIEW_S:
             self._previewed = now, answer_of(self.scheduler.reports.defragmentation(wall_s()))
@@ -238,7 +238,7 @@ class SchedulerService:
         self._wake.set()
 
     async def _publish_policy(self) -> NoReturn:
-        """Say by what jobs are placed: at the start, and when that changes; a scheduler of several says so again and again: it lives."""
+        """Publish the policy: at the start, and when it changes; if there are several shards, also periodically as a sign of life."""
         while True:
             self._unpublished.clear()
             plugins = self._conf.plugins
@@ -311,7 +311,7 @@ class SchedulerService:
             await asyncio.sleep(max(0.0, started + self._pause_s(out, took_s) - monotonic_s()))
 
     def _pause_s(self, out: Proposals, took_s: float) -> float:
-        """Between the starts of two cycles. One with nothing to do holds up nobody; several plans in one say that more are coming."""
+        """Between the starts of two cycles. An empty cycle delays no decision; several plans in one cycle indicate that more are coming."""
         if out.more or (not out.plans and took_s < EMPTY_CYCLE_S):
             return 0.0
         if len(out.plans) > BURST_PLANS:
@@ -343,9 +343,7 @@ class SchedulerService:
                     conditions[name].bad(message)
                 else:
                     conditions[name].ok()
-            if (
-                self._policy is not None
-            ):  # planning goes on with the policy before a wrong one: told, but no reason not to be ready
+            if self._policy is not None:  # planning continues with the last valid policy: reported, but the service stays ready
                 self._health.condition("policy").ok(self._policy.problem)
             for state, count in scheduler.reports.jobs_by_state.items():
                 metrics.JOBS.labels(state.value).set(count)

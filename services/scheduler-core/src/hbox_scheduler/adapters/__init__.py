@@ -1,1 +1,1 @@
-"""The shell: what comes in from the bus and what goes out on it."""
+"""The shell: messages from the bus and to the bus."""

@@ -111,7 +111,7 @@ class Extenders:
             del self._known[question]
 
     def _complain(self, url: str, error: str) -> None:
-        """Once for each thing that goes wrong in a row."""
+        """Log an error once until it changes."""
         if error and self._complaints.get(url) != error:
             log.warning("extender %s", error)
         self._complaints[url] = error

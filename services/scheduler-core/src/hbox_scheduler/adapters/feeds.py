@@ -1,7 +1,7 @@
-"""What the scheduler is told: followed from the bus, and read whole where a feed cannot say what was missed.
+"""Inputs of the scheduler: followed on the bus, and read as a whole if a feed has missed messages.
 
-Claims: while a snapshot is asked for, changes go on arriving that do not fit the old view; they are kept and applied behind the snapshot,
-so that a busy ledger cannot keep a newcomer from ever being up to date. Jobs carry revisions, and need no such care.
+Claims: while a snapshot is requested, changes keep arriving that do not fit the old view. They are kept and applied after the snapshot, so that a busy ledger
+cannot keep a new scheduler from catching up. Jobs carry revisions and do not need this.
 """
 
 import asyncio
@@ -63,18 +63,20 @@ log = logging.getLogger(__name__)
 #: Between two questions, when the answer was "not yet" or none at all.
 ASK_AGAIN_S = 0.25
 ASK_TIMEOUT_S = 10.0
-#: When the ledger was frozen and has not told of its opening: all claims of a large cluster are a tenth of a second of its time and ours.
+#: Between two requests while the ledger is frozen and has not published its opening: all claims of a large cluster cost it and the scheduler a tenth of a
+#: second.
 FROZEN_AGAIN_S = 2.0
-#: The place was there when the plan was made, and somebody else was faster: another shard, or what Kubernetes said of pods.
+#: The place was free when the plan was made, and was taken meanwhile: by another shard, or by pods that Kubernetes reported.
 CONFLICTING = frozenset(
     {RefusalReason.POD_CLAIMED, RefusalReason.NODE_RESOURCES, RefusalReason.CARD_TAKEN, RefusalReason.VICTIM_GONE}
 )
-#: When it holds plans, it is asked for no more than whether it still does.
+#: Between two requests for the head alone, while the ledger holds plans back.
 HELD_AGAIN_S = 0.5
 
 
 class Feeds:
-    """Keeps `scheduler` told, but for what is in `quarantine`; `changed` is called after each change. All three states have to be read before it may plan."""
+    """Passes the inputs to `scheduler`, without those in `quarantine`, and calls `changed` after each change. All three states have to be read before it may
+    plan."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class Feeds:
     ) -> None:
         self._scheduler, self._bus, self._instance, self._changed = scheduler, bus, instance, changed
         self._guard, self._quarantine = guard, quarantine
-        self._withheld: dict[NodeName, dict[type[Event], Event]] = {}  #: what was said last of nodes in quarantine
+        self._withheld: dict[NodeName, dict[type[Event], Event]] = {}  #: latest events of nodes in quarantine
         self._shards, self._shard = shards, shard
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -232,7 +234,7 @@ class Feeds:
                 self._scheduler.on_queue(queue, gone=gone, recent_cards=recent)
 
     def _on_node(self, node: NodeState) -> None:
-        """Nodes of other shards are not there: nobody is placed on them, nor taken from."""
+        """Nodes of other shards are removed: the scheduler neither places pods on them nor evicts pods from them."""
         if self._shards.has_node(self._shard, pool_of(node.labels)):
             self._scheduler.on_node(node)
         elif node.name in self._scheduler.columns.row_of:
@@ -274,7 +276,7 @@ class Feeds:
         return [group for group in groups if not self._quarantine.holds_job(group.id, group.namespace)]
 
     def _leave(self, event: Event) -> None:
-        """Another shard is told of these jobs: one that was ours went there. Heard where job-controller knows of shards, and this process was told of none."""
+        """These jobs belong to another shard: withdraw those that were ours. Followed if job-controller has shards and this process has none."""
         if isinstance(event, JobsPending):
             left = [job for job in event.jobs if self._scheduler.reports.entry(job.id) is not None]
             self._scheduler.on_withdrawn([job.id for job in left], [job.revision for job in left])
@@ -422,7 +424,8 @@ class Feeds:
                 self._changed()
 
     def _take_claims(self, pages: Sequence[ClaimsPage], before: int) -> None:
-        """`before`: so many changes had come when the question was asked: one of them that goes beyond the answer is nobody's, or the ledger's that lost it."""
+        """`before`: number of changes received before the snapshot was requested. A change among them that is newer than the snapshot is dropped: the ledger
+        does not have it."""
         now = monotonic_s()
         first = pages[0]
         self._scheduler.on_claims_snapshot(

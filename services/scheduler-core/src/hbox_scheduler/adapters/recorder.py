@@ -1,10 +1,10 @@
-"""Writes down what a scheduler is told and what it decides, for `hbox simulate replay`.
+"""Records a scheduler's inputs and decisions, for `hbox simulate replay`.
 
-The scheduler's inputs are wrapped at the edge of the service: each call is encoded when it is done, on the loop, and kept in a queue that a thread of its own
-empties to the file a few times a second. So nothing here waits for a disk. What cannot be written (a full disk, a disk that is too slow, a value that has no
-encoding) ends the record, which is said once and counted; the scheduler goes on.
+The scheduler's inputs are wrapped at the edge of the service: each call is encoded when it is done, on the loop, and put in a queue that a thread of its own
+writes to the file a few times a second. So the loop does not wait for a disk. If something cannot be written (a full disk, a disk that is too slow, a value
+without an encoding), the record ends, which is logged once and counted; the scheduler continues.
 
-One file a start, in a folder. A file ends at half of the bound, and older ones go until they fit in the other half.
+One file a start, in a folder. A file ends at half of the bound, and older files are removed until they fit in the other half.
 """
 
 import logging
@@ -51,7 +51,7 @@ class Recorder:
         self.path: Path | None = None
 
     def attach(self, scheduler: Scheduler, head: Head) -> None:
-        """From now on what this scheduler is told is recorded. It has to be new."""
+        """Record this scheduler's inputs from now on. It has to be new."""
         began = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(head.wall))
         self.path = self._folder / f"{began}-{head.scheduler}{SUFFIX}"
         self._append(lambda: self._encoder.head(head))
@@ -61,7 +61,7 @@ class Recorder:
         self._thread.start()
 
     def asking(self, ask: Ask) -> Ask:
-        """`ask`, with its answers recorded beside the call in which they were given."""
+        """`ask`, with its answers recorded with the call in which they were given."""
 
         def recorded(question: Question, /) -> Mapping[str, Any] | None:
             try:

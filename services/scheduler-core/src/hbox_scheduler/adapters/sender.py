@@ -1,4 +1,4 @@
-"""What the scheduler says: plans for the ledger, verdicts for job-controller."""
+"""Outputs of the scheduler: plans for the ledger, verdicts for job-controller."""
 
 import asyncio
 import logging
@@ -29,8 +29,8 @@ class Sender:
         self._scheduler, self._bus, self._most, self._shard = scheduler, bus, placements_a_message, shard
 
     async def send(self, out: Proposals) -> None:
-        """Say what a cycle proposed, as of the epoch in which it did: a scheduler that hears of the next one meanwhile knows nothing of these plans any more.
-        Returns when the broker has it, or has failed to take it in time."""
+        """Publish a cycle's proposals, as of the epoch in which it ran: once the scheduler receives a later epoch, it does not know these plans any more.
+        Returns when the broker has them, or has failed to accept them in time."""
         started = monotonic_s()
         as_of = self._scheduler.epoch, self._scheduler.index
         async with asyncio.TaskGroup() as group:
@@ -118,7 +118,7 @@ class Sender:
 
 
 def batches(plans: Sequence[Plan], most: int) -> Iterator[list[Plan]]:
-    """Plans in order, at most so many placements together; a larger plan goes alone."""
+    """Plans in order, at most so many placements together; a larger plan is sent alone."""
     batch: list[Plan] = []
     placements = 0
     for plan in plans:

@@ -1,4 +1,4 @@
-"""Errors of the scheduler's own: whom they are about, and how everybody else goes on being scheduled."""
+"""Internal errors of the scheduler: finding the job or node that causes them, and scheduling all others meanwhile."""
 
 from .guard import CYCLE_S, Guard, SchedulingFault, TookTooLong
 from .quarantine import Quarantine

@@ -1,4 +1,4 @@
-"""What calls of the core are made under: an error in one of them says whom it is about, and one that has no end is ended."""
+"""Guard of calls of the core: finds the suspects of an error, and stops a call that does not end."""
 
 import signal
 import threading
@@ -13,7 +13,7 @@ from .suspects import Suspect, place_in, place_of, suspects
 
 #: Processor time of a cycle, after which it is ended: on the largest clusters it takes a tenth of a second. A lease ends after 15 s.
 CYCLE_S = 8.0
-#: Of what it is told at once: a state of 100,000 pods takes some seconds. The kubelet's patience ends after a minute.
+#: Processor time of one input: a state of 100,000 pods takes some seconds. The kubelet's liveness probes tolerate a minute.
 INPUT_S = 40.0
 
 
@@ -52,7 +52,7 @@ class Guard:
 
     @contextmanager
     def __call__(self, most_s: float = INPUT_S) -> Iterator[None]:
-        """Raises SchedulingFault for an error that is about somebody; others, and those raised on purpose, as they are. `most_s`: of processor time."""
+        """Raises SchedulingFault for an error with suspects; other errors, and HBoxErrors, unchanged. `most_s`: maximum processor time."""
         self._on, self._most_s = True, most_s
         if self._bounded:
             signal.setitimer(signal.ITIMER_VIRTUAL, most_s)

@@ -1,13 +1,14 @@
-"""Jobs and nodes at which the scheduler failed: it goes on as if they were not there, and comes back to them later.
+"""Jobs and nodes at which the scheduler failed: it continues without them, and retries them later.
 
-Theory of operation. After a fault the scheduler begins anew, from what others know, without the suspect: that costs what a restart costs, a second or two, in
-which nobody is placed. If the suspect was the right one, that was all. If not, the same place fails again, and what is known by then decides:
+Theory of operation. After a fault the scheduler restarts from its inputs, without the suspect. That costs as much as a restart of the process: a second or two
+without placements. If the suspect was the right one, the fault is over. If not, the same place fails again, and the faults known by then decide:
 
-- the third job that fails at one place over one node: the node is put in quarantine, and the jobs come back;
-- so are more nodes at that place, up to `MOST_NODES`: where there are more, the jobs are to blame, and the nodes come back;
-- the fifth job of a namespace within an hour takes its namespace with it: whoever writes such jobs must not cost everybody a restart for each.
+- the third job that fails at one place over one node: the node is put in quarantine, and the jobs are released;
+- so are more nodes at that place, up to `MOST_NODES`: if there are more, the jobs are to blame, and the nodes are released;
+- the fifth job of a namespace within an hour: the whole namespace is put in quarantine, so that one tenant cannot cause all others a restart for each job.
 
-Each comes back after a minute, and each time in a row after twice as long. Nothing of it outlives the process: what fails, fails once more in the next one.
+Each is released after a minute, and after twice as long each time in a row. Quarantine does not outlive the process: what fails, fails once more in the next
+one.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,7 @@ from .suspects import Kind, Suspect
 FIRST_S, MOST_S = 60.0, 3600.0
 #: For how long a fault is remembered as one of several.
 RECENT_S = 3600.0
-#: The last of so many jobs has its node suspected, or its namespace.
+#: After so many failed jobs, their node is suspected, or their namespace.
 OVER_A_NODE, OF_A_NAMESPACE = 3, 5
 #: Nodes at one place, after which they are not to blame.
 MOST_NODES = 4
@@ -46,13 +47,13 @@ class Case:
 
 
 class Quarantine:
-    """Who is left out in this process, for how long, and why."""
+    """The jobs, nodes and namespaces that this process leaves out, for how long, and why."""
 
     def __init__(self) -> None:
         self._cases: dict[Suspect, Case] = {}  #: those that came back among them, while they are remembered
         self._in_force: dict[tuple[Kind, str], Case] = {}
         self._faults: list[float] = []
-        self._held: dict[JobId, str] = {}  #: jobs that were held back and not told of: why
+        self._held: dict[JobId, str] = {}  #: jobs held back whose reasons are not published yet
 
     # Faults.
 
@@ -114,7 +115,7 @@ class Quarantine:
         return bool(self._in_force)
 
     def holds_job(self, job: JobId, namespace: str) -> bool:
-        """Whether the job is in quarantine; then it is to be told why."""
+        """True if the job is in quarantine; records the reason, to be published."""
         case = self._in_force.get((Kind.JOB, job)) or self._in_force.get((Kind.NAMESPACE, namespace))
         if case is None:
             return False
@@ -145,7 +146,7 @@ class Quarantine:
         return {kind: kinds.count(kind) for kind in Kind}
 
     def summary(self) -> str:
-        """Who is in quarantine, for people; "" = nobody."""
+        """What is in quarantine, for display; "" = nothing."""
         return "; ".join(f"{case.suspect.kind} {case.suspect.label}: {case.message}" for case in self._in_force.values())
 
 

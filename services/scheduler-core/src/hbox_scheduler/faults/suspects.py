@@ -1,7 +1,7 @@
-"""Whom an error is about: the jobs and nodes that were at hand where it arose, by the variables of the traceback's frames.
+"""Suspects of an error: the jobs and nodes in use where it arose, by the variables of the traceback's frames.
 
-Nothing has to be noted down on the way, so that it costs nothing until something fails. It is a suspicion: a variable may be left from a loop that
-has ended. `quarantine` goes by several.
+Nothing is recorded in advance, so the search costs nothing until something fails. A suspect may be wrong: a variable may be left from a loop that has ended.
+`quarantine` decides by several faults.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def suspects(error: BaseException, states: Sequence[NodeState | None]) -> tuple[
     """Those nearest to where the error arose come first, each once. `states`: of nodes, by row."""
     found: dict[Suspect, None] = {}
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
-        for name, value in reversed(frame.f_locals.items()):  # what came into scope last stands last
+        for name, value in reversed(frame.f_locals.items()):  # the latest variable is the last
             found |= dict.fromkeys(_of(name, value, states))
     return tuple(found)
 

@@ -16,4 +16,4 @@ class Choices(Protocol):
         """Record that pods with equal requests go to these rows, the best first. `rank[N]`: sum of the scores by shape, -inf where no pod fits."""
 
     def of_pod(self, pod: PodUid, row: int, scores: Floats, terms: Sequence[tuple[str, Floats]]) -> None:
-        """Record that the pod goes to this row. `scores[N]`: -inf where it does not fit; the callee owns the array. `terms`: `[N]` each."""
+        """Record that the pod is placed on this row. `scores[N]`: -inf where it does not fit; the callee owns the array. `terms`: `[N]` each."""

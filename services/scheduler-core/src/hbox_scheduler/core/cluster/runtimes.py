@@ -1,11 +1,11 @@
-"""How long pods ran, by queue and namespace: what is not written on a pod is foreseen by it, and what is written is believed by it.
+"""Run times of pods by queue and namespace: they predict the ends of pods without a walltime, and correct walltimes that are exceeded.
 
-Learned from claims that end: 64 run times of each of 1,024 pairs of queue and namespace. What is learned is said on the bus (`RunTimesLearned`), by which who
-starts anew goes on; a pod without a written walltime of whose like nothing is known ends at no known time.
+Learned from claims that end: 64 run times of each of 1,024 pairs of queue and namespace. The scheduler publishes what it learned (`RunTimesLearned`), and a
+restarted scheduler continues from there. A pod without a walltime and without history has no known end.
 
-A walltime that is written is a bound of its pod, as Slurm's `--time`; nobody is killed at it here. Instead, the longest overrun among the last 64 ends of
-the same namespace in the queue, and of those that overrun now, multiplies all of its walltimes: to write a tenth of the truth is believed once, and from then
-on is as if the truth were written.
+A walltime is an upper bound of its pod's run time, as Slurm's `--time`, but HBox does not kill pods that exceed it. Instead, the longest overrun among the last
+64 ends of the same namespace in the queue, and of its pods that overrun now, multiplies all of its walltimes: a walltime of a tenth of the truth is believed
+once, and from then on counts as the truth.
 """
 
 from bisect import bisect_right
@@ -19,16 +19,16 @@ from hbox_common.events import RUN_TIME_SHARDS
 from hbox_common.events.base import shard_of
 from hbox_common.model import QueueName, RanFor
 
-#: Whose run times are alike: a queue and a namespace; all namespaces of a queue; everybody.
+#: Key of a history: a queue and a namespace; ("queue", "") = all namespaces of a queue; ("", "") = all pods.
 Whose: TypeAlias = tuple[str, str]
 
-#: A shorter walltime counts as so long, seconds: to start and to stop takes time.
+#: A shorter walltime counts as this long, seconds: starting and stopping take time.
 LEAST_S = 10.0
 
-#: Run times that are kept of each, and pairs of queue and namespace.
+#: Maximum number of run times of each history, and of histories.
 _KEPT, _PAIRS = 64, 1024
 
-#: Run times that have to be known before one is foreseen by them: of a pod that runs, and of one that would start.
+#: Minimum number of known run times for a prediction: of a running pod, and of a pod that would start.
 _FOR_END, _FOR_START = 4, 16
 
 _EVERYBODY: Whose = ("", "")
@@ -62,10 +62,10 @@ class RunTimes:
     def __init__(self) -> None:
         self._histories: OrderedDict[Whose, _History] = OrderedDict()
         self._pending: set[str] = set()  #: shards in which something was learned since it was published
-        self.overrunning: Mapping[Whose, float] = {}  #: by how much those who run are over their walltimes, the worst of each
+        self.overrunning: Mapping[Whose, float] = {}  #: factors by which running pods exceed their walltimes, the worst of each
 
     def ended(self, queue: QueueName, namespace: str, ran_s: float, walltime_s: float | None) -> None:
-        """A pod ended by itself. `walltime_s`: what was written for it."""
+        """A pod ended by itself. `walltime_s`: its walltime annotation."""
         if not isfinite(ran_s) or ran_s < 0:
             return
         for whose in ((queue, namespace), (queue, ""), _EVERYBODY):
@@ -75,7 +75,7 @@ class RunTimes:
             self._of((queue, namespace)).overruns.append(overrun(ran_s, walltime_s))
 
     def take_pending(self) -> dict[str, tuple[RanFor, ...]]:
-        """By shard, all that is known there, where something was learned since this was asked last."""
+        """All that is known in each shard in which something was learned since the last call."""
         pending: dict[str, list[RanFor]] = {shard: [] for shard in sorted(self._pending)}
         self._pending.clear()
         for whose, known in self._histories.items() if pending else ():
@@ -84,12 +84,12 @@ class RunTimes:
         return {shard: tuple(learned) for shard, learned in pending.items()}
 
     def put_back(self, shard: str) -> None:
-        """It could not be published."""
+        """The shard could not be published."""
         self._pending.add(shard)
 
     def take_in(self, learned: Iterable[RanFor]) -> None:
-        """What another scheduler published, or this one before it was started anew, counts where it has more run times than are known here. What this one has
-        published itself changes nothing."""
+        """Adopt the histories that another scheduler, or an earlier process of this one, published, if they have more run times than are known here. Own
+        messages change nothing."""
         for one in learned:
             known = self._of((one.queue, one.namespace))
             ran = [each for each in one.ran if isfinite(each) and each >= 0][-_KEPT:]
@@ -97,14 +97,13 @@ class RunTimes:
                 known.replace(ran, [each for each in one.overruns if isfinite(each) and each >= 1])
 
     def believed_s(self, queue: QueueName, namespace: str, walltime_s: float) -> float:
-        """How long at most a pod with this walltime runs, by how long those before it did."""
+        """Maximum run time of a pod with this walltime, by the overruns of earlier pods."""
         known = self._histories.get((queue, namespace))
         worst = max(known.overruns, default=1.0) if known is not None else 1.0
         return max(walltime_s, LEAST_S) * max(worst, self.overrunning.get((queue, namespace), 1.0))
 
     def bound_s(self, queue: QueueName, namespace: str, *, sure: bool = True) -> float | None:
-        """How long a pod that starts now runs at most: longer than 19 of 20 before it, or, where that need not be `sure`, than every other one; None = too
-        little is known of its like."""
+        """Maximum run time of a pod that starts now: the 95th percentile of earlier ones, or the median if it need not be `sure`; None = too few are known."""
         known = self._histories.get((queue, namespace))
         if known is None or len(known.ran) < _FOR_START:
             return None
@@ -112,7 +111,7 @@ class RunTimes:
         return ran[min(int((0.95 if sure else 0.5) * len(ran)), len(ran) - 1)]
 
     def whole_s(self, queue: QueueName, namespace: str, ran_s: float) -> float | None:
-        """How long in all a pod is expected to run that has run for `ran_s`: as nine of ten of those who ran longer than that; None = too few are known."""
+        """Expected total run time of a pod that has run for `ran_s`: the 90th percentile of those that ran longer; None = too few are known."""
         for whose in ((queue, namespace), (queue, ""), _EVERYBODY):
             if (known := self._histories.get(whose)) is not None:
                 ran = known.in_order()
@@ -122,7 +121,7 @@ class RunTimes:
         return None
 
     def any_of(self, queue: QueueName, namespace: str) -> bool:
-        """Whether enough are known to say that one runs for longer than usual."""
+        """True if enough run times are known to call a run unusually long."""
         known = self._histories.get((queue, namespace))
         return known is not None and len(known.ran) >= _FOR_START
 
@@ -141,5 +140,5 @@ def _shard(whose: Whose) -> str:
 
 
 def overrun(ran_s: float, walltime_s: float) -> float:
-    """How many times its walltime a pod ran; 1 where it kept to it."""
+    """Factor by which a pod exceeded its walltime; 1 if it did not."""
     return max(ran_s / max(walltime_s, LEAST_S), 1.0)

@@ -1,19 +1,20 @@
-"""The books of NUMA nodes: what a node's kubelet has given from which zone, as it says, and what is on its way there.
+"""Zones of NUMA nodes: what a node's kubelet has allocated in each zone by its own report, and the pods on their way to the node.
 
-Theory of operation. What a kubelet will do is `hbox_common.model.numa.admit`, a function of what is free in each zone; such states are few and are kept, with
-what each request leads to. A row has the kubelet's word on what is free, the pods that it has counted, and those booked here that it has not (`waiting`), by
-what they ask for: which of both a pod is, the bookings say.
+Theory of operation. `hbox_common.model.numa.admit` predicts a kubelet's decision from the free amounts of each zone. Such states are few; they are cached, with
+the result of each request. A row has the kubelet's report of free amounts, the pods that the report counts, and the requests of the pods that are booked here
+but not yet counted (`waiting`). The bookings decide to which of the two a pod belongs.
 
-- Kubelets admit pods in an order that nobody here knows. A node whose kubelet refuses takes a pod where it is admitted, with all that wait, in every order;
-  equal ones have one order. Where there are too many orders, the pod waits until the kubelet has spoken.
-- Where a pod has left, more is free than the kubelet has said; it could give from there, and those behind would find less elsewhere: the next pod waits for its
-  word as well.
-- What comes from several zones that have more, the kubelet divides as it likes (`Admission.split`): nothing is planned behind that until it has spoken.
-- Where sums alone are known, and late (NodeResourceTopology, Numatopology), every booking stays among those that wait, in the order of the first of each
-  kind. Of two reckonings the lesser counts, zone by zone: what containers may have less all bookings, and what is said to be free less the bookings that
-  came after the last word but one.
+- The order in which a kubelet admits pods is unknown. If the kubelet rejects pods that it cannot align, its node accepts a pod only if it would be admitted,
+  together with all waiting pods, in every order; equal pods have one order. If there are too many orders, the pod waits for the kubelet's report.
+- If a pod has left, more is free than reported. The kubelet could allocate that, and the pods behind would then find less elsewhere: the next pod waits for the
+  report as well.
+- If a pod's resources come from several zones that have more than enough, the kubelet's division is unknown (`Admission.split`): nothing is planned after it
+  until the next report.
+- If a source reports only sums, and late (NodeResourceTopology, Numatopology), every booking stays among the waiting ones, in the order of the first of each
+  kind. The lower of two estimates counts, zone by zone: the amount for containers less all bookings, and the reported free amount less the bookings since the
+  last report but one.
 
-Rows without facts, and those whose kubelets align nothing, are not here and cost nothing.
+Rows without facts, and those whose kubelets align nothing, have no entry and cost nothing.
 """
 
 from collections import Counter
@@ -33,28 +34,28 @@ from hbox_common.model.resources import MIB
 #: Maximum number of pods of one kind counted on a node: alone, and with pods of other kinds.
 _DEEP, _MIXED = 256, 8
 
-#: Orders of pods that wait, as so many sets of those that are through.
+#: Maximum number of sets of admitted pods that a search over all orders visits.
 _ORDERS = 128
 
-#: Answers that are kept, of all rows together.
+#: Maximum number of cached results, of all rows together.
 _MOST = 65_536
 
-#: Of a node, by resource what each zone keeps, in their order; in units of zones.
+#: Amounts that each zone of a node keeps, by resource, in the order of the zones; in units of zones.
 Kept: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 _K = TypeVar("_K")
 
-#: What a pod asks for, and the pod, "namespace/name": so often it leaves; less than 0: it is promised a place.
+#: A pod's request, and the pod as "namespace/name". With a count: 1 = it leaves, below 0 = it is nominated.
 Departure: TypeAlias = tuple[PodAsk | None, str]
 _NO_DEPARTURES: Counter[Departure] = Counter()
 
-#: Pods that wait: of each kind how many.
+#: Number of waiting pods of each kind.
 Kinds: TypeAlias = tuple[tuple[PodAsk, int], ...]
 
 
 class Seen(Enum):
-    """As of when: `NOW`; `LATER`, when all that leaves has left and all that is promised has come; `BOTH`, what is free now and not promised; `EMPTY`, with
-    nobody there."""
+    """Moments: `NOW`; `LATER`, after all leaving pods have left and all nominated pods have arrived; `BOTH`, what is free now and not nominated; `EMPTY`,
+    without pods."""
 
     NOW = auto()
     LATER = auto()
@@ -64,36 +65,36 @@ class Seen(Enum):
 
 @dataclass(slots=True, eq=False)
 class ZoneState:
-    """What is free in the zones of a node, and what follows for pods. One object for equal ones, by `number`."""
+    """Free amounts in the zones of a node, and the resulting decisions about pods. Equal states share one object, by `number`."""
 
     node: NumaNode
     number: int
-    split: bool  #: how it came to be is the kubelet's choice in part
+    split: bool  #: it depends on a choice of the kubelet's
     steps: dict[PodAsk, "Step"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """What the kubelet does with a pod, and the state after it: where it refuses, as if it had not."""
+    """The kubelet's decision about a pod, and the state after it; if it rejects the pod, the state as if it had admitted it."""
 
     found: Admission
     after: ZoneState
-    zones: int  #: from how many the pod has something
+    zones: int  #: number of zones from which the pod gets something
 
 
 @dataclass(slots=True)
 class _Row:
     facts: NodeZones
-    start: ZoneState  #: as the kubelet says
+    start: ZoneState  #: as the kubelet reports
     vacant: ZoneState
     waiting: dict[PodAsk, int] = field(default_factory=dict)
-    fresh: dict[PodAsk, int] = field(default_factory=dict)  #: of them, where sums alone are told: booked since the last word
-    young: dict[PodAsk, int] = field(default_factory=dict)  #: and between the last two, so that the last may not know of them
-    parted: bool = False  #: one of those that the kubelet has counted has gone since
-    prospects: dict[Seen, tuple[ZoneState, Kinds]] = field(default_factory=dict)  #: as worked out since the last change
+    fresh: dict[PodAsk, int] = field(default_factory=dict)  #: of these, if only sums are reported: since the last report
+    young: dict[PodAsk, int] = field(default_factory=dict)  #: between the last two reports: maybe not in the last one
+    parted: bool = False  #: a pod that the kubelet counted has left since
+    prospects: dict[Seen, tuple[ZoneState, Kinds]] = field(default_factory=dict)  #: computed since the last change
 
     def aligned_part(self, ask: PodAsk) -> PodAsk | None:
-        """What its kubelet aligns of the request; None: nothing."""
+        """The part of the request that the node's kubelet aligns; None: nothing."""
         return _aligned_part(ask, self.start.node.aligned)
 
     def copy(self) -> "_Row":
@@ -102,7 +103,7 @@ class _Row:
 
 
 class ZoneBooks:
-    """By row. A view (`seen_as`) shares the rows, and is to be read only."""
+    """By row. A view (`seen_as`) shares the rows and is read-only."""
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = {}
@@ -111,9 +112,9 @@ class ZoneBooks:
         self._rooms: dict[tuple[int, Kinds, PodAsk], int] = {}
         self._rooms_above_kept: dict[tuple[int, PodAsk, Kept], int | None] = {}
         self._keys: dict[tuple[int, int, Kinds, bool], int] = {}
-        self._numbers = count()  #: of states, and of keys: no two have one, though old ones are forgotten
+        self._numbers = count()  #: of states and keys: never reused, even after a cache was cleared
         self._seen = Seen.NOW
-        self.strict: set[int] = set()  #: rows whose kubelets refuse
+        self.strict: set[int] = set()  #: rows whose kubelets reject pods
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -125,10 +126,10 @@ class ZoneBooks:
     def rows(self) -> Collection[int]:
         return self._rows.keys()
 
-    # What is told.
+    # Reports.
 
     def describe(self, row: int, facts: NodeZones) -> bool:
-        """What the kubelet says now; nothing is booked on the row then. Returns whether anything follows from it, before or now."""
+        """Take the kubelet's report; no pod is booked on the row at that time. Returns whether the row has zones to consider, before or now."""
         before = self._rows.pop(row, None)
         self.strict.discard(row)
         if not facts.counts:
@@ -149,14 +150,14 @@ class ZoneBooks:
         self.strict.discard(row)
 
     def clear(self, row: int) -> None:
-        """Nothing booked on the row."""
+        """Remove all bookings of the row."""
         if (own := self._rows.get(row)) is not None:
             for some in (own.waiting, own.fresh, own.young, own.prospects):
                 some.clear()
         self._leaving.pop(row, None)
 
     def has_seen(self, row: int, namespace: str, pod: str, uid: str) -> bool:
-        """Whether the kubelet has counted the pod."""
+        """True if the kubelet has counted the pod."""
         own = self._rows.get(row)
         if own is None:
             return False
@@ -165,7 +166,7 @@ class ZoneBooks:
     # Bookings.
 
     def book(self, row: int, ask: PodAsk, times: int = 1, *, anew: bool = True) -> None:
-        """So many pods are on their way to the row (`times` > 0), or are not any more. anew: they were not before."""
+        """Add so many pods on their way to the row (`times` > 0), or remove them. anew: they were not on their way before."""
         own = self._rows.get(row)
         aligned = own.aligned_part(ask) if own is not None else None
         if own is None or aligned is None:
@@ -175,25 +176,25 @@ class ZoneBooks:
         _count(own.waiting, ask, times)
         if times > 0 and anew:
             _count(own.fresh, ask, times)
-        elif times < 0:  # those of them that are there for longest
+        elif times < 0:  # the oldest of them first
             for some in (own.young, own.fresh):
                 beyond = own.young.get(ask, 0) + own.fresh.get(ask, 0) - max(0, own.waiting.get(ask, 0))
                 _count(some, ask, -min(max(0, beyond), some.get(ask, 0)))
 
     def part(self, row: int) -> None:
-        """A pod that the kubelet has counted has gone: what it has free by now is not known until it speaks."""
+        """A pod that the kubelet counted has left: what is free now is unknown until the next report."""
         if (own := self._rows.get(row)) is not None:
             own.parted = True
 
     def settle(self) -> None:
-        """Whoever told of the rows knows of all who are booked there."""
+        """The reports include all booked pods."""
         for own in self._rows.values():
             own.fresh.clear()
             own.young.clear()
             own.prospects.clear()
 
     def depart(self, row: int, ask: PodAsk | None, pod: str, times: int = 1) -> None:
-        """A pod will go (`times` = 1), or is promised what will be free (-1)."""
+        """A pod will leave (`times` = 1), or is nominated to what will be free (-1)."""
         leaving = self._leaving.setdefault(row, Counter())
         _count(leaving, (ask, pod), times)
         if not leaving:
@@ -211,7 +212,7 @@ class ZoneBooks:
         return view
 
     def copy(self) -> Self:
-        """Of which pods may be booked without anybody seeing it."""
+        """A copy whose bookings do not affect the original."""
         if not self._rows:
             return self
         view = copy(self)
@@ -243,7 +244,7 @@ class ZoneBooks:
         return found
 
     def room(self, row: int, ask: PodAsk) -> int:
-        """How many such pods the kubelet will take beside those that wait, `_DEEP` at most; of a row that is strict."""
+        """How many such pods the kubelet of a strict row will admit in addition to the waiting ones, `_DEEP` at most."""
         own = self._rows[row]
         if (aligned := own.aligned_part(ask)) is None:
             return _DEEP
@@ -260,13 +261,13 @@ class ZoneBooks:
         return found
 
     def zones(self, row: int) -> tuple[tuple[Zone, ...], tuple[Zone, ...]]:
-        """The row's zones as they are when those who wait are through, and with nobody there."""
+        """The row's zones after all waiting pods were admitted, and without pods."""
         own = self._rows[row]
         return self._reached(row, own).node.zones, own.vacant.node.zones
 
     def room_above_kept(self, row: int, ask: PodAsk, kept: Kept) -> int | None:
-        """How many such pods the kubelet would align, `_DEEP` at most, before one of them has something of what a zone keeps; None: what it would do with
-        them is not for what is kept to say. Those who wait come in the order of their kinds: what is kept is no promise of the kubelet's."""
+        """How many such pods the kubelet would align, `_DEEP` at most, before one of them uses something that a zone keeps; None: the kubelet rejects the next
+        pod or aligns nothing of it. Waiting pods are admitted in the order of their kinds: kept amounts do not bind the kubelet."""
         own = self._rows[row]
         if (aligned := own.aligned_part(ask)) is None:
             return None
@@ -279,7 +280,7 @@ class ZoneBooks:
         return self._rooms_above_kept[key]
 
     def scattered(self, row: int, ask: PodAsk) -> float:
-        """From how many zones more than it needs there the pod would have something, as a part of all zones: 0 to 1."""
+        """Number of zones that the pod would use beyond the minimum, as a part of all zones: 0 to 1."""
         own = self._rows[row]
         if (aligned := own.aligned_part(ask)) is None:
             return 0.0
@@ -289,7 +290,7 @@ class ZoneBooks:
         return max(0, here.zones - least) / len(own.facts.zones)
 
     def same_zones(self, row: int, ask: PodAsk, most: int) -> int:
-        """How many such pods, `most` at most and one at least, would come one after the other to the same zones."""
+        """How many such pods in a row, `most` at most and one at least, would get the same zones."""
         own = self._rows[row]
         if (aligned := own.aligned_part(ask)) is None:
             return most
@@ -304,7 +305,7 @@ class ZoneBooks:
         return found
 
     def zones_of(self, row: int, ask: PodAsk) -> frozenset[int]:
-        """The NUMA nodes to which the kubelet would align the pod; none where nothing of it is aligned."""
+        """The NUMA nodes to which the kubelet would align the pod; none if it aligns nothing of it."""
         own = self._rows[row]
         if (aligned := own.aligned_part(ask)) is None:
             return frozenset()
@@ -317,7 +318,7 @@ class ZoneBooks:
         )
 
     def refusal(self, row: int, ask: PodAsk) -> tuple[str, str]:
-        """Why the kubelet would refuse the pod: its own word for that, and by zone what is free of what is asked for."""
+        """Why the kubelet would reject the pod: its own reason, and the free amounts of each zone."""
         own = self._rows[row]
         reached = self._reached(row, own)
         if (aligned := own.aligned_part(ask)) is None:
@@ -340,10 +341,10 @@ class ZoneBooks:
         )
         return found.reason, f"{zones} ({own.facts.policy}: {found.message})"
 
-    # How.
+    # Computation.
 
     def _prospect(self, row: int, own: _Row) -> tuple[ZoneState, Kinds]:
-        """From which state, and who waits beside."""
+        """The state to start from, and the pods that wait."""
         known = own.prospects.get(self._seen)
         if known is None:
             known = own.prospects[self._seen] = self._worked_out(row, own)
@@ -388,7 +389,7 @@ class ZoneBooks:
         return any(f"{one.namespace}/{one.pod}" == pod for one in own.facts.pods)
 
     def _without(self, own: _Row, gone: Sequence[str]) -> ZoneState:
-        """As the kubelet says, without these pods."""
+        """The kubelet's report without these pods."""
         left = [one for one in own.facts.pods if f"{one.namespace}/{one.pod}" in gone] if gone else []
         if not left:
             return own.start
@@ -398,7 +399,7 @@ class ZoneBooks:
         return self._state(replace(own.start.node, zones=zones))
 
     def _reached(self, row: int, own: _Row) -> ZoneState:
-        """The state when those who wait are through, in the order of their kinds."""
+        """The state after all waiting pods were admitted, in the order of their kinds."""
         state, kinds = self._prospect(row, own)
         for ask, pods in kinds:
             for _ in range(pods):
@@ -435,7 +436,7 @@ class ZoneBooks:
         return _DEEP
 
     def _in_every_order(self, start: ZoneState, asks: Sequence[PodAsk], counts: tuple[int, ...]) -> bool:
-        """Whether all of these are admitted, whoever comes first. Sets of those that are through, one pod more each time."""
+        """True if all of these pods are admitted in every order. Visits sets of admitted pods, one pod more each time."""
         orders = 1
         for pods in counts:
             orders *= pods + 1
@@ -456,7 +457,7 @@ class ZoneBooks:
         return True
 
     def _sure(self, state: ZoneState, ask: PodAsk) -> Step | None:
-        """What the kubelet does, where it admits the pod and is known to."""
+        """The kubelet's decision, if it certainly admits the pod."""
         step = self._step(state, ask)
         return None if not step.found.admitted or (state.split and step.zones) else step
 
@@ -497,7 +498,7 @@ class ZoneBooks:
         if found is None:
             if len(self._states) >= _MOST:
                 for state in self._states.values():
-                    state.steps.clear()  # rows keep some of them, by which they would keep all
+                    state.steps.clear()  # rows refer to some of them, which keep all alive
                 self._states.clear()
                 self._rooms.clear()
             found = self._states[key] = ZoneState(node, next(self._numbers), split)
@@ -509,8 +510,8 @@ def _admitted(node: NumaNode, ask: PodAsk) -> Admission:
 
 
 def _takes(state: ZoneState, step: Step, ask: PodAsk, kept: Kept) -> bool:
-    """Whether a zone would have less than it keeps then, and less than now. Where the kubelet chooses how much comes from which zone of several, each of
-    them gives as much as it can."""
+    """True if a zone would then have less than it keeps, and less than now. If the kubelet chooses how much comes from which of several zones, each of them is
+    assumed to give as much as it can."""
     bits = 0
     if step.found.split or state.split:
         for mask in step.found.masks:
@@ -560,6 +561,6 @@ def _named(resource: str) -> str:
 
 
 def _shared(zone: Zone, zones: Sequence[Zone]) -> str:
-    """With which zones it gives memory together."""
+    """The zones with which it allocates memory jointly."""
     others = [str(other.id) for place, other in enumerate(zones) if zone.group >> place & 1 and other is not zone]
     return f", memory with zone {' and '.join(others)} alone" if others else ""

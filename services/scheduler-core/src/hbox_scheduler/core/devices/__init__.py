@@ -1,4 +1,4 @@
-"""Cards of a node: which are free, how much of each, and which a pod takes; what models are worth stands in `models`."""
+"""Cards of a node: which are free, how much of each, and which a pod gets; `models` has the worth of card models."""
 
 from .cards import (
     ALL,

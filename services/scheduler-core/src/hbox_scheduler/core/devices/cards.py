@@ -1,11 +1,10 @@
 """Cards, whole and in shares, by the rules of `hbox_common.model.validate_claim`.
 
-A card that nobody uses takes anything that it is large enough for. A used one takes a share where its cores (100 in all), its memory and
-its number of pods allow, and never a whole-card request. A card whose memory is unknown (0) can only be taken whole. Between a pod's cards
-there is no sharing: a pod that asks for k cards gets k distinct ones.
+An unused card accepts any request that it is large enough for. A used card accepts a share if its cores (100 in all), its memory and its number of pods permit,
+and never a whole-card request. A card of unknown memory (0) can only be used whole. A pod that requests k cards gets k distinct ones.
 
-That is the rule of plain requests, where one container asks for equal cards of one kind. All others, and plain ones on cards of which amounts do not say all,
-go node by node (`fits`).
+These are the rules of plain requests, where one container requests equal cards of one kind. Other requests, and plain ones on cards whose amounts do not
+suffice to decide, are decided node by node (`statefits`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +69,7 @@ def cores_of(request: CardRequest) -> int:
 
 
 def affordable(request: CardRequest, card_memory: Ints) -> Bools | None:
-    """Cards that the namespace's quotas pay for; None = all. What a card of unknown size counts nobody knows."""
+    """Cards that the namespace's quotas cover; None = all. They do not cover cards of unknown size."""
     if not isinstance(request, Bounded) or request.most_mib == _ANY_MIB:
         return None
     return np.asarray((memory_needed(request, card_memory) <= request.most_mib) & (card_memory > 0))
@@ -212,7 +211,7 @@ class CardFit:
         yield Label.DEVICE_INSUFFICIENT, np.count_nonzero(present, axis=1) < request.count
         pods, memory, cores = columns.card_pods[rows], columns.card_memory[rows], columns.card_cores_used[rows]
         used = pods > 0
-        # Who names MiB of cards that he takes alone is judged by these, as in HAMi: that others are there is said at the end.
+        # A request for MiB of whole cards is judged by these MiB, as in HAMi; that a card is in use is reported last.
         need = (
             np.full(memory.shape, request.memory_mib, dtype=np.int64) if request.memory_mib else memory_needed(request, memory)
         )
@@ -336,8 +335,8 @@ def _by_adapters(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: F
 
 
 def without_adapters(columns: Columns, rows: Rows, task: Task) -> Floats | None:
-    """`[n]`: of the cards that the pod would take on each row, the share that has no RDMA adapter of its own below the same host bridge (`rails.missing`); 0
-    where nobody knows. None: its cards are not chosen by adapters."""
+    """`[n]`: of the cards that the pod would get on each row, the share without an RDMA adapter of its own below the same host bridge (`rdmaadapters.missing`);
+    0 if unknown. None: adapters do not affect the choice of its cards."""
     request = task.cards
     if request is None or request.devices is not None:
         return None
@@ -353,7 +352,7 @@ def without_adapters(columns: Columns, rows: Rows, task: Task) -> Floats | None:
 def _rails(
     columns: Columns, rows: Ints, task: Task, keys: Floats | None, counts: Sequence[int]
 ) -> Iterator[tuple[int, Adapters | None, tuple[int, ...]]]:
-    """Place among the rows, adapters by position (None: nobody knows them), and the open cards in the order in which so many pods take them."""
+    """Place among the rows, adapters by position (None: unknown), and the usable cards in the order in which so many pods get them."""
     request = task.cards
     assert request is not None
     if request.devices is not None:
@@ -377,7 +376,7 @@ def _rails(
 
 
 def _keys(columns: Columns, rows: Ints, task: Task, keys: Floats | None) -> Floats:
-    """`[n, D]`: the order of choice where nobody else has one, as numbers."""
+    """`[n, D]`: the default order of choice, as numbers."""
     if keys is not None:
         return keys
     if task.cards is not None and not task.cards.whole:
@@ -423,12 +422,12 @@ def _refusals(columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, B
         yield Label.CARD_QUOTA if task.cards.most_mib != _ANY_MIB or task.cards.left else Label.QUEUE_MODEL, fits & (room == 0)
 
 
-#: Of what a policy says, beside what vendors say of the nodes: figures of theirs differ by a thousandth and more, the policy's sum is some thousands at most.
+#: Weight of the policy's score next to the vendors' figures of nodes: these differ by a thousandth or more, and the policy's sum is some thousands at most.
 TIE_BREAK = 1e-7
 
 
 def ranked_by_devices(columns: Columns, rows: Rows, task: Task) -> Floats | None:
-    """`[n]`: the nodes by their vendors' rules, the highest first, where the pod asks for that, or its cards are of a vendor whose rules say all; else None."""
+    """`[n]`: scores of the nodes by their vendors' rules, the highest first, if the pod requests that or these rules alone decide; else None."""
     request = task.cards
     if request is None or request.devices is None:
         return None
@@ -438,7 +437,7 @@ def ranked_by_devices(columns: Columns, rows: Rows, task: Task) -> Floats | None
 
 
 def usage_of_ranked(columns: Columns, rows: Rows, task: Task) -> Floats | None:
-    """`[n]`: as `ranked_by_devices`, the figure as the vendors have it, whether the highest or the lowest goes first."""
+    """`[n]`: as `ranked_by_devices`, but the vendors' own figure, whether the highest or the lowest is first."""
     request = task.cards
     if request is None or request.devices is None or not fits_of(columns).ranks(request.devices):
         return None

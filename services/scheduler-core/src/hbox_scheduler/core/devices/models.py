@@ -1,9 +1,9 @@
-"""Card models beside each other: what a card is worth, and which models are scarce (requirements B6).
+"""Comparison of card models: the worth of a card, and the scarcity of models (requirements B6).
 
-A card is worth a weighted mean of three figures, each against an H100 SXM's: its memory, its compute, and how fast it speaks to the cards beside it. Memory
-is what the card has; the rest is looked up by the model's name, as its vendor gives it (`Vendor.figures`). What is not known of a model does not count for it.
+A card's worth is a weighted mean of three figures, each relative to an H100 SXM: its memory, its compute, and its bandwidth to the other cards of the node. The
+memory is that of the card; the others come from the vendor's table, by the model's name (`Vendor.figures`). An unknown figure does not count.
 
-A model is scarce where those who can use no other ask for more cards per card of it than is asked for per card of the cluster.
+A model is scarce if the pods that can use no other request more cards per card of it than all pods request per card of the cluster.
 """
 
 import re
@@ -22,7 +22,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from .cards import memory_needed
 
-#: A card in a PCIe slot, where its name says so.
+#: Maximum bandwidth of a card in a PCIe slot, as its name shows.
 PCIE_GB_S = 64.0
 
 #: What counts as 1.
@@ -32,8 +32,8 @@ _TINY = 1e-12
 
 
 def figures_of(model: str, given: Mapping[str, Figures]) -> Figures:
-    """What is known of a model by its name as nodes report it, which has to contain the known name as a word; the longest counts. `given` goes before what
-    is known here, figure by figure."""
+    """Known figures of a model by the name that nodes report: of the longest known name that it contains as a word. `given` has precedence over the vendors'
+    table, figure by figure."""
     name = _plain(model)
     ours, theirs = _figures_among(name, VENDORS.figures) or Figures(), _figures_among(name, given) or Figures()
     link = min(ours.link_gb_s, PCIE_GB_S) if "PCIE" in name else ours.link_gb_s
@@ -109,7 +109,7 @@ class Demand:
             return
         cards = float(request.count * pods)
         self.cards[request] = self.cards.get(request, 0.0) + cards
-        if len(self.cards) > 2 * REQUESTS:  # whoever makes pods decides how many there are
+        if len(self.cards) > 2 * REQUESTS:  # tenants decide how many there are
             for least, _ in sorted(self.cards.items(), key=itemgetter(1))[:REQUESTS]:
                 del self.cards[least]
         self._seen += cards

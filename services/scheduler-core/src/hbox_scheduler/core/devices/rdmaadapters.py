@@ -1,8 +1,8 @@
-"""Which of a node's cards a pod takes that talks over RDMA: those with an adapter of their own below the same host bridge.
+"""Choice of a node's cards for a pod that communicates over RDMA: cards with an adapter of their own below the same host bridge.
 
 Sets of cards that can have an adapter each, all different, are the independent sets of a matroid (transversal matroid: Edmonds and Fulkerson 1965). So the
-cards are gone through in their order, and each is taken for which an augmenting path gives it an adapter beside those that have theirs: no other choice has
-more of them, and none with as many comes earlier in the order. What is still missing is made up of cards that share a near adapter, then of all others.
+cards are examined in their order, and a card is taken if an augmenting path gives it an adapter in addition to those of the cards taken before: no other choice
+has more of them, and none with as many comes earlier in the order. The rest is filled with cards that share a near adapter, then with all others.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from hbox_common.model.devices import NearAdapters, PathKind
 
-#: By position on the node; None: nobody knows.
+#: By position on the node; None: unknown.
 Adapters: TypeAlias = tuple[NearAdapters | None, ...]
 
-#: Of a card with a near adapter that another card of the pod has too, and of one without, beside 0 of one with its own.
+#: Penalty of a card that shares its near adapter with another card of the pod, and of one without; a card with its own has 0.
 _SHARED, _FAR = 0.5, 1.0
 _FARTHEST = len(PathKind)
 _RANK = {kind: rank for rank, kind in enumerate(PathKind)}
@@ -24,11 +24,11 @@ _RANK = {kind: rank for rank, kind in enumerate(PathKind)}
 def ordered(
     adapters: Adapters, open_: tuple[int, ...], elsewhere: frozenset[int], used: frozenset[int], *, cards: int, pods: int
 ) -> tuple[int, ...]:
-    """The cards that so many pods with `cards` each take, pod by pod; then all other open ones.
+    """The cards that so many pods with `cards` each get, pod by pod; then all other usable ones.
 
-    open_: positions that may be taken, in the order in which they would be without adapters; elsewhere: of them, those outside the NUMA nodes that the kubelet
-    aligns the pod to, which come behind all others whatever their adapters are: it would give cards of these; used: positions on which somebody is, whose near
-    adapters come last among equals."""
+    open_: usable positions, in the order without adapters; elsewhere: those outside the NUMA nodes to which the kubelet aligns the pod, last whatever their
+    adapters, since the kubelet would allocate other cards; used: positions in use, whose near adapters come last among equals.
+    """
     taken = {
         name for position in used if (name_of := adapters[position]) is not None and name_of.near for name in name_of.names
     }

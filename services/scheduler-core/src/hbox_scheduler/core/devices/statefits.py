@@ -1,10 +1,9 @@
-"""Requests that amounts of cards do not answer: container by container, of several kinds, with wishes, or on cards that are divided in fixed sizes.
+"""Requests that sums of cards cannot answer: container by container, of several kinds, with preferences, or on cards that are divided in fixed sizes.
 
-Their rule is `VENDORS.fit`, which looks at one node. It is asked once for all nodes that are in the same state: a state is a number, the sum of what is booked
-on each card times a weight of that amount and position, and of the codes of what the node has (`CardSets`). So the states of all rows are a few operations
-over arrays, and the state that one more pod leads to is an addition. Nodes are told apart by the ids of their cards only where the request names one of
-these. Weights have 64 bits: that two states have the same number is as likely as that two random numbers are equal, and what came of it the ledger would
-refuse.
+`VENDORS.fit` decides them for one node. It is called once for all nodes in the same state: a state is a number, the sum of what is booked on each card times a
+weight of that amount and position, and of the codes of the node's properties (`CardSets`). So the states of all rows take a few array operations, and the state
+after one more pod is an addition. The ids of cards distinguish nodes only if the request names one of these ids. Weights have 64 bits: two states have the same
+number as rarely as two random numbers are equal, and the ledger would reject the resulting plan.
 """
 
 from collections import OrderedDict
@@ -60,7 +59,7 @@ class PodSlices(tuple[CardSlice, ...]):
 
     @classmethod
     def written(cls, slices: tuple[CardSlice, ...], layout: str) -> tuple[CardSlice, ...]:
-        """The slices with the layout that somebody wrote beside them; without one they are no more than slices."""
+        """The slices with their written layout; without one, the plain slices."""
         if not layout:
             return slices
         found = cls(slices)
@@ -145,11 +144,11 @@ class StateFits:
         return self._by_state(columns, rows, known, lambda walk: _score(self.answer(walk))).astype(np.float64)
 
     def ranks(self, devices: PodDevices) -> int:
-        """Whether the pod's nodes are ranked by `usage`: 1 the fullest first, -1 the idlest, 0 as the policy says."""
+        """The order of the pod's nodes by `usage`: 1 the fullest first, -1 the idlest, 0 as the policy decides."""
         return self._known(devices, ()).ranks
 
     def take(self, columns: Columns, row: int, devices: PodDevices, pods: int, excluded: Excluded = ()) -> list[PodSlices]:
-        """The slices of so many pods on one row, which must have the room: one beside the other."""
+        """The slices of so many pods on one row, which must have room for all of them together."""
         walk = _Walk(columns, row, self._known(devices, excluded))
         for _ in range(pods):
             walk.on(self.answer(walk))

@@ -1,11 +1,11 @@
-"""A record of what a scheduler is told and of what it decides: calls to bytes, and back.
+"""A record of a scheduler's inputs and decisions: calls to bytes, and back.
 
-A record is one line of text that names the format, and then frames: a length, a checksum (four bytes each, big-endian) and a piece of one deflate stream, which
-ends on a whole entry. So a file whose writer was killed reads up to the last frame that is whole. Inflated, it is a sequence of msgpack values: the head,
-which says how the scheduler was made, and one entry for each call: its name, its arguments, its result, and what plugins were answered meanwhile.
+A record is one line of text with the format's name, and then frames: a length, a checksum (four bytes each, big-endian) and a piece of one deflate stream,
+which ends on a whole entry. So a file whose writer was killed is readable up to the last whole frame. Inflated, it is a sequence of msgpack values: the head,
+with the scheduler's parameters, and one entry for each call: its name, its arguments, its result, and the answers that plugins received meanwhile.
 
-What is recorded stands in `INPUTS`, and how in the type hints of `Scheduler`: values go as they go over the bus. Arguments that are iterables are collected
-first, so that the recorder and the scheduler see the same.
+`INPUTS` names the recorded calls, and the type hints of `Scheduler` their types: values are encoded as on the bus. Iterable arguments are collected first, so
+that the recorder and the scheduler see the same.
 """
 
 import zlib
@@ -41,7 +41,7 @@ INPUTS = (
     "cycle",
 )
 
-#: The last entry of a record that was ended on purpose: its one argument says why.
+#: The last entry of a record that was ended on purpose; its one argument is the reason.
 END = "end"
 
 _FRAME = Struct(">II")

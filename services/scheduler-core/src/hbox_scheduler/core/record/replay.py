@@ -1,7 +1,7 @@
-"""A record through a scheduler again: the same calls, and whether it decides the same.
+"""Replay of a record through a scheduler: the same calls, and a check for the same decisions.
 
-The scheduler is pure: what it decides follows from how it was made and from what it was told. So a replay that decides otherwise has found something that
-the record does not hold, or another version of the code.
+The scheduler is pure: its decisions follow from its parameters and its inputs. So a replay with other decisions has found an input that the record does not
+contain, or another version of the code.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Replay:
-    """A scheduler made as the head says; `run` is handed the calls in order. Counts are of the record."""
+    """A scheduler with the head's parameters; `run` receives the calls in order. Counts are of the record."""
 
     head: Head
     calls: int = 0

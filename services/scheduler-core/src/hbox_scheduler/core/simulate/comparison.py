@@ -1,8 +1,8 @@
-"""What a record and another policy made of the same work, side by side.
+"""Comparison of a record with the same work under another policy.
 
-A job waits from its first pod's arrival to its first place: a gang's first places are its whole minimum. One that still waits as the record ends counts with
-the time that it waited until then, so that nobody looks better by never placing the hard ones. Jobs of which pods held places before the record began are
-left out. A decision counts as the same if the pod's first node is the same.
+A job waits from its first pod's arrival to its first place: a gang's first places are its whole minimum. A job that still waits when the record ends counts
+with its waiting time until then, so that a policy does not improve by never placing hard jobs. Jobs whose pods held places before the record began are left
+out. A decision counts as the same if the pod's first node is the same.
 """
 
 from collections.abc import Mapping, Sequence

@@ -66,7 +66,7 @@ class Report:
     bindings: list[Bound] = field(default_factory=list)
     evictions: list[Evicted] = field(default_factory=list)
     nominations: dict[str, str] = field(default_factory=dict)  #: member id -> node, as of the last cycle
-    phases: dict[str, GroupPhase] = field(default_factory=dict)  #: gang id; that its pods run is said by their controller later
+    phases: dict[str, GroupPhase] = field(default_factory=dict)  #: gang id; its controller reports later that its pods run
     pending: dict[str, Pending] = field(default_factory=dict)  #: member id
     #: member id -> node -> label of the filter that fails it
     filters: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -129,7 +129,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, options: CycleOptio
 
 
 def explain(session: Session, report: Report) -> None:
-    """Filters and scores of every pending member on the cluster as it stands."""
+    """Filters and scores of every pending member in the cluster's present state."""
     placing, columns = Placing(session), session.columns
     names: dict[int, str] = {row: session.node(row) for row in session.rows.tolist()}
     for member in (m for gang in session.gangs for m in gang.of(Status.PENDING)):
@@ -223,7 +223,7 @@ def _with_cards(nodes: Mapping[str, int], cards: CardReasons | None) -> Mapping[
 
 
 _DEVICE_LABELS = frozenset(map(str, DeviceLabel))
-#: Not said by cards.
+#: Labels that no card has.
 _BOUNDS = (Label.CARD_QUOTA, Label.QUEUE_MODEL)
 _PLACED = (Status.ALLOCATED, Status.BOUND, Status.RUNNING)
 

@@ -1,7 +1,7 @@
 """The protocol of FGD's authors (Weng et al., USENIX ATC'23; sources: fgd-protocol) on the scheduler's own columns, views and policies.
 
-Pods come one by one and each is placed at once or never: nothing ends, waits or is taken away. After each pod stands how much of the cards had
-been asked for so far (arrived) and how much is given away (allocated), both in percent of all cards.
+Pods arrive one by one and each is placed at once or never: nothing ends, waits or is evicted. The result has, after each pod, the cards requested so far
+(arrived) and the cards allocated, both in percent of all cards.
 """
 
 from collections.abc import Mapping, Sequence

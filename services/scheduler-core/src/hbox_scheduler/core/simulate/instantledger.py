@@ -36,7 +36,7 @@ from ..scheduler import Scheduler
 
 
 class InstantLedger:
-    """The ledger of `scheduler`, and what it has to know of nodes. Time stands still unless `now` is set.
+    """The ledger of `scheduler`, with the state of nodes that it needs. Time does not pass unless `now` is set.
 
     `claims`: live ones by pod; `evicted`: victims of accepted plans that have not left yet; `verdicts`: why jobs wait; `groups`: PodGroups with a minimum;
     `wall_ahead`: seconds since the epoch less `now`.
@@ -57,7 +57,7 @@ class InstantLedger:
         self._epoch = Epoch(1)
 
     def open(self, *, frozen: bool = False) -> None:
-        """Tell the scheduler all claims there are. `frozen`: nothing is accepted until it is told again."""
+        """Publish all claims to the scheduler. `frozen`: nothing is accepted until the next call."""
         self.scheduler.on_claims_snapshot(
             epoch=self._epoch, index=self._index, frozen=frozen, claims=tuple(self.claims.values()), now=self.now
         )
@@ -100,14 +100,14 @@ class InstantLedger:
         return claim.slices if node is None else name_slices(claim.slices, node.cards)
 
     def gone(self, pods: Iterable[PodUid]) -> None:
-        """Pods end and their claims with them; what their jobs ask for is told by `submit`."""
+        """Remove pods that ended, with their claims; `submit` updates their jobs' requests."""
         ended = [self.claims.pop(pod) for pod in pods]
         for claim in ended:
             self._books[claim.node].book(claim.requests, claim.slices, -1)
         self._publish_claims([replace(claim, state=ClaimState.VOID) for claim in ended])
 
     def accept(self, plans: Sequence[Plan]) -> None:
-        """The ledger says yes to these plans and claims their places. Raises Bug where one is wrong."""
+        """Accept these plans and claim their places. Raises Bug for a plan that is wrong."""
         for plan in plans:
             self.evicted += [self.claims[victim.pod_uid] for victim in plan.victims]
         claims = [claim for plan in plans if not plan.victims for claim in self._claims_of(plan)]

@@ -106,7 +106,7 @@ def job(
 
 
 class Simulation(InstantLedger):
-    """A scheduler, and a ledger that answers within the same call. Time stands still unless it is set."""
+    """A scheduler, and a ledger that answers within the same call. Time does not pass unless it is set."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Simulation(InstantLedger):
         self.gone([claim.pod_uid for claim in ended])
 
     def leave(self) -> list[Claim]:
-        """Those evicted are gone, and nobody asks for them again. Returns their claims."""
+        """Remove the evicted pods without successors. Returns their claims."""
         gone, self.evicted = self.evicted, []
         self.finish([claim.pod_uid for claim in gone])
         return gone

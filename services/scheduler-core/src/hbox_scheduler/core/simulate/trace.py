@@ -1,8 +1,8 @@
-"""A trace in time: jobs arrive, wait, start, are stopped for others, and end, on a cluster whose nodes are all alike.
+"""Simulation of a trace in time: jobs arrive, wait, start, are preempted, and end, on a cluster of equal nodes.
 
-Where a pod goes is decided by the scheduler's own columns, views and policies, as in the service, and for gangs of several pods on a cluster with
-leaf switches by the engine's choice of leaves and nodes; when a job's turn is, by a `TraceTurns`. Time jumps from event to event: a submission, an
-end, a running job that enters a higher level or may be stopped from now on, a waiting one whose patience ends.
+The scheduler's own columns, views and policies choose the nodes of pods, as in the service, and for gangs of several pods on a cluster with leaf switches the
+engine's choice of leaves and nodes does; a `TraceTurns` decides the order of jobs. Time jumps from event to event: a submission, an end, a running job that
+enters a higher level or may be preempted from now on, a waiting one whose patience ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,7 +98,8 @@ class TraceSimulation:
         self._shares = QueueShares(k, turns.half_life_s, int(self._size.sum())) if k else None
 
     def run(self, jobs: Sequence[TraceJob], *, tick: Callable[[int], None] | None = None) -> JobOutcome:
-        """Until the last job has ended. `tick` is told how many have, now and then. Raises InvalidRequest for a job that never fits."""
+        """Run until the last job has ended. `tick` receives the number of newly ended jobs from time to time. Raises InvalidRequest for a job that never
+        fits."""
         ordered = checked(list(jobs), capacity=int(self._size.sum()))
         for index, job in enumerate(ordered):
             pods, each = job.pods(self._size)
@@ -218,9 +219,9 @@ class TraceSimulation:
         return int((self._free // run.each).sum()) >= run.pods
 
     def _make_room(self, run: _Run) -> bool:
-        """Stop jobs of higher levels until this one fits. False, and nothing stopped, where that is not enough.
+        """Preempt jobs of higher levels until this one fits. If that is not enough: False, and nothing is preempted.
 
-        Jobs on one node rather than gangs, whose other nodes nobody asked for; of these the highest; of equal ones as few cards as possible.
+        Jobs on one node before gangs, whose other nodes would be freed for nothing; of these the highest level; of equal ones as few cards as possible.
         """
         above = self._may_go[:, run.level + 1 :]
         if not above.shape[1] or int(((self._free + above.sum(axis=(0, 1))) // run.each).sum()) < run.pods:

@@ -9,7 +9,7 @@ from ..cluster.arrays import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A rigid gang. `duration_s`: how long it runs on all of its cards; no order is told. `queue`: "" = the trace names none."""
+    """A rigid gang. `duration_s`: its run time on all of its cards, which no order knows. `queue`: "" = the trace names none."""
 
     name: str
     submit_s: float

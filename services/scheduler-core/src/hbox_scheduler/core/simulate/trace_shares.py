@@ -1,7 +1,6 @@
-"""Whose queue's turn it is in a trace, by what queues used of late: the rule of the plugins (`plugins.fairshare`) over queues of equal weight that deserve
-nothing.
+"""Order of queues in a trace by their recent usage: the rule of the plugins (`plugins.fairshare`) over queues of equal weight that deserve nothing.
 
-History is the trace's own past: card-seconds with a half-life, as an average over the time that has passed. The ledger weighs hours; here time is not cut.
+History is the trace's own past: card-seconds with a half-life, as an average over the elapsed time. The ledger aggregates by hours; here time is continuous.
 """
 
 from collections import Counter
@@ -44,7 +43,7 @@ class QueueShares:
         self._keys.clear()
 
     def recent(self, queue: str) -> float:
-        """Cards that it used on average of late."""
+        """Recent average number of cards in use."""
         return self.own.get(queue, 0.0) / self.observed if self.observed > 0 else 0.0
 
     def key(self, queue: str) -> tuple[float, float]:

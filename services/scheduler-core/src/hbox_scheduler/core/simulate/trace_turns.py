@@ -1,14 +1,14 @@
-"""Whose turn it is: orders of jobs in time, none of which knows how long a job will run.
+"""Orders of jobs in time, none of which knows how long a job will run.
 
-`LEAST_SERVED` is what HBox recommends for clusters whose jobs write checkpoints. Jobs stand in levels by how long they have held their cards: less
-than 1, 4, 16, 64, 256 hours, or more. Lower levels go first, and within a level who came first. A job for which there is no room takes that of
-jobs in higher levels, the highest first; what it stops goes on later from where it was. So short jobs hardly wait, whatever is running, and
-long ones make room for them as often as they can afford to: a level four times higher is left four times as rarely. This is least attained
-service (Tiresias, NSDI'19) by time instead of by cards times time, which would make large jobs pay for their size.
+`LEAST_SERVED` is what HBox recommends for clusters whose jobs write checkpoints. Jobs are on levels by how long they have held their cards: less than 1, 4, 16,
+64, 256 hours, or more. Lower levels are served first, and within a level earlier jobs. A job that does not fit preempts jobs on higher levels, the highest
+first; a preempted job continues later from where it was. So short jobs hardly wait, whatever is running, and long jobs are preempted as often as they can
+afford: a level four times higher is left four times as rarely. This is least attained service (Tiresias, NSDI'19) by time instead of by cards times time, which
+would make large jobs pay for their size.
 
-What a service needs for it: jobs that may be stopped (checkpoints), the time that they have held cards (the ledger's claims), and three bounds.
-Nobody is stopped within `minimum_run_s` of a start, so that a restart pays; nobody waits longer than `patience_s` without starting over at the
-lowest level; and a job gives way to none of its own level, so that two never take turns with each other.
+A service needs for it: jobs that may be preempted (checkpoints), the time that they have held cards (the ledger's claims), and three bounds. No job is
+preempted within `minimum_run_s` of a start, so that a restart pays; no job waits longer than `patience_s` without starting over at the lowest level; and a job
+is not preempted by jobs of its own level, so that two jobs never preempt each other in turns.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ _HOUR_S = 3600.0
 class TraceTurns:
     """An order. Times in seconds.
 
-    `levels`: ascending bounds of time held between one level and the next; none = nobody is ever stopped.
-    `backfill`: whether smaller jobs may start while one before them finds no room.
-    `usage_weight`: how much counts what queues used of late (k of `plugins.fairshare`), with this half-life; 0 = queues do not matter.
+    `levels`: ascending bounds of held time between one level and the next; none = no job is ever preempted.
+    `backfill`: whether smaller jobs may start while one before them does not fit.
+    `usage_weight`: weight of the queues' recent usage (k of `plugins.fairshare`), with this half-life; 0 = queues do not matter.
     """
 
     levels: tuple[float, ...] = ()

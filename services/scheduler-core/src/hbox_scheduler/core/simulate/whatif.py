@@ -1,18 +1,18 @@
-"""A record's work under another policy: what it would have decided otherwise.
+"""A record's work under another policy: the decisions that it would have made.
 
-The scheduler is told what came from outside (`workload`): nodes, health, queues, quotas, the fabric, disruption budgets, jobs as they came, withdrawals,
-and when the ledger took no plans. All that followed from decisions is made anew: a ledger answers each plan at once (`instantledger`), a pod ends when it
-has held its place for as long as it did on record, and its job is revised as job-controller does it. Cycles run when the record had one, and when something
-happens that it did not have.
+The scheduler receives what came from outside (`workload`): nodes, health, queues, quotas, the fabric, disruption budgets, jobs as they arrived, withdrawals,
+and the times when the ledger accepted no plans. All consequences of decisions are simulated: a ledger answers each plan at once (`instantledger`), a pod ends
+when it has held its place for as long as on record, and its job is updated as by job-controller. Cycles run when the record had one, and when something happens
+that the record does not have.
 
     work of known length     ends so long after its start under this policy
     cut short on record      runs until the record ends
     evicted here             leaves after as long as victims took on record (`Workload.leaves_s`), and comes back as a new pod, which starts over
     on a node that went      lost, and comes back at once
-    outside                  holds its place as on record; evicted here it does not come back: nobody knows what it asked for
+    outside                  holds its place as on record; evicted here it does not come back: its requests are unknown
     NUMA nodes               the zones of outside pods stay; other pods get theirs from the mirror of the kubelet (`zonereports`)
 
-As on record stay: what ResourceQuotas say is used, what nodes were measured to use, the history of queues, and what web services of an `extender` answered.
+These stay as on record: the usage in ResourceQuotas, the measured usage of nodes, the history of queues, and the answers of an `extender`'s web services.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +44,7 @@ from .instantledger import InstantLedger
 from .workload import Meter, Workload, held_by, timed
 from .zonereports import ZoneReports
 
-#: Told with what follows from decisions made anew.
+#: Inputs that are adapted to the simulated decisions.
 CHANGED = frozenset(
     {
         "on_node",
@@ -60,8 +60,8 @@ CHANGED = frozenset(
     }
 )
 
-#: What follows from the record's own decisions is not told; `workload` has read what it says of pods. Of pods from before the record nobody knows how they
-#: would come back if they moved: so what they ask for (`on_placed`) is not told either, and they stay.
+#: Consequences of the record's own decisions are not passed on; `workload` has read what they contain about pods. How pods from before the record would come
+#: back if they moved is unknown: so their requests (`on_placed`) are not passed on either, and they stay.
 OWN = frozenset({"on_withdrawn", "on_claims", "on_answers", "on_stayed", "on_placed", "refuse", "unpublished"})
 
 #: Facts about the cluster, which no decision changes: passed on as they were recorded.
@@ -69,10 +69,10 @@ OUTSIDE = frozenset(INPUTS) - CHANGED - OWN
 
 
 class _What(IntEnum):
-    """In the order in which they count at one time."""
+    """In the order of simultaneous events."""
 
-    HELD = 0  #: somebody outside got its place
-    FREED = 1  #: somebody outside ended
+    HELD = 0  #: an outside pod got its place
+    FREED = 1  #: an outside pod ended
     ENDS = 2
     WITHDRAWN = 3
     LEAVES = 4
@@ -102,9 +102,9 @@ class _Work:
 
 @dataclass(slots=True)
 class WhatIf:
-    """One run; `head` says by which policy. `follows`: changes of the policy on record count as well.
+    """One run with the policy of `head`. `follows`: changes of the policy on record count as well.
 
-    `places`: of each piece of work its first place, and when; `starts`: of each job its first; `held`, `capacity`: over the record's time.
+    `places`: the first place of each piece of work, and its time; `starts`: the first start of each job; `held`, `capacity`: over the record's time.
     """
 
     head: Head
@@ -123,7 +123,7 @@ class WhatIf:
     _live: dict[PodUid, PodUid] = field(default_factory=dict)  #: the pod that does a piece of work now
     _arrived: set[PodUid] = field(default_factory=set)
     _roots: dict[PodUid, PodUid] = field(default_factory=dict)
-    _outside: dict[JobId, set[PodUid]] = field(default_factory=dict)  #: live pods of which nobody told what they asked for
+    _outside: dict[JobId, set[PodUid]] = field(default_factory=dict)  #: live pods whose requests are unknown
     _neighbours: dict[PodUid, Neighbour] = field(default_factory=dict)
     _nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     _groups: dict[JobId, GroupState] = field(default_factory=dict)  #: as on record
@@ -195,7 +195,7 @@ class WhatIf:
             if not out.plans and not out.more and not out.admitted:
                 return
 
-    # What the record says.
+    # Recorded inputs.
 
     def _apply(self, call: Call) -> None:
         what: dict[str, Any] = dict(call.arguments)
@@ -244,7 +244,7 @@ class WhatIf:
                 self._leave(uid)
 
     def _neighbour(self, neighbours: Iterable[Neighbour]) -> None:
-        """When they started is told by their claims: on record they started at other times."""
+        """Without start times, which come from their claims: on record they started at other times."""
         news = [replace(neighbour, started_at=None) for neighbour in neighbours]
         self._neighbours.update((neighbour.uid, neighbour) for neighbour in news)
         self.ledger.scheduler.on_neighbours(news)
@@ -312,10 +312,10 @@ class WhatIf:
             work.members[pod.uid] = _Member(pod.uid, pod, spec, placed=True)
             self._live[pod.uid] = self._roots[pod.uid] = pod.uid
 
-    # What follows here.
+    # Simulated consequences.
 
     def _follow(self, plans: Iterable[Plan]) -> None:
-        """Plans were accepted: what becomes of their pods, and of those who have to leave."""
+        """Plans were accepted: schedule the ends of their pods and of their victims."""
         now = self.ledger.now
         touched: dict[JobId, _Work] = {}
         for plan in plans:
@@ -373,7 +373,7 @@ class WhatIf:
             self._remove(uid, ended=True)
 
     def _leave(self, uid: PodUid) -> None:
-        """It goes before its work is done, and comes back as a new pod."""
+        """The pod leaves before its work is done, and comes back as a new pod."""
         member = self._remove(uid, ended=False)
         if member is None:
             return
@@ -387,7 +387,7 @@ class WhatIf:
         self._announce([work])
 
     def _remove(self, uid: PodUid, *, ended: bool) -> _Member | None:
-        """A pod is gone. Returns what is known of it, where it is not one of outside."""
+        """Remove a pod. Returns what is known of it, unless it is an outside pod."""
         root = self._roots.pop(uid, uid)
         self._live.pop(root, None)
         claim = self.ledger.claims.get(uid)

@@ -1,13 +1,14 @@
-"""What of a record came from outside, and what its scheduler made of it: when pods came, when and where they got places, for how long, and how they ended.
+"""The parts of a record that came from outside, and what its scheduler made of them: when pods arrived, when and where they got places, for how long, and how
+they ended.
 
-Other decisions change what follows, so that a record's messages about its own decisions cannot be told to another policy. What can is the work itself:
+Other decisions change what follows, so a record's messages about its own decisions cannot be passed on under another policy. The work itself can:
 
 - a pod *arrives* when its job lists it first;
-- it *runs* for as long as it held its place, from the plan that gave it to the end of its claim, where it ended by itself;
-- it is *withdrawn* where it went without ever having had a place;
-- a pod that was evicted, or whose node went, was *cut short*: how long it would have run is not known. Where its controller made another one in its place
-  (in the same job, of the same name where there is one), the two are one piece of work, which runs for as long as the last of them;
-- pods that held their places before the record began, and those of other schedulers, are *outside*: they hold what they hold, whoever decides.
+- it *runs* for as long as it held its place, from the plan that placed it to the end of its claim, if it ended by itself;
+- it is *withdrawn* if it went without ever having had a place;
+- a pod that was evicted, or whose node went, was *cut short*: its full run time is unknown. If its controller made another one in its place (in the same job,
+  of the same name if there is one), the two are one piece of work, which runs for as long as the last of them;
+- pods that held their places before the record began, and those of other schedulers, are *outside*: they hold the same under every policy.
 
 Messages about jobs carry no time: they count as of the next call that has one, which is the cycle that they wake.
 """

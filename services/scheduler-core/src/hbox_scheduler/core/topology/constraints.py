@@ -1,8 +1,8 @@
-"""What a gang or a sub-gang wants of the topology, in terms of the tree that there is.
+"""Topology constraints of a gang or a sub-gang, in terms of the present tree.
 
-Four dialects say it: Volcano's networkTopology (hard or soft, a highest tier by number or name), HBox's annotation (`bestEffort` is soft, `singleSwitch`
-is hard at the lowest tier, `none` leaves the topology aside whatever else is said), Kueue's annotations and KAI's, both of which name a level by its
-node label. Where those come with a networkTopology that mirrors the level, its tiers count, and the annotation says how to choose inside.
+There are four dialects: Volcano's networkTopology (hard or soft, a highest tier by number or name), HBox's annotation (`bestEffort` is soft, `singleSwitch` is
+hard at the lowest tier, `none` ignores the topology in spite of the other dialects), Kueue's annotations and KAI's, both of which name a level by its node
+label. If these come with a networkTopology that mirrors the level, its tiers count, and the annotation decides how to choose inside.
 """
 
 from collections.abc import Mapping
@@ -53,12 +53,12 @@ class TopologyConstraint:
 
 
 def concerned(gang: Gang) -> bool:
-    """Whether the topology plays a part in where this gang goes."""
+    """True if the topology affects the placement of this gang."""
     return wishes_fabric(gang.topology, gang.annotations, gang.sub_gang_policies)
 
 
 def problem_of(gang: Gang) -> str:
-    """What is wrong with what a gang says of the topology, or ""."""
+    """The error in a gang's topology constraints, or ""."""
     word = gang.annotations.get(NETWORK_TOPOLOGY)
     if word is not None and word not in tuple(Word):
         return f"TopologyInvalid: annotation {NETWORK_TOPOLOGY} is {word!r}; allowed: {', '.join(Word)}"
@@ -115,8 +115,8 @@ def _gang_constraint(tree: Tree, wish: TopologyWish | None, annotations: Mapping
 
 
 def _switch_tier(tree: Tree, level: str | None) -> int:
-    """What "one switch" is: machines that share their leaves, not those of one NVLink domain below. A level that is not there, and no level where nobody names
-    tiers so, is the lowest tier: the strictest."""
+    """The tier of "one switch": machines that share their leaves, not those of one NVLink domain below. If the level does not exist, or no level is named and
+    no tier has the default name, the lowest tier: the strictest."""
     named = [int(tier) for tier, name in zip(tree.tiers, tree.tier_names, strict=True) if name == (level or LEAF_GROUP)]
     return max(named, default=_lowest(tree))
 

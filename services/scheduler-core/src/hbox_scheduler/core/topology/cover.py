@@ -1,8 +1,8 @@
-"""The fewest parts that hold so many: which leaves, and in them which nodes, a number of equal pods goes to.
+"""The smallest set of parts that holds so many: on which leaves, and in them on which nodes, a number of equal pods is placed.
 
-The number of parts is always the smallest possible. Among covers of that size the one is taken that breaks the fewest whole parts open, then
-the one with the least room in all (best fit), so that what stays free is whole and large (sources: leaf-cover). That second choice is
-exact for small problems and greedy for large ones: the largest parts, and in place of the last one the part that fits best.
+The number of parts is always the smallest possible. Among covers of that size the choice takes the one that breaks the fewest whole parts open, then the one
+with the least room in all (best fit), so that what stays free is whole and large (sources: leaf-cover). That second choice is exact for small problems and
+greedy for large ones: the largest parts, and in place of the last one the part that fits best.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def select(parts: Parts, need: int, *, large: bool = False) -> tuple[Ints, Ints]
 
 
 def fewest(room: Ints, taken: Bools, need: int) -> int | None:
-    """How many parts beside those taken hold `need` pods. `room`: `[C]`. None = they do not fit."""
+    """How many parts, in addition to those taken, hold `need` pods. `room`: `[C]`. None = they do not fit."""
     need -= int(room[taken].sum())
     if need <= 0:
         return 0

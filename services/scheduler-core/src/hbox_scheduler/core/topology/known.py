@@ -9,7 +9,7 @@ from .tree import Tree, tree_of
 
 
 class KnownTree:
-    """Of one set of columns, which it tells in which unit each of their rows is (`Columns.units`)."""
+    """The tree of one set of columns; it sets the unit of each of their rows (`Columns.units`)."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns

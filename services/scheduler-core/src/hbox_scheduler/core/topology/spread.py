@@ -42,7 +42,7 @@ def spread(
     """`[N]`: pods for each node of the domain, `need` in all. None = they do not fit.
 
     large: of the parts of each level the largest (`cover.select`).
-    by_score: a single pod goes to the node that the policy likes best, instead of the one with the least room.
+    by_score: a single pod is placed on the node with the policy's highest score, instead of the one with the least room.
     """
     rows = tree.nodes(domain)
     if int(capacities.room[rows].sum()) < need:

@@ -1,10 +1,10 @@
-"""HyperNodes in columns: which domains a node is in, and what a sum over nodes is in every domain at once.
+"""HyperNodes in columns: the domains of each node, and sums over nodes in every domain at once.
 
-A domain is a set of node rows. Memberships are two parallel arrays, so that one bincount gives "how many fit" for every domain of every
-tier, whatever the tree looks like: several roots, trees of unequal depth, missing tiers, nodes in two domains of one tier, nodes in none.
-Containment is judged by the sets, not by who declares whom a child: sources differ in that, and the nodes are what counts.
+A domain is a set of node rows. Memberships are two parallel arrays, so that one bincount gives "how many fit" for every domain of every tier, whatever the tree
+looks like: several roots, trees of unequal depth, missing tiers, nodes in two domains of one tier, nodes in none. Containment follows from the sets, not from
+declared children: sources declare these differently, and only the nodes count.
 
-Above all stands the virtual root: every node, one tier above the highest (sources: volcano-hypernodes).
+Above all is the virtual root: every node, one tier above the highest (sources: volcano-hypernodes).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

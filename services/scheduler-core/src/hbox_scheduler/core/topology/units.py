@@ -1,6 +1,6 @@
 """Units of several equal pods, each of which has to be inside one domain: which domains, and how many units each.
 
-A unit is to a domain what a pod is to a node, so the same choice decides: each domain stands for its units at one of its nodes.
+A unit is to a domain what a pod is to a node, so the same choice decides: one of its nodes represents each domain with its units.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from .tree import Tree
 def share_out(
     tree: Tree, capacities: NodeCapacities, outer: int, *, domains: Sequence[int], size: int, count: int, levels: SpreadLevels
 ) -> list[tuple[int, int]] | None:
-    """Domains and units for each, `count` units of `size` pods in all, on as few domains of each tier and as few nodes as can be found. None = they do
-    not fit. `domains`: where units may be, all inside `outer`; those that have nodes in common are not told apart."""
+    """Domains and units for each, `count` units of `size` pods in all, on as few domains of each tier and as few nodes as can be found. None = they do not fit.
+    `domains`: where units may be, all inside `outer`; domains with common nodes are not distinguished."""
     room, empty, weight, taken = (np.zeros(tree.rows, dtype=np.int64) for _ in range(4))
     rooms, empties, in_use = tree.sums(capacities.room), tree.sums(capacities.empty), tree.sums(capacities.taken)
     at: dict[int, int] = {}
