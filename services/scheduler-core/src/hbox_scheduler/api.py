@@ -127,12 +127,12 @@ def _proposed(one: Proposal, mode: Mode) -> Proposed:
 
 
 def endpoint_of(name: str, shard: str) -> str:
-    """Where the scheduler of a shard is asked; the one of shard `0`, which has all where there is one, under the plain name."""
+    """The subject of a shard's scheduler; shard `0`, which has everything if it is the only one, has the plain name."""
     return name if shard in ("", ONE_SHARD) else f"{name}-{shard}"
 
 
 class Api:
-    """Answers from what the scheduler keeps of its decisions, what it would move, and what it finds when it looks again."""
+    """Answers from the scheduler's recorded decisions, the moves that it would make, and new searches."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ from .settings import SchedulerSettings
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
-#: Least time between two measurements of fragmentation, and between two looks for what `hbox defrag` shows.
+#: Least seconds between two measurements of fragmentation, and between two searches for `hbox defrag`.
 MEASURE_S, PREVIEW_S = 10.0, 2.0
 #: Between two messages about what was learned of run times: what a scheduler that is killed forgets at most.
 LEARNED_S = 10.0
@@ -118,7 +118,7 @@ def between_cycles(scheduler: Scheduler, memory: LongLived) -> None:
     memory.holds(scheduler.reports.size)
 
 
-#: Objects made and not freed since the last look; looks at the young and at the middle generation until the next one is looked at.
+#: Objects made and not freed since the last collection; collections of the young and of the middle generation until the next one is due.
 _YOUNG, _MIDDLE, _OLD = 20_000, 50, 100
 
 

@@ -86,5 +86,5 @@ class SchedulerSettings(Settings):
 
     @property
     def divided(self) -> Shards:
-        """The shards that there are."""
+        """The shards of the cluster."""
         return Shards.parse(self.shards)

@@ -20,7 +20,7 @@ from ..core.framework.webhooks import Question
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which an answer that is still used is asked for anew.
+#: Seconds after which an answer in use is requested again.
 BELIEVED_S = 5.0
 AT_ONCE = 8
 MAX_QUESTIONS = 1024
@@ -48,7 +48,7 @@ def ask_now(question: Question) -> Mapping[str, Any] | None:
 
 
 class Extenders:
-    """`changed` is called when an answer has come that was not known, and when one should be asked for anew."""
+    """Calls `changed` when a new answer arrives, and when an answer is due to be requested again."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -100,7 +100,7 @@ class Extenders:
                 self._changed()
 
     def _age(self, question: Question, known: _Known) -> None:
-        """What was used is to be asked for anew by those who still wait; what was not is forgotten."""
+        """Answers in use become due, for the pods that still wait; the others are dropped."""
         if self._known.get(question) is not known:
             return
         if known.fresh and known.used:

@@ -108,7 +108,7 @@ class Feeds:
         return self.state_read and self.jobs_read and self.claims_read
 
     async def run(self) -> None:
-        """Until cancelled. Snapshots are asked for only once the feed behind them is followed: nothing falls between."""
+        """Run until cancelled. Snapshots are requested only once the feed behind them is followed, so that no message is missed in between."""
         own: dict[type[Event], tuple[str, ...]] = {}
         if self._shards.several:
             own = {JobsPending: (self._shard,), JobsWithdrawn: (self._shard,), PlansAnswered: (self._scheduler.id,)}
@@ -159,7 +159,7 @@ class Feeds:
             group.create_task(self._ask_while_held())
 
     def _warn_once(self, of: str, error: HBoxError) -> None:
-        """Say once what is missing; the question itself is asked again four times a second."""
+        """Log once what is missing; the request itself is repeated four times a second."""
         if self._warned.get(of) != error.message:
             self._warned[of] = error.message
             log.warning("%s cannot be read yet: %s", of, error)
@@ -285,7 +285,7 @@ class Feeds:
         self.ask_jobs()
 
     def ask_jobs(self) -> None:
-        """All jobs are to be read anew."""
+        """Request all jobs again."""
         self._ask_jobs.set()
 
     async def _read_jobs(self) -> NoReturn:

@@ -48,7 +48,7 @@ class Defragmentation:
 
 
 class Reports:
-    """Reports of one scheduler, computed when asked for."""
+    """Reports of one scheduler, computed on request."""
 
     def __init__(
         self, context: SchedulerContext, *, columns: Columns, facts: ClusterFacts, preemptor: Preemptor, ledger: LedgerView

@@ -76,7 +76,7 @@ class Quarantine:
         return case
 
     def pause_s(self) -> float:
-        """To wait before the scheduler begins anew: longer where it does so again and again."""
+        """Seconds to wait before the scheduler restarts: longer if it restarts repeatedly."""
         return 0.0 if len(self._faults) <= FREE else min(MOST_PAUSE_S, PAUSE_S * 2.0 ** (len(self._faults) - FREE - 1))
 
     def _choose(self, fault: SchedulingFault) -> Suspect | None:
@@ -109,7 +109,7 @@ class Quarantine:
             if case.until + RECENT_S <= now:
                 del self._cases[suspect]
 
-    # Who may be scheduled.
+    # What may be scheduled.
 
     def __bool__(self) -> bool:
         return bool(self._in_force)

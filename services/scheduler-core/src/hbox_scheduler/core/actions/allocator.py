@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class When(Enum):
-    """Which places are looked at, and how they are taken."""
+    """Which places are examined, and how they are taken."""
 
     NOW = auto()  #: those that are free
     LATER = auto()  #: those that will be free; what is free now is taken, the rest promised

@@ -199,7 +199,7 @@ class Domains:
         return False
 
     def _batches(self, wanted: dict[SubGang, list[Member]], *, units: bool) -> list[list[tuple[SubGang, list[Member]]]]:
-        """Sub-gangs, the largest first; with `units` equal ones that are to be placed anew together, else as they are served."""
+        """Sub-gangs, the largest first; with `units` equal ones that are to be placed together, else in the order of service."""
         batches: dict[object, list[tuple[SubGang, list[Member]]]] = {}
         for sub_gang, members in wanted.items():
             kinds = self._allocator.kinds(members)

@@ -16,7 +16,7 @@ Described: TypeAlias = tuple[tuple[Card, ...], Mapping[str, str]]
 _BY_AMOUNTS = ("", "hami-core", "mps")
 
 
-#: Codes beyond those that nodes have, before they are looked through: nodes are described anew whenever a figure of theirs changes.
+#: Codes beyond those in use, before unused ones are removed: a node gets a new code whenever one of its figures changes.
 SPARE = 4096
 
 

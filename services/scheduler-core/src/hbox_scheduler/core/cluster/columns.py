@@ -147,7 +147,7 @@ class Columns:
         #: what cards the row has, whichever they are: a code of `card_sets`
         self.card_set: Ints = np.zeros(_ROWS, dtype=np.int64)
         self.card_ids: Ints = np.zeros(_ROWS, dtype=np.int64)  #: which cards these are: likewise
-        #: whether amounts alone do not say who fits there (`CardSets.judged`)
+        #: whether amounts alone do not decide which pods fit (`CardSets.judged`)
         self.card_judged: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.any_judged = False  #: whether a row ever was
         self.any_adapters = False  #: whether of any card it was ever known which RDMA adapters are near
@@ -635,7 +635,7 @@ class Columns:
         aligned: PodAsk | None = None,
         pods: Sequence[str] = (),
     ) -> None:
-        """As `depart` for `count` pods that ask for the same; `slices` of all of them. pods: who they are, where there are books of zones."""
+        """As `depart` for `count` pods with equal requests; `slices` of all of them. pods: their names, if there are zone books."""
         leaving = self.leaving
         for pod in pods:
             self.zones.depart(row, aligned, pod)
@@ -682,7 +682,7 @@ class Columns:
         return view
 
     def trial(self) -> Self:
-        """The columns as they are, of which resources and cards may be booked without anybody seeing it."""
+        """A copy of the columns whose resources and cards can be booked without effect on the original."""
         view = copy(self)
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, getattr(self, field).copy())

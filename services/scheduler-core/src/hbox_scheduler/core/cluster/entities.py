@@ -109,7 +109,7 @@ class Member:
 
     @property
     def best_effort(self) -> bool:
-        """Asks for nothing that is counted: `allocate` leaves it to `backfill`."""
+        """Requests nothing that is counted: `allocate` leaves it to `backfill`."""
         return self.task.cards is None and not self.with_others and not self.request.any()
 
 
@@ -185,7 +185,7 @@ class Gang:
 
     @property
     def counts_minimum(self) -> bool:
-        """Whether `enqueue` counts the gang with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
+        """True if `enqueue` counts the gang with its minimum, whatever it holds: it may have lost members, and may hold more that can be reclaimed."""
         return self.min_resources is not None and self.phase in _MINIMUM_COUNTS and not self.offline
 
     @property

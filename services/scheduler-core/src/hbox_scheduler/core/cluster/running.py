@@ -23,7 +23,7 @@ from .entities import Gang, form_sub_gangs
 from .population import Population
 from .task import Task
 
-#: Of members that count alike in every sum: as `Kind`, the task by identity.
+#: Of members that count equally in every sum: as `Kind`, the task by identity.
 KindKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked, str]
 
 

@@ -38,7 +38,7 @@ _ANY_MIB = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Bounded(CardRequest):
-    """A request of which a quota does not pay for every card, or whose queue may have no more of some models."""
+    """A request that is limited to some cards by a quota, or to some models by its queue."""
 
     most_mib: int = _ANY_MIB  #: that a slice of one card may count; negative: no card is paid for
     excluded: tuple[str, ...] = ()  #: models, as resources
@@ -76,7 +76,7 @@ def affordable(request: CardRequest, card_memory: Ints) -> Bools | None:
 
 
 def beyond_walls(columns: Columns, rows: Rows, request: CardRequest) -> Bools | None:
-    """Cards of models of which the queue may have no more; None = there are none such."""
+    """Cards of models of which the queue may have no more; None = no model is at its limit."""
     if not isinstance(request, Bounded) or not request.excluded:
         return None
     return columns.models_counted(request.excluded)[rows_of(columns.card_model, rows)]
@@ -122,7 +122,7 @@ def _none(cards: Bools) -> Bools:
 
 
 def _of_vendor(columns: Columns, rows: Rows, task: Task) -> Bools:
-    """`[n]`: nodes whose cards are of the vendor that the task asks for."""
+    """`[n]`: nodes whose cards are of the task's vendor."""
     vendor = VENDORS.of(task.requests)
     if vendor is None:
         return np.ones(len(columns.alive[rows]), dtype=np.bool_)
@@ -197,10 +197,8 @@ class CardFit:
         return found
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
-        """HAMi's checks in HAMi's order (sources: hami-fit), over all cards of a node: the check after which no card is left gives the label.
-
-        Where cards are left, but fewer than asked for, it is AllocatedCardsInsufficientRequest.
-        """
+        """HAMi's checks in HAMi's order (sources: hami-fit), over all cards of a node: the check after which no card is left gives the label. If cards are
+        left, but fewer than requested, the label is AllocatedCardsInsufficientRequest."""
         request = task.cards
         if request is None:
             return
@@ -445,7 +443,7 @@ def usage_of_ranked(columns: Columns, rows: Rows, task: Task) -> Floats | None:
 
 
 def node_cards(columns: Columns, rows: Rows, task: Task) -> list[NodeCards | None]:
-    """`[n]`: what the cards of each row say, as HAMi counts them (sources: hami-labels); None where a pod fits, or asks for no card."""
+    """`[n]`: labels of the cards of each row, as HAMi counts them (sources: hami-labels); None if a pod fits, or requests no card."""
     if task.cards is None:
         return [None] * len(columns.alive[rows])
     found = fits_of(columns).refused(columns, rows, devices_of(_unbounded(task.cards), _kind(task)))

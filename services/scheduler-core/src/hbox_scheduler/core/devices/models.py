@@ -44,7 +44,7 @@ def figures_of(model: str, given: Mapping[str, Figures]) -> Figures:
 
 
 def named(model: str, name: str) -> bool:
-    """Whether a model's name contains this one as a word."""
+    """True if a model's name contains this one as a word."""
     return _word(_plain(model), name)
 
 
@@ -74,7 +74,7 @@ class Worth:
         return np.where(weights > 0, total / np.maximum(weights, _TINY), 1.0)
 
     def slow(self, columns: Columns, least_gb_s: float) -> Bools:
-        """`[M]` by model code: known to speak to its neighbours at less than that."""
+        """`[M]` by model code: bandwidth to the neighbours known to be lower than that."""
         return np.asarray(self._figures(columns)[1] * _LINK < least_gb_s)
 
     def _figures(self, columns: Columns) -> Floats:
@@ -97,7 +97,7 @@ REQUESTS = 1024
 
 
 class Demand:
-    """Cards asked for so far, by what is asked of each. `version` rises each time as many again have been asked for."""
+    """Number of requested cards so far, by request. `version` rises each time that the number has doubled."""
 
     def __init__(self) -> None:
         self.cards: dict[CardRequest, float] = {}

@@ -260,7 +260,7 @@ def _ask(walk: _Walk) -> _Answer:
     judged = [card if ok or card.says.cordoned else replace(card, healthy=False) for card, ok in zip(cards, well, strict=False)]
     try:
         found = VENDORS.fit(judged, walk.used, known.devices, facts)
-    except InvalidRequest:  # a wish that was not looked at when the pod came
+    except InvalidRequest:  # a preference that was not known when the pod was placed
         found = Refused({DeviceLabel.CUSTOM: 0}, len(judged))
     if isinstance(found, Refused):
         return _Answer(found)
@@ -312,7 +312,7 @@ def _weights(cards: int) -> Ints:
 
 @lru_cache(maxsize=65_536)
 def _random(what: str) -> int:
-    """64 bits, signed, that look like nothing in particular and are the same in every process."""
+    """A signed 64-bit number that looks random and is the same in every process."""
     return int.from_bytes(blake2b(what.encode(), digest_size=8).digest(), signed=True)
 
 

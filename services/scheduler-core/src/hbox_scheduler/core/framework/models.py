@@ -118,8 +118,8 @@ class Models:
     # Models that are tried.
 
     def variants(self, member: Member) -> Sequence[Variant]:
-        """The models that the member may have, one at a time: first those that its queue, or one above it, deserves or is guaranteed; last cards of no model.
-        None: it asks for no cards, or its model is known."""
+        """The models that the member may get, one at a time: first those that its queue, or an ancestor, deserves or is guaranteed; last cards of no model.
+        None: it requests no cards, or its model is known."""
         tried = self._named and self._trial is not None and self._trial[0] is member
         if not self._named or member.task.cards is None or member.models or tried:
             return ()
@@ -179,7 +179,7 @@ class Models:
                 yield Limit(above, limits, Named(self._used.get(above, {}), freed.get(above)))
 
     def task(self, member: Member, task: Task, *, later: bool) -> Task:
-        """The member's task (`task`, as others have bounded it), kept from models of which its queue may have no more, or that it is not to take now."""
+        """The member's task (`task`, as other rules have limited it), kept from models of which its queue may have no more, or that it is not to get now."""
         if task.cards is None:
             return task
         if self._trial is not None and self._trial[0] is member:
@@ -214,7 +214,7 @@ class Models:
         return all(more >= 0 for more in left.values()) and (not self._guarantees or self._guarantees.admits(queue, held))
 
     def limit_message(self, member: Member, nodes: int) -> str:
-        """Which limits keep it from so many nodes, in words."""
+        """Text: which limits exclude how many nodes."""
         queue = member.gang.queue
         left = self.left(queue, later=False)
         return limit_message(member.task, queue, left, lambda model: self._nearest(queue, model), nodes)

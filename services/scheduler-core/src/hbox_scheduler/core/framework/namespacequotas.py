@@ -81,7 +81,7 @@ class NamespaceQuotas:
                 self._quotas.book(member.namespace, member.task.requests, member.slices, times)
 
     def need(self, member: Member) -> int:
-        """Members like it that its gang still needs; 1 where they are not all alike, 0 where no quota limits them."""
+        """Number of equal members that its gang still needs; 1 if they are not all equal, 0 if no quota limits them."""
         if member.task.cards is None or member.namespace not in self._quotas:
             return 0
         gang = member.gang

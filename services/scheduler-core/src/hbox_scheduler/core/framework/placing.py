@@ -36,7 +36,7 @@ DEVICES = "devices"
 
 @dataclass(frozen=True, slots=True)
 class NodePlacement:
-    """A place for a member: the row, and whether it is free now (else it has to wait for those who leave)."""
+    """A place for a member: the row, and whether it is free now (else the member waits for the pods that leave)."""
 
     row: int
     now: bool
@@ -57,7 +57,7 @@ class Placing:
     """Answers about places, on the session's columns as they are when asked."""
 
     def __init__(self, session: "Session", *, later: bool = False) -> None:
-        """`later`: the queue's limits are looked at as if all that leaves had left."""
+        """`later`: judge the queue's limits as if all leaving pods had left."""
         self._session = session
         self._columns = session.columns
         self._later = later
@@ -123,10 +123,8 @@ class Placing:
         return row
 
     def find(self, member: Member, within: Bools | None = None, *, future: bool = True) -> NodePlacement | None:
-        """The best place for a member: one that is free now, else (`future`) one that will be. None = there is none.
-
-        within: `[N]`, rows to be looked at; None = all.
-        """
+        """The best place for a member: one that is free now, else (`future`) one that will be. None = there is none. within: `[N]`, rows to examine; None =
+        all."""
         columns, session = self._columns, self._session
         if within is None and member.nominated is None and not session.promises and session.by_shape(member):
             assert session.views is not None
@@ -229,14 +227,14 @@ class Placing:
         return [f"{np.count_nonzero(one.rows)} {one.notice}" for one in kept]
 
     def _withheld(self, member: Member) -> dict[str, tuple[str, str]]:
-        """Of several pools those in which the queue may have no more: the label, and why."""
+        """If the queue may have no more in some of several pools: the label, and why."""
         session = self._session
         choices = session.pools.choices(member) if session.pools else ()
         found = {pool: session.pools_withheld((member,), pool).partition(": ") for pool in choices}
         return {pool: (label, why) for pool, (label, _, why) in found.items() if why}
 
     def task(self, member: Member) -> Task:
-        """What it asks for, on cards that its namespace's quotas pay for and of models that its queue may have more of."""
+        """The member's request, limited to cards that its namespace's quotas cover and to models of which its queue may have more."""
         namespace_quotas, models = self._session.namespace_quotas, self._session.models
         task = namespace_quotas.task(member) if namespace_quotas else member.task
         task = models.task(member, task, later=self._later) if models else task

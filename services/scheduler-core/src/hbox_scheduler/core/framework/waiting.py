@@ -62,7 +62,7 @@ class KnownReasons:
 
 
 class WaitReasons:
-    """Asked after the actions of a session. What is the same for members that are alike is found once."""
+    """Evaluated after the actions of a session. What equal members have in common is computed once."""
 
     def __init__(self, session: "Session", by_shape: KnownReasons | None = None) -> None:
         """`by_shape`: what sessions before have found."""

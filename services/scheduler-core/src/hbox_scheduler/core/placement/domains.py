@@ -1,7 +1,7 @@
-"""In which domains of the fabric the places of a plan have to be, for those who judge it when the fabric has changed meanwhile.
+"""Domains of the fabric that the places of a plan have to keep, for the ledger, which checks the plan when the fabric has changed meanwhile.
 
-A gang that has to be in one domain (hard, singleSwitch) names the widest one that it may be in and that has all its places; so do its sub-gangs that have a
-wish of their own. Everybody else names none: for them the fabric is advice.
+A gang that has to be in one domain (hard, singleSwitch) names the widest one that it may be in and that has all its places; so do its sub-gangs with
+constraints of their own. All other gangs name none: for them the fabric is a preference.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Whether a queue is entitled to more of what a pod asks for, as the ledger judges it."""
+"""Whether a queue is entitled to more of a pod's resources, as the ledger judges it."""
 
 from collections.abc import Collection
 

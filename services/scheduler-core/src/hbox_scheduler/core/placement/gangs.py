@@ -161,7 +161,7 @@ def _specs(job: Job, *, images: bool = False) -> dict[PodUid, PodGroupTask]:
 
 
 def _keep_with_others(gang: Gang, need: int) -> None:
-    """Where those that ask for something are too few to start by themselves, the others go with them: the ledger lets in no part of a gang."""
+    """If too few pods request anything to start by themselves, the others are placed with them: the ledger accepts no part of a gang."""
     asking = sum(not member.best_effort for member in gang.members)
     if 0 < asking < need:
         for member in gang.members:

@@ -119,7 +119,7 @@ class Plans:
         return Victim(claim=leaves.claim, pod_uid=leaves.pod, to=node, slices=slices, gang=move.leaves.gang, cards=cards)
 
     def eviction_plan(self, leave: Sequence[Booking], number: int) -> Plan:
-        """The plan that asks for nothing but that these pods leave, all of one job and with claims; `number`: of such plans in this process, from 1."""
+        """A plan that only evicts these pods, all of one job and with claims; `number`: of such plans in this process, from 1."""
         first = leave[0]
         held = first.held
         assert held is not None, "what has no claim has nothing to leave"

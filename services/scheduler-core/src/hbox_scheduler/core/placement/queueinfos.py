@@ -11,7 +11,7 @@ from ..cluster.roster import Roster
 
 
 class QueueInfos:
-    """Kept as long as they are the same: who keeps something by queue sees what changed."""
+    """Kept while they are the same, so that caches by queue notice changes."""
 
     def __init__(self) -> None:
         self._seen = (-1, -1)  #: version of the tree, and number of changes of recent use

@@ -46,7 +46,7 @@ class SessionReservations:
 
     @property
     def reserves(self) -> bool:
-        """Whether large gangs may have nodes set aside for them."""
+        """True if large gangs may have nodes set aside for them."""
         return self._plugin is not None
 
     @property

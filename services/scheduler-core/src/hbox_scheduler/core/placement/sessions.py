@@ -73,7 +73,7 @@ class Sessions:
         self._rooms_when_empty = {}
         self.by_shape = not in_the_way(conf)  #: whether equal pods are equal to the policy
         plugins = [plugin for tier in plugins_of(conf) for plugin in tier]
-        #: whether what queues may have changes with their rules and what they have alone
+        #: whether the limits of queues depend only on their rules and their holdings
         self.shares_by_use = not any(
             plugin.demand_dependent and isinstance(plugin, Overused | Allocatable) for plugin in plugins
         )

@@ -101,7 +101,7 @@ class Binpack(ShapeScore):
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
-    """What a pod asks for of the resources with a weight, K of them: columns `[K]`, units and weights `[K, 1]`; the sum of all weights."""
+    """A pod's requests for the resources with a weight, K of them: columns `[K]`, units and weights `[K, 1]`; the sum of all weights."""
 
     columns: Ints
     units: Ints

@@ -81,10 +81,10 @@ _DEVICE_CLAIMS = ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsu
 
 
 class _DeservedAccounts(QueueAccounts):
-    """With the limits and lines that follow from the tree.
+    """Accounts with the limits and lines that follow from the tree.
 
-    over_quota: the annotated weights; weights: those of them that make rights. The ledger knows none beyond the deserved amount, so where its rule holds they
-    say whose turn it is, and no more.
+    over_quota: the annotated weights; weights: those of them that grant rights. The ledger has no line beyond the deserved amount, so where its rule holds they
+    only order the queues.
     """
 
     def __init__(self, session: "Session", *, hierarchy: bool, at_parting: bool) -> None:
@@ -187,7 +187,7 @@ class Capacity(
         self._rules()
 
     def _rules(self) -> None:
-        """The lines as `hbox_common.model.rights` reads them, and who is compared."""
+        """The lines as `hbox_common.model.rights` reads them, and the queues to compare."""
         queue_accounts, rights = self._queue_accounts, self._rights
         self._keys: dict[Account, tuple[object, ...]] = {}
         self._known_givers: dict[frozenset[int], dict[Account, bool]] = {}
@@ -207,7 +207,7 @@ class Capacity(
         return self._by_deserved if self._weights[account] is None else self._by_fair_share
 
     def _remember(self) -> None:
-        """What history changes, and whose turn it is beyond what they deserve."""
+        """The effect of history on the lines, and on the order of queues beyond their deserved amounts."""
         queue_accounts, other = self._queue_accounts, self._fair_shares(self._k)
         if other:
             plain = self._takes
@@ -229,7 +229,7 @@ class Capacity(
         return float(account.queue.weight) if weight is None else weight
 
     def _fair_shares(self, k: float) -> dict[Account, Sums]:
-        """What annotated queues may take, and are not taken from. Empty where none is annotated."""
+        """The lines up to which annotated queues may reclaim, and down to which they are reclaimed. Empty if no queue is annotated."""
         queue_accounts = self._queue_accounts
         fair: dict[Account, Sums] = {}
         if self._at_parting or not queue_accounts.annotated:
@@ -260,7 +260,7 @@ class Capacity(
         return fair
 
     def _claim(self, account: Account, column: int, unit: int) -> ShareDemand:
-        """In whole units; a part that is asked for claims a whole one."""
+        """In whole units; a requested part counts as a whole one."""
         unlimited = column not in self._lines[account]
         return ShareDemand(
             deserved=UNLIMITED if unlimited else account.deserved[column] // unit,
@@ -296,8 +296,8 @@ class Capacity(
         return found
 
     def _turn(self, account: Account) -> tuple[float, float, float]:
-        """Within what it deserves as without history; beyond it, by the part of the cluster that it would have there with one card more, by its weight.
-        Those who count for nothing come last."""
+        """The order of queues. Within its deserved amount as without history; beyond it, by the part of the cluster that the queue would hold there with one
+        card more, divided by its weight. Queues of weight 0 come last."""
         if (share := self._share(account)) < 1.0:
             return share, 0.0, 0.0
         part = max(0.0, self._beyond(account, share)) + self._card
@@ -377,8 +377,8 @@ class Capacity(
     # Taking back.
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
-        """Within its ceiling and, in something that is asked for, within what it or one of so many ancestors deserves; annotated queues: within their
-        fair share in everything. Of a member whose model is not known: on some model."""
+        """Within its ceiling and, for some requested resource, within what it or one of the counted ancestors deserves; annotated queues: within their fair
+        share of every resource. If the member's model is unknown: with some model."""
         variants = self._session.models.variants(member) if self._queue_accounts.models else ()
         for variant in variants:
             with self._session.models.tried(member, variant):
@@ -410,7 +410,7 @@ class Capacity(
         return not self._at_parting or self._victims.rightful(preemptor, victims)
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
-        """Of a whole gang the largest member speaks."""
+        """The largest member represents a whole gang."""
         if not reclaim or not preemptor.members:
             return None
         largest = max(
@@ -419,8 +419,8 @@ class Capacity(
         return self.reclaimable(largest, candidates)
 
     def giving(self, preemptor: Member) -> Collection[QueueName] | None:
-        """By the ledger's rule: queues whose branch, where it parts from the preemptor's, may lose something of the kind that is held in it; and from which the
-        preemptor's branch may take all that its gang still needs. What the nearest relatives may not give all of is not begun with them."""
+        """By the ledger's rule: queues whose branch, where it parts from the preemptor's, may lose something of the requested kind, if the preemptor's branch
+        may reclaim all that its gang still needs. If the nearest relatives cannot give all of it, they give none."""
         account = self._queue_accounts.accounts.get(preemptor.gang.queue)
         if not self._at_parting or account is None:
             return None

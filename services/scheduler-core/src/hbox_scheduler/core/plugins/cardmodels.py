@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-#: GB/s below which pods over several cards look for another model first: what NVLink has, and PCIe has not.
+#: Minimum GB/s for pods over several cards, which prefer other models below it: NVLink has more, PCIe less.
 LINK_LEAST_GB_S = 100.0
 
 
 class _Scarcity:
-    """How scarce models are by the requests seen so far, taken anew each time that they have doubled."""
+    """Scarcity of models by the requests so far, computed again each time that these have doubled."""
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
@@ -156,7 +156,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
         return self._learned
 
     def score(self, member: Member, columns: Columns) -> Floats | None:
-        """The link, for pods of one card that speak over their gang's."""
+        """The link score, for pods of one card that communicate within their gang."""
         cards = member.task.cards
         if not self._weight or cards is None or not self._speaks_over_link(columns, member):
             return None
@@ -203,7 +203,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
         return found
 
     def _may_have_kept(self, request: CardRequest | None) -> bool:
-        """Whether nothing is kept from it: it asks for no cards, names its models, or can use nothing else."""
+        """True if no cards are kept from the request: it has none, names its models, or can use nothing else."""
         return request is None or bool(request.models) or bool(self._bound_to(self._columns, request).any())
 
 
@@ -225,7 +225,7 @@ def usable(columns: Columns, rows: Rows, request: CardRequest) -> Bools:
 
 
 def _several(member: Member) -> bool:
-    """Whether it speaks over several cards: its own, or its gang's."""
+    """True if the member communicates over several cards: its own, or its gang's."""
     return member.task.cards is not None and (member.task.cards.count > 1 or member.gang.min_member > 1)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one kind of pod asks for, as FGD sees it. `percent` is of each card; `models` empty = any."""
+    """The request of one kind of pod, as FGD sees it. `percent` is of each card; `models` empty = any."""
 
     cpu_milli: int
     cards: int = 0

@@ -137,7 +137,7 @@ class IdleCards(ShapeRoom, ShapeMask):
                 if small:
                     kept -= np.minimum((kept * PART).astype(np.int64), MOST[resource])
                 free = columns.allocatable[column][rows] - columns.used[column][rows]
-                # Where too little is free, or nothing is kept, it is not the cards that keep anybody away.
+                # If too little is free, or nothing is kept, idle cards are not the reason.
                 np.minimum(room, np.where((kept > 0) & (free >= units), (free - kept) // units, _ANY), out=room)
         if columns.zones and task.aligned is not None:
             for place, row, by_zone in self._kept_by_zone(columns, rows, task):

@@ -43,7 +43,7 @@ class LeastWaste(Fgd):
         self._waste: Floats = np.zeros(ALL + 1)
         self._scarcity: Floats = np.zeros(1)
         self._inverse: Floats = np.zeros(0)  #: cards that a milli of cpu feeds, by kind of request, ascending
-        self._fed: Floats = np.zeros(1)  #: share of the cards asked for, summed over the kinds before each position
+        self._fed: Floats = np.zeros(1)  #: share of the requested cards, summed over the kinds before each position
         self._feeding: Floats = np.zeros(1)  #: the same, times `_inverse`
         self._prices: dict[Shape, float] = {}  #: of rooms, by shape
         self._rooms = Rooms(self._prices, models=(), most=0)

@@ -147,7 +147,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
         return {name: self._weight * _FULL * score for name, score in scores.items()}
 
     def _asked(self, members: Sequence[Member]) -> Ints:
-        """`[R]`: what those who wait ask for in all."""
+        """`[R]`: total requests of the pending members."""
         if _uniform(members):
             return members[0].request * len(members)
         counts = Counter(id(member.task) for member in members if member.status is Status.PENDING)
@@ -155,7 +155,7 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore, EqualNod
         return sum((count * requests[task] for task, count in counts.items()), self._session.zeros())
 
     def _packed(self, need: Ints) -> Floats:
-        """`[D]`: weighted mean over what is asked for of (used + asked) / size; 0 where that is more than there is."""
+        """`[D]`: weighted mean over the requested resources of (used + requested) / size; 0 if that exceeds the size."""
         columns, tree = self._session.columns, self._tree
         total = np.zeros(len(tree.names), dtype=np.float64)
         fits = np.ones(len(tree.names), dtype=np.bool_)

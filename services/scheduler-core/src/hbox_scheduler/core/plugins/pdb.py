@@ -1,7 +1,7 @@
 """pdb: no more victims than the PodDisruptionBudgets allow (sources: volcano-pdb).
 
-Who is under a budget that is used up, or under two, with which the Eviction API never evicts, is never a victim: to ask for that eviction would only cost the
-time until it is refused. kube-scheduler takes such pods last instead, since it deletes its victims whatever their budgets say (ADR 28).
+A pod under a budget that is used up, or under two budgets, with which the Eviction API never evicts, is never a victim: its eviction would only cost the time
+until it is rejected. kube-scheduler takes such pods last instead, since it deletes its victims regardless of budgets (ADR 28).
 """
 
 from collections.abc import Sequence

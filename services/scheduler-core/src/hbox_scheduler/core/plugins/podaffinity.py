@@ -18,7 +18,7 @@ from ..explain.labels import Label
 #: What a pod's required affinity adds to the score of those that it would like to be near to (kube-scheduler's hardPodAffinityWeight).
 _HARD_WEIGHT = 1
 
-#: Constraints of others by which a node is scored (`Population.term_counts`), and whether they speak for it.
+#: Constraints of other pods by which a node is scored (`Population.term_counts`), and their signs.
 SCORED: Mapping[Constraint, int] = {"affinity": 1, "preferred_affinity": 1, "preferred_anti_affinity": -1}
 
 

@@ -69,7 +69,7 @@ class Predicates(ShapeMask, PodMask):
         self._session = session
 
     def concerns(self, member: Member) -> bool:
-        """Whether it has constraints about other pods, or others may have some about it."""
+        """True if it has constraints about other pods, or other pods may have some about it."""
         assert self._session is not None
         constraints = member.constraints
         if constraints.affinity or constraints.anti_affinity or constraints.spread:

@@ -95,7 +95,7 @@ class LevelsPlugin(Preemptable, Reclaimable, Evictable):
         return self._given(preemptor.gang, candidates)
 
     def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:  # noqa: ARG002  # the hook's signature
-        """Who moves gives no place up: a level that takes no part in preemption is moved too, one that preempts and gives nothing is not (ADR 80)."""
+        """A moved pod loses no place: a level that takes no part in preemption is moved too; one that preempts and may not be preempted is not (ADR 80)."""
         if not self._on:
             return None
         levels = [self._level(member.gang) if self._free(member.gang) else None for member in candidates]

@@ -174,7 +174,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         return [name for name, account in self._queue_accounts.accounts.items() if account.path[0] is top]
 
     def overused(self, queue: QueueInfo) -> bool:
-        """Whether it may have nothing at all; while there are other pools than `pooled`, it may have something there."""
+        """True if it may have nothing more at all; while there are other pools than `pooled`, it may have something there."""
         return not self._session.pools and any(
             all(map(le, self._most[account], account.allocated)) for account in self._queue_accounts.of(queue).path
         )

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 #: The queue that may stand above all others. It has no members and no limits but the cluster's size.
 ROOT = QueueName("root")
 
-#: More than anybody can have; small enough that sums of it stay exact.
+#: More than any queue can hold; small enough that sums of it stay exact.
 UNLIMITED = 1 << 60
 
 _ASKING = HOLDING | {Status.PENDING, Status.PIPELINED}
 
-#: What of a queue makes the tree; and what makes limits and lines. The rest is asked of the queue itself.
+#: The attributes of a queue that make the tree, and those that make limits and lines. The rest is read from the queue itself.
 _place = attrgetter("name", "parent", "annotations")
 _amounts = attrgetter("capability", "deserved", "guarantee")
 
@@ -482,7 +482,7 @@ class QueueAccounts:
             add(one.committed, minimum, times)
 
     def elsewhere(self, gang: Gang) -> bool:
-        """Whether members of the gang that wait may have places in other pools than `pooled`."""
+        """True if pending members of the gang may be placed in other pools than `pooled`."""
         return bool(self._session_pools) and any(map(self._session_pools.choices, gang.members))
 
     def minimum(self, amounts: Mapping[str, int]) -> Asked:

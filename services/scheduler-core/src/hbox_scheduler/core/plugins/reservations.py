@@ -241,7 +241,7 @@ class _Maker:
         return Within(tree, np.array([tree.index[name] for group in groups for name in group], dtype=np.int64))
 
     def _of_several_nodes(self, gang: Gang) -> bool:
-        """Those wait the longest, and go before those who need one whole node, of which there are many."""
+        """Such gangs wait the longest, and precede those that need one whole node, of which there are many."""
         needs = [(member.task, count) for member, count in self._needs(gang)]
         return self._plugin.large_jobs.worth(self._session.columns, needs) > 1.0
 
@@ -304,7 +304,7 @@ class _Maker:
         return start
 
     def _share_of(self, rows: Bools, *, cards: bool) -> float:
-        """What these nodes are of all that there are: by cards, or by nodes where the gang asks for none."""
+        """The part of the cluster in these nodes: by cards, or by nodes if the gang requests none."""
         columns = self._session.columns
         alive = columns.alive[: columns.size]
         weight = (columns.card_index[: columns.size] >= 0).sum(axis=1) if cards else np.ones(columns.size)
@@ -366,7 +366,7 @@ _NAMED = 4
 
 
 def _clock(at: float, now: float) -> str:
-    """A moment in words: to the minute, so that it does not change with every look."""
+    """A time as text: to the minute, so that it does not change with every run."""
     minute = 60.0 * -(-at // 60.0)
     try:
         return f"{datetime.fromtimestamp(minute, UTC):%Y-%m-%d %H:%M} UTC"
@@ -375,7 +375,7 @@ def _clock(at: float, now: float) -> str:
 
 
 def _as_one(needs: Sequence[tuple[Member, int]]) -> Member:
-    """All of them as one pod, for what its queue may have."""
+    """All of them as one pod, to check its queue's limits."""
     first, _ = needs[0]
     requests: dict[str, int] = {}
     amount: dict[int, int] = {}

@@ -97,7 +97,7 @@ class ResourceStrategyFit(ShapeRoom, ShapeScore):
         return total * (100.0 * self._weight / weights) if weights else total
 
     def _spared(self, columns: Columns, rows: Rows, task: Task) -> Floats:
-        """Nodes without scarce resources; a node that lacks something that the member asks for gains nothing."""
+        """Nodes without scarce resources; a node that lacks a requested resource gains nothing."""
         total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
         all_weights = sum(self._scarce.values())
         if not all_weights or not self._sra_weight:

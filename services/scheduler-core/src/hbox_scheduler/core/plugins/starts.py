@@ -24,7 +24,7 @@ from ..devices import pick
 from ..framework.basefits import FITS
 from ..topology.tree import Tree
 
-#: Later than anybody plans, seconds from now.
+#: Beyond any planned time, seconds from now.
 HORIZON_S = 30 * 86_400.0
 
 #: Pods of one gang that are expected to end within so many seconds end together.

@@ -92,8 +92,8 @@ class VictimRights:
         return not_entitled(self.rights.rights(account).entitlement, account.allocated, needs, self.cards) == []
 
     def least_needs(self, preemptor: Member) -> dict[int, int]:
-        """At least so much its gang still asks for: as many members as it lacks, of each column the least that one of them asks for; of a model what this one
-        is tried on, where the others may get cards of another."""
+        """Lower bound of what the preemptor's gang still requests: its missing members times the least that one of them requests of each column; of a model
+        only what this member is tried with, if the others may get cards of another model."""
         gang, asked = preemptor.gang, dict(self.accounts.asked_with_models(preemptor))
         lacks = gang.min_member - gang.ready - gang.waiting
         if lacks <= 1:

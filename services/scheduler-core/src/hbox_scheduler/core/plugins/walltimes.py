@@ -28,8 +28,7 @@ def walltime_in(*written: Mapping[str, str]) -> float | None:
 
 
 def not_longer(annotations: Mapping[str, str], before: Mapping[str, str], queue: Mapping[str, str]) -> Mapping[str, str]:
-    """Annotations of a pod that has its place. Where they say a longer walltime than before, or none any more, that of before stays: for so long it was
-    let in."""
+    """Annotations of a placed pod. If they have a longer walltime than before, or none any more, the former one stays, with which the pod was admitted."""
     had, has = walltime_in(before, queue), walltime_in(annotations, queue)
     if had is None or (has is not None and has <= had):
         return annotations

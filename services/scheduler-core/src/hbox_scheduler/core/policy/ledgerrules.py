@@ -1,4 +1,4 @@
-"""A policy as the ledger judges what it proposes: in the services always, in `hbox simulate cycle` where it is asked for, or under HBox's own policy."""
+"""A policy as the ledger judges its proposals: in the services always, in `hbox simulate cycle` on request, or under HBox's own policy."""
 
 from dataclasses import replace
 

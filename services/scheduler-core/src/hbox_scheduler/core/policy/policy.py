@@ -61,7 +61,7 @@ class Policy:
 
     @cached_property
     def _learning(self) -> Sequence[ShapeScore]:
-        """Those whose version may rise: looked at before each placement."""
+        """Plugins whose version may rise: checked before each placement."""
         return [plugin for plugin in self.scores if type(plugin).version is not ShapeScore.version]
 
     def learn(self, task: Task, pods: int) -> None:

@@ -189,8 +189,7 @@ class PreemptionRequests:
         return search, rightful and (session.ready(gang) or session.pipelined(gang))
 
     def _spare(self, request: "PreemptionRequest", search: Search, eligible: Bools) -> tuple[Search, Bools]:
-        """One of those who left for an earlier member may not be needed any more, since a later one had a larger one leave: try without. Those most to
-        be spared first."""
+        """A victim for an earlier member may be unnecessary, since a later member had a larger one evicted: try without it. The most important ones first."""
         tried: set[Gang] = set()
         for _ in range(_SPARED):
             spared = next((gang for gang in search.needless() if gang not in tried), None)

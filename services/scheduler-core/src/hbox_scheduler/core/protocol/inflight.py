@@ -106,7 +106,7 @@ class Verdicts:
             self._late.setdefault(verdict.job, (now + self._every_s, verdict))
 
     def republish(self, job: JobId) -> None:
-        """The job was published anew: its verdict is due again, since another process may publish it now, which does not have it."""
+        """The job was published again: its verdict is due again, since another process may have published it that does not have the verdict."""
         sent = self._sent.get(job)
         if sent is not None and sent[1] is not None:
             self._sent[job] = (sent[0], None)

@@ -1,1 +1,1 @@
-"""Jobs between cycles: whose turn it is, and what the others wait for."""
+"""Jobs between cycles: their order, and what unschedulable jobs wait for."""

@@ -192,7 +192,7 @@ class EquivalenceClasses:
         return [entry for entry in found if entry.state is JobState.UNSCHEDULABLE]
 
     def _signature_of(self, entry: Entry) -> SchedulingSignature | None:
-        """Of a job that was looked at; None where it may be like no other."""
+        """The signature of an examined job; None if it may be unlike any other."""
         job, known = entry.job, self._neighbours
         if job.bound or entry.held or job.together or entry.problem():
             return None

@@ -1,7 +1,7 @@
-"""Jobs that are looked at again and again, a few at a time: by turns of their namespaces; of one namespace those first that were never looked at, by priority
-and age, then those that were looked at longest ago.
+"""Jobs that are examined repeatedly, a few at a time: by turns of their namespaces; within a namespace first those never examined, by priority and age, then
+those examined longest ago.
 
-A heap for each namespace. What is removed stays in it until it is popped, or until more than half of the heap is gone.
+A heap for each namespace. Removed items stay in it until they are popped, or until more than half of the heap is removed.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from hbox_common.model import JobId
 
 from .jobs import Order
 
-#: Which look at it was the last one, 0 = none; and what it counts for.
+#: Number of the last examination, 0 = none; and its cost.
 _Item: TypeAlias = tuple[int, Order, int]
 
-#: A heap may have so many more than there are jobs.
+#: Maximum number of removed items in a heap beyond the number of jobs.
 _SPARE = 64
 
 
@@ -35,8 +35,7 @@ class NamespaceTurns:
         return job in self._jobs
 
     def add(self, job: JobId, namespace: str, order: Order, cost: int) -> None:
-        """The job waits for a look that counts for `cost`; where it was of the last `take` it comes behind the others of its namespace. `order` ends with the
-        job's id."""
+        """Add a job whose examination costs `cost`; if it was in the last `take`, behind the others of its namespace. `order` ends with the job's id."""
         self.remove(job)
         item = (self._looked.pop(job, 0), order, cost)
         self._jobs[job] = namespace, item
@@ -57,7 +56,7 @@ class NamespaceTurns:
             heapify(heap)
 
     def take(self, budget: float, most: int) -> list[JobId]:
-        """Jobs whose looks together count for `budget`, the last one for more where it is the first; `most` at most. They are in no more."""
+        """Remove and return jobs whose examinations together cost `budget`, or more if the first one does; `most` at most."""
         self._looked.clear()
         found: list[JobId] = []
         for job, cost in self._turns():
@@ -74,7 +73,7 @@ class NamespaceTurns:
         return found
 
     def _turns(self) -> Iterator[tuple[JobId, int]]:
-        """Whose turn it is and what it counts for, again and again."""
+        """Jobs in turn with their costs, without end."""
         while self._heaps:
             heap = next(iter(self._heaps.values()))
             while not self._is_live(heap[0]):

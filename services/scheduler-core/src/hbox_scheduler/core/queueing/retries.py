@@ -22,7 +22,7 @@ class Retries:
         return job in self._namespaces
 
     def add(self, job: JobId, namespace: str, mark: object) -> None:
-        """The job was tried in vain as of `mark`."""
+        """An attempt for the job failed, in the state `mark`."""
         self.remove(job)
         self._namespaces[job] = namespace
         self._marks.setdefault(namespace, {})[job] = mark

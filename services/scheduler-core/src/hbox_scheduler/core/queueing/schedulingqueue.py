@@ -56,7 +56,7 @@ class SchedulingQueue:
         self._classes = classes
         self._groups = groups
         self._routes: dict[QueueName, Route] = {}  #: as they were when the first job of each queue was added
-        self._lent = False  #: whether a queue lent pools to others when routes were looked at last
+        self._lent = False  #: whether a queue lent pools to others when routes were last computed
         self._limits = limits
         self._withdrawn: dict[JobId, int] = {}  #: with the revision
         #: heaps by queue and namespace; an item that differs from its entry is obsolete and does not count
@@ -78,7 +78,7 @@ class SchedulingQueue:
         return self._tasks.of(spec, self._pools(job), self._namespace(job), fabric=talks_over_fabric(job))
 
     def update(self, entry: Entry, job: Job) -> None:
-        """Take a new revision of a job. An unschedulable job that asks for the same as before stays so."""
+        """Take a new revision of a job. An unschedulable job with unchanged requests stays so."""
         before = entry.key
         fresh = entry_of(job, self._tasks, self.touched, self._pools(job), self._namespace(job))
         moved = fresh.order != entry.order
@@ -180,7 +180,7 @@ class SchedulingQueue:
                     self.activate(entry)
 
     def recheck_blocked(self, entry: Entry) -> bool:
-        """The PodGroup was admitted, or waits again. Returns whether the job may have places now and might not before."""
+        """The PodGroup was admitted, or waits again. Returns whether the job may be placed now and could not be before."""
         before, entry.blocked_reason = entry.blocked_reason, self._blocked_reason(entry.job)
         opened = bool(before) and not entry.blocked_reason
         if opened and entry.state is JobState.UNSCHEDULABLE:
@@ -191,7 +191,7 @@ class SchedulingQueue:
         return self._queues.blocked_reason(job) or self._classes.blocked_reason(job) or self._groups.blocked_reason(job.id)
 
     def recheck_classes(self, namespaces: set[str]) -> None:
-        """What these namespaces may have of PriorityClasses changed, or what they use of it."""
+        """The class quotas of these namespaces changed, or their usage."""
         for entry in self.entries.values():
             if entry.job.priority_class and entry.job.namespace in namespaces:
                 before, entry.blocked_reason = entry.blocked_reason, self._blocked_reason(entry.job)

@@ -64,7 +64,7 @@ class Shapes:
             self._unused.append(slot)
 
     def within(self, free: Sequence[int], idle_cards: int, percent: int) -> "Within":
-        """Those of which one pod asks for no more than these. `free`: `[R]`."""
+        """Shapes of which one pod requests no more than these. `free`: `[R]`."""
         size = len(self._tasks)
         bound: Ints = np.full(len(self._amounts), _NONE, dtype=np.int64)
         known = min(len(free), len(bound))

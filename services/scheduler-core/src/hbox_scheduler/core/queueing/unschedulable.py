@@ -103,7 +103,7 @@ class UnschedulableJobs:
         self._shapes, self._large_shapes = Shapes(), Shapes()
         self._by_task: dict[Task, dict[EquivalenceKey, None]] = {}
         self._large: dict[str, None] = {}  #: namespaces with more than SCANNED
-        self._left: dict[str, int] = {}  #: of such a namespace, how many classes are to be looked at since something changed
+        self._left: dict[str, int] = {}  #: number of classes of such a namespace left to examine since the last change
         self._risen = columns.risen.end
         self._booked = columns.changes.end
         self._limited: dict[EquivalenceKey, None] = {}  #: classes from which capacity is kept for others
@@ -112,7 +112,7 @@ class UnschedulableJobs:
         self._behind: dict[EquivalenceKey, None] = {}
         self._grown: dict[EquivalenceKey, None] = {}  #: classes with more entries than they may have
         self._retries = False
-        self._no_nodes = not columns.row_of  #: as of the last look
+        self._no_nodes = not columns.row_of  #: as of the last examination
         self.behind = False  #: classes are left that the next call examines
 
     def add(self, entry: Entry) -> None:
@@ -221,7 +221,7 @@ class UnschedulableJobs:
         return {key: None for key in found if self._classes[key].namespace in self._large or small.any_of(key[1])}
 
     def _rotate(self, *, anew: bool) -> list[str]:
-        """The namespaces with so many classes that they are looked through a part at a time, where something is left to look at. `anew`: something changed."""
+        """The namespaces with so many classes that they are scanned in parts, if something is left to scan. `anew`: something changed."""
         for name in self._left.keys() - self._large.keys():
             del self._left[name]
         if anew:
@@ -267,8 +267,8 @@ class UnschedulableJobs:
     def _first_in_order(
         self, found: list[tuple[EquivalenceKey, UnschedulableClass]]
     ) -> list[tuple[EquivalenceKey, UnschedulableClass]]:
-        """As many classes as are examined in one cycle, by turns of the namespaces of their first jobs; the others are `behind`, and come before those of their
-        namespace that had a look since."""
+        """As many classes as are examined in one cycle, by turns of the namespaces of their first jobs; the others are `behind`, and precede those of their
+        namespace that were examined since."""
         turns: Counter[str] = Counter()
         ranked: list[tuple[int, int]] = []
         in_order = sorted(

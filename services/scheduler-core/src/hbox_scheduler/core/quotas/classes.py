@@ -10,7 +10,7 @@ from ..explain.labels import Label
 
 
 class ClassQuotas:
-    """All that there are, by namespace."""
+    """All class quotas, by namespace."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[ClassQuota, ...]] = {}
@@ -25,7 +25,7 @@ class ClassQuotas:
         return changed
 
     def blocked_reason(self, job: Job) -> str:
-        """Why the namespace may have no more pods of the job's class, or not as many as wait; "" where it may. In Kubernetes pods count when they are made."""
+        """Why the namespace may have no more pods of the job's class, or not as many as wait; "" if it may. In Kubernetes pods count from their creation."""
         if not job.priority_class or job.namespace not in self._of:
             return ""
         asked: Resources = {}

@@ -56,7 +56,7 @@ def max_pods(task: Task, left: Mapping[str, int], present: Collection[str]) -> i
 
 
 def limit_message(task: Task, queue: QueueName, left: Mapping[str, int], nearest: Nearest, nodes: int) -> str:
-    """Which limits keep such pods from so many nodes, in words. `nearest` is asked about models and shares."""
+    """Text: which limits exclude such pods from how many nodes. `nearest` reports models and shares."""
     if task.cards is None:
         return ""
     parts = []
@@ -97,7 +97,7 @@ def without_models(task: Task, excluded: tuple[str, ...]) -> Task:
 
 
 def concerned(task: Task, models: Collection[str]) -> Collection[str]:
-    """Of these models and shares those that the task may have: its vendor's, and of its models the ones that it names."""
+    """The models and shares that the task may use: its vendor's, and of its models the ones that it names."""
     request, vendor = task.cards, VENDORS.of(task.requests)
     if request is None or vendor is None:
         return ()

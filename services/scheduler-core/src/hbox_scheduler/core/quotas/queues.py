@@ -155,7 +155,7 @@ class Queues:
         return self._tree.reach(name), tuple((queue.namespaces, queue.priority_classes, queue.bound) for queue in rules)
 
     def freed(self, names: Iterable[QueueName]) -> set[QueueName]:
-        """These queues, and those above them with a limit or a share: what lies below any of them may have room again, or a right to it."""
+        """These queues, and their ancestors with a limit or a share: queues below any of them may have headroom again, or a right to it."""
         found: set[QueueName] = set()
         for name in names:
             found.add(name)

@@ -58,7 +58,7 @@ class Head:
     scheduler: SchedulerId
     limits: Limits
     conf: Conf
-    wall: float  #: when the record was begun, in seconds since the epoch
+    wall: float  #: when the record began, in seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A cluster in memory: a scheduler, and a ledger that accepts its plans at once; nodes and jobs in few words."""
+"""A cluster in memory: a scheduler, and a ledger that accepts its plans at once; with short constructors for nodes and jobs."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -46,7 +46,7 @@ def node(
     unschedulable: bool = False,
     labels: dict[str, str] | None = None,
 ) -> NodeState:
-    """A node in few words: cores of cpu, equal cards."""
+    """A node from cores of cpu and equal cards."""
     allocatable = {CPU: 1000 * cpu, MEMORY: memory_mib * MIB, PODS: 110}
     if cards:
         allocatable[vendor.cards] = cards * shares
@@ -77,7 +77,7 @@ def job(
     revision: int = 1,
     node_selector: dict[str, str] | None = None,
 ) -> Job:
-    """A job of equal pods in few words; `cards` as a number are whole ones."""
+    """A job of equal pods; `cards` as a number are whole ones."""
     request = CardRequest(cards) if isinstance(cards, int) and cards else cards or None
     requests: Resources = {CPU: cpu_milli, MEMORY: memory_mib * MIB, PODS: 1}
     if isinstance(request, CardRequest):

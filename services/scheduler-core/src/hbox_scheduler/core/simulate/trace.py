@@ -186,7 +186,7 @@ class TraceSimulation:
         return self._waiting[run.level].setdefault(key, [])
 
     def _first(self, blocked: frozenset[int] | set[int]) -> _Run | None:
-        """Whose turn it is, among jobs of sizes that are not blocked. It stays in line."""
+        """The next job, among jobs of sizes that are not blocked. It stays in the queue."""
         for lines in self._waiting:
             best: tuple[object, tuple[float, int, int]] | None = None
             for (cards, queue), line in lines.items():
@@ -231,7 +231,7 @@ class TraceSimulation:
         return True
 
     def _victims(self, run: _Run) -> tuple[int, int, int]:
-        """For one more pod: the row, how many of its cards have to be free, and the lowest level of those who leave."""
+        """For one more pod: the row, how many of its cards have to be freed, and the lowest level of the victims."""
         target = (self._free // run.each + 1) * run.each
         for gangs in (False, True):
             for level in range(self._may_go.shape[1] - 1, run.level, -1):

@@ -412,7 +412,7 @@ class WhatIf:
         self.held.add(self.ledger.now, times * cards, times * cores)
 
     def _announce(self, changed: Iterable[_Work]) -> None:
-        """Jobs as they are now, to the scheduler; those with nothing left to place are withdrawn."""
+        """Publish jobs to the scheduler in their present state; jobs with nothing left to place are withdrawn."""
         news: list[Job] = []
         for work in changed:
             job = work.latest.id

@@ -1,4 +1,4 @@
-"""What all steps of a cycle work with: the cluster's bookings, whose turn it is, and what is under way."""
+"""State shared by all steps of a cycle: the cluster's bookings, the queue of jobs, and the plans in flight."""
 
 from dataclasses import dataclass
 

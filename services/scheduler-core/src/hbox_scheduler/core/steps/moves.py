@@ -35,7 +35,7 @@ class ReservedPlace:
     node: NodeName
     slices: tuple[CardSlice, ...]
     cards: CardRequest | None
-    task: Task | None  #: all that the pod asked for, where this process knows it
+    task: Task | None  #: the pod's whole request, if this process knows it
     until: float | None = None  #: None while the pod is still there
 
     @property
@@ -236,7 +236,7 @@ class Moves:
         return tuple(placed)
 
     def _suits(self, kept: ReservedPlace, task: Task) -> bool:
-        """Whether a pod of the task asks for what the one asked for that moved, and its node is still there."""
+        """True if a pod of the task requests what the moved pod requested, and the node still exists."""
         row = self._plans.columns.row_of.get(kept.node)
         if row is None or kept.task is not None:
             return row is not None and task is kept.task

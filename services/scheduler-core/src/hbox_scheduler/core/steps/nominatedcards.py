@@ -40,7 +40,7 @@ def move_off_taken(
 
 
 def _moved(columns: Columns, row: int, place: Booking, taken: set[int], free: list[int]) -> Booking | None:
-    """The place without cards of `taken`, in whose stead it has some of `free`, which are then gone from there; None: it stays as it is."""
+    """The place without the cards of `taken`, replaced by some of `free`, from which these are removed; None: it stays as it is."""
     slices_stay = isinstance(place.slices, PodSlices) or not all(s.whole for s in place.slices)
     placed = list(zip(place.slices, columns.positions(row, place.slices), strict=True))
     if slices_stay or not any(position in taken for _, position in placed):

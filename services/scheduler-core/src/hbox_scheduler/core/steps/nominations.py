@@ -33,7 +33,7 @@ class Nomination:
     accepted: bool = False
     held: Plan | None = None  #: where another process made it: the plan, as the ledger has it
     refusals: int = 0  #: of plans for its places
-    refresh: Index = Index(0)  #: its places are asked for again on a view as new as that, and not before `ask_at`
+    refresh: Index = Index(0)  #: its places are requested again on a view as new as that, and not before `ask_at`
     ask_at: float = 0.0
     searched_at: Index = Index(-1)  #: index of the view on which the last search for other victims failed
 
@@ -46,7 +46,7 @@ class Nominations:
     """
 
     _of: dict[JobId, Nomination] = field(default_factory=dict)
-    #: by the pods that leave: of two shards two jobs may have nominated for what one pod leaves
+    #: by the pods that leave: in two shards two jobs may be nominated for the places of one pod
     _waiting: dict[PodUid, dict[JobId, None]] = field(default_factory=dict)
     #: pods that leave without a nomination for their places, and until when they are expected to leave
     _evicted: dict[PodUid, float] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class Nominations:
         return (pod for nomination in self._of.values() for pod in nomination.pods)
 
     def expire_evicted(self, now: float) -> None:
-        """Those sent away who never left count as staying."""
+        """Evicted pods that never left count as staying."""
         self.stay([pod for pod, until in self._evicted.items() if until <= now])
 
     def pod_left(self, pod: PodUid) -> None:

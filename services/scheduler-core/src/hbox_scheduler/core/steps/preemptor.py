@@ -39,7 +39,7 @@ def _against(answer: PlanAnswer | None) -> bool:
 
 
 class Preemptor:
-    """Jobs for which others may have to leave, and their nominations."""
+    """Jobs that may preempt others, and their nominations."""
 
     def __init__(self, context: SchedulerContext) -> None:
         self.nominations = Nominations()
@@ -62,13 +62,13 @@ class Preemptor:
         self._given_up: list[GivenUp] = []
         #: nominations of other processes that the ledger remembers: each is taken over once
         self._taken_over: set[PlanId] = set()
-        #: whose places are asked for, by the plan that asks, until the ledger has answered
+        #: nominations whose places are requested, by the requesting plan, until the ledger has answered
         self._asked: dict[PlanId, Nomination] = {}
         #: plan that places nominated pods elsewhere -> the nomination's plan
         self._elsewhere: dict[PlanId, PlanId] = {}
 
     def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
-        """A job failed: others may have to leave for it, and for the jobs that it represents."""
+        """A job failed: it may preempt others, for itself and for the jobs that it represents."""
         if self._runner.may_preempt(entry, self._queues.all()):
             if entry.job.id not in self._candidates:
                 self._candidates.update(dict.fromkeys(equals))
@@ -98,7 +98,7 @@ class Preemptor:
         self._runner.protection.forget(job)
 
     def pod_left(self, pod: PodUid) -> None:
-        """A pod's booking is gone: a nomination may have waited for it."""
+        """A pod's booking is gone: a nomination may have waited for this."""
         self.nominations.pod_left(pod)
 
     def eviction_failed(self, pods: Iterable[PodUid]) -> None:
@@ -119,7 +119,7 @@ class Preemptor:
             nomination.accepted = True
 
     def refused(self, plan: Plan, answer: PlanAnswer | None) -> None:
-        """The ledger refused this plan, or (None) one that began anew does not know it. Its own places are taken back already."""
+        """The ledger rejected this plan, or (None) a restarted ledger does not know it. Its own places are released already."""
         if (before := self._elsewhere.pop(plan.id, None)) is not None:
             self._given_up.append(GivenUp(plan=before))
         if plan.victims:
@@ -225,7 +225,7 @@ class Preemptor:
         ]
 
     def run(self, index: Index, now: float, wall: float) -> list[Plan]:
-        """Plans with victims, for jobs that wait and may have what others hold. `wall`: seconds since the epoch."""
+        """Plans with victims, for pending jobs that are entitled to what others hold. `wall`: seconds since the epoch."""
         self.activated = False
         if self._moves_paused_until is not None and now >= self._moves_paused_until:
             self._moves_paused_until = None
@@ -271,7 +271,7 @@ class Preemptor:
         return plans
 
     def keep(self, index: Index, now: float) -> list[Plan]:
-        """Plans for the places whose victims are gone, and for successors of those who moved; nominations whose victims never left are given up."""
+        """Plans for the places whose victims are gone, and for successors of moved pods; nominations whose victims never left are dropped."""
         for nomination in self.nominations.unknown():
             if (entry := self._queue.entries.get(nomination.job)) is not None:
                 self._resume(nomination, entry)
@@ -296,7 +296,7 @@ class Preemptor:
         return plans
 
     def placed(self, plan: Plan) -> None:
-        """The plan takes what is free: its pods may be successors of those who move."""
+        """The plan takes what is free: its pods may be successors of moved pods."""
         self._moves.placed(plan)
 
     def _resume(self, nomination: Nomination, entry: Entry) -> None:

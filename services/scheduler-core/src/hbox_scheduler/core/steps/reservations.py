@@ -24,10 +24,10 @@ from .context import SchedulerContext
 from .nominations import Nominations
 from .placer import BY_CARDS, BY_OTHERS, TOGETHER
 
-#: Least time between two makings for others than those who have nodes set aside, seconds, and what 10,000 that run add to it.
+#: Least seconds between two runs for gangs without nodes set aside, and the addition for every 10,000 running pods.
 EVERY_S, MORE_S = 1.0, 2.0
 
-#: By so much a start has to be later for those to be tried again who would have ended too late, seconds.
+#: By so many seconds a start has to be later before jobs that would have ended too late are tried again.
 LATER_S = 10.0
 
 _WAITS = (JobState.UNSCHEDULABLE, JobState.ACTIVE, JobState.DELAYED, JobState.AWAITING_STATE)
@@ -65,7 +65,7 @@ class Reservations:
             self._wait(entry)
 
     def add_new(self, entry: Entry) -> None:
-        """A job is new here. It may have waited for long already: where this process is new, its nodes are set aside before others are tried."""
+        """A job is new here. It may have waited for long already: if this process is new, nodes are set aside for it before other jobs are tried."""
         if self._reserving.reserves:
             self._new.append(entry)
 
@@ -74,7 +74,7 @@ class Reservations:
         self._turns.remove(job)
 
     def reset(self) -> None:
-        """Another policy: what it sets aside is found before anybody is tried."""
+        """The policy changed: what it sets aside is computed before any job is tried."""
         self._turns = NamespaceTurns()
         self._holders, self._later, self._in_later, self._new_wishing = {}, [], set(), []
         self._new = list(self._queue.entries.values()) if self._reserving.reserves else []
@@ -91,7 +91,7 @@ class Reservations:
         return [self._wake_at] if self._wake_at is not None else []
 
     def run(self, now: float, wall: float) -> None:
-        """Make them anew, where it is time."""
+        """Make the reservations again if they are due."""
         self._add_due(wall)
         self._ripen(wall)
         stay = [entry for job in self._holders if (entry := self._queue.entries.get(job)) is not None and entry.state in _WAITS]
@@ -156,7 +156,7 @@ class Reservations:
         self.add(entry)
 
     def _ripen(self, wall: float) -> None:
-        """Those that have waited for long enough are looked at from now on."""
+        """Jobs that have waited for long enough are examined from now on."""
         while self._later and self._left_s(self._later[0][0], wall) <= 0:
             _, job = heappop(self._later)
             self._in_later.remove(job)
@@ -192,6 +192,6 @@ def _cost(entry: Entry) -> int:
 
 
 def _opens(before: Reservation, now: Reservation) -> bool:
-    """Whether others may pass it who might not before: its start is later, or known at last."""
+    """True if jobs may pass it that could not before: its start is later, or known at last."""
     later = before.start == inf or now.start > before.start + LATER_S
     return (now.start < inf and later) or (before.entitled and not now.entitled)

@@ -36,7 +36,7 @@ class Shuffling:
         self._slow_from = float("-inf")  #: when plugins are asked again that judge by what is measured
         #: Pods of jobs from which some were evicted, and until when they are waited for.
         self._had: dict[JobId, tuple[int, float]] = {}
-        self._refused: dict[PodUid, float] = {}  #: and until when they are not asked for again
+        self._refused: dict[PodUid, float] = {}  #: and until when they are not requested again
 
     def next_at(self) -> list[float]:
         """When `run` has something next."""

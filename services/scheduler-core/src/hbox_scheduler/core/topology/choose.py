@@ -11,7 +11,7 @@ from .cover import fewest
 from .spread import NodeCapacities, SpreadLevels, spread
 from .tree import Tree
 
-#: Domains above the leaves of which the inside is looked at before one is taken, best fit first.
+#: Number of domains above the leaves whose inside is examined before one is taken, best fit first.
 _LOOKED_AT = 8
 
 

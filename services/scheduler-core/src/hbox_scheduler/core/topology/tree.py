@@ -27,7 +27,7 @@ class Tree:
 
     names: tuple[str, ...]
     tiers: Ints  #: `[D]`
-    levels: Ints  #: `[D]`: the number of its tier among those that there are, from 0: tiers are any numbers
+    levels: Ints  #: `[D]`: the index of its tier among the existing ones, from 0: tiers are any numbers
     tier_names: tuple[str, ...]
     in_domain: Ints  #: `[K]`: membership k: this domain has...
     of_row: Ints  #: `[K]`: ...this node
