@@ -92,7 +92,7 @@ def check(cards: Sequence[Card], layouts: Sequence[tuple[Layout, PodDevices]]) -
         assert held.pods <= card.shares
         # A container of a pod may share a card with another of the same pod, where neither asked for all of it.
         assert len(own) == 1 or not any(s.cores >= 100 for s in own)
-        if card.says.mode == "mig":
+        if card.effective_traits.mode == "mig":
             running = [part for layout, pod in layouts for part in lasting(layout, pod, card.index)]
             taken = mig.taken_of(card, running, 0)
             assert taken is not None

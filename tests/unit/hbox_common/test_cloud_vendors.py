@@ -23,10 +23,10 @@ def pod(*asked: dict[str, int]) -> PodDevices:
 
 
 def test_a_node_says_sums_and_its_cards_are_alike() -> None:
-    assert [(c.uuid, c.memory_mib, c.shares, c.says.mode) for c in cards(mem=46, count=3)] == [
+    assert [(c.uuid, c.memory_mib, c.shares, c.effective_traits.mode) for c in cards(mem=46, count=3)] == [
         (f"n1-cgpu-{i}", 15 * 1024, 15, "") for i in range(3)
     ]
-    assert [c.says.mode for c in cards(mem=30, count=2, core=200)] == ["core_mem"] * 2
+    assert [c.effective_traits.mode for c in cards(mem=30, count=2, core=200)] == ["core_mem"] * 2
     assert cards(mem=30) == cards(count=2) == ()
 
 

@@ -62,7 +62,7 @@ def test_models_without_geometries_give_no_instance() -> None:
         volcano = VENDORS.kind("volcano-vgpu")
         report = NodeReport("n1", annotations={"volcano.sh/node-vgpu-register": "A,7,40960,NVIDIA-TESTMODEL,true,mig:"})
         [card] = volcano.register(report)
-        assert card.says.profiles == ()
+        assert card.effective_traits.profiles == ()
 
 
 def test_what_is_set_for_nobody_changes_nothing() -> None:

@@ -164,7 +164,7 @@ def test_profiles_that_are_none_are_refused_by_the_cards_place(profiles: object)
 
 
 def test_profiles_of_media_extensions_are_left_out() -> None:
-    assert [p.name for p in registered()[0].says.profiles] == ["1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb"]
+    assert [p.name for p in registered()[0].effective_traits.profiles] == ["1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb"]
 
 
 def test_older_plugins_divide_by_geometry() -> None:

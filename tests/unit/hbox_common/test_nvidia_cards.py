@@ -143,14 +143,14 @@ def report(**annotations: str) -> NodeReport:
 
 def test_cards_are_cordoned_one_by_one() -> None:
     found = NVIDIA.register(report(**{"hami.io/device-cordon": " GPU-0 ,GPU-2,,GPU-9,"}))
-    assert [card.says.cordoned for card in found] == [True, False, True]
-    assert [card.says.mode for card in found] == ["hami-core"] * 3
+    assert [card.effective_traits.cordoned for card in found] == [True, False, True]
+    assert [card.effective_traits.mode for card in found] == ["hami-core"] * 3
 
 
 def test_the_mode_is_read_of_old_registers_too() -> None:
     old = "GPU-0,10,8000,100,NVIDIA-T4,0,true,0,mps:GPU-1,10,8000,100,NVIDIA-T4,0,true,1,hami-core:"
     found = NVIDIA.register(NodeReport("n1", annotations={"hami.io/node-nvidia-register": old}))
-    assert [card.says.mode for card in found] == ["mps", "hami-core"]
+    assert [card.effective_traits.mode for card in found] == ["mps", "hami-core"]
 
 
 def test_links_are_read_and_a_pair_that_disagrees_counts_nothing() -> None:
@@ -160,7 +160,7 @@ def test_links_are_read_and_a_pair_that_disagrees_counts_nothing() -> None:
         {"uuid": "GPU-2", "score": {"GPU-0": 10, "GPU-1": 30}},
     ]
     found = NVIDIA.register(report(**{"hami.io/node-nvidia-score": json.dumps(score)}))
-    assert [card.says.links for card in found] == [(0, 100, 0), (100, 0, 30), (0, 30, 0)]
+    assert [card.effective_traits.links for card in found] == [(0, 100, 0), (100, 0, 30), (0, 30, 0)]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_links_are_read_and_a_pair_that_disagrees_counts_nothing() -> None:
 )  # fmt: skip
 def test_a_matrix_that_cannot_be_read_takes_no_card_out_of_use(text: str) -> None:
     found = NVIDIA.register(report(**{"hami.io/node-nvidia-score": text}))
-    assert [card.says.links for card in found] == [(), (), ()]
+    assert [card.effective_traits.links for card in found] == [(), (), ()]
 
 
 def joined(count: int, pairs: dict[tuple[int, int], int], other: int = 0) -> tuple[Card, ...]:
@@ -218,7 +218,7 @@ def test_the_best_group_is_found_among_all_groups_in_their_order() -> None:
         (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2,
         (2, 6): 1, (3, 7): 1, (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2,
     }  # fmt: skip
-    matrix = tuple(card.says.links for card in joined(8, dgx1, other=0))
+    matrix = tuple(card.effective_traits.links for card in joined(8, dgx1, other=0))
     for count in range(2, 8):
         every = itertools.combinations(range(8), count)
         best = max(every, key=lambda group: sum(matrix[a][b] for a, b in itertools.combinations(group, 2)))

@@ -47,13 +47,13 @@ _CARDS = (
     _OfCards("hami_gpu_core_limit_ratio", "Its compute, in percent", lambda _, __: ALL_CORES, hami=True),
     _OfCards(
         "hami_gpu_memory_allocated_bytes", "As hbox_card_memory_allocated_bytes", lambda _, held: held.memory_mib * _MIB,
-        hami=True, labels=lambda card: f',device_cores="{card.says.units}"',
+        hami=True, labels=lambda card: f',device_cores="{card.effective_traits.units}"',
     ),
     _OfCards("hami_gpu_shared_count", "As hbox_card_shares_allocated", lambda _, held: held.pods, hami=True),
     _OfCards("hami_gpu_core_allocated_ratio", "Of its compute, given to pods, in percent", lambda _, held: held.cores, hami=True),
     _OfCards(
         "hami_node_gpu_overview", "As hami_gpu_memory_allocated_bytes", lambda _, held: held.memory_mib * _MIB, hami=True,
-        labels=lambda card: f',device_cores="{card.says.units}",device_memory_limit="{card.memory_mib}"',
+        labels=lambda card: f',device_cores="{card.effective_traits.units}",device_memory_limit="{card.memory_mib}"',
     ),
     _OfCards(
         "hami_node_gpu_memory_allocated_ratio", "Of its memory, given to pods, 0 to 1",

@@ -94,7 +94,7 @@ def _item(
         "kind": kind_of(node, first),
         "model": first.model,
         "uuid": first.uuid if known else None,
-        "mode": first.says.mode or (f"{share.partition(':')[2]} of a card" if share else ""),
+        "mode": first.effective_traits.mode or (f"{share.partition(':')[2]} of a card" if share else ""),
         "part": part_of_share(share or WHOLE) / CARD,
         "numa": first.numa if known and first.numa >= 0 else None,
         "health": _health(node, first, verdict),
@@ -137,7 +137,7 @@ def _health(node: NodeState, card: Card, verdict: Verdict | None) -> str:
         return "bad"
     if not node.ready:
         return "node not ready"
-    return "cordoned" if card.says.cordoned or node.unschedulable else "ok"
+    return "cordoned" if card.effective_traits.cordoned or node.unschedulable else "ok"
 
 
 def _condemned(card: Card, verdict: Verdict) -> bool:
@@ -209,10 +209,13 @@ def link_items(node: NodeState) -> list[Item]:
         {
             "kind": kind,
             "cards": [card.index for card in cards],
-            "scores": [list(card.says.links[: len(cards)]) + [0] * (len(cards) - len(card.says.links)) for card in cards],
+            "scores": [
+                list(card.effective_traits.links[: len(cards)]) + [0] * (len(cards) - len(card.effective_traits.links))
+                for card in cards
+            ],
         }
         for kind, cards in by_kind.items()
-        if any(any(card.says.links) for card in cards)
+        if any(any(card.effective_traits.links) for card in cards)
     ]
 
 

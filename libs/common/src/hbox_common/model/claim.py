@@ -169,7 +169,7 @@ def validate_claim(
         seen.add(card.id)
         if not card.healthy or (verdict is not None and verdict.marks_unhealthy(card)):
             return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.uuid} is unhealthy")
-        if card.says.cordoned:
+        if card.effective_traits.cordoned:
             return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {card.uuid} is cordoned")
         held = allocation.of(card)
         if held is None or held.pods == 0:

@@ -109,7 +109,7 @@ def _requested_slices(
     own = [card for card in cards if card.index in of and card.kind in ("", ask.kind)]
     if partly and len(own) < ask.count:
         ask = replace(ask, count=len(own))
-    sound = tuple(replace(card, healthy=True, traits=replace(card.says, cordoned=False)) for card in own)
+    sound = tuple(replace(card, healthy=True, traits=replace(card.effective_traits, cordoned=False)) for card in own)
     found = VENDORS.kind(ask.kind).fit(Offer(sound, {}, facts), ask) if sound else ()
     if isinstance(found, Refused) or not found:
         return ()

@@ -26,7 +26,7 @@ class Amd(HamiVendor):
 
     def device_text(self, card: Card, taken: CardSlice) -> str:
         """With the product's name instead of HAMi's word, and compute in units."""
-        units = card.says.units
+        units = card.effective_traits.units
         return f"{card.uuid},{card.model},{taken.memory_mib},{min(max(units * taken.cores // ALL_CORES, 1), units)}"
 
 

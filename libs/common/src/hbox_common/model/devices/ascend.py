@@ -148,7 +148,7 @@ class Ascend(HamiVendor):
             return CardVendor.choose(self, offer, fitting, ask)
         if self.chip.dies > 1:
             return self._modules(offer, fitting)[: ask.count]
-        if self.chip.linked and all(card.says.group >= 0 for card in offer.cards):
+        if self.chip.linked and all(card.effective_traits.group >= 0 for card in offer.cards):
             return together(fitting, ask.count)
         return CardVendor.choose(self, offer, fitting, ask)
 

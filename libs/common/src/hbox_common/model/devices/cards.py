@@ -78,8 +78,8 @@ class Card:
         return card_id(self.parent) if self.parent else CardId("")
 
     @property
-    def says(self) -> CardTraits:
-        """Its traits, the defaults where it has none."""
+    def effective_traits(self) -> CardTraits:
+        """`traits`, or the defaults if the vendor reported none."""
         return self.traits or _PLAIN
 
 

@@ -99,10 +99,10 @@ class CardVendor(Vendor):
 
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
         """The slice that the card would give, or why it gives none."""
-        held, says = offer.of(card), card.says
+        held, traits = offer.of(card), card.effective_traits
         if not card.healthy:
             return DeviceLabel.NOT_HEALTHY
-        if says.cordoned:
+        if traits.cordoned:
             return DeviceLabel.CORDONED
         if not self.has_type(offer, card):
             return DeviceLabel.TYPE
@@ -172,14 +172,14 @@ def together(fitting: Sequence[tuple[Card, CardSlice]], count: int) -> list[Card
     """`count` of the slices that fit, from the groups of linked cards with the most of them first; within a group by index."""
     groups: dict[int, list[CardSlice]] = {}
     for card, taken in sorted(fitting, key=lambda each: each[0].index):
-        groups.setdefault(card.says.group, []).append(taken)
+        groups.setdefault(card.effective_traits.group, []).append(taken)
     largest_first = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
     return [taken for _, slices in largest_first for taken in slices][:count]
 
 
 def largest_share(offer: Offer, chosen: Sequence[CardSlice]) -> float:
     """The part of the chosen cards that is of one group of linked cards; 0 where one of them is of none."""
-    group_of = {card.index: card.says.group for card in offer.cards}
+    group_of = {card.index: card.effective_traits.group for card in offer.cards}
     groups = Counter(group_of[taken.index] for taken in chosen)
     if not chosen or -1 in groups:
         return 0.0

@@ -79,7 +79,7 @@ class CGpu(CountedVendor):
         return {self.memory: max(-(-memory_mib // _GIB), 1)} | ({self.cores: cores} if cores else {})
 
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
-        if (ask.cores > 0) != (card.says.mode == CORE_MEM):
+        if (ask.cores > 0) != (card.effective_traits.mode == CORE_MEM):
             return DeviceLabel.MODE
         found = CountedVendor.judge(self, offer, card, ask)
         if isinstance(found, CardSlice) and any(mine.index != card.index for mine in offer.mine):

@@ -105,14 +105,14 @@ class SharedGcu(HamiVendor):
 
     def node_fault(self, offer: Offer, ask: Ask) -> DeviceLabel | None:
         """Where no profile is large enough, and where the node divides its cards in the other way."""
-        drs = any(card.says.mode == DRS for card in offer.cards)
+        drs = any(card.effective_traits.mode == DRS for card in offer.cards)
         if drs != bool(ask.part) or (drs and _profile(offer.cards, ask) is None):
             return DeviceLabel.MODE
         return None
 
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
         if not ask.part:
-            found = CardVendor.judge(self, offer, card, replace(ask, cores=_rounded(ask.cores, card.says.units)))
+            found = CardVendor.judge(self, offer, card, replace(ask, cores=_rounded(ask.cores, card.effective_traits.units)))
             # Percent are memory to HAMi.
             return (
                 DeviceLabel.MEMORY
@@ -135,9 +135,9 @@ class SharedGcu(HamiVendor):
 
     def admits(self, card: Card, held: CardAllocation, taken: CardSlice) -> bool:
         """Profiles of the card, with their memory, and no more slices than it has."""
-        if card.says.mode != DRS:
+        if card.effective_traits.mode != DRS:
             return not taken.part
-        memory = {profile.name: profile.memory_mib for profile in card.says.profiles}
+        memory = {profile.name: profile.memory_mib for profile in card.effective_traits.profiles}
         parts = parts_of(taken.part)
         if not parts or not all(part in memory for part in parts):
             return False
@@ -146,15 +146,15 @@ class SharedGcu(HamiVendor):
         return max(sizes) <= taken.memory_mib <= sum(sizes) and held.pods + taken.slots <= card.shares
 
     def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
-        if card.says.mode != DRS:
+        if card.effective_traits.mode != DRS:
             return CardSlice(card.index, min(max(cores, memory_mib), ALL_CORES), 0)
-        profile = next((one for one in card.says.profiles if one.memory_mib == memory_mib), None)
+        profile = next((one for one in card.effective_traits.profiles if one.memory_mib == memory_mib), None)
         if profile is None:
             return CardSlice(card.index, min(cores, ALL_CORES), memory_mib)
         return CardSlice(card.index, profile.units, profile.memory_mib, profile.name, _slices(profile.name))
 
     def device_text(self, card: Card, taken: CardSlice) -> str:
-        memory, cores = (taken.memory_mib, taken.cores) if card.says.mode == DRS else (taken.cores, 0)
+        memory, cores = (taken.memory_mib, taken.cores) if card.effective_traits.mode == DRS else (taken.cores, 0)
         return f"{card.uuid},{self.kind},{memory},{cores}"
 
     def annotate(self, layout: Layout, cards: Mapping[int, Card], *, node: str = "", now: float = 0.0) -> dict[str, str]:
@@ -169,10 +169,12 @@ class SharedGcu(HamiVendor):
             "enflame.com/gcu-assigned-time": str(int(now * 1e9)),
             "enflame.com/gcu-assigned-id": index,
         }
-        if cards[first[0].index].says.mode == DRS:
+        if cards[first[0].index].effective_traits.mode == DRS:
             notes |= {
                 "enflame.com/gcu-assigned-index": index,
-                "enflame.com/gcu-assigned-minor": str(minor) if (minor := cards[first[0].index].says.minor) >= 0 else index,
+                "enflame.com/gcu-assigned-minor": str(minor)
+                if (minor := cards[first[0].index].effective_traits.minor) >= 0
+                else index,
                 "enflame.com/gcu-request-size": str(_slices(first[0].part)),
             }
         return notes
@@ -181,9 +183,9 @@ class SharedGcu(HamiVendor):
         """Which instance the plugin is to make for each container (HAMi `enflame/device.go`, `assignedContainerInfo`)."""
         assigned: dict[str, dict[str, object]] = {}
         for name, one in zip(containers, layout, strict=False):
-            if not one or cards[one[0].index].says.mode != DRS:
+            if not one or cards[one[0].index].effective_traits.mode != DRS:
                 continue
-            profile = next((p for p in cards[one[0].index].says.profiles if p.name == one[0].part), None)
+            profile = next((p for p in cards[one[0].index].effective_traits.profiles if p.name == one[0].part), None)
             said = {"profileID": profile.id, "profileName": profile.name} if profile is not None else {}
             assigned[name] = {"allocated": False, "request": _slices(one[0].part)} | {k: v for k, v in said.items() if v}
         return {_ASSIGNED: json.dumps(dict(sorted(assigned.items())), separators=(",", ":"))} if assigned else {}
@@ -239,7 +241,7 @@ def _number(value: object, default: int) -> int:
 def _profile(cards: Sequence[Card], ask: Ask) -> Profile | None:
     """The smallest profile of the node that covers the request. Memory above twice the largest profile's GB is MiB, else GB, as in HAMi."""
     profiles = sorted(
-        {profile for card in cards for profile in card.says.profiles}, key=lambda one: (one.units, one.memory_mib)
+        {profile for card in cards for profile in card.effective_traits.profiles}, key=lambda one: (one.units, one.memory_mib)
     )
     if ask.part.startswith(_BY_SLICES):
         wanted = int(ask.part.removeprefix(_BY_SLICES))

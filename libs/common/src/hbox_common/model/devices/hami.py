@@ -183,7 +183,7 @@ class HamiVendor(CardVendor):
     def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
         """The slice in one record of an allocation. Compute in the card's own units is taken from the request, else from the percentage, rounded up."""
         if not self.cores_in_percent:
-            units = card.says.units
+            units = card.effective_traits.units
             cores = -(-cores * ALL_CORES // units) if ask is None else ask.cores
         return CardSlice(card.index, min(cores, ALL_CORES), memory_mib)
 

@@ -105,7 +105,10 @@ class WingVendor(HamiVendor):
         return [
             number
             for number, card in places.items()
-            if card.healthy and not card.says.cordoned and self.has_uuid(offer, card) and self.takes(offer, card, ask)
+            if card.healthy
+            and not card.effective_traits.cordoned
+            and self.has_uuid(offer, card)
+            and self.takes(offer, card, ask)
         ]
 
     def takes(self, offer: Offer, card: Card, ask: Ask) -> bool:  # noqa: ARG002  of whole cards

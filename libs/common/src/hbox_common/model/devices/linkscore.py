@@ -52,7 +52,7 @@ def linked(cards: tuple[Card, ...], text: str) -> tuple[Card, ...]:
     rows = {one.uuid: tuple([_pair(said, one.uuid, other.uuid) for other in ordered]) for one in ordered}
     if not any(any(row) for row in rows.values()):
         return cards
-    return tuple(replace(card, traits=replace(card.says, links=rows[card.uuid])) for card in cards)
+    return tuple(replace(card, traits=replace(card.effective_traits, links=rows[card.uuid])) for card in cards)
 
 
 def chosen(cards: Sequence[Card], candidates: Sequence[Card], count: int) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ def chosen(cards: Sequence[Card], candidates: Sequence[Card], count: int) -> tup
     """
     place = {card.index: at for at, card in enumerate(cards)}
     at = [place[card.index] for card in candidates]
-    rows = [card.says.links for card in candidates]
+    rows = [card.effective_traits.links for card in candidates]
     matrix = tuple(tuple([_score(row, to) if to != own else 0 for to in at]) for own, row in zip(at, rows, strict=True))
     return _chosen(matrix, count)
 

@@ -198,7 +198,7 @@ def zone_score(offer: Offer, taken: set[int]) -> int:
 
 
 def _links(cards: Sequence[Card]) -> int:
-    zones = Counter(card.says.group for card in cards if card.says.group > 0)
+    zones = Counter(card.effective_traits.group for card in cards if card.effective_traits.group > 0)
     return _PAIR * sum(count * (count - 1) // 2 for count in zones.values())
 
 
@@ -206,7 +206,7 @@ def _of_one_zone(fitting: Sequence[Fitting], count: int) -> list[CardSlice]:
     """From the smallest zone that holds all; else from the smallest zones on; cards without links last."""
     zones: dict[int, list[CardSlice]] = {}
     for card, taken in fitting:
-        zones.setdefault(max(card.says.group, 0), []).append(taken)
+        zones.setdefault(max(card.effective_traits.group, 0), []).append(taken)
     linked = sorted((zone for number, zone in zones.items() if number), key=lambda zone: (len(zone), zone[0].index))
     holds = next((zone for zone in linked if len(zone) >= count), None)
     if holds is not None:
@@ -243,7 +243,7 @@ def _qos_fits(card: Card, ask: Ask, held: CardAllocation) -> bool:
         return True
     parts = [part for text in held.parts for part in parts_of(text) if part != ONLINE]
     own = [policy for part in parts if (policy := part.rpartition("/")[2])]
-    policy = own[-1] if own else card.says.qos
+    policy = own[-1] if own else card.effective_traits.qos
     return not policy or policy == ask.part.rpartition("/")[2]
 
 
@@ -306,7 +306,9 @@ def _linked(card: Card, position: int, entry: Mapping[str, object]) -> Card:
     zone, qos = entry.get("linkZone", 0), entry.get("qosPolicy", "")
     if isinstance(zone, bool) or not isinstance(zone, int) or not isinstance(qos, str) or not is_plain(qos, VALUE_BYTES):
         raise InvalidRequest(f"card {position}: linkZone or qosPolicy is of the wrong kind")
-    return replace(card, traits=CardTraits(units=card.says.units, group=zone if 0 < zone <= MAX_MEMORY_MIB else -1, qos=qos))
+    return replace(
+        card, traits=CardTraits(units=card.effective_traits.units, group=zone if 0 < zone <= MAX_MEMORY_MIB else -1, qos=qos)
+    )
 
 
 METAX_GPU = MetaxGpu(

@@ -77,7 +77,7 @@ def free_of(card: Card, held: CardAllocation) -> Taken | None:
 
 def instance(card: Card, taken: Taken, memory_mib: int) -> Instance | None:
     """The instance that a request for so much memory gets."""
-    large = [profile for profile in card.says.profiles if profile.memory_mib >= memory_mib]
+    large = [profile for profile in card.effective_traits.profiles if profile.memory_mib >= memory_mib]
     if not large:
         return None
     if _by_geometry(card):
@@ -101,7 +101,7 @@ def instance(card: Card, taken: Taken, memory_mib: int) -> Instance | None:
 
 def admits(card: Card, held: CardAllocation, part: str) -> bool:
     """Whether these parts of one pod fit on the card in addition to all others. Parts of one pod may use the same place in turn (init containers)."""
-    if card.says.mode != MIG:
+    if card.effective_traits.mode != MIG:
         return not part and not held.parts
     taken, wanted = free_of(card, held), parts_of(part)
     if taken is None or not wanted:
@@ -309,7 +309,7 @@ def _add(card: Card, taken: Taken, part: str) -> bool:
     if at:
         if not (start.isascii() and start.isdecimal() and len(start) <= 3):
             return False
-        for profile in card.says.profiles:
+        for profile in card.effective_traits.profiles:
             for begin, size in profile.placements:
                 if profile.name == name and begin == int(start) and size:
                     taken.spans.append((begin, begin + size))
@@ -318,7 +318,7 @@ def _add(card: Card, taken: Taken, part: str) -> bool:
     group, dash, position = part.rpartition("-")
     if not dash or not (position.isascii() and position.isdecimal() and len(position) <= 3) or taken.group not in ("", group):
         return False
-    if not any(_group(p) == group and (int(position), 0) in p.placements for p in card.says.profiles):
+    if not any(_group(p) == group and (int(position), 0) in p.placements for p in card.effective_traits.profiles):
         return False
     taken.group = group
     taken.positions.add(int(position))
@@ -326,7 +326,7 @@ def _add(card: Card, taken: Taken, part: str) -> bool:
 
 
 def _by_geometry(card: Card) -> bool:
-    return any(size == 0 for profile in card.says.profiles for _, size in profile.placements)
+    return any(size == 0 for profile in card.effective_traits.profiles for _, size in profile.placements)
 
 
 def _group(profile: Profile) -> str:

@@ -77,7 +77,7 @@ class Neuron(CountedVendor):
         free = {
             number
             for number, card in places.items()
-            if card.healthy and not card.says.cordoned and not offer.of(card).pods and self.has_uuid(offer, card)
+            if card.healthy and not card.effective_traits.cordoned and not offer.of(card).pods and self.has_uuid(offer, card)
         }
         start = _run(free, max(places) + 1, ask.count, offer.facts.get(INSTANCE_TYPE, ""))
         if start is None:
@@ -118,7 +118,7 @@ class Neuron(CountedVendor):
                 ids.append(str(index))
             else:
                 notes["NEURON_RESOURCE_TYPE"] = self.core
-                ids += [str(cards[s.index].says.units * index + core) for core in range(CORES) if mask & 1 << core]
+                ids += [str(cards[s.index].effective_traits.units * index + core) for core in range(CORES) if mask & 1 << core]
         return notes | {
             "AWS_NEURON_IDS": ",".join(ids),
             "NEURON_ALLOC_TIME": str(int(now * 1e9)),

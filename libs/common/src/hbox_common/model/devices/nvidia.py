@@ -56,26 +56,27 @@ class NvidiaVendor(HamiVendor):
         cards = tuple(self._divided(card) for card in cards)
         if not cordoned.isdisjoint([card.uuid for card in cards]):
             cards = tuple(
-                replace(card, traits=replace(card.says, cordoned=True)) if card.uuid in cordoned else card for card in cards
+                replace(card, traits=replace(card.effective_traits, cordoned=True)) if card.uuid in cordoned else card
+                for card in cards
             )
         return linkscore.linked(cards, node.annotations.get(self.links_annotation, ""))
 
     def _divided(self, card: Card) -> Card:
         """If the plugin reports no profiles of a card that it divides, the geometries known to its release apply."""
-        if card.says.mode != mig.MIG or card.says.profiles:
+        if card.effective_traits.mode != mig.MIG or card.effective_traits.profiles:
             return card
         known = mig.known_profiles(f"{self.type_prefix}{card.model}", self.geometries)
-        return replace(card, traits=replace(card.says, profiles=known)) if known else card
+        return replace(card, traits=replace(card.effective_traits, profiles=known)) if known else card
 
     def divides(self, offer: Offer) -> bool:
         """In MIG several instances of one card may go to one container."""
         mode = offer.wishes.get(self.mode_annotation, mig.MIG) if self.mode_annotation else mig.MIG
-        return mig.MIG in mode and any(card.says.mode == mig.MIG for card in offer.cards)
+        return mig.MIG in mode and any(card.effective_traits.mode == mig.MIG for card in offer.cards)
 
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
         """As for all of HAMi's vendors; a card in MIG then gives an instance. A card in use by an unreadable instance is unusable."""
         held = offer.of(card)
-        divided = card.says.mode == mig.MIG
+        divided = card.effective_traits.mode == mig.MIG
         taken = mig.free_of(card, held) if divided else None
         if (taken is None) if divided else bool(held.parts):
             return DeviceLabel.NOT_HEALTHY
@@ -86,7 +87,7 @@ class NvidiaVendor(HamiVendor):
 
     def further(self, offer: Offer, card: Card, ask: Ask, first: CardSlice) -> tuple[Sequence[CardSlice], DeviceLabel | None]:
         """All instances of a card that is divided, as many as are asked for."""
-        if card.says.mode != mig.MIG:
+        if card.effective_traits.mode != mig.MIG:
             return (), None
         held, last = offer.of(card).copy(), first
         more: list[CardSlice] = []
@@ -126,7 +127,11 @@ class NvidiaVendor(HamiVendor):
 
     def device_id(self, card: Card, taken: CardSlice) -> str:
         """An instance by geometry follows the card's id."""
-        return f"{card.uuid}[{taken.part}]" if card.says.mode == mig.MIG and taken.part and "@" not in taken.part else card.uuid
+        return (
+            f"{card.uuid}[{taken.part}]"
+            if card.effective_traits.mode == mig.MIG and taken.part and "@" not in taken.part
+            else card.uuid
+        )
 
     def device_text(self, card: Card, taken: CardSlice) -> str:
         return f"{self.device_id(card, taken)},NVIDIA,{taken.memory_mib // self.allocated_unit_mib},{taken.cores}"
@@ -137,7 +142,7 @@ class NvidiaVendor(HamiVendor):
     def has_type(self, offer: Offer, card: Card) -> bool:
         """Also by how the card is shared: the pod's word has to contain the card's, as in HAMi."""
         mode = offer.wishes.get(self.mode_annotation, "") if self.mode_annotation else ""
-        return (not mode or card.says.mode in mode) and HamiVendor.has_type(self, offer, card)
+        return (not mode or card.effective_traits.mode in mode) and HamiVendor.has_type(self, offer, card)
 
     def choose(self, offer: Offer, fitting: Sequence[Fitting], ask: Ask) -> Sequence[CardSlice]:
         """By links if the pod's policy requests it: several cards with the best links, or one card with the least loss for the others."""

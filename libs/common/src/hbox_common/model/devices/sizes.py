@@ -161,7 +161,7 @@ def can_take(choice: Choice, card: Card) -> bool:
 def _choice(size: Size, way: Way, vendor: Vendor, cards: Sequence[Card], count: int) -> Choice:
     own = [card for card in cards if card.kind == vendor.kind]
     annotations: dict[str, str] = {}
-    modes = {card.says.mode for card in own}
+    modes = {card.effective_traits.mode for card in own}
     if vendor.mode_annotation and _MIG in modes and modes != {_MIG}:
         shared = sorted(modes - {_MIG, ""})
         if way is Way.PARTITION:
@@ -180,18 +180,18 @@ def _can(way: Way, size: Size, card: Card) -> bool:
     if (
         not VENDORS.knows(card.kind)
         or not card.healthy
-        or card.says.cordoned
+        or card.effective_traits.cordoned
         or (size.memory_mib and card.memory_mib < size.memory_mib)
     ):
         return False
-    vendor, mode = VENDORS.kind(card.kind), card.says.mode
+    vendor, mode = VENDORS.kind(card.kind), card.effective_traits.mode
     if way is Way.WHOLE:
         return mode != _MIG
     if not vendor.memory or not size.memory_mib:
         return False
     if way is Way.SHARE:
         return mode != _MIG and card.shares > 1
-    profiles = card.says.profiles
+    profiles = card.effective_traits.profiles
     return mode == _MIG and (not profiles or any(profile.memory_mib >= size.memory_mib for profile in profiles))
 
 

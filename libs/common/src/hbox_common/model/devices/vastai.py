@@ -24,8 +24,8 @@ class Vastai(SlotVendor):
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
         found = CardVendor.judge(self, offer, card, ask)
         if isinstance(found, CardSlice) and _dies(offer) and self.policy(offer).mutex:
-            group = card.says.group
-            if group >= 0 and any(one.says.group == group and offer.of(one).pods for one in offer.cards):
+            group = card.effective_traits.group
+            if group >= 0 and any(one.effective_traits.group == group and offer.of(one).pods for one in offer.cards):
                 return DeviceLabel.EXCLUSIVE
         return found
 
@@ -43,7 +43,7 @@ class Vastai(SlotVendor):
 
 
 def _dies(offer: Offer) -> bool:
-    return bool(offer.cards) and offer.cards[0].says.mode == DIE
+    return bool(offer.cards) and offer.cards[0].effective_traits.mode == DIE
 
 
 VASTAI = Vastai(

@@ -86,7 +86,7 @@ class VolcanoVendor(NvidiaVendor):
     def has_type(self, offer: Offer, card: Card) -> bool:
         """The mode is the card's own word, and no other."""
         mode = offer.wishes.get(self.mode_annotation, "")
-        return NvidiaVendor.has_type(self, offer, card) and mode in ("", card.says.mode)
+        return NvidiaVendor.has_type(self, offer, card) and mode in ("", card.effective_traits.mode)
 
     def judge(self, offer: Offer, card: Card, ask: Ask) -> CardSlice | DeviceLabel:
         held, mark = offer.of(card), _mark(offer.wishes)

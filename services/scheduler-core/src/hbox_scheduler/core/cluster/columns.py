@@ -487,7 +487,7 @@ class Columns:
         self.card_ok[row] = False
         for position, card in enumerate(cards):
             self.card_ok[row, position] = (
-                card.healthy and not card.says.cordoned and not (verdict and verdict.marks_unhealthy(card))
+                card.healthy and not card.effective_traits.cordoned and not (verdict and verdict.marks_unhealthy(card))
             )
         self.returned += 1
         self.changes.add(row)

@@ -257,7 +257,10 @@ def _ask(walk: _Walk) -> _Answer:
     if known.excluded:
         models = columns.models_counted(known.excluded)[columns.card_model[row]].tolist()
         well = [ok and not excluded for ok, excluded in zip(well, models, strict=True)]
-    judged = [card if ok or card.says.cordoned else replace(card, healthy=False) for card, ok in zip(cards, well, strict=False)]
+    judged = [
+        card if ok or card.effective_traits.cordoned else replace(card, healthy=False)
+        for card, ok in zip(cards, well, strict=False)
+    ]
     try:
         found = VENDORS.fit(judged, walk.used, known.devices, facts)
     except InvalidRequest:  # a preference that was not known when the pod was placed
