@@ -1,7 +1,9 @@
 """The prices of shares, and the choice of node and card by them."""
 
+import gc
 import itertools
 import math
+import weakref
 from collections import Counter
 from dataclasses import replace
 
@@ -197,6 +199,20 @@ def test_cards_of_one_node_are_scored_after_the_mix_changed() -> None:
     assert first is not None
     assert again is not None
     assert (first == again).all()
+
+
+def test_columns_are_freed_without_the_garbage_collector() -> None:
+    """Services collect rarely: columns of a policy's check or of a simulation would stay with all their arrays."""
+    columns = Columns()
+    columns.put_node(node("n"))
+    assert columns.future().actual is columns
+    gone = weakref.ref(columns)
+    gc.disable()
+    try:
+        del columns
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_full_node_gets_no_pod_though_its_score_is_higher() -> None:

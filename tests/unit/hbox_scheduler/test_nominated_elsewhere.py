@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.events import Leaving
-from hbox_common.model import CardRequest, Job, PodUid, Queue, QueueName
+from hbox_common.model import CardRequest, Job, JobId, PlanId, PodUid, Queue, QueueName
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -14,6 +14,7 @@ from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.queueing.jobs import JobState
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+from hbox_scheduler.core.steps.nominations import Nomination, Nominations
 
 from .test_many_queues import operations
 
@@ -283,3 +284,27 @@ def test_rise_of_free_amounts_costs_by_the_shapes_of_nominated_pods() -> None:
         return operations(lambda: cycle(simulation, 0.01))
 
     assert cost(30) < cost(6) + 2000, "12,800 more when each nomination was tried"
+
+
+def nomination(name: str, pod: str) -> Nomination:
+    return Nomination(PlanId(name), JobId(name), (PodUid(f"{name}-0"),), None, {PodUid(pod)}, until=1000.0, accepted=True)
+
+
+def test_deadline_of_a_victim_is_that_of_its_last_nomination() -> None:
+    nominations = Nominations()
+    nominations.put(nomination("first", "victim"), 100.0)
+    assert [one.job for one in nominations.delayed(150.0)] == ["first"]
+    nominations.put(nomination("second", "victim"), 650.0)
+    assert list(nominations.delayed(151.0)) == []
+    assert [one.job for one in nominations.delayed(650.0)] == ["first", "second"]
+
+
+def test_second_nomination_of_a_job_replaces_the_first() -> None:
+    nominations = Nominations()
+    nominations.put(nomination("job", "victim"), 100.0)
+    nominations.put(replace(nomination("job", "other"), plan=PlanId("again")), 100.0)
+    nominations.pod_left(PodUid("other"))
+    assert PodUid("victim") not in nominations
+    assert [one.plan for one in nominations.unknown()] == ["again"]
+    assert nominations.drop(JobId("job")) is not None
+    assert list(nominations.unknown()) == []

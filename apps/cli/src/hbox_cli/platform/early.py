@@ -29,7 +29,7 @@ _LOOK_AGAIN_S = 0.05
 
 @dataclass(slots=True)
 class Early:
-    """A forked process that waits for its order; a `child.Child`. `orders`, `says`: our ends of its standard input and output; the owner closes them."""
+    """A forked process that waits for its order; a `child.Child`. `orders`, `answers`: our ends of its standard input and output."""
 
     pid: int
     orders: int

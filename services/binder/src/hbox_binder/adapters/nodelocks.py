@@ -1,15 +1,15 @@
-"""Locks of nodes in allocation: taken before a binding, seen when the device plugin releases them, and removed where nobody will (`core.stalelocks`).
+"""Locks of nodes in allocation: acquired before a binding, watched until the device plugin releases them, and removed if they are stale (`core.stalelocks`).
 
-A copy of all nodes' locks is kept by a watch, begun when the first node is seen that has one to take. It says at once when a lock is gone, and at which
-resourceVersion a node can be locked without asking. Without the watch (an older chart's rights) all goes on by reads, half a second later.
+A watch keeps a copy of all nodes' locks; it starts with the first node that needs a lock. It reports at once that a lock is gone, and the resourceVersion at
+which a node can be locked without a read. Without the watch (rights of an older chart) the binder reads nodes, half a second later.
 
-A lock that stands for longer than a plugin needs is looked into: every half second where pods wait for that node, else less and less often, LOOKS_PER_S of all
-nodes together. A lock is taken, released and looked into one at a time on a node, so that a lock on which a pod has just come to count is not removed from it.
+The binder checks a lock that is older than a plugin needs: every half second if pods wait for that node, else at growing intervals, LOOKS_PER_S on all nodes
+together. On one node it acquires, releases and checks locks one at a time, so that it does not remove a lock that a pod has just acquired.
 
 When locks are released, the binder reads a sample of their pods for the metric of allocation results. While a node rests because its kubelet refuses pods
 with cards (`NodeRests` of job-controller), the binder takes none of its locks: else a controller's pods would be bound and fail as fast as it creates them.
 
-Nothing is remembered over a restart: the nodes are listed then, and every lock that is found is looked into like any other.
+After a restart the binder lists the nodes and checks every lock.
 """
 
 import asyncio
@@ -209,7 +209,7 @@ class NodeLocks:
         return True
 
     def _guard(self, node: str) -> asyncio.Lock:
-        """Held by whoever takes or removes the node's locks."""
+        """Held while a task acquires or removes the node's lock."""
         guard = self._guards.get(node)
         if guard is None:
             guard = self._guards[node] = asyncio.Lock()

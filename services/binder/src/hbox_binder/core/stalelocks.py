@@ -1,17 +1,17 @@
-"""Whether a node's lock is still somebody's: by what its pod shows, and only where that shows nothing by its age (sources: hami-node-lock).
+"""Whether a node's lock is stale: by the status of its pod, and by the lock's age if the status proves nothing (sources: hami-node-lock).
 
-HAMi frees a lock whose pod is gone, or which is five minutes old. That a pod's cards were handed over, or never will be, shows earlier: kubelet writes a pod's
-status only after it has admitted it, and to admit it is to have called the plugin. What annotations of the pod say counts for nothing here: its owner could
-have written them, and a lock that is freed early gives another pod's cards away.
+HAMi releases a lock whose pod is gone, or which is five minutes old. The pod's status proves earlier that its cards were allocated, or never will be: the
+kubelet writes the status only after it has admitted the pod, and it calls the plugin to admit it. Annotations of the pod prove nothing, because its owner may
+have written them, and a lock that is released early gives the cards to another pod.
 """
 
 from dataclasses import dataclass
 
 from hbox_common.model.devices import NodeLock
 
-#: A plugin writes the phase, and then releases the lock; nobody comes between for so long.
+#: Maximum seconds between a plugin's write of the phase and its release of the lock.
 RELEASE_S = 2.0
-#: A pod that is not bound so long after its node was locked, and that this binder has no decision of: whoever locked for it was killed, or changed his mind.
+#: Seconds after the lock until which a pod without a decision in this binder has to be bound: later, the process that locked for it was killed or gave up.
 UNBOUND_S = 10.0
 
 

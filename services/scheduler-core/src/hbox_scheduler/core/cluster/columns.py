@@ -84,7 +84,7 @@ class Columns:
     """State of all nodes. Only the rows below `size` are in use, and of these only the `alive`."""
 
     def __init__(self) -> None:
-        self.actual = self  #: of a view (`future`, `cards_of`, ...): the columns as they are
+        self._actual: Columns | None = None  #: of a view: the columns of which it is one
         self.size = 0
         self.row_of: dict[NodeName, int] = {}
         self.names: list[NodeName] = []
@@ -657,10 +657,20 @@ class Columns:
         held = self.used[:, some] - self.leaving[:, some]
         return np.asarray(np.maximum(self.allocatable[:, some], held).sum(axis=1))
 
+    @property
+    def actual(self) -> "Columns":
+        """The columns as they are; for a view (`future`, `cards_of`, ...), those of which it is one."""
+        return self if self._actual is None else self._actual
+
+    def _view(self) -> Self:
+        view = copy(self)
+        view._actual = self.actual  # no reference to itself: else only the garbage collector frees the arrays
+        return view
+
     def future(self) -> Self:
         """The columns as they will be once all that leaves has left and all that is promised has come. To be read only, and at once: bookings
         made later do not show in it."""
-        view = copy(self)
+        view = self._view()
         view.used = self.used - self.leaving
         view.zones = self.zones.seen_as(Seen.LATER)
         view.ports = self.ports.without(self.ports_leaving)
@@ -673,7 +683,7 @@ class Columns:
 
     def emptied(self) -> Self:
         """The columns as if nothing ran anywhere and all cards were well. To be read only, and at once."""
-        view = copy(self)
+        view = self._view()
         view.card_ok = self.card_index >= 0
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, np.zeros_like(getattr(self, field)))
@@ -683,7 +693,7 @@ class Columns:
 
     def trial(self) -> Self:
         """A copy of the columns whose resources and cards can be booked without effect on the original."""
-        view = copy(self)
+        view = self._view()
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, getattr(self, field).copy())
         view.parts = self.parts.copy()
@@ -711,7 +721,7 @@ class Columns:
 
     def cards_of(self, row: int) -> Self:
         """The cards of one row, as row 0, as they will be. Nothing else of this view means anything."""
-        view = copy(self)
+        view = self._view()
         for field in (*_CARD_KIND, *_CARD_CODES):
             setattr(view, field, getattr(self, field)[row : row + 1])
         view._position_of = {0: self._position_of[row]} if row in self._position_of else {}
@@ -724,7 +734,7 @@ class Columns:
 
     def vacant(self) -> Self:
         """The columns with nothing booked. To be read only."""
-        view = copy(self)
+        view = self._view()
         view.used = np.zeros_like(self.used)
         view.ports, view.parts = HostPorts(), SliceParts()
         view.zones = self.zones.seen_as(Seen.EMPTY)

@@ -169,9 +169,9 @@ class Gang:
 
     @property
     def plain(self) -> bool:
-        """Whether the gang and its members have no roles, labels, constraints, budgets or sub-gang policies: members of one shape are equal. Known of a
-        `prepared` gang only."""
-        return bool(self.shapes)
+        """Whether the gang and its members have no roles, labels, constraints, budgets or sub-gang policies: members of one shape are equal. True of a
+        `prepared` gang, since no other is prepared; unknown of all others."""
+        return self.prepared
 
     @property
     def interchangeable(self) -> bool:

@@ -83,7 +83,7 @@ class Plugin(ABC):
     """It reads the images of pods (`Member.images`). Without such a plugin the images are left out, so that pods with different images have one shape."""
 
     reads_usage: bool = False
-    """Its answers for pending pods read the measured utilisation of nodes (`Cluster.usage`): the scheduler retries pending jobs after each measurement."""
+    """Its answers for pending pods read the measured utilisation of nodes (`ClusterFacts.usage`): the scheduler retries pending jobs after each measurement."""
 
     heeds_domains: bool = False
     """Its `DomainGradients` apply the topology constraints of jobs: plans then state the domains that their placements use."""
@@ -391,7 +391,8 @@ class VictimLoss(Plugin):
 
 class ShuffleVictims(Plugin):
     shuffle_every_s: float = 0.0
-    """Minimum seconds between two calls in the running service, for a plugin that reads measurements, which lag behind placements; 0: no minimum."""
+    """Minimum seconds between two calls in the running service, for a plugin that reads measurements, which lag behind placements; 0: no minimum. Of several
+    plugins with a minimum, all are called at the longest one."""
 
     @abstractmethod
     def victims(self, members: Sequence[Member]) -> list[Member]:

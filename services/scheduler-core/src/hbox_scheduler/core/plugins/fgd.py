@@ -230,9 +230,11 @@ class Fgd:
             self._tabled = described
             self._tabulate(actual, self.mix.popularity)
             self._known = None
+            self._look(actual)
         elif self._outdated:
             self._tabulate_prices(actual)
             self._known = None
+            self._look(actual)
         model = columns.card_model[rows, 0]
         if columns is not actual:
             cpu, free = self._free_of(columns, rows)  # a view, as the columns will be: read once

@@ -42,7 +42,7 @@ class Nomination:
 class Nominations:
     """All nominations, at most one a job, and pods that were evicted for no job (`shuffle`).
 
-    A cycle reads indexes, so that it costs nothing for nominations of which nothing changed and no deadline passed.
+    A cycle reads indexes: a nomination whose victims still run, before their deadlines, costs it nothing.
     """
 
     _of: dict[JobId, Nomination] = field(default_factory=dict)
@@ -66,13 +66,15 @@ class Nominations:
         return len(self._of)
 
     def put(self, nomination: Nomination, leave_by: float) -> None:
-        """Add a nomination. `leave_by`: deadline (monotonic) of its victims whose grace periods are unknown."""
+        """Add a nomination in place of the job's former one. `leave_by`: deadline (monotonic) of its victims whose grace periods are unknown."""
         job = nomination.job
+        self.drop(job)
         self._of[job] = nomination
         for pod in sorted(nomination.waits_for):
             self._waiting.setdefault(pod, {})[job] = None
             if pod not in self._accepted:
                 self._leave_by[pod] = leave_by
+                self._late.pop(pod, None)
             heappush(self._deadlines, (self._leave_by.get(pod, leave_by), pod))
         if not nomination.waits_for:
             self._free[job] = None

@@ -67,8 +67,9 @@ class Renominations:
         if by_task and risen != self._risen:
             rows = columns.risen.since(risen)
             for task, jobs in by_task.items():
-                if self._fits(task, slice(0, columns.size) if rows is None else rows):
-                    self._due.update((job, None) for job in jobs if self._waits(job))
+                waiting = [job for job in jobs if self._waits(job)]
+                if waiting and self._fits(task, slice(0, columns.size) if rows is None else rows):
+                    self._due.update(dict.fromkeys(waiting))
         entries = sorted(
             (entry for job in self._due if (entry := self._queue.entries.get(job)) is not None), key=attrgetter("order")
         )
