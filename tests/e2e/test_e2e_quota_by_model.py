@@ -218,6 +218,12 @@ async def bound(client: KubeClient, name: str) -> int:
     return sum(1 for pod in listed if pod["metadata"]["name"].startswith(f"{name}-") and pod["spec"].get("nodeName"))
 
 
+async def one_of_the_new_part(client: KubeClient) -> bool:
+    """Whether the two deleted pods of the queue `sliced` are gone, and one more has a node."""
+    names = {pod["metadata"]["name"] for pod in (await client.json("GET", PODS.path(SPACE)))["items"]}
+    return names.isdisjoint({"sliced-0", "sliced-1"}) and await bound(client, "sliced") == 7
+
+
 def shown(running: Up, name: str) -> dict[str, Any]:
     [item] = (item for item in running.json("queue", "ls")["items"] if item["name"] == name)
     return dict(item["used"])
@@ -250,8 +256,11 @@ async def test_replicas_of_time_slicing_count_as_parts_of_cards(platform: Up, cl
     await asyncio.to_thread(until, lambda: free(platform, "sliced") == parts, timeout_s=60, what="parts by the new labels")
     await client.json("DELETE", PODS.path(SPACE, "sliced-0"))
     await client.json("DELETE", PODS.path(SPACE, "sliced-1"))
-    # 6/4 + 1/2 cards
-    await asyncio.to_thread(until, lambda: shown(platform, "sliced")[GPU] == 2, timeout_s=60, what="one pod of the new part")
+    # 8/4 before the deletions are seen; then 6/4 + 1/2 cards
+    await waiting.until(lambda: one_of_the_new_part(client), "one pod of the new part", timeout_s=60)
+    await asyncio.to_thread(
+        until, lambda: shown(platform, "sliced")[GPU] == 2, timeout_s=60, what="two cards in parts of both sizes"
+    )
     assert await bound(client, "sliced") == 7
     for nonsense in ("0", "1000000000", "four"):
         await relabel(client, "sliced", replicas=nonsense)

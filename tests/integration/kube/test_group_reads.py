@@ -68,6 +68,27 @@ async def test_failed_read_gives_the_gang_a_reason_until_a_read_succeeds(
         await until(lambda: settled() == [(3, "")], timeout_s=20)
 
 
+async def test_404_for_the_kind_is_no_evidence_that_the_podgroup_is_gone(
+    api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy's page, or a definition that is absent for a moment: the watch would not report the unchanged PodGroup again."""
+    monkeypatch.setattr(groupreads, "MISSING_AGAIN_S", 0.05)
+    seen: set[str] = set()
+    async with reading(api, kubeconfig) as settled:
+        api.reply("GET", PATH, 404, b"404 page not found")
+
+        def has_reason() -> bool:
+            problems = {problem for _, problem in settled()}
+            seen.update(problems)
+            return any("PodGroupNotRead" in problem for problem in problems)
+
+        await until(has_reason, timeout_s=20)
+        api.script["GET", PATH].clear()
+        api.reply("GET", PATH, body=found(3))
+        await until(lambda: settled() == [(3, "")], timeout_s=20)
+    assert not any("not found: create it" in problem for problem in seen)
+
+
 async def test_podgroup_that_one_read_does_not_find_is_read_again_before_it_counts_as_deleted(
     api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

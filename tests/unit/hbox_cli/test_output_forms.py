@@ -121,3 +121,11 @@ def test_a_service_prints_its_settings_for_help() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "HBOX_NATS_URL [nats://127.0.0.1:4222]" in done.stdout
+
+
+@pytest.mark.parametrize(("words", "status"), [(("nonsense",), 2), (("--help",), 0)])
+def test_commands_end_without_a_traceback_where_standard_output_is_closed(words: tuple[str, ...], status: int) -> None:
+    command = f"{sys.executable} -m hbox_cli {' '.join(words)} >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == status

@@ -122,7 +122,8 @@ def main() -> NoReturn:
     command = f"hbox {name}".rstrip()
     try:
         answer: Any = cli.main(prog_name="hbox", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the caller: commands without output succeed
+            sys.stdout.flush()
     except click.exceptions.Exit as e:
         sys.exit(e.exit_code)
     except click.exceptions.NoArgsIsHelpError as e:

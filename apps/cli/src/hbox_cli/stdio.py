@@ -76,6 +76,8 @@ def uncensored(stream: TextIO) -> TextIO:
 
 def flush_data() -> None:
     """Write the data so far, if standard output accepts it: messages that share its pipe or file then follow it."""
+    if sys.stdout is None:  # closed by the caller (`hbox jobs >&-`)
+        return
     with suppress(OSError, ReaderGone):
         sys.stdout.flush()
 

@@ -22,9 +22,11 @@ def check_node(ctx: Context, name: str, topo: Path | None = None) -> None:
     smi = None if topo is None else read(topo.read_text(errors="replace"))
     found = run(lambda: _read(ctx, name, smi))
     faults = [one for one in found if one.level is Level.FAULT]
+    objects = [{"name": one.name, "level": one.level.name, "message": one.message, "fix": one.fix} for one in found]
     if ctx.output.machine:
-        objects = [{"name": one.name, "level": one.level.name, "message": one.message, "fix": one.fix} for one in found]
         ctx.output.document("NodeCheck", {"name": name, "findings": objects})
+    elif not ctx.output.people:
+        ctx.output.document("NodeFindingList", {"items": objects})
     else:
         width = max(len(one.name) for one in found)
         for one in found:

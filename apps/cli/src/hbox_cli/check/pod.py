@@ -45,6 +45,8 @@ def check_pod(ctx: Context, path: str, catalogue: Path | None) -> None:
         raise InvalidRequest(f"{path} holds no pod and no template of pods")
     if ctx.output.machine:
         ctx.output.document("PodCheck", {"pods": [_item(one) for one in found]})
+    elif not ctx.output.people:
+        ctx.output.document("PodCheckList", {"items": [_item(one) for one in found]})
     else:
         for one in found:
             put(*_lines(one))

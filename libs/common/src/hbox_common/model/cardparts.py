@@ -23,7 +23,7 @@ from .resources import Resources
 #: The resource that counts cards, of which units may be parts; and what names of shares begin with.
 GPU = UNITS[0]
 _SHARES = f"{GPU}:"
-_SHARE = re.compile(rf"({re.escape(GPU)}):([0-9]{{1,4}})/([1-9][0-9]{{0,5}})")
+_SHARE = re.compile(rf"({re.escape(GPU)}):([1-9][0-9]{{0,3}})/([1-9][0-9]{{0,5}})")
 #: The share of cards that are whole.
 WHOLE = f"{_SHARES}1/1"
 
@@ -36,7 +36,7 @@ def parts_of_card(resource: str) -> tuple[str, int]:
         return resource, CARD
     if (share := _SHARE.fullmatch(name)) is not None:
         # One unit of the cards counts as a whole card already.
-        return in_pool(share[1], pool), CARD * int(share[2]) // int(share[3]) - CARD
+        return in_pool(share[1], pool), min(CARD * int(share[2]) // int(share[3]), CARD) - CARD
     if name.startswith(VENDORS.partition_prefixes):
         prefix = next(prefix for prefix in VENDORS.partition_prefixes if name.startswith(prefix))
         return in_pool(VENDORS.partitioned[prefix], pool), size_of(name.removeprefix(prefix))

@@ -9,6 +9,7 @@ from hbox_common import kube
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, NotFound
 from hbox_common.kube import PODGROUPS, KubeClient
+from hbox_common.kube.status import NotServed
 from hbox_common.pacing import backoff_s
 
 from .. import metrics
@@ -76,6 +77,8 @@ class GroupReader:
         """The PodGroup by a consistent read; None if it does not exist. Releases one of `_slots`. Raises HBoxError."""
         try:
             answer = await self._client.expected("GET", PODGROUPS.path(*key.split("/", 1)), timeout_s=TIMEOUT_S)
+        except NotServed:
+            raise  # by a proxy, or while the definition is absent: no evidence that the PodGroup is gone
         except NotFound:
             return None
         finally:

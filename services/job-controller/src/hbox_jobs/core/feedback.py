@@ -342,7 +342,7 @@ class Feedback:
     def _failure(self, record: Record) -> EventWrite | None:
         if record.job is None or not record.reason or not self._waits(record):
             return None
-        if record.reason == record.provisioning:  # it has a place, or an Event of its own
+        if record.plain_reason == record.provisioning:  # it has a place, or an Event of its own
             return None
         note = record.reason[:MAX_NOTE]
         if (group := record.group) is not None:

@@ -159,14 +159,15 @@ class Record:
     @property
     def reason(self) -> str:
         """Why it waits; empty if no reason is known. A bare pod with a gang label that HBox does not read has a remark on that, too."""
-        reason = self._reason
+        reason = self.plain_reason
         if not reason or self.gang:
             return reason
         label = next((pod.foreign_gang_label for pod in self.pods.values() if pod.foreign_gang_label), "")
         return f"{reason}; {GANG_NOT_READ}: {not_read_text(label)}" if label else reason
 
     @property
-    def _reason(self) -> str:
+    def plain_reason(self) -> str:
+        """`reason` without the remark."""
         if self.job is not None and self.job.problem:
             return self.job.problem
         if self.held:

@@ -302,9 +302,10 @@ class Jobs:
         self._mark(key, now, urgent=True)
 
     def read_failing(self, key: str, problem: str, now: float) -> None:
-        """The read of a gang's PodGroup failed for this reason, and is repeated later (`read_failed`). Until a read succeeds, the gang gets no places."""
+        """The read of a gang's PodGroup failed for this reason, and is repeated later (`read_failed`). Until a read succeeds, the gang gets no places, and the
+        first reason stays: errors that alternate would otherwise announce the job again and again."""
         record = self._records.get(key)
-        if record is not None and key in self._reading and record.read_problem != problem:
+        if record is not None and key in self._reading and not record.read_problem:
             record.read_problem = problem
             self._mark(key, now, urgent=True)
 
@@ -582,8 +583,8 @@ class Jobs:
         for record in self._records.values():
             if record.job is None or not (record.job.tasks or record.gated or self.admission.waits(record)):
                 continue
-            if record.verdict is not None and record.reason == record.verdict.message:
-                yield record.verdict
+            if record.verdict is not None and record.plain_reason == record.verdict.message:
+                yield record.verdict.model_copy(update={"message": record.reason})
             elif reason := record.reason or without.get(record.shard, ""):
                 yield JobVerdict(job=record.job.id, message=reason)
 

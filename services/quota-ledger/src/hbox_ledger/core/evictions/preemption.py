@@ -41,6 +41,7 @@ from hbox_common.model import (
     pool_of,
     validate_claim,
 )
+from hbox_common.model.cardparts import share_on
 from hbox_common.model.claim import counted_models
 from hbox_common.model.consolidation import LONGEST_GAIN_S, too_many
 from hbox_common.model.devices import VENDORS
@@ -173,8 +174,10 @@ def asked_of_queue(state: LedgerState, plan: Plan) -> Resources:
     for (number, pool), pods in Counter((p.requests, state.counts_in(plan.job, p.node)) for p in plan.placements).items():
         add(asked, amounts_in(pool, plan.requests[number]) if pool else plan.requests[number], pods)
     for placement in plan.placements:
-        models = cards_by_model(state.nodes.get(placement.node), placement.slices)
-        if counted := counted_models(models, by_model=state.queues.by_model):
+        node = state.nodes.get(placement.node)
+        if not state.queues.by_model and (node is None or not share_on(node)):
+            continue
+        if counted := counted_models(cards_by_model(node, placement.slices), by_model=state.queues.by_model):
             add(asked, amounts_in(state.counts_in(plan.job, placement.node), counted))
     return asked
 
