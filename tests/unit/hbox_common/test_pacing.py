@@ -63,7 +63,7 @@ async def test_what_is_away_is_asked_until_it_answers_and_a_refusal_ends_it() ->
         return answer
 
     async def ask() -> int:
-        return await insist(call, say=lambda e: said.append(e.message), every_s=0.001)
+        return await insist(call, on_unavailable=lambda e: said.append(e.message), every_s=0.001)
 
     async with asyncio.timeout(5.0):
         assert await ask() == 7

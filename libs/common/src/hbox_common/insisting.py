@@ -11,8 +11,10 @@ T = TypeVar("T")
 RETRY_S = 0.5
 
 
-async def insist(call: Callable[[], Awaitable[T]], *, say: Callable[[Unavailable], object], every_s: float = RETRY_S) -> T:
-    """Retries `call` until it does not raise Unavailable, and returns its result; `say` is called with each Unavailable. Other exceptions propagate.
+async def insist(
+    call: Callable[[], Awaitable[T]], *, on_unavailable: Callable[[Unavailable], object], every_s: float = RETRY_S
+) -> T:
+    """Retry `call` until it does not raise Unavailable, and return its result; each Unavailable is passed to `on_unavailable`. Other exceptions propagate.
 
     Not for calls that newer data may supersede: such a caller decides again after each failure.
     """
@@ -20,5 +22,5 @@ async def insist(call: Callable[[], Awaitable[T]], *, say: Callable[[Unavailable
         try:
             return await call()
         except Unavailable as e:
-            say(e)
+            on_unavailable(e)
         await asyncio.sleep(every_s)

@@ -219,7 +219,9 @@ class JobController:
             return [*await self._bus.last(JobsPending, [(None,)]), *await self._bus.last(JobsWithdrawn, [(None,)])]
 
         try:
-            last_published = await insist(last, say=lambda e: log.warning("the last revision is not known yet: %s", e))
+            last_published = await insist(
+                last, on_unavailable=lambda e: log.warning("the last revision is not known yet: %s", e)
+            )
         except InvalidRequest as e:
             log.warning("the last revision cannot be read: %s", e)
         else:
@@ -480,7 +482,7 @@ class JobController:
         try:
             last = await insist(
                 lambda: self._bus.last(JobPhaseChanged, [(None, phase.queue, phase.job) for phase in phases]),
-                say=lambda e: log.warning("earlier phases are not read yet: %s", e),
+                on_unavailable=lambda e: log.warning("earlier phases are not read yet: %s", e),
             )
         except InvalidRequest as e:
             log.warning("earlier phases cannot be read and are published again: %s", e)
@@ -492,7 +494,7 @@ class JobController:
         try:
             await insist(
                 lambda: self._bus.publish(phase, phase.phase.value, phase.queue, phase.job, message_id=message_id),
-                say=lambda e: log.debug("phases wait: %s", e),
+                on_unavailable=lambda e: log.debug("phases wait: %s", e),
             )
         except InvalidRequest as e:
             log.error("phase of job %s/%s (%s) cannot be published: %s", phase.namespace, phase.name, phase.phase, e)

@@ -164,7 +164,7 @@ class Relay:
                 lambda: self._bus.publish_raw(
                     type(outgoing.event), outgoing.body, *outgoing.keys, message_id=f"ledger-{outgoing.id}"
                 ),
-                say=waits,
+                on_unavailable=waits,
                 every_s=RETRY_S,
             )
         except InvalidRequest as e:  # it would block its lane forever; snapshots and re-sent decisions repeat its content

@@ -86,7 +86,7 @@ class LeadEdgeBatcher(Generic[T]):
         try:
             await insist(
                 lambda: self._publish(event, *self._keys, message_id=message_id),
-                say=lambda e: log.warning("%s: %d items wait: %s", type(event).__name__, len(batch), e),
+                on_unavailable=lambda e: log.warning("%s: %d items wait: %s", type(event).__name__, len(batch), e),
             )
         except InvalidRequest as e:
             if len(batch) > 1:

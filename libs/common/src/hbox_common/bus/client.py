@@ -244,6 +244,6 @@ async def _prepare(connection: Connection, replicas: int, *, change: bool = Fals
     # JetStream starts a moment after the server.
     await insist(
         lambda: ensure_streams(connection, replicas, change=change),
-        say=lambda e: log.info("the streams cannot be made now: %s", e),
+        on_unavailable=lambda e: log.info("the streams cannot be made now: %s", e),
         every_s=RETRY_S,
     )

@@ -222,7 +222,7 @@ class Announcer:
         message_id = new_id()
         return await insist(
             lambda: self._bus.publish_parts(event, shard, message_id=message_id),
-            say=lambda e: log.warning("%s not published yet, retrying: %s", type(event).__name__, e),
+            on_unavailable=lambda e: log.warning("%s not published yet, retrying: %s", type(event).__name__, e),
         )
 
 

@@ -39,7 +39,9 @@ class RestPublisher:
             return [*await self._bus.last(NodeRests, [(None,)])]
 
         try:
-            published = await insist(last, say=lambda e: log.warning("published rests of nodes could not be read yet: %s", e))
+            published = await insist(
+                last, on_unavailable=lambda e: log.warning("published rests of nodes could not be read yet: %s", e)
+            )
         except InvalidRequest as e:
             log.warning("published rests of nodes cannot be read: %s", e)
         else:

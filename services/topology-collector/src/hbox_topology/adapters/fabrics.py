@@ -121,7 +121,7 @@ class FabricSources:
             try:
                 await insist(
                     lambda event=event: self._bus.publish(event, name),  # type: ignore[misc]
-                    say=lambda e: log.warning("the removal of fabric %s is not published yet: %s", name, e),
+                    on_unavailable=lambda e: log.warning("the removal of fabric %s is not published yet: %s", name, e),
                 )
             except HBoxError as e:
                 log.error("the removal of fabric %s cannot be published: %s", name, e)

@@ -121,7 +121,7 @@ class HyperNodeFabric:
         try:
             await insist(
                 lambda: self._bus.publish(FabricChanged(fabric=self._name, hypernodes=hypernodes), self._name),
-                say=lambda e: log.warning("the fabric is not published yet, retrying: %s", e),
+                on_unavailable=lambda e: log.warning("the fabric is not published yet, retrying: %s", e),
             )
         except InvalidRequest as e:
             log.error("the fabric cannot be published: %s", e)

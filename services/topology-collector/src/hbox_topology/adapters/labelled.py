@@ -60,7 +60,7 @@ class LabelledFabric:
         try:
             await insist(
                 lambda: self._bus.publish(FabricChanged(fabric=name, hypernodes=domains), name),
-                say=lambda e: log.warning("fabric %s is not published yet, retrying: %s", name, e),
+                on_unavailable=lambda e: log.warning("fabric %s is not published yet, retrying: %s", name, e),
             )
         except InvalidRequest as e:
             log.error("fabric %s cannot be published: %s", name, e)

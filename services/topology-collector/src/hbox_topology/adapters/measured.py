@@ -233,7 +233,7 @@ class MeasuredFabric:
         try:
             await insist(
                 lambda: self._bus.publish(event, self._spec.name),
-                say=lambda e: log.warning("fabric %s is not published yet, retrying: %s", self._spec.name, e),
+                on_unavailable=lambda e: log.warning("fabric %s is not published yet, retrying: %s", self._spec.name, e),
             )
         except HBoxError as e:
             log.error("fabric %s cannot be published: %s", self._spec.name, e)
