@@ -262,7 +262,7 @@ async def test_a_right_that_is_lacking_is_told_and_waited_for(
 ) -> None:
     book.lacking = lacking
     told: list[str] = []
-    mine = Lease(client, "hbox", "ledger", "a", duration_s=1, tell=told.append)
+    mine = Lease(client, "hbox", "ledger", "a", duration_s=1, report=told.append)
 
     async def hold() -> None:
         async with mine.hold():
@@ -281,7 +281,7 @@ async def test_who_stands_by_says_when_it_could_take_the_lease_again(client: Kub
     told: list[str] = []
     async with lease(client, "a").hold(), asyncio.TaskGroup() as tasks:
         book.lacking = ("GET",)
-        standby = tasks.create_task(_hold(Lease(client, "hbox", "ledger", "b", duration_s=1, tell=told.append)))
+        standby = tasks.create_task(_hold(Lease(client, "hbox", "ledger", "b", duration_s=1, report=told.append)))
         await until(lambda: told)
         book.lacking = ()
         await until(lambda: told[1:] == [""])

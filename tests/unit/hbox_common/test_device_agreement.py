@@ -46,18 +46,18 @@ def test_a_process_that_was_told_nothing_says_nothing() -> None:
 def test_who_differs_is_told_once_until_it_agrees(agreement: Agreement, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     with VENDORS.configured(A), caplog.at_level(logging.ERROR):
         for said in (A, "", "", B):
-            agreement.hear(message("job-controller", said), BEGAN + 1)
+            agreement.observe(message("job-controller", said), BEGAN + 1)
         assert len(caplog.records) == 2
         assert agreement.differing() == ["job-controller"]
         assert agreement.trouble().startswith("job-controller: other device settings")
-        agreement.hear(message("binder", A), BEGAN + 1)
+        agreement.observe(message("binder", A), BEGAN + 1)
         assert agreement.differing() == ["job-controller"]
-        agreement.hear(message("job-controller", A), BEGAN + 2)
+        agreement.observe(message("job-controller", A), BEGAN + 2)
         assert agreement.trouble() == ""
 
 
 def test_what_nobody_says_again_is_forgotten(agreement: Agreement, clock: Clock) -> None:
-    agreement.hear(message("binder", A), BEGAN + 1)
+    agreement.observe(message("binder", A), BEGAN + 1)
     assert agreement.differing() == ["binder"]
     clock.now += FORGET_S + 1
     assert agreement.differing() == []
@@ -65,13 +65,13 @@ def test_what_nobody_says_again_is_forgotten(agreement: Agreement, clock: Clock)
 
 @pytest.mark.parametrize(("service", "stored_at"), [("hbox-cli", BEGAN + 1), ("evil", BEGAN + 1), ("binder", BEGAN - 1)])
 def test_neither_strangers_nor_messages_of_another_time_count(agreement: Agreement, service: str, stored_at: float) -> None:
-    agreement.hear(message(service, A), stored_at)
+    agreement.observe(message(service, A), stored_at)
     assert agreement.differing() == []
 
 
 @pytest.mark.parametrize("source", ["", "binder", "/hbox", "/hbox/binder"])
 def test_any_source_is_read(agreement: Agreement, source: str) -> None:
-    agreement.hear({"ce-source": source, "ce-deviceconfig": "x\n" * 1000}, BEGAN + 1)
+    agreement.observe({"ce-source": source, "ce-deviceconfig": "x\n" * 1000}, BEGAN + 1)
     assert agreement.differing() == (["binder"] if source == "/hbox/binder" else [])
 
 

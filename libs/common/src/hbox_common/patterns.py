@@ -32,8 +32,8 @@ def compiled(text: str) -> Pattern:
     try:
         pattern: Pattern = re2.compile(text, options)
     except (re2.error, ValueError) as e:  # ValueError: a lone half of a surrogate pair, which is no text
-        said = e.args[0] if e.args else e
-        reason = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        detail = e.args[0] if e.args else e
+        reason = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
         raise InvalidRequest(
             f"is no regular expression: {reason}",
             hint="write one as Go and RE2 read it, without look-around and back-references",

@@ -49,12 +49,12 @@ def _inside(der: bytes, tag: int) -> tuple[bytes, bytes]:
 
 
 def _moment(tag: int, text: bytes) -> float:
-    said = text.decode("ascii")
+    date = text.decode("ascii")
     if tag == _UTC_TIME:
-        said = ("19" if said[:2] >= "50" else "20") + said
+        date = ("19" if date[:2] >= "50" else "20") + date
     elif tag != _TIME:
         raise ValueError("a date is missing")
-    return datetime.strptime(said, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    return datetime.strptime(date, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def in_pem(text: str) -> list[Validity]:

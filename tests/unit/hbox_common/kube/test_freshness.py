@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from hbox_common.kube.deadpeers import USER_TIMEOUT_MS, tell_dead_peers
+from hbox_common.kube.deadpeers import USER_TIMEOUT_MS, detect_dead_peers
 from hbox_common.kube.freshness import OLD_S, Freshness, Proof, not_before, older
 
 
@@ -72,6 +72,6 @@ def test_a_copy_that_never_was_is_old() -> None:
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no TCP_USER_TIMEOUT")
 def test_connections_end_when_their_peer_is_gone() -> None:
     with socket.socket() as opened:
-        tell_dead_peers(opened)
+        detect_dead_peers(opened)
         assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == USER_TIMEOUT_MS

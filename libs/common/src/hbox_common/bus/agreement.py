@@ -39,24 +39,24 @@ class Agreement:
         for service in READERS:
             metrics.DEVICE_CONFIG_DIFFERS.labels(service).set_function(partial(self._differing, service))
 
-    def hear(self, headers: Mapping[str, str], stored_at: float) -> None:
+    def observe(self, headers: Mapping[str, str], stored_at: float) -> None:
         """Compare the headers of a received message. `stored_at`: in seconds since the epoch."""
-        said = headers.get(DEVICE_CONFIG, "")
-        if said == VENDORS.fingerprint and not self._differs:  # nearly always
+        fingerprint = headers.get(DEVICE_CONFIG, "")
+        if fingerprint == VENDORS.fingerprint and not self._differs:  # nearly always
             return
         _, _, service, *_ = (*headers.get("ce-source", "").split("/", 3), "", "", "")
         if service not in READERS or stored_at < self._began:
             return
-        if said == VENDORS.fingerprint:
+        if fingerprint == VENDORS.fingerprint:
             self._differs.pop(service, None)
             return
         before = self._differs.get(service)
-        self._differs[service] = said, self._clock()
-        if before is None or before[0] != said:
+        self._differs[service] = fingerprint, self._clock()
+        if before is None or before[0] != fingerprint:
             log.error(
                 "%s has other device settings (%s) than this process (%s): configure the same device_config and card_resources for every service",
                 service,
-                sanitized(said, _CHARS) or "none",
+                sanitized(fingerprint, _CHARS) or "none",
                 VENDORS.fingerprint or "none",
             )
 

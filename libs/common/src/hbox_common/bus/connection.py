@@ -288,7 +288,7 @@ class Connection:
         self._complained = False
         self._refused_since = None
         self.connected.set()
-        self._tell()
+        self._notify_watchers()
 
     def _lost(self) -> None:
         self.connected.clear()
@@ -296,9 +296,9 @@ class Connection:
         for _, future in waiting.values():
             if not future.done():
                 future.set_exception(Unavailable("the connection to the broker was lost", outcome_unknown=True))
-        self._tell()
+        self._notify_watchers()
 
-    def _tell(self) -> None:
+    def _notify_watchers(self) -> None:
         for watcher in tuple(self._watchers):
             watcher()
 

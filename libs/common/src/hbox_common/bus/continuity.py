@@ -30,8 +30,8 @@ LOOK_S = 1.0
 class Continuity:
     """Of one reader."""
 
-    def __init__(self, connection: Connection, stream: Stream, tell: Callable[[], Awaitable[None]]) -> None:
-        self._connection, self._stream, self._tell = connection, stream, tell
+    def __init__(self, connection: Connection, stream: Stream, on_gap: Callable[[], Awaitable[None]]) -> None:
+        self._connection, self._stream, self._on_gap = connection, stream, on_gap
         self.complete = 0
         self._consumer, self._created = "", ""
         self._last = 0  #: where the stream ended at the last look
@@ -56,7 +56,7 @@ class Continuity:
                 if missed:
                     metrics.GAPS.labels(self._stream.value).inc()
                     log.warning("%s: messages were dropped before they were read: %s", self._stream.value, missed)
-                    await self._tell()
+                    await self._on_gap()
             except (Unavailable, StreamApiError) as e:
                 log.debug("%s: %s", self._stream.value, e)  # the reader detects the same error and starts again
 

@@ -85,7 +85,7 @@ def deliver(
     event = decode(raw.body, raw.headers, types, set_aside=set_aside)
     if not isinstance(event, tuple(types)):
         raise InvalidRequest(f"{event.ce_type()} does not belong on {raw.subject}")
-    AGREEMENT.hear(raw.headers, raw.stored_ns / 1e9)
+    AGREEMENT.observe(raw.headers, raw.stored_ns / 1e9)
     source = raw.headers.get("ce-source", "")
     if writers_only and not source.startswith(tuple(f"/hbox/{writer}/" for writer in event.about.writers)):
         raise InvalidRequest(f"{event.ce_type()} is for {' and '.join(event.about.writers)} to say, not for {source[:200]!r}")

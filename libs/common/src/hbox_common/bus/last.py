@@ -44,7 +44,7 @@ async def messages_since(
     """The messages of one subject that were stored from then on, in the stream's order; those that cannot be decoded are left out. Raises Unavailable."""
     found: list[Delivery] = []
     where: dict[str, Any] = {"start_time": since.isoformat()}
-    while part := await _told(connection, type_, {"next_by_subj": subject, "batch": MOST, **where}, timeout_s=timeout_s):
+    while part := await _direct_get(connection, type_, {"next_by_subj": subject, "batch": MOST, **where}, timeout_s=timeout_s):
         for message in part:
             try:
                 found.append(_delivery(message))
@@ -55,10 +55,10 @@ async def messages_since(
 
 
 async def _asked(connection: Connection, type_: type[Event], question: dict[str, Any], *, timeout_s: float) -> list[Delivery]:
-    return [_delivery(message) for message in await _told(connection, type_, question, timeout_s=timeout_s)]
+    return [_delivery(message) for message in await _direct_get(connection, type_, question, timeout_s=timeout_s)]
 
 
-async def _told(connection: Connection, type_: type[Event], question: dict[str, Any], *, timeout_s: float) -> list[Msg]:
+async def _direct_get(connection: Connection, type_: type[Event], question: dict[str, Any], *, timeout_s: float) -> list[Msg]:
     stream = type_.about.stream
     assert stream is not None
     came: asyncio.Queue[Msg | None] = asyncio.Queue()

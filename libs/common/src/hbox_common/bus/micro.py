@@ -146,10 +146,10 @@ class MicroServer:
                 subscriptions.append(await self._connection.subscribe(subject, self._take(endpoint, listed)))
                 if endpoint.of_queue is not None:
                     subscriptions.append(await self._connection.subscribe(f"{subject}.{OF}.*.*", self._take(endpoint, listed)))
-            for verb, tell in {"PING": dict, "INFO": self._info, "STATS": self._stats}.items():
-                say = self._say(verb, tell)
+            for verb, content in {"PING": dict, "INFO": self._info, "STATS": self._stats}.items():
+                respond = self._responder(verb, content)
                 for subject in (verb, f"{verb}.{self._name}", f"{verb}.{self._name}.{self._directory.id}"):
-                    subscriptions += [await self._connection.subscribe(f"$SRV.{subject}", say)]
+                    subscriptions += [await self._connection.subscribe(f"$SRV.{subject}", respond)]
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(AT_ONCE):
                     tasks.create_task(self._work())
@@ -166,19 +166,19 @@ class MicroServer:
     def _stats(self) -> dict[str, Any]:
         return {"started": self._started, "endpoints": [one.stats() for one in self._directory.listed]}
 
-    def _say(self, verb: str, tell: Callable[[], dict[str, Any]]) -> Callable[[Msg], Awaitable[None]]:
-        who = {
+    def _responder(self, verb: str, content: Callable[[], dict[str, Any]]) -> Callable[[Msg], Awaitable[None]]:
+        identity = {
             "type": f"{TYPE}.{verb.lower()}_response",
             "name": self._name,
             "id": self._directory.id,
             "version": self._version,
         }
 
-        async def say(message: Msg) -> None:
+        async def respond(message: Msg) -> None:
             if message.reply:
-                await self._send(message.reply, json.dumps({**who, "metadata": {}, **tell()}).encode())
+                await self._send(message.reply, json.dumps({**identity, "metadata": {}, **content()}).encode())
 
-        return say
+        return respond
 
     # --- endpoints
 
@@ -220,16 +220,16 @@ class MicroServer:
             return await self._refuse(asked, "503", f"{name}: {why}")
         except Exception as e:  # one request must not end the service
             log.exception("answering %s failed", asked.listed.subject)
-            words = e.message if isinstance(e, HBoxError) else type(e).__name__
-            return await self._refuse(asked, "500", f"{name}: {words}; see the log of {self._connection.name}")
+            reason = e.message if isinstance(e, HBoxError) else type(e).__name__
+            return await self._refuse(asked, "500", f"{name}: {reason}; see the log of {self._connection.name}")
         if len(body) > self._connection.max_payload:
             message = f"{name}: the answer has {len(body)} bytes, the broker takes {self._connection.max_payload}; ask for less"
             return await self._refuse(asked, "413", message)
         return await self._send(asked.message.reply, body)
 
-    async def _refuse(self, asked: _Asked, code: str, words: str) -> None:
-        asked.listed.failed(f"{code}:{words}")
-        await self._send(asked.message.reply, headers={ERROR_CODE: code, ERROR: " ".join(words.split())[:1000]})
+    async def _refuse(self, asked: _Asked, code: str, reason: str) -> None:
+        asked.listed.failed(f"{code}:{reason}")
+        await self._send(asked.message.reply, headers={ERROR_CODE: code, ERROR: " ".join(reason.split())[:1000]})
 
     async def _send(self, reply: str, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
         try:
@@ -269,10 +269,10 @@ async def call(
         raise Unavailable(f"the broker was not reachable within {timeout_s:g} s", hint="is nats-server running?") from e
     answer = await connection.request(f"{PREFIX}.{service}.{name}", body, timeout_s=until - monotonic_s())
     if code := (answer.headers or {}).get(ERROR_CODE):
-        words = (answer.headers or {}).get(ERROR, "")
+        reason = (answer.headers or {}).get(ERROR, "")
         if code in ("400", "413"):
-            raise InvalidRequest(words)
-        raise Unavailable(f"{service}: {words}", hint="ask again; its log may say more")
+            raise InvalidRequest(reason)
+        raise Unavailable(f"{service}: {reason}", hint="ask again; its log may say more")
     try:
         return response.model_validate_json(answer.data)
     except ValidationError as e:
@@ -288,5 +288,5 @@ def _read(endpoint: Endpoint, body: bytes) -> BaseModel:
     except ValidationError as e:
         first = e.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        raise InvalidRequest(f"{where}: {said}" if where else said) from e
+        reason = first["msg"].removeprefix("Value error, ")
+        raise InvalidRequest(f"{where}: {reason}" if where else reason) from e

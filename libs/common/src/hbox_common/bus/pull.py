@@ -54,7 +54,7 @@ class Pull:
         self._inbox = connection.new_inbox()
         self._buffer: deque[Raw] = deque()
         self._asked = 0
-        self._heard = monotonic_s()
+        self._received_at = monotonic_s()
         self._why = ""
         self._wake = asyncio.Event()
         self._subscription: Subscription | None = None
@@ -104,8 +104,8 @@ class Pull:
             await self._ask()
             self._wake.clear()
             now = monotonic_s()
-            if self._asked and now - self._heard > SILENCE_S:
-                raise Broken(f"the broker was silent for {now - self._heard:.0f} s")
+            if self._asked and now - self._received_at > SILENCE_S:
+                raise Broken(f"the broker was silent for {now - self._received_at:.0f} s")
             if deadline is not None and now >= deadline:
                 return []
             until_s = HEARTBEAT_S if deadline is None else min(HEARTBEAT_S, deadline - now)
@@ -123,12 +123,12 @@ class Pull:
         if self._asked + len(self._buffer) > (self._batch if self._batch > 1 else 0):
             return
         if not self._asked:
-            self._heard = monotonic_s()
+            self._received_at = monotonic_s()
         self._asked += self._batch
         await self._connection.send(self._where, self._request, reply=self._inbox)
 
     def _on_message(self, message: Msg) -> None:
-        self._heard = monotonic_s()
+        self._received_at = monotonic_s()
         raw = Raw.of(message)
         if raw is not None:
             self._asked -= 1

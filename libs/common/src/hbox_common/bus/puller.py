@@ -248,7 +248,7 @@ class Puller:
             waiting = self._pull.waiting if self._pull is not None else ()
             until = monotonic_s() - self._consumer.ack_wait_s / 6
             for raw in [raw for raw in (*waiting, *self._held.values()) if raw.came <= until]:
-                await self._say(raw, IN_PROGRESS)
+                await self._reply(raw, IN_PROGRESS)
 
     # --- handling
 
@@ -260,7 +260,7 @@ class Puller:
                 held.reply = raw.reply
                 continue
             if (word := self._settled.get(raw.key)) is not None:
-                await self._say(raw, word)
+                await self._reply(raw, word)
                 continue
             self._held[raw.key] = raw
             if raw.deliveries > 2 * self._consumer.max_deliver:
@@ -332,14 +332,14 @@ class Puller:
         self._settled[raw.key] = word
         if len(self._settled) > REMEMBERED:
             del self._settled[next(iter(self._settled))]
-        await self._say(raw, word)
+        await self._reply(raw, word)
 
     async def _retry(self, raw: Raw, delay_s: float) -> None:
         if self._held.get(raw.key) is raw:
             del self._held[raw.key]
-            await self._say(raw, nak(delay_s))
+            await self._reply(raw, nak(delay_s))
 
-    async def _say(self, raw: Raw, word: bytes) -> None:
+    async def _reply(self, raw: Raw, word: bytes) -> None:
         if self._pull is None or self._pull.broken:
             return  # the stream may be another one by now
         try:
@@ -351,4 +351,4 @@ class Puller:
         """So that the next process need not wait for ack_wait."""
         waiting = self._pull.waiting if self._pull is not None else ()
         for raw in [*self._held.values(), *waiting]:
-            await self._say(raw, nak(0))
+            await self._reply(raw, nak(0))

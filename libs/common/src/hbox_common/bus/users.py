@@ -77,7 +77,7 @@ def read_only(name: str, queues: Iterable[str]) -> Permissions:
     """Permissions of an external program: it receives the live events of these queues and sends requests about them to micro services, on subjects that contain
     the queue and the reader, on which no other user may publish. Streams contain all queues, so it reads none."""
     tokens = [token_of(queue) for queue in sorted(set(queues))]
-    told = [
+    event_subjects = [
         ".".join(
             queue if part == "{queue}" else "*" if part.startswith("{") else part for part in type_.about.subject.split(".")
         )
@@ -86,7 +86,7 @@ def read_only(name: str, queues: Iterable[str]) -> Permissions:
         for queue in tokens
     ]
     asked = [f"{PREFIX}.*.*.{OF}.{queue}.{token_of(name)}" for queue in tokens]
-    return Permissions(publish=tuple(asked), subscribe=(*sorted(told), f"{inbox_of(name)}.>"))
+    return Permissions(publish=tuple(asked), subscribe=(*sorted(event_subjects), f"{inbox_of(name)}.>"))
 
 
 def authorization(keys: Mapping[str, str], others: Mapping[str, Permissions] | None = None) -> str:

@@ -60,14 +60,14 @@ async def find_access(kubeconfig: str | None) -> Access:
     except HBoxError:
         raise
     except Exception as e:  # the loader lets TypeError, KeyError, YAMLError, SSLError and its own through
-        said = str(e).splitlines()[0] if str(e) else type(e).__name__
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         if kubeconfig is None:
             raise InvalidRequest(
-                f"no kubeconfig was named, and this is no pod with a service account: {said}",
+                f"no kubeconfig was named, and this is no pod with a service account: {reason}",
                 hint="name a kubeconfig file, or run inside the cluster",
             ) from e
         raise InvalidRequest(
-            f"kubeconfig {kubeconfig}: {said}", hint=f"`kubectl --kubeconfig {kubeconfig} version` should work"
+            f"kubeconfig {kubeconfig}: {reason}", hint=f"`kubectl --kubeconfig {kubeconfig} version` should work"
         ) from e
 
     if not _is_address(base):

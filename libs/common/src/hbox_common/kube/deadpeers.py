@@ -16,7 +16,7 @@ class _Options(Protocol):
     def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
 
 
-def tell_dead_peers(opened: _Options) -> None:
+def detect_dead_peers(opened: _Options) -> None:
     """Have a TCP socket end some seconds after its peer is gone. What this system does not offer is left out."""
     wanted = (
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from hbox_common.clock import monotonic_s
 
-from .deadpeers import tell_dead_peers
+from .deadpeers import detect_dead_peers
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 512 * 2**20  #: a list of everything without pages stays far below
@@ -179,7 +179,7 @@ class _Connection(asyncio.Protocol):
             transport.abort()  # type: ignore[attr-defined]
             return
         if (opened := transport.get_extra_info("socket")) is not None:
-            tell_dead_peers(opened)
+            detect_dead_peers(opened)
         self._register.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -307,8 +307,8 @@ class _Parser:
                 raise ValueError("two lengths")
             fields[key] = value
         self._status, self._fields = status, fields
-        said = fields.get("connection", "").lower()
-        self.close = "close" in said or (version == "HTTP/1.0" and "keep-alive" not in said)
+        options = fields.get("connection", "").lower()
+        self.close = "close" in options or (version == "HTTP/1.0" and "keep-alive" not in options)
         self._measure()
         return True
 

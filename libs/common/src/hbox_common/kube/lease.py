@@ -64,9 +64,9 @@ class Lease:
         clock: Clock = monotonic_s,
         wall: Clock = wall_s,
         rng: Random | None = None,
-        tell: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`tell`: called with the reason why the lease cannot be acquired while a permission is missing, and with an empty string once it is not."""
+        """`report`: called with the reason why the lease cannot be acquired while a permission is missing, and with an empty string once it is not."""
         if duration_s < 1.0:
             raise InvalidRequest(f"lease {namespace}/{name}: {duration_s:g} s is too short", hint="at least 1 s, 15 s is usual")
         self._client = client
@@ -81,7 +81,7 @@ class Lease:
         self._clock = clock
         self._wall = wall
         self._rng = rng or Random()
-        self._tell = tell
+        self._report = report
         self._seen: Seen | None = None
         self._acquired_at = ""
 
@@ -117,7 +117,7 @@ class Lease:
                 if isinstance(choice, Wait):
                     if lacking:
                         lacking = False
-                        self._tell("")
+                        self._report("")
                     await asyncio.sleep(choice.seconds)
                     continue
                 self._acquired_at = micro_time(self._wall())
@@ -129,7 +129,7 @@ class Lease:
             except NotAllowed as e:  # a process that ended of it would be started again and again until the right is given back
                 if not lacking:
                     _log.error("lease %s/%s: %s", self._namespace, self._name, e)
-                    self._tell(str(e))
+                    self._report(str(e))
                 lacking = True
                 await asyncio.sleep(self._retry_s)
             except InvalidRequest:

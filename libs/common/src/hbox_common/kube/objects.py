@@ -437,8 +437,8 @@ class QueueAffinity(_Slim, frozen=True, gc=False):
     def rules(self) -> dict[str, tuple[str, ...]]:
         """The rules that are set, by the names of `NODE_GROUP_RULES`."""
         near, far = self.node_group_affinity, self.node_group_anti_affinity
-        said = zip(NODE_GROUP_RULES, (near.required, near.preferred, far.required, far.preferred), strict=True)
-        return {rule: groups for rule, groups in said if groups}
+        rules = zip(NODE_GROUP_RULES, (near.required, near.preferred, far.required, far.preferred), strict=True)
+        return {rule: groups for rule, groups in rules if groups}
 
 
 class QueueSpec(_Slim, frozen=True, gc=False):

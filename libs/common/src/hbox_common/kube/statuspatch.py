@@ -65,7 +65,7 @@ class StatusPatcher:
                     return answer
                 # Fields that the schema lacks are missing for ever; all of them, or old values, are another's status: discovery may be late.
                 if not await self._has_subresource() and dropped.isdisjoint(kept) and len(dropped) < len(status):
-                    self._say(dropped)
+                    self._report_dropped(dropped)
                     return answer
             self._subresource = None
         what = self._resource.path(namespace, name)
@@ -96,7 +96,7 @@ class StatusPatcher:
         if found.metadata.uid != uid:
             raise NotFound(f"{path} with uid {uid} does not exist any more")
 
-    def _say(self, dropped: frozenset[str]) -> None:
+    def _report_dropped(self, dropped: frozenset[str]) -> None:
         if dropped != self._dropped:
             self._dropped = dropped
             what = ", ".join(sorted(dropped))

@@ -23,7 +23,7 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import Unavailable
 
 from .access import Access, find_access
-from .deadpeers import tell_dead_peers
+from .deadpeers import detect_dead_peers
 from .http1 import MAX_BODY_BYTES, BrokenHttp, OversizedBody, Pool
 from .lines import LineSplitter
 from .renewal import Renewal
@@ -278,7 +278,7 @@ class KubeClient:
 def _open_socket(address: tuple[Any, ...]) -> socket.socket:
     family, type_, protocol, _, _ = address
     opened = socket.socket(family, type_, protocol)
-    tell_dead_peers(opened)
+    detect_dead_peers(opened)
     return opened
 
 

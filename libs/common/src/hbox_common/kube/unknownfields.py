@@ -56,17 +56,17 @@ class SpecFields:
 
     def unknown(self, spec: Mapping[str, Any]) -> tuple[str, ...]:
         """A sentence for each of the first unknown fields, with the nearest known field."""
-        said = [
+        sentences = [
             f"{path}.{name}: unknown field, ignored"
             + (f"; did you mean {near}?" if (near := self._near(name, at, path)) else "")
             for path, name, at in islice(_unknown(spec, self._schema, "spec"), MOST + 1)
         ]
-        return (*said[:MOST], *(["more unknown fields"] if len(said) > MOST else []))
+        return (*sentences[:MOST], *(["more unknown fields"] if len(sentences) > MOST else []))
 
     def _near(self, name: str, at: Mapping[str, Any], path: str) -> str:
         """A sibling field with a similar name, a field of this name elsewhere in the spec, or a key of the only sibling map; empty if there is none."""
-        if beside := _similar(name, tuple(at["properties"])):
-            return f"{path}.{beside}"
+        if sibling := _similar(name, tuple(at["properties"])):
+            return f"{path}.{sibling}"
         if name in self._places:
             return self._places[name]
         maps = [each for each, inner in at["properties"].items() if "additionalProperties" in inner]

@@ -156,11 +156,11 @@ _OLD_POLICY = {
 }
 
 
-def zones_of_topology(told: NodeResourceTopology, *, at: float) -> NodeZones:
+def zones_of_topology(topology: NodeResourceTopology, *, at: float) -> NodeZones:
     """Raises InvalidRequest for invalid amounts, or zones that cannot be distinguished."""
-    policy, scope = _rules(told)
-    name = NodeName(told.metadata.name)
-    zones = [zone for zone in told.zones if zone.type in _ZONE_TYPES]
+    policy, scope = _rules(topology)
+    name = NodeName(topology.metadata.name)
+    zones = [zone for zone in topology.zones if zone.type in _ZONE_TYPES]
     if policy is NumaPolicy.NONE or not zones:
         return NodeZones(name, at, source="NodeResourceTopology")
     if len(zones) > MAX_NODES:
@@ -182,9 +182,9 @@ def zones_of_topology(told: NodeResourceTopology, *, at: float) -> NodeZones:
     )
 
 
-def zones_of_numatopology(told: Numatopology, *, at: float) -> NodeZones:
+def zones_of_numatopology(topology: Numatopology, *, at: float) -> NodeZones:
     """CPUs alone. Raises InvalidRequest for a list of CPUs that is none."""
-    spec, name = told.spec, NodeName(told.metadata.name)
+    spec, name = topology.spec, NodeName(topology.metadata.name)
     policy = _policy(spec.policies.get("TopologyManagerPolicy", ""))
     if policy is NumaPolicy.NONE or not spec.cpu_detail:
         return NodeZones(name, at, source="Numatopology")
@@ -212,12 +212,12 @@ def _unknown(name: NodeName, at: float, policy: NumaPolicy, source: str, zones: 
     return NodeZones(name, at, policy, source=source, problem=problem)
 
 
-def _rules(told: NodeResourceTopology) -> tuple[NumaPolicy, NumaScope]:
-    said = {one.name: str(one.value) for one in told.attributes}
-    if "topologyManagerPolicy" in said:
-        scope = NumaScope.POD if said.get("topologyManagerScope") == NumaScope.POD else NumaScope.CONTAINER
-        return _policy(said["topologyManagerPolicy"]), scope
-    old = _OLD.fullmatch(told.topology_policies[0]) if told.topology_policies else None
+def _rules(topology: NodeResourceTopology) -> tuple[NumaPolicy, NumaScope]:
+    attributes = {one.name: str(one.value) for one in topology.attributes}
+    if "topologyManagerPolicy" in attributes:
+        scope = NumaScope.POD if attributes.get("topologyManagerScope") == NumaScope.POD else NumaScope.CONTAINER
+        return _policy(attributes["topologyManagerPolicy"]), scope
+    old = _OLD.fullmatch(topology.topology_policies[0]) if topology.topology_policies else None
     if old is None:
         return NumaPolicy.NONE, NumaScope.CONTAINER
     return _OLD_POLICY[old[1]], NumaScope.POD if old[2] == "Pod" else NumaScope.CONTAINER
@@ -253,7 +253,7 @@ def _units(quantity: str | float) -> int:
 
 def _distances(zone: TopologyZone, zones: list[TopologyZone]) -> tuple[int, ...]:
     """Distances to all zones; () if incomplete."""
-    told: Mapping[str, str | int] = {cost.name: cost.value for cost in zone.costs}
-    found = [told.get(other.name) for other in zones]
+    distance_to: Mapping[str, str | int] = {cost.name: cost.value for cost in zone.costs}
+    found = [distance_to.get(other.name) for other in zones]
     fits = all(isinstance(cost, int) and 0 < cost <= 65_535 for cost in found)
     return tuple(int(cost) for cost in found if cost is not None) if fits else ()

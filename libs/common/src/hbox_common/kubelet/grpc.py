@@ -261,8 +261,8 @@ class GrpcServer:
             handler = self._methods.get(method)
             if handler is None:
                 raise Refused(GrpcCode.UNIMPLEMENTED, f"unknown method {method}")
-            said = await handler(_unframed(body))
-            answer, stays = _framed(said), isinstance(said, StaysOpen)
+            response = await handler(_unframed(body))
+            answer, stays = _framed(response), isinstance(response, StaysOpen)
         except Refused as e:
             code, message = GrpcCode(e.code), e.message
         except HBoxError as e:

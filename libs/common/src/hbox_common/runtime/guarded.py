@@ -24,7 +24,7 @@ class Guarded(asyncio.Protocol):
 
     def __init__(self, inner: asyncio.Protocol, others: "set[Guarded]", bounds: Bounds) -> None:
         self._inner, self._others, self._bounds = inner, others, bounds
-        self._said = 0
+        self._received_bytes = 0
         self._since = 0.0  #: when it was last of use, by the loop's clock
         self._transport: asyncio.Transport | None = None
         self._end: asyncio.TimerHandle | None = None
@@ -48,7 +48,7 @@ class Guarded(asyncio.Protocol):
         if self._end is not None:
             self._end.cancel()
         loop = asyncio.get_running_loop()
-        self._said, self._since = 0, loop.time()
+        self._received_bytes, self._since = 0, loop.time()
         self._end = loop.call_later(self._bounds.lives_s, self._transport.abort)
 
     def _make_way(self) -> None:
@@ -59,8 +59,8 @@ class Guarded(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._transport is None:
             return
-        self._said += len(data)
-        if self._said > self._bounds.bytes_:
+        self._received_bytes += len(data)
+        if self._received_bytes > self._bounds.bytes_:
             self._transport.abort()
         else:
             self._inner.data_received(data)

@@ -32,15 +32,15 @@ LINE_BYTES = 4 * 1024
 
 
 #: Kinds of faults that are reported in full.
-COMPLAINTS_SAID = 2
+MAX_FULL_COMPLAINTS = 2
 
 
 def complaints(wrong: Mapping[str, str]) -> str:
     """The faults by kind, in full for the first two: usually many kinds cannot be read for the same reason."""
-    said = [f"{name}: {complaint}" for name, complaint in list(wrong.items())[:COMPLAINTS_SAID]]
-    if others := list(wrong)[COMPLAINTS_SAID:]:
-        said.append(f"and {', '.join(others)} likewise or otherwise")
-    return "; ".join(said)
+    parts = [f"{name}: {complaint}" for name, complaint in list(wrong.items())[:MAX_FULL_COMPLAINTS]]
+    if others := list(wrong)[MAX_FULL_COMPLAINTS:]:
+        parts.append(f"and {', '.join(others)} likewise or otherwise")
+    return "; ".join(parts)
 
 
 @dataclass(slots=True)
@@ -78,12 +78,12 @@ class Health:
         return bool(self.conditions) and all(c.good for c in self.conditions.values())
 
     def report(self) -> dict[str, object]:
-        told = {name: text for name, remark in self.remarks.items() if (text := remark())}
+        notes = {name: text for name, remark in self.remarks.items() if (text := remark())}
         return {
             "service": self.service,
             "ready": self.ready,
             "conditions": {c.name: {"good": c.good, "message": c.message} for c in self.conditions.values()}
-            | {name: {"good": True, "message": redacted(text)} for name, text in told.items()},
+            | {name: {"good": True, "message": redacted(text)} for name, text in notes.items()},
         }
 
 

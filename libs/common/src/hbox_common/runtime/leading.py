@@ -99,7 +99,7 @@ def led(
                 await mine.connected.wait()
                 condition.ok("standing by")
                 held = Lease(
-                    client, settings.lease_namespace, name, settings.instance, settings.lease_duration_s, tell=kept_from_it
+                    client, settings.lease_namespace, name, settings.instance, settings.lease_duration_s, report=kept_from_it
                 )
                 async with held.hold() as grant:
                     begin(grant.token)

@@ -174,8 +174,10 @@ def load(settings: type[S], service: str, environ: dict[str, str] | None = None)
         where = f"HBOX_{name.upper()}" if name in given else f"{path}: {name}"
         allowed = settings.model_fields[name].description if name in settings.model_fields else ""
         if name in secrets and name not in given:
-            said = first["msg"].removeprefix("Value error, ")
-            raise InvalidRequest(f"HBOX_SECRETS: {folder}/{name}: {said}", hint=allowed or "see the service's README") from None
+            reason = first["msg"].removeprefix("Value error, ")
+            raise InvalidRequest(
+                f"HBOX_SECRETS: {folder}/{name}: {reason}", hint=allowed or "see the service's README"
+            ) from None
         raise InvalidRequest(
             f"{where} = {first.get('input')!r}: {first['msg'].removeprefix('Value error, ')}",
             hint=allowed or "see the service's README",

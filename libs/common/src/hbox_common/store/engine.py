@@ -234,10 +234,10 @@ def passing(error: SQLAlchemyError) -> bool:
 def refused(error: SQLAlchemyError, where: str, *, accepted_before: bool = False) -> HBoxError:
     """The house's error for a database that could not be opened: InvalidRequest where only the operator can mend it, else Unavailable; always Unavailable from
     a server that accepted this process before, since the operator is about to mend it."""
-    message = _words(error)
+    message = _text(error)
     kind = Unavailable if accepted_before else InvalidRequest
-    for words, hint in _REFUSED.items():
-        if words.search(message):
+    for pattern, hint in _REFUSED.items():
+        if pattern.search(message):
             return kind(f"{where}: {message}", hint=hint)
     if getattr(getattr(error, "orig", None), "sqlstate", None) in _NO_RIGHTS:
         return kind(f"{where}: {message}", hint="let this user create tables there, or make it the database's owner")
@@ -247,13 +247,13 @@ def refused(error: SQLAlchemyError, where: str, *, accepted_before: bool = False
     return Unavailable(found.message, hint="is the address right, and is the server running?")
 
 
-def _words(error: SQLAlchemyError) -> str:
+def _text(error: SQLAlchemyError) -> str:
     return " ".join(str(getattr(error, "orig", None) or error).split())[:300]
 
 
 def mapped(error: SQLAlchemyError, what: str) -> HBoxError:
     """The house's error for one of SQLAlchemy's. What a constraint forbids is a bug of the caller, never a wish."""
-    message = _words(error)
+    message = _text(error)
     if isinstance(error, IntegrityError):
         return Bug(f"{what}: a constraint of the database forbids it: {message}")
     if isinstance(error, (OperationalError, InterfaceError)) or (

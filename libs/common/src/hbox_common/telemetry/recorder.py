@@ -120,9 +120,9 @@ class _Seldom(logging.Filter):
         if record.created < self._quiet_until:
             return False
         self._quiet_until = record.created + QUIET_S
-        said = record.exc_info[1] if record.exc_info else record.getMessage()
+        cause = record.exc_info[1] if record.exc_info else record.getMessage()
         record.levelno, record.levelname = logging.WARNING, "WARNING"
-        record.msg, record.args, record.exc_info = "traces do not reach their collector: %s", (str(said)[:300],), None
+        record.msg, record.args, record.exc_info = "traces do not reach their collector: %s", (str(cause)[:300],), None
         return True
 
 
