@@ -140,7 +140,7 @@ def test_an_adapter_that_goes_down_is_no_cards_and_its_neighbour_takes_its_place
     up = box_of(tmp_path / "up", "h100")
     assert names(up) == [(f"mlx5_{i}",) for i in (0, 3, 4, 5, 6, 9, 10, 11)]
     down = box_of(tmp_path / "down", "h100", down=("mlx5_3", "mlx5_9"))
-    assert down.said != up.said, "the change is published"
+    assert down.content != up.content, "the change is published"
     found = [near for _, near in sorted(nearest_by_address(down).items())]
     assert found[1] == NearAdapters(PathKind.NODE, ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_4", "mlx5_5"))
     assert not found[1].near

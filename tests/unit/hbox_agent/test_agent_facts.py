@@ -144,18 +144,18 @@ def test_only_what_differs_is_said_and_everything_now_and_then() -> None:
     assert telling.due(now=0.0) is None, "nothing is known"
     telling.answered(state(1.0))
     assert telling.due(now=1.0) == state(1.0), "that nobody holds anything is news"
-    telling.said = state(1.0)
+    telling.published = state(1.0)
     telling.answered(state(9.0))
     assert telling.due(now=9.0) is None
     telling.answered(state(10.0, pod("a", "g1")))
     assert telling.due(now=10.0) == state(10.0, pod("a", "g1"))
-    telling.said = state(10.0, pod("a", "g1"))
+    telling.published = state(10.0, pod("a", "g1"))
     telling.answered(state(10.0 + RESAY_S, pod("a", "g1")))
     assert telling.due(now=10.0 + RESAY_S) == state(10.0 + RESAY_S, pod("a", "g1"))
 
 
 def test_what_the_stream_has_already_is_not_said_after_a_restart() -> None:
-    telling = Telling(N, said=state(1.0, pod("a", "g1")))
+    telling = Telling(N, published=state(1.0, pod("a", "g1")))
     telling.answered(state(5.0, pod("a", "g1")))
     assert telling.due(now=5.0) is None
 
@@ -163,7 +163,7 @@ def test_what_the_stream_has_already_is_not_said_after_a_restart() -> None:
 def test_a_kubelet_that_is_silent_for_long_is_told_with_its_last_words() -> None:
     telling = Telling(N)
     telling.answered(state(1.0, pod("a", "g1")))
-    telling.said = state(1.0, pod("a", "g1"))
+    telling.published = state(1.0, pod("a", "g1"))
     telling.failed("no such file", now=2.0)
     assert (telling.due(now=2.0), telling.silent) == (None, False), "kubelets restart"
     telling.failed("no such file\x1b", now=2.0 + PATIENCE_S)
@@ -171,7 +171,7 @@ def test_a_kubelet_that_is_silent_for_long_is_told_with_its_last_words() -> None
     assert due is not None
     assert (due.problem, due.holds, due.at) == ("no such file�", state(1.0, pod("a", "g1")).holds, 1.0)
     assert telling.silent
-    telling.said = due
+    telling.published = due
     telling.answered(state(30.0, pod("a", "g1")))
     assert telling.due(now=30.0) == state(30.0, pod("a", "g1"))
 

@@ -75,10 +75,10 @@ def test_no_more_move_in_an_hour_than_allowed() -> None:
 
 
 def test_the_terms_are_said_in_cards_and_hours() -> None:
-    assert terms(cards=16, gain_s=3600.0, lost=1080.0).words == (
+    assert terms(cards=16, gain_s=3600.0, lost=1080.0).text == (
         "gains 16 cards for 1 h (16 card-hours), 4 pods with 4 cards move and lose 0.3 card-hours"
     )
     one = MoveTerms(0.5, 3600.0, pods_moved=1, cards_moved=1, pods_restarted=8, card_seconds_lost=360.0)
-    assert one.words == (
+    assert one.text == (
         "gains 0.5 cards for 1 h (0.5 card-hours), 1 pod with 1 card (and 7 more of their gangs that start anew) moves and loses 0.1 card-hours"
     )

@@ -204,6 +204,6 @@ def test_the_message_says_how_much_is_guaranteed_and_left(world: World) -> None:
 
 
 def test_promises_count_while_somebody_is_judged_beside_them(world: World) -> None:
-    with world.lending.beside([Held(OPEN, NodeName("a"), {GPU: 2}, preemptable=False)]):
+    with world.lending.assuming([Held(OPEN, NodeName("a"), {GPU: 2}, preemptable=False)]):
         assert world.headroom("open") == 1
     assert world.headroom("open") == 3

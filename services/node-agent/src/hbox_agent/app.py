@@ -107,7 +107,7 @@ class NodeWatch:
         self._root, self._host = root, host
         self._numa: NodeNuma | None = None
         self._nvml: NodeNvml | None = None
-        self._numa_said: tuple[object, ...] = ()
+        self._published_numa: tuple[object, ...] = ()
         self._looked_at = -MACHINE_S
         self._machine_s = MACHINE_S
         self._ports: dict[str, str] = {}
@@ -221,20 +221,20 @@ class NodeWatch:
         connection = self._bus.connections
         lost = self._connection != connection  # a broker that was away may have lost what it had
         if lost or monotonic_s() - self._read_back_at >= READ_BACK_S:
-            said = self.telling.said = await self._stored()
+            stored = self.telling.published = await self._stored()
             self._read_back_at = monotonic_s()
-            if lost or said is None or said.gone:
-                self._numa_said = ()
+            if lost or stored is None or stored.gone:
+                self._published_numa = ()
         due = self.telling.due(now=wall_s())
         try:
             if due is not None:
                 await self._bus.publish(NodeDevicesChanged(devices=due), self._node)
-                self.telling.said = due
+                self.telling.published = due
                 metrics.SAID.inc()
             numa = None if self._numa is None else replace(self._numa, nvml=self._nvml)
-            if numa is not None and numa.said != self._numa_said:
+            if numa is not None and numa.content != self._published_numa:
                 await self._bus.publish(NodeNumaChanged(numa=numa), self._node)
-                self._numa_said = numa.said
+                self._published_numa = numa.content
                 metrics.SAID.inc()
             self._connection, self._unsaid = connection, ""
         except HBoxError as e:

@@ -133,7 +133,7 @@ class SchedulerService:
         self._shard = settings.shard or ONE_SHARD
         if self._shards.several:
             metrics.SHARD.labels(self._shard).set(1)
-            log.info("shard %s: %s", self._shard, self._shards.words(self._shard))
+            log.info("shard %s: %s", self._shard, self._shards.describe(self._shard))
         check_plugins()
         self._window_s = settings.cycle_window_ms / 1000
         path = settings.scheduler_conf

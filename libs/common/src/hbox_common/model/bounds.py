@@ -23,7 +23,7 @@ ANNOTATION_BYTES = 2048
 #: Of an id of ours, as it is written on pods.
 ID_BYTES = 128
 #: Texts about an object: a condition holds 32 KiB and an Event 1 KiB, and longer texts are not read.
-WORDS_BYTES = 1024
+TEXT_BYTES = 1024
 
 #: Resource names that one pod or PodGroup may ask for, host ports among them. Pods of today's operators name five.
 RESOURCES = 64
@@ -61,7 +61,7 @@ def is_plain(text: str, most: int) -> bool:
     return len(text) <= most and (text.isascii() or size(text) <= most) and _UNFIT.search(text) is None
 
 
-def sanitized(text: str, most: int = WORDS_BYTES) -> str:
+def sanitized(text: str, most: int = TEXT_BYTES) -> str:
     """Untrusted text made safe to pass on: control and invalid characters become U+FFFD, and a text that is too long ends with an ellipsis."""
     text = _UNFIT.sub("\ufffd", text[: most + 1])
     if size(text) <= most:

@@ -30,14 +30,14 @@ def nearest_by_address(numa: NodeNuma) -> dict[str, NearAdapters]:
 def addresses_of(node: NodeState, numa: NodeNuma) -> dict[int, str]:
     """PCI addresses of a node's cards by index: by card id if NVML reported it, else in order of address if a device plugin numbers cards in that order (HAMi's
     register). Cards known only from the kubelet are left out: the order of their ids does not follow the machine's."""
-    told = (
+    address_by_id = (
         {one.uuid: _plain(one.address) for one in numa.nvml.cards if one.uuid and one.address} if numa.nvml is not None else {}
     )
     own = [card for card in node.cards if not made_up(node.name, card, node.registered)]
-    by_id = {card.index: told[card.uuid] for card in own if card.uuid in told}
+    by_id = {card.index: address_by_id[card.uuid] for card in own if card.uuid in address_by_id}
     if by_id:
         return by_id
-    machine = _alike(numa, len(node.cards))
+    machine = _cards_of_only_vendor(numa, len(node.cards))
     if len(own) < len(node.cards) or len(machine) != len(own) or not _registered(node):
         return {}
     cards = sorted(own, key=lambda card: card.index)
@@ -61,7 +61,7 @@ def _cards(numa: NodeNuma) -> list[PciDevice]:
     return [one for one in numa.devices if one.kind is PciKind.CARD]
 
 
-def _alike(numa: NodeNuma, count: int) -> list[PciDevice]:
+def _cards_of_only_vendor(numa: NodeNuma, count: int) -> list[PciDevice]:
     """The machine's cards of the only vendor with this number of cards, by address; empty if there is no such vendor or several."""
     cards = _cards(numa)
     vendors = [vendor for vendor, n in Counter(card.vendor for card in cards).items() if n == count]

@@ -99,5 +99,5 @@ def cards_of(cards: str, amounts: Mapping[str, int]) -> int:
 
 def cards_named(amounts: Mapping[str, int]) -> int | None:
     """Number of cards of all vendors named as totals in an amount; None if no vendor's total is named."""
-    said = [units for name, units in amounts.items() if name in VENDORS]
-    return sum(said) if said else None
+    totals = [units for name, units in amounts.items() if name in VENDORS]
+    return sum(totals) if totals else None

@@ -115,7 +115,7 @@ class CardQuotas:
                 left[name] = min(left.get(name, units), 0 if quota.fault else units - used.get(name, 0))
         return left
 
-    def headroom(self, namespace: str, each: Mapping[str, int], beside: Mapping[str, int] | None = None) -> Headroom:
+    def headroom(self, namespace: str, each: Mapping[str, int], planned: Mapping[str, int] | None = None) -> Headroom:
         """How many times `each` (as returned by `charge`) still fits in addition to the present usage and `beside`."""
         times: int | None = None
         message = ""
@@ -127,7 +127,7 @@ class CardQuotas:
                 units = each.get(name, 0)
                 if units <= 0:
                     continue
-                has = self.used(namespace).get(name, 0) + (beside or {}).get(name, 0)
+                has = self.used(namespace).get(name, 0) + (planned or {}).get(name, 0)
                 fits = max(limit - has, 0) // units
                 if times is None or fits < times:
                     times = fits

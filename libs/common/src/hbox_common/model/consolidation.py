@@ -53,7 +53,7 @@ class MoveTerms:
         return isfinite(gained) and self.cards_gained > 0 and gained > lost >= 0
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The terms, for people: `gains 16 cards for 1.0 h (16.0 card-hours), 4 pods with 4 cards move and lose 0.3 card-hours`."""
         others = self.pods_restarted - self.pods_moved
         also = f" (and {others} more of their gangs that start anew)" if others > 0 else ""

@@ -136,7 +136,7 @@ class Lending:
             self.eased = eased
 
     @contextmanager
-    def beside(self, others: Collection[Held], *, leaving: Collection[Held] = ()) -> Iterator[None]:
+    def assuming(self, others: Collection[Held], *, leaving: Collection[Held] = ()) -> Iterator[None]:
         """As if the pods `others` were placed and the pods `leaving` evicted."""
         changes = [*((held, 1) for held in others), *((held, -1) for held in leaving)]
         if changes:

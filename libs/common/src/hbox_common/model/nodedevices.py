@@ -80,8 +80,8 @@ class NodeDevices:
     problems: tuple[str, ...] = ()  #: what of the kubelet's checkpoints cannot be read, in words
 
     @property
-    def said(self) -> tuple[object, ...]:
-        """All but the time: what has to differ for others to hear of it."""
+    def content(self) -> tuple[object, ...]:
+        """All fields but the time: a message is published when one of them changes."""
         return self.allocatable, self.cpus, self.holds, self.left_out, self.problem, self.gone, self.memory, self.problems
 
 
@@ -129,7 +129,7 @@ MAX_CPUS = 65_536
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """The inverse of `cpu_list`. Raises ValueError for any other text, and if ranges overlap so often that expanding them takes long."""
     found: set[int] = set()
-    told = 0
+    count = 0
     for part in text.strip().split(","):
         if not part.strip():
             continue
@@ -139,8 +139,8 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
         low, high = int(first), int(last) if dash else int(first)
         if not 0 <= low <= high < MAX_CPUS:
             raise ValueError(f"{part[:40]!r} is no range of CPUs")
-        told += high - low + 1
-        if told > 2 * MAX_CPUS:
+        count += high - low + 1
+        if count > 2 * MAX_CPUS:
             raise ValueError(f"its ranges have more than {2 * MAX_CPUS} CPUs together")
         found.update(range(low, high + 1))
     return tuple(sorted(found))

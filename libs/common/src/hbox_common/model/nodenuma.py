@@ -103,8 +103,8 @@ class NodeNuma:
     cut_cpus: str = ""  #: not reserved themselves, of cores that `reservedSystemCPUs` has in part; "": none, or not known
 
     @property
-    def said(self) -> tuple[object, ...]:
-        """All but the time."""
+    def content(self) -> tuple[object, ...]:
+        """All fields but the time."""
         machine = (
             self.zones,
             self.sockets,

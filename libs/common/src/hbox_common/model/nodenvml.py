@@ -4,7 +4,7 @@ they change all the time, and exporters publish them."""
 from dataclasses import dataclass, field
 
 #: A baseboard has at most 16 cards, each with at most 36 links (NVML_NVLINK_MAX_LINKS) and 7 instances.
-MAX_CARDS, MAX_LINKS, MAX_INSTANCES, MAX_WORDS = 64, 36, 8, 8
+MAX_CARDS, MAX_LINKS, MAX_INSTANCES, MAX_PROBLEMS = 64, 36, 8, 8
 
 
 @dataclass(frozen=True, slots=True)

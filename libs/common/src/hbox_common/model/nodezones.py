@@ -84,8 +84,8 @@ class NodeZones:
     sockets: tuple[int, ...] = ()  #: of each zone, in order; () = unknown
 
     @property
-    def said(self) -> tuple[object, ...]:
-        """All but the time."""
+    def content(self) -> tuple[object, ...]:
+        """All fields but the time."""
         options = (
             self.threads_per_core,
             self.full_pcpus_only,

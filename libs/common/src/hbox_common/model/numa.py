@@ -541,20 +541,20 @@ def _why(node: NumaNode, ask: Mapping[str, int], hints: Mapping[str, Sequence[Hi
     """In words: the resource that has no set, or those that need sets of different widths."""
     for resource, own in hints.items():
         if not own:
-            return f"no NUMA nodes have {_in_words(resource, ask[resource])} free together"
+            return f"no NUMA nodes have {_amount_text(resource, ask[resource])} free together"
     for resource, own in hints.items():
         if not any(h.preferred for h in own):
             widths = min(_width(h.mask) for h in own if h.mask is not None)
-            return f"{_in_words(resource, ask[resource])} would be spread over {widths} NUMA nodes, and fewer would do were they free"
+            return f"{_amount_text(resource, ask[resource])} would be spread over {widths} NUMA nodes, and fewer would do were they free"
     bound = {r: [h.mask for h in own if h.preferred and h.mask is not None] for r, own in hints.items()}
     widths_of = {r: min(map(_width, masks)) for r, masks in bound.items() if masks}
     if node.policy is NumaPolicy.SINGLE and (wide := [r for r, width in widths_of.items() if width > 1]):
-        return f"{_in_words(wide[0], ask[wide[0]])} are more than one NUMA node has"
+        return f"{_amount_text(wide[0], ask[wide[0]])} are more than one NUMA node has"
     if any(a != b for a, b in pairwise(widths_of.values())):
-        told = ", ".join(f"{_in_words(r, ask[r])} need {width}" for r, width in sorted(widths_of.items()))
-        return f"what is asked for needs NUMA nodes of different number: {told}"
-    return f"no NUMA node has {', '.join(_in_words(r, amount) for r, amount in sorted(ask.items()))} free together"
+        needs = ", ".join(f"{_amount_text(r, ask[r])} need {width}" for r, width in sorted(widths_of.items()))
+        return f"what is asked for needs NUMA nodes of different number: {needs}"
+    return f"no NUMA node has {', '.join(_amount_text(r, amount) for r, amount in sorted(ask.items()))} free together"
 
 
-def _in_words(resource: str, amount: int) -> str:
+def _amount_text(resource: str, amount: int) -> str:
     return f"{amount // MIB} MiB of {resource}" if is_memory(resource) else f"{amount} {resource}"

@@ -73,8 +73,8 @@ def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim]
     if shares is not None:
         tree.divide(shares(tree))
         after.divide(shares(after))
-    said = {name: set(faults(tree, name)) for name in after}
-    wrong = [(name, fault) for name in sorted(after) for fault in faults(after, name) if fault not in said[name]]
+    earlier = {name: set(faults(tree, name)) for name in after}
+    wrong = [(name, fault) for name in sorted(after) for fault in faults(after, name) if fault not in earlier[name]]
     deserved = [one for name in sorted(after) for one in _over_deserved(tree, after, name)]
     over_capability = [one for name in sorted(after) for one in _over_capability(tree, after, name) if one.more > 0]
     return Effect(tuple(wrong), tuple(reclaim_preview(tree, after, claims)), tuple(deserved), tuple(over_capability))
@@ -101,8 +101,8 @@ def _from_siblings(
     tree: QueueTree, name: QueueName, of: dict[QueueName, list[Claim]], resource: str, asks: int
 ) -> Iterable[ReclaimPreview]:
     parent = QueueName(tree[name].parent)
-    beside = tree.children(parent) if parent in tree else tree.tops()
-    for reclaimee in beside:
+    siblings = tree.children(parent) if parent in tree else tree.tops()
+    for reclaimee in siblings:
         spare = min(asks, _spare(tree, reclaimee, resource)) if reclaimee != name else 0
         if spare > 0:
             asks -= spare

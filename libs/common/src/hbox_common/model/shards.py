@@ -119,7 +119,7 @@ class Shards:
             return self.names[0]
         return self.names[crc32(job.queue.encode("utf-8", "surrogatepass")) % len(self.names)]
 
-    def words(self, shard: str) -> str:
+    def describe(self, shard: str) -> str:
         """What the shard has, for people."""
         if not self.pooled:
             return "all nodes" if len(self.names) == 1 else f"queues by digest, {len(self.names)} shards, all nodes"

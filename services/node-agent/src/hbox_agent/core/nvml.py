@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hbox_common.model.bounds import ID_BYTES, VALUE_BYTES, is_plain, sanitized
-from hbox_common.model.nodenvml import MAX_CARDS, MAX_INSTANCES, MAX_LINKS, MAX_WORDS, MigInstance, NodeNvml, NvmlCard
+from hbox_common.model.nodenvml import MAX_CARDS, MAX_INSTANCES, MAX_LINKS, MAX_PROBLEMS, MigInstance, NodeNvml, NvmlCard
 
 _ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 #: nvmlGpuFabricState_t
@@ -71,7 +71,7 @@ def _card(said: dict[str, Any]) -> NvmlCard | None:
         ecc_pending=_differs(ecc),
         remap_pending=bool(remapped[2]) or said.get("retired") == 1,
         remap_failed=bool(remapped[3]),
-        problems=tuple(_word(f"{what}: {why}") for what, why in list(errors.items())[:MAX_WORDS]),
+        problems=tuple(_word(f"{what}: {why}") for what, why in list(errors.items())[:MAX_PROBLEMS]),
     )
 
 

@@ -13,10 +13,10 @@ PATIENCE_S = 10.0
 
 @dataclass(slots=True)
 class Telling:
-    """The publications of one node. `said`: the last value that the stream has; None if it has none, or if that is unknown."""
+    """Decides when the devices of one node are published. `published`: the last value in the stream; None if there is none or it is unknown."""
 
     node: NodeName
-    said: NodeDevices | None = None
+    published: NodeDevices | None = None
     _known: NodeDevices | None = None
     _failing_since: float | None = None
 
@@ -42,6 +42,6 @@ class Telling:
         known = self._known
         if known is None:
             return None
-        if self.said is None or known.said != self.said.said:
+        if self.published is None or known.content != self.published.content:
             return known
-        return known if known.at - self.said.at >= RESAY_S and not known.problem and now >= known.at else None
+        return known if known.at - self.published.at >= RESAY_S and not known.problem and now >= known.at else None

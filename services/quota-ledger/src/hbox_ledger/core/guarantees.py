@@ -32,7 +32,7 @@ def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
     if plan.victims:
         promised = [Held(p.queue, p.node, p.amounts, preemptable=True) for p in state.evicting.places()]
         leaving = state.held_by({*state.evicting.claims(), *(victim.claim for victim in plan.victims if not victim.to)})
-    with lending.beside(promised, leaving=leaving):
+    with lending.assuming(promised, leaving=leaving):
         headroom = lending.headroom(plan.queue, asked)
     return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {headroom.message}") if headroom.times == 0 else None
 

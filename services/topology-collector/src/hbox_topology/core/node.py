@@ -8,7 +8,7 @@ from typing import TypeVar
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import VENDORS, Card, Generation, NodeName, NodeState, Resources, Taint, TaintEffect, capacity_units
 from hbox_common.model.annotations import CARD_ADAPTERS, CORDON_REASON, CORDONED_BY
-from hbox_common.model.bounds import KEY_BYTES, NAME_BYTES, WORDS_BYTES, is_plain, oversized, sanitized
+from hbox_common.model.bounds import KEY_BYTES, NAME_BYTES, TEXT_BYTES, is_plain, oversized, sanitized
 from hbox_common.model.devices import NodeReport
 from hbox_common.model.devices.adapters import parse_card_adapters
 
@@ -66,7 +66,7 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
         registered=tuple(kind for kind in VENDORS.registered(report) if any(card.kind == kind for card in cards)),
         cordon_reason=sanitized(facts.annotations.get(CORDON_REASON, "")),
     )
-    return Reading(state, tuple(sanitized(warning, WORDS_BYTES) for warning in warnings))
+    return Reading(state, tuple(sanitized(warning, TEXT_BYTES) for warning in warnings))
 
 
 def _with_adapters(cards: tuple[Card, ...], text: str, warnings: list[str]) -> tuple[Card, ...]:

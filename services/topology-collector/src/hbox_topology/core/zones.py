@@ -94,7 +94,7 @@ class ZoneTable:
             return NodeZones(node, at, gone=True)
         if published is None and not (now.counts or now.problem):
             return None  # its kubelet aligns nothing: no component needs it
-        if published is not None and published.said == now.said:
+        if published is not None and published.content == now.content:
             return None
         self._published[node] = now
         return now

@@ -140,8 +140,8 @@ class Ascend(HamiVendor):
     def node_fault(self, offer: Offer, ask: Ask) -> DeviceLabel | None:  # noqa: ARG002
         if offer.wishes.get(MODE, "").strip() != SOFT:
             return None
-        said = offer.facts.get(SOFT_NODE)
-        return None if said == "true" or (said is None and self.soft) else DeviceLabel.MODE
+        value = offer.facts.get(SOFT_NODE)
+        return None if value == "true" or (value is None and self.soft) else DeviceLabel.MODE
 
     def choose(self, offer: Offer, fitting: Sequence[Fitting], ask: Ask) -> Sequence[CardSlice] | DeviceLabel:
         if ask.count == 1:
@@ -181,8 +181,8 @@ class Ascend(HamiVendor):
         notes = HamiVendor.annotate(self, layout, cards, node=node, now=now)
         own = []
         for s in (s for one in layout for s in one):
-            said = {"UUID": cards[s.index].uuid, "temp": s.part, "memory": s.memory_mib, "core": s.cores}
-            own.append({name: value for name, value in said.items() if value})
+            record = {"UUID": cards[s.index].uuid, "temp": s.part, "memory": s.memory_mib, "core": s.cores}
+            own.append({name: value for name, value in record.items() if value})
         return notes | {f"huawei.com/{self.kind}": json.dumps(own, separators=(",", ":")), "predicate-time": str(int(now))}
 
 

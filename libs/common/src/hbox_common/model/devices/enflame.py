@@ -186,8 +186,8 @@ class SharedGcu(HamiVendor):
             if not one or cards[one[0].index].effective_traits.mode != DRS:
                 continue
             profile = next((p for p in cards[one[0].index].effective_traits.profiles if p.name == one[0].part), None)
-            said = {"profileID": profile.id, "profileName": profile.name} if profile is not None else {}
-            assigned[name] = {"allocated": False, "request": _slices(one[0].part)} | {k: v for k, v in said.items() if v}
+            fields = {"profileID": profile.id, "profileName": profile.name} if profile is not None else {}
+            assigned[name] = {"allocated": False, "request": _slices(one[0].part)} | {k: v for k, v in fields.items() if v}
         return {_ASSIGNED: json.dumps(dict(sorted(assigned.items())), separators=(",", ":"))} if assigned else {}
 
 

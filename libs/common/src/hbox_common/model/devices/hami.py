@@ -284,8 +284,8 @@ def _traits(position: int, fields: Mapping[str, Any], groups: dict[str, int]) ->
             raise InvalidRequest(f"card {position}: NetworkID or AIC is of the wrong kind")
         group = groups.setdefault(str(name), len(groups))
     profiles = registered_profiles(position, fields.get("migprofiles")) if mode == MIG else ()
-    said = CardTraits(mode=mode, units=units or ALL_CORES, group=group, profiles=profiles)
-    return said if said != CardTraits() else None
+    traits = CardTraits(mode=mode, units=units or ALL_CORES, group=group, profiles=profiles)
+    return traits if traits != CardTraits() else None
 
 
 def _record_traits(position: int, fields: Sequence[str]) -> CardTraits | None:

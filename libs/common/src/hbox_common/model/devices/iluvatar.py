@@ -9,7 +9,7 @@ from .handshake import NODE_LOCK
 from .vendor import Completion, Quantity
 
 #: HAMi's words.
-WORDS = ("MR-V100", "MR-V50", "BI-V150", "BI-V100")
+MODELS = ("MR-V100", "MR-V50", "BI-V150", "BI-V100")
 
 #: In which the plugin looks for it (HAMi pkg/device/iluvatar).
 CONTAINER_NAME = "SOL_CONTINER_NAME"
@@ -53,4 +53,4 @@ def kind_of(word: str) -> Iluvatar:
     )
 
 
-ILUVATAR = tuple(kind_of(word) for word in WORDS)
+ILUVATAR = tuple(kind_of(word) for word in MODELS)

@@ -44,12 +44,12 @@ def linked(cards: tuple[Card, ...], text: str) -> tuple[Card, ...]:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return cards
-    said: dict[str, Mapping[str, object]] = {}
+    scores: dict[str, Mapping[str, object]] = {}
     for entry in found if isinstance(found, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("uuid"), str) and isinstance(entry.get("score"), dict):
-            said[entry["uuid"]] = entry["score"]
+            scores[entry["uuid"]] = entry["score"]
     ordered = sorted(cards, key=lambda card: card.index)
-    rows = {one.uuid: tuple([_pair(said, one.uuid, other.uuid) for other in ordered]) for one in ordered}
+    rows = {one.uuid: tuple([_pair(scores, one.uuid, other.uuid) for other in ordered]) for one in ordered}
     if not any(any(row) for row in rows.values()):
         return cards
     return tuple(replace(card, traits=replace(card.effective_traits, links=rows[card.uuid])) for card in cards)
@@ -170,8 +170,8 @@ def worth(matrix: Matrix, group: Sequence[int]) -> int:
     return sum(matrix[a][b] for at, a in enumerate(group) for b in group[at + 1 :])
 
 
-def _pair(said: Mapping[str, Mapping[str, object]], one: str, other: str) -> int:
-    there, back = said.get(one, {}).get(other), said.get(other, {}).get(one)
+def _pair(scores: Mapping[str, Mapping[str, object]], one: str, other: str) -> int:
+    there, back = scores.get(one, {}).get(other), scores.get(other, {}).get(one)
     known = type(there) is int and type(back) is int and there == back
     return min(max(there, 0), MAX_SCORE) if known and one != other and isinstance(there, int) else 0
 

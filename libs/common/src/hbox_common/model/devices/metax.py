@@ -64,10 +64,10 @@ class MetaxGpu(CountedVendor):
 
     def choice_score(self, offer: Offer, ask: Ask, chosen: Sequence[CardSlice]) -> float:  # noqa: ARG002
         text = offer.facts.get(SCORES if offer.wishes.get(NODE_POLICY) == SPREAD else LOSSES)
-        return 0.0 if text is None else _BASE - _said(text, len(chosen) + len(offer.mine))
+        return 0.0 if text is None else _BASE - _value_of(text, len(chosen) + len(offer.mine))
 
 
-def _said(text: str, count: int) -> float:
+def _value_of(text: str, count: int) -> float:
     """Value for this number of cards, from `{"1":100,"2":200}`; 0 if missing."""
     try:
         found = json.loads(text)
@@ -177,8 +177,8 @@ class MetaxSgpu(HamiVendor):
         notes = HamiVendor.annotate(self, layout, cards, node=node, now=now)
         own = []
         for one in layout:
-            said = [{"uuid": cards[s.index].uuid, "compute": s.cores, "vRam": s.memory_mib} for s in one]
-            own.append([{name: value for name, value in each.items() if value} for each in said])
+            records = [{"uuid": cards[s.index].uuid, "compute": s.cores, "vRam": s.memory_mib} for s in one]
+            own.append([{name: value for name, value in each.items() if value} for each in records])
         policy = next(
             (p for one in layout for s in one for part in parts_of(s.part) if (p := part.rpartition("/")[2]) in POLICIES), ""
         )

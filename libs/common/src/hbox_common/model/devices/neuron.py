@@ -97,8 +97,8 @@ class Neuron(CountedVendor):
         masks = [MASKS.get(part, 0) for part in parts_of(taken.part)]
         own = sum({bit for mask in masks for bit in (1, 2) if mask & bit})
         # Containers that run one after the other may share a core; concurrent ones may not.
-        beside = taken.slots < len(masks) or sum(masks) == own
-        return all(masks) and bool(masks) and beside and not own & _mask(held)
+        compatible = taken.slots < len(masks) or sum(masks) == own
+        return all(masks) and bool(masks) and compatible and not own & _mask(held)
 
     def taken(self, card: Card, memory_mib: int, cores: int, ask: Ask | None, wishes: Mapping[str, str]) -> CardSlice:  # noqa: ARG002
         part = next((name for name in ("1", "2") if MASKS[name] == cores), ask.part if ask is not None else DEVICE)

@@ -18,8 +18,8 @@ NUMA, MUTEX, TOPOLOGY = "numa", "mutex", "topology-aware"
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
-#: Words that are read of one annotation: there are five.
-_WORDS = 16
+#: Maximum number of policies read from one annotation; five exist.
+_MAX_NAMES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class CardPolicy:
 @lru_cache(maxsize=1024)
 def card_policy(text: str) -> CardPolicy:
     """The policy that is written. Words that HAMi does not know count as none of these: it spreads then."""
-    words = [word.strip().lower() for word in text.split(",", _WORDS)[:_WORDS]]
-    if not any(words):
+    names = [word.strip().lower() for word in text.split(",", _MAX_NAMES)[:_MAX_NAMES]]
+    if not any(names):
         return CardPolicy()
-    orders = tuple(dict.fromkeys(word for word in words if word in (BINPACK, SPREAD, NUMA))) or (SPREAD,)
-    return CardPolicy(orders, MUTEX in words, TOPOLOGY in words, chained=len(words) > 1 or words == [NUMA])
+    orders = tuple(dict.fromkeys(word for word in names if word in (BINPACK, SPREAD, NUMA))) or (SPREAD,)
+    return CardPolicy(orders, MUTEX in names, TOPOLOGY in names, chained=len(names) > 1 or names == [NUMA])
 
 
 def is_true(text: str, *, unsaid: bool = False) -> bool:

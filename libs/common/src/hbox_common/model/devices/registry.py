@@ -100,7 +100,7 @@ class Vendors:
         """Configure the vendors by a `device-config.yaml`, replacing any previous one. Returns warnings about settings without effect. Raises InvalidRequest,
         and changes nothing, for an invalid text."""
         found = configured((vendor for vendor in self._built_in if not isinstance(vendor, CountedByModel)), text)
-        self._beside(found.vendors, [vendor for vendor in self._vendors if isinstance(vendor, CountedByModel)])
+        self._combine(found.vendors, [vendor for vendor in self._vendors if isinstance(vendor, CountedByModel)])
         return found.warnings
 
     @contextmanager
@@ -116,9 +116,9 @@ class Vendors:
 
     def count_by_model(self, named: Sequence[CountedByModel]) -> None:
         """Add vendors for the resources that count cards by model. Raises InvalidRequest for a resource that a vendor has already."""
-        self._beside([vendor for vendor in self._vendors if not isinstance(vendor, CountedByModel)], named)
+        self._combine([vendor for vendor in self._vendors if not isinstance(vendor, CountedByModel)], named)
 
-    def _beside(self, vendors: Sequence[Vendor], named: Sequence[CountedByModel]) -> None:
+    def _combine(self, vendors: Sequence[Vendor], named: Sequence[CountedByModel]) -> None:
         taken = {name for vendor in vendors for name in (vendor.cards, *vendor.parts)}
         for vendor in named:
             if vendor.cards in taken:
@@ -259,7 +259,7 @@ class Vendors:
 
 def _fingerprint(built_in: Sequence[Vendor], vendors: Sequence[Vendor]) -> str:
     known = {vendor.kind: vendor for vendor in built_in}
-    told: list[str] = []
+    lines: list[str] = []
     for vendor in vendors:
         base = known.get(vendor.kind)
         if base is vendor:
@@ -269,8 +269,8 @@ def _fingerprint(built_in: Sequence[Vendor], vendors: Sequence[Vendor]) -> str:
             # What follows from other fields, and sets, which have no order of their own.
             if isinstance(value, frozenset) or one.name == "figures" or (base is not None and value == getattr(base, one.name)):
                 continue
-            told.append(f"{vendor.kind}.{one.name}={value!r}")
-    return sha256("\n".join(sorted(told)).encode()).hexdigest()[:12] if told else ""
+            lines.append(f"{vendor.kind}.{one.name}={value!r}")
+    return sha256("\n".join(sorted(lines)).encode()).hexdigest()[:12] if lines else ""
 
 
 VENDORS = Vendors(

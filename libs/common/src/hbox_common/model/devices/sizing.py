@@ -19,10 +19,10 @@ def applied(document: Any, sizes: Mapping[str, Size], resolve: Resolve) -> tuple
     Raises InvalidRequest that names the container, for an unknown size, an invalid amount, and contradictory annotations.
     """
     changed = deepcopy(document)
-    said: list[str] = []
+    notes: list[str] = []
     for template in pod_templates(changed):
-        said += resolve_pod(template, sizes, resolve)
-    return changed, said
+        notes += resolve_pod(template, sizes, resolve)
+    return changed, notes
 
 
 def pod_templates(node: Any) -> Iterator[dict[str, Any]]:
@@ -40,7 +40,7 @@ def pod_templates(node: Any) -> Iterator[dict[str, Any]]:
 
 def resolve_pod(pod: dict[str, Any], sizes: Mapping[str, Size], resolve: Resolve) -> list[str]:
     """As `applied`, of one pod or template, in place; one that raised is half done."""
-    said = []
+    notes = []
     for container in [*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ())]:
         resources = container.get("resources") if isinstance(container, dict) else None
         if not isinstance(resources, dict):
@@ -61,9 +61,9 @@ def resolve_pod(pod: dict[str, Any], sizes: Mapping[str, Size], resolve: Resolve
             if kind == "limits" or len(own) < len(amounts):
                 resources[kind] = own | {key: str(value) for key, value in choice.resources.items()}
         _annotate(where, pod, choice.annotations)
-        amounts_said = ", ".join(f"{key}: {value}" for key, value in choice.resources.items())
-        said.append(f"{where}: {name} is {choice.way} of {choice.kind} ({amounts_said})")
-    return said
+        amounts_text = ", ".join(f"{key}: {value}" for key, value in choice.resources.items())
+        notes.append(f"{where}: {name} is {choice.way} of {choice.kind} ({amounts_text})")
+    return notes
 
 
 def _asked(where: str, resources: Mapping[str, Any]) -> dict[str, int]:

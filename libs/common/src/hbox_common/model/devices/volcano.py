@@ -64,8 +64,8 @@ def in_group(request: CardRequest | None, group: str, models_annotation: str) ->
     elif all(ask.kind != KIND for ask in devices.asks):
         return request
     token = sha256(group.encode()).hexdigest()[:12]
-    told = tuple(sorted({**devices.wished, _GROUP: token}.items()))
-    return replace(request, devices=replace(devices, wishes=told))
+    wished = tuple(sorted({**devices.wished, _GROUP: token}.items()))
+    return replace(request, devices=replace(devices, wishes=wished))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

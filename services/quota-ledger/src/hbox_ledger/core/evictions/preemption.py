@@ -137,10 +137,10 @@ def _moves_refused(state: LedgerState, plan: Plan, now: float) -> Refusal | None
     cards = sum(len(placement.slices) for placement in plan.placements) or len(plan.placements)
     if terms.pods_moved != len(moved) or terms.cards_gained > cards or not 0 <= terms.gain_s <= LONGEST_GAIN_S:
         return Refusal(
-            RefusalReason.MALFORMED, f"the plan moves {len(moved)} pods for {cards} cards, but its terms are: {terms.words}"
+            RefusalReason.MALFORMED, f"the plan moves {len(moved)} pods for {cards} cards, but its terms are: {terms.text}"
         )
     if not terms.pays:
-        return _protected(f"to move them costs more than it gains: {terms.words}")
+        return _protected(f"to move them costs more than it gains: {terms.text}")
     if why := too_many(terms.most_an_hour, state.moves.within_hour(now), len(moved)):
         return Refusal(RefusalReason.EVICTIONS_PAUSED, why)
     return None

@@ -51,7 +51,7 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
         head = f"{plan.namespace}/{plan.name} of queue {plan.queue}"
         if claim.id in moved:
             rule = EvictionRule.CONSOLIDATE
-            message = f"moved to make room for {head}" + (f", which {plan.moves.words}" if plan.moves is not None else "")
+            message = f"moved to make room for {head}" + (f", which {plan.moves.text}" if plan.moves is not None else "")
             returns = f"at once: places are kept on {_nodes(moved[record.claim.id] for record in own)}"
         elif claim.pool == OFFLINE:
             rule = EvictionRule.PREEMPT if claim.queue == plan.queue else EvictionRule.RECLAIM

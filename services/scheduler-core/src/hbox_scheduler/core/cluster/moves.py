@@ -36,4 +36,4 @@ class FoundMoves:
     def message(self) -> str:
         """Pending reason of the gang, if the moves are not executed."""
         count = self.terms.pods_moved
-        return f"moving {count} {'pod' if count == 1 else 'pods'} would make room for it, {self.refused}: {self.terms.words}"
+        return f"moving {count} {'pod' if count == 1 else 'pods'} would make room for it, {self.refused}: {self.terms.text}"

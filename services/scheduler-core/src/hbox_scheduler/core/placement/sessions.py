@@ -195,7 +195,7 @@ class Sessions:
             depart(self._columns, member)
         leaving = self._bookings.held(member.uid for member in members) if preempting else ()
         try:
-            with self._bookings.lending.beside((), leaving=leaving):
+            with self._bookings.lending.assuming((), leaving=leaving):
                 yield
         finally:
             for member in members:
