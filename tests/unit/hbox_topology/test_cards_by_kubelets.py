@@ -127,7 +127,7 @@ def test_a_restart_keeps_indexes_by_what_was_said_before() -> None:
     cards(before, facts(2))
     after = Inventory()
     for state in before.states():
-        after.heard(state)
+        after.restore(state)
     after.devices[N] = kubelet("a", "b", "c")
     assert cards(after, facts(3)) == [(0, "b", 1), (1, "c", 1), (2, "a", 1)]
 

@@ -171,7 +171,7 @@ def test_rows_are_the_same_wherever_the_text_is_cut(rows: list[dict[str, Any]], 
     taken, found = rows_of(text, size)
     assert taken == rows
     assert (found.wrapped, found.listed, found.count) == (wrapped, True, len(rows))
-    assert found.beside == ({"num_of_pages": 12} if wrapped else {})
+    assert found.fields == ({"num_of_pages": 12} if wrapped else {})
 
 
 @given(_ROWS, st.data())

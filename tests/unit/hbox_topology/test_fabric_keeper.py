@@ -60,7 +60,7 @@ def test_readings_that_shrink_each_in_another_way_do_not_agree() -> None:
 
 def test_losses_that_the_source_told_of_are_believed_at_once() -> None:
     keeper = keeping()
-    keeper.told(now=101.0, downs=10)
+    keeper.record_events(now=101.0, downs=10)
     assert keeper.offer(graph(hosts=10), 102.0)
     assert not keeper.offer(graph(hosts=2), 103.0)
 
@@ -76,7 +76,7 @@ def test_losing_a_whole_tier_is_doubted_though_no_machine_is_lost() -> None:
 
 def test_after_a_failover_nothing_that_changes_is_believed_for_a_while() -> None:
     keeper = keeping()
-    keeper.told(now=101.0, failovers=1)
+    keeper.record_events(now=101.0, failovers=1)
     assert not keeper.offer(graph(hosts=19), 102.0)
     assert "manager moved" in keeper.held
     assert not keeper.offer(graph(), 103.0)
@@ -86,7 +86,7 @@ def test_after_a_failover_nothing_that_changes_is_believed_for_a_while() -> None
 
 def test_a_clock_that_is_set_back_makes_no_long_while_of_it() -> None:
     keeper = keeping()
-    keeper.told(now=3701.0, failovers=1)
+    keeper.record_events(now=3701.0, failovers=1)
     assert not keeper.offer(graph(hosts=19), 102.0)
     assert not keeper.offer(graph(hosts=19), 101.0 + keeper.quiet_s)
     assert keeper.offer(graph(hosts=19), 102.0 + keeper.quiet_s)

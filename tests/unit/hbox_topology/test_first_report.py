@@ -79,7 +79,7 @@ def test_late_report_removes_the_mark() -> None:
 def test_restarted_process_continues_the_wait() -> None:
     first = observed(inventory(), now=100.0)
     table = inventory()
-    table.heard(first)
+    table.restore(first)
     assert observed(table, now=150.0).report_due == 190.0
     assert table.overdue(190.0) == ["n1"]
 
@@ -87,13 +87,13 @@ def test_restarted_process_continues_the_wait() -> None:
 def test_node_that_was_in_use_before_does_not_wait() -> None:
     """As after an upgrade, or after a restart whose bus has lost the reports."""
     table = inventory()
-    table.heard(NodeState(NodeName("n1"), "u1", Generation(5), ready=True))
+    table.restore(NodeState(NodeName("n1"), "u1", Generation(5), ready=True))
     assert observed(table, now=100.0).report_due == 0.0
 
 
 def test_recreated_node_waits() -> None:
     table = inventory()
-    table.heard(NodeState(NodeName("n1"), "u0", Generation(5), ready=True))
+    table.restore(NodeState(NodeName("n1"), "u0", Generation(5), ready=True))
     assert observed(table, now=100.0).report_due == 190.0
 
 

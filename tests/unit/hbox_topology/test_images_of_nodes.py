@@ -59,7 +59,7 @@ def test_only_the_shards_of_images_that_came_or_went_are_stale() -> None:
     held(table)
     table.observe(N1, [(["a:1"], BIG), (["small:1"], LEAST_BYTES - 1), (["<none>:<none>"], BIG), (["bad\u202e"], BIG)])
     assert not table.stale
-    table.say_again()
+    table.republish()
     assert len(table.stale) == IMAGE_SHARDS
 
 

@@ -39,7 +39,7 @@ def restarted(inventory: Inventory) -> Inventory:
     """A new process, which reads the last state back from the bus."""
     fresh = Inventory()
     fresh.devices.update(inventory.devices)
-    fresh.heard(seen(inventory))
+    fresh.restore(seen(inventory))
     return fresh
 
 

@@ -125,7 +125,7 @@ def test_after_a_restart_only_differences_are_published() -> None:
     states = [said(before.observe(facts(n), now=NOW)) for n in ("n1", "n2", "n3")]
     after = Inventory()
     for state in states:
-        after.heard(state)
+        after.restore(state)
     assert after.observe(facts("n1"), now=NOW + 1).changed is None
     changed = said(after.observe(facts("n2", labels={}), now=NOW - 5))
     assert changed.generation == states[1].generation + 1
@@ -140,7 +140,7 @@ def test_an_older_state_that_is_read_back_late_does_not_win() -> None:
     inventory = Inventory()
     old = said(inventory.observe(facts(), now=NOW))
     new = said(inventory.observe(facts(unschedulable=True), now=NOW))
-    inventory.heard(old)
+    inventory.restore(old)
     assert list(inventory.states()) == [new]
 
 

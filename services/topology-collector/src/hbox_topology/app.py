@@ -91,17 +91,17 @@ class TopologyCollector:
             # From before the reading back, so that no loss of the stream goes unseen.
             group.create_task(self._bus.follow([NodeStateChanged], self._ignore, start=Start.NEW, on_gap=self._stream_lost))
             await self._read_back()
-            devices_heard = asyncio.Event()
+            devices_received = asyncio.Event()
             group.create_task(
                 self._bus.follow(
                     [NodeDevicesChanged, NodeNumaChanged],
                     self._on_devices,
                     start=Start.LAST_PER_SUBJECT,
-                    on_ready=devices_heard.set,
+                    on_ready=devices_received.set,
                     writers_only=True,
                 )
             )
-            await devices_heard.wait()  # else a restart would take the ids of cards back for a moment
+            await devices_received.wait()  # else a restart would take the ids of cards back for a moment
             group.create_task(self._nodes.run(self._on_nodes))
             group.create_task(self._publisher.run())
             await self._nodes.synced.wait()
@@ -130,7 +130,7 @@ class TopologyCollector:
             reading = group.create_task(
                 self._bus.follow(
                     [NodeStateChanged, NodeZonesChanged],
-                    self._on_heard,
+                    self._on_read_back,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=ready.set,
                 )
@@ -139,40 +139,40 @@ class TopologyCollector:
             reading.cancel()
         log.info("read back", extra={"nodes": len(self.inventory)})
 
-    async def _on_heard(self, deliveries: Sequence[Delivery]) -> None:
+    async def _on_read_back(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             match delivery.event:
                 case NodeStateChanged(node=node):
-                    self.inventory.heard(node)
+                    self.inventory.restore(node)
                     self._label(node)
                 case NodeZonesChanged(zones=zones):
                     self._zones.restore(zones)
 
     async def _on_devices(self, deliveries: Sequence[Delivery]) -> None:
         nodes = {node.metadata.name: node for node in self._nodes.store.values()} if self._nodes.synced.is_set() else {}
-        await self._hear_agents(deliveries, nodes)
+        await self._on_agent_messages(deliveries, nodes)
         for name in self._closed.keys() & (self.inventory.devices.keys() | self.inventory.numa.keys()) - nodes.keys():
             self._forget_devices(NodeName(name))
 
-    async def _hear_agents(self, deliveries: Sequence[Delivery], nodes: Mapping[str, kube.Node]) -> None:
+    async def _on_agent_messages(self, deliveries: Sequence[Delivery], nodes: Mapping[str, kube.Node]) -> None:
         for delivery in deliveries:
             if isinstance(delivery.event, NodeNumaChanged):
-                self._say_zones(self._zones.numa(delivery.event.numa))
-                self._hear_clique(delivery.event.numa)
-                self._hear_adapters(delivery.event.numa, nodes)
+                self._put_zones(self._zones.numa(delivery.event.numa))
+                self._observe_clique(delivery.event.numa)
+                self._observe_adapters(delivery.event.numa, nodes)
                 self._end_wait(nodes.get(delivery.event.numa.node))
                 continue
             assert isinstance(delivery.event, NodeDevicesChanged)
-            said = delivery.event.devices
-            self._say_zones(self._zones.devices(said))
-            if said.gone:
-                self.inventory.devices.pop(said.node, None)
+            reported = delivery.event.devices
+            self._put_zones(self._zones.devices(reported))
+            if reported.gone:
+                self.inventory.devices.pop(reported.node, None)
                 continue
-            before = self.inventory.devices.get(said.node)
-            self.inventory.devices[said.node] = said
-            if said.node in nodes and (before is None or before.allocatable != said.allocatable):
-                self._observe(nodes[said.node])
-            self._end_wait(nodes.get(said.node))
+            before = self.inventory.devices.get(reported.node)
+            self.inventory.devices[reported.node] = reported
+            if reported.node in nodes and (before is None or before.allocatable != reported.allocatable):
+                self._observe(nodes[reported.node])
+            self._end_wait(nodes.get(reported.node))
 
     def _end_wait(self, node: kube.Node | None) -> None:
         """The first report may have arrived."""
@@ -196,7 +196,7 @@ class TopologyCollector:
                 )
             await asyncio.sleep(LOOK_FOR_OVERDUE_S)
 
-    def _hear_adapters(self, numa: NodeNuma, nodes: Mapping[str, kube.Node]) -> None:
+    def _observe_adapters(self, numa: NodeNuma, nodes: Mapping[str, kube.Node]) -> None:
         """How near adapters are to cards follows from devices alone: all else that is said of a machine changes nothing here."""
         before = self.inventory.numa.get(numa.node)
         if numa.gone:
@@ -208,7 +208,7 @@ class TopologyCollector:
 
     def _forget_devices(self, node: NodeName) -> None:
         """Closes the subject of a node that is gone, and its agent with it."""
-        self._say_zones(self._zones.forget(node, at=wall_s()))
+        self._put_zones(self._zones.forget(node, at=wall_s()))
         numa, devices = self.inventory.numa.pop(node, None), self.inventory.devices.pop(node, None)
         if numa is not None or devices is not None:
             self._publisher.close(NodeDevices(node, wall_s(), gone=True))
@@ -234,7 +234,7 @@ class TopologyCollector:
             await asyncio.sleep(LOOK_FOR_ABSENT_S)
 
     def _on_zone_object(self, node: NodeName, found: ObjectZones | None) -> None:
-        self._say_zones(self._zones.objects(node, found, at=wall_s()))
+        self._put_zones(self._zones.objects(node, found, at=wall_s()))
         if self.inventory.waits(node) and self._zones.reported(node):
             self._described.add(node)
 
@@ -244,9 +244,9 @@ class TopologyCollector:
     async def _settle_zones(self) -> None:
         await self._zone_objects.listed.wait()
         for changed in self._zones.settle(at=wall_s()):
-            self._say_zones(changed)
+            self._put_zones(changed)
 
-    def _say_zones(self, changed: NodeZones | None) -> None:
+    def _put_zones(self, changed: NodeZones | None) -> None:
         if changed is not None:
             if changed.problem:
                 known = "as published before" if changed.zones else "not known"
@@ -264,9 +264,9 @@ class TopologyCollector:
             self._publisher.put(state)
         for zones in self._zones.all():
             self._publisher.put_zones(zones)
-        self._fabric.say_again()
-        self._usages.say_again()
-        self._images.say_again()
+        self._fabric.republish()
+        self._usages.republish()
+        self._images.republish()
 
     async def _on_nodes(self, deltas: Sequence[Delta[kube.Node]]) -> None:
         for delta in deltas:
@@ -283,7 +283,7 @@ class TopologyCollector:
                 name = NodeName(delta.old.metadata.name)
                 self._images.observe(name, ())
                 self._forget_devices(name)
-                self._say(self.inventory.removed(name, uid=delta.old.metadata.uid, now=wall_s()))
+                self._put_node(self.inventory.removed(name, uid=delta.old.metadata.uid, now=wall_s()))
                 if self._has_node(name):
                     self._zone_objects.came(name)  # its successor was seen first, and objects are about names
                 else:
@@ -299,9 +299,9 @@ class TopologyCollector:
         observed = self.inventory.observe(node_facts(node), now=wall_s())
         for warning in observed.warnings:
             log.warning("node %s: %s", node.metadata.name, warning, extra={"node": node.metadata.name})
-        self._say(observed.changed)
+        self._put_node(observed.changed)
 
-    def _say(self, changed: NodeState | None) -> None:
+    def _put_node(self, changed: NodeState | None) -> None:
         if changed is not None:
             self._publisher.put(changed)
             self._label(changed)
@@ -320,7 +320,7 @@ class TopologyCollector:
             self._labels[state.name] = labels
         self._fabric.touch()
 
-    def _hear_clique(self, numa: NodeNuma) -> None:
+    def _observe_clique(self, numa: NodeNuma) -> None:
         clique = numa.nvml.clique if numa.nvml is not None and not numa.gone else ""
         if clique == self._cliques.get(numa.node, ""):
             return

@@ -116,7 +116,7 @@ class CardQuotas:
         return left
 
     def headroom(self, namespace: str, each: Mapping[str, int], planned: Mapping[str, int] | None = None) -> Headroom:
-        """How many times `each` (as returned by `charge`) still fits in addition to the present usage and `beside`."""
+        """How many times `each` (as returned by `charge`) still fits in addition to the present usage and `planned`."""
         times: int | None = None
         message = ""
         for quota in self._of.get(namespace, ()):

@@ -67,7 +67,7 @@ class HyperNodeExport:
         there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in listed["items"]}
         wanted = {one.name: hypernode_object(one, {EXPORTED: "true"}) for of in self._domains.values() for one in of}
         theirs = {name for name in wanted if name in there and not _is_ours(there[name])}
-        told = {
+        complaints = {
             name: f"HyperNode {name} has another owner: topology-collector does not write the domain of that name"
             for name in theirs
         }
@@ -82,14 +82,14 @@ class HyperNodeExport:
                     await self._replace(there[name], body)
             except InvalidRequest as e:  # as by Volcano's admission, for which names of members have 63 characters at most
                 refused = e
-                told[name] = f"HyperNode {name} is refused, and left out: {e}"
-        self._warn(told)
-        if refused is not None and len(told) == len(wanted):
+                complaints[name] = f"HyperNode {name} is refused, and left out: {e}"
+        self._warn(complaints)
+        if refused is not None and len(complaints) == len(wanted):
             raise refused  # not because of one of them
         for name, one in there.items() if self._fabrics <= self._domains.keys() else ():
             if name not in wanted and _is_ours(one):
                 await self._delete(one)
-        metrics.EXPORTED.set(len(wanted) - len(told))
+        metrics.EXPORTED.set(len(wanted) - len(complaints))
 
     async def _create(self, body: Mapping[str, Any]) -> None:
         try:
@@ -115,11 +115,11 @@ class HyperNodeExport:
         except Conflict:
             self._wake.set()
 
-    def _warn(self, told: Mapping[str, str]) -> None:
+    def _warn(self, complaints: Mapping[str, str]) -> None:
         """Each once, while it is so."""
-        for name in sorted(told.keys() - self._warned)[:WARNINGS]:
-            log.warning(told[name])
-        self._warned = frozenset(told)
+        for name in sorted(complaints.keys() - self._warned)[:WARNINGS]:
+            log.warning(complaints[name])
+        self._warned = frozenset(complaints)
 
 
 def _is_ours(one: Mapping[str, Any]) -> bool:

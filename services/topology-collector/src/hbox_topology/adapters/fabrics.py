@@ -28,12 +28,12 @@ class _Fabric(Protocol):
 
     def touch(self) -> None: ...
 
-    def say_again(self) -> None: ...
+    def republish(self) -> None: ...
 
     async def run(self) -> None: ...
 
 
-def _nobody(_: Sequence[HyperNode]) -> None:
+def _discard(_: Sequence[HyperNode]) -> None:
     """Discard the domains."""
 
 
@@ -58,10 +58,10 @@ class FabricSources:
         for fabric in self._running.values():
             fabric.touch()
 
-    def say_again(self) -> None:
-        """The stream was lost."""
+    def republish(self) -> None:
+        """Publish again: the stream was lost."""
         for fabric in self._running.values():
-            fabric.say_again()
+            fabric.republish()
 
     @property
     def trouble(self) -> str:
@@ -89,15 +89,15 @@ class FabricSources:
             return HyperNodeFabric(spec.name, self._client, self._bus, self._labels)
         if spec.labels:
             return LabelledFabric(spec, self._bus, self._labels)
-        said = partial(self._export.put, spec.name) if self._export is not None else _nobody
-        return MeasuredFabric(spec, self._bus, self._labels, several=wanted.several, said=said)
+        on_published = partial(self._export.put, spec.name) if self._export is not None else _discard
+        return MeasuredFabric(spec, self._bus, self._labels, several=wanted.several, on_published=on_published)
 
     async def _empty_others(self, names: set[str]) -> None:
         """Publish fabrics that the file no longer names as empty."""
         gone: dict[str, None] = {}
         ready = asyncio.Event()
 
-        async def heard(deliveries: Sequence[Delivery]) -> None:
+        async def receive(deliveries: Sequence[Delivery]) -> None:
             for delivery in deliveries:
                 event = delivery.event
                 if isinstance(event, FabricChanged) and event.fabric not in names and event.hypernodes:
@@ -105,14 +105,14 @@ class FabricSources:
 
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(
-                self._bus.follow([FabricChanged], heard, start=Start.LAST_PER_SUBJECT, on_ready=ready.set)
+                self._bus.follow([FabricChanged], receive, start=Start.LAST_PER_SUBJECT, on_ready=ready.set)
             )
             await ready.wait()
             reading.cancel()
         for name in gone:
-            await self._say_empty(name)
+            await self._publish_empty(name)
 
-    async def _say_empty(self, name: str) -> None:
+    async def _publish_empty(self, name: str) -> None:
         for event in (
             FabricChanged(fabric=name, hypernodes=()),
             FabricGapsFound(fabric=name, version=0, gaps=()),

@@ -51,8 +51,8 @@ class HyperNodeFabric:
         """Nodes or HyperNodes may have changed."""
         self._wake.set()
 
-    def say_again(self) -> None:
-        """The stream was lost."""
+    def republish(self) -> None:
+        """Publish again: the stream was lost."""
         self._last = None
         self._wake.set()
 
@@ -60,7 +60,7 @@ class HyperNodeFabric:
         """Until cancelled. To be started when the nodes are known."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
-            group.create_task(self._say())
+            group.create_task(self._publish_changes())
             group.create_task(self._problems.run())
 
     async def _watch(self) -> None:
@@ -78,7 +78,7 @@ class HyperNodeFabric:
     async def _on_hypernodes(self, _: Sequence[Delta[kube.HyperNode]]) -> None:
         self._wake.set()
 
-    async def _say(self) -> NoReturn:
+    async def _publish_changes(self) -> NoReturn:
         while True:
             await self._wake.wait()
             await asyncio.sleep(WINDOW_S)
@@ -102,19 +102,19 @@ class HyperNodeFabric:
     def _complain(self, found: Sequence[tuple[kube.HyperNode, Wrong]]) -> None:
         """Report each problem once while it lasts: in the log, and as an Event of its HyperNode."""
         metrics.HYPERNODE_PROBLEMS.set(len(found))
-        told: dict[str, tuple[str, str]] = {}
+        texts: dict[str, tuple[str, str]] = {}
         lines = set()
         for one, wrong in found:
             name, text = one.metadata.name, f"{wrong.field} {wrong.message}: left out; {wrong.hint}"
             lines.add(f"HyperNode {name}: {text}")
-            _, before = told.get(name, ("", ""))
+            _, before = texts.get(name, ("", ""))
             if len(before) < MAX_NOTE:
-                told[name] = one.metadata.uid, f"{before}; {text}" if before else text
+                texts[name] = one.metadata.uid, f"{before}; {text}" if before else text
         for line in sorted(lines - self._complaints)[:LOGGED]:
             log.warning(line)
         self._complaints = frozenset(lines)
-        self._problems.keep(told)
-        for name, (uid, text) in told.items():
+        self._problems.keep(texts)
+        for name, (uid, text) in texts.items():
             self._problems.put(name, uid, text)
 
     async def _publish(self, hypernodes: tuple[HyperNode, ...]) -> None:

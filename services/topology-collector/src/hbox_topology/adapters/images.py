@@ -25,10 +25,10 @@ class ImagePublisher:
         """Until cancelled. To be started when the nodes are known."""
         while True:
             for shard in sorted(self._table.stale):
-                await self._say(shard)
+                await self._publish(shard)
             await asyncio.sleep(EVERY_S)
 
-    async def _say(self, shard: str) -> None:
+    async def _publish(self, shard: str) -> None:
         images = self._table.read(shard)
         try:
             await self._bus.publish(NodeImagesChanged(images=images), shard)

@@ -24,7 +24,7 @@ _DECODE = json.JSONDecoder()
 class Rows:
     """The numbers and short strings next to the list; `wrapped`: whether an object contained the list."""
 
-    beside: dict[str, int | str] = field(default_factory=dict)
+    fields: dict[str, int | str] = field(default_factory=dict)
     wrapped: bool = False
     listed: bool = False  #: there was a list at all
     count: int = 0
@@ -119,10 +119,10 @@ class _Reading:
         if self._text[self._at] != ":":
             raise Unavailable("the answer is no JSON")
         self._at += 1
-        self._state = self._beside
+        self._state = self._outside_list
         return True
 
-    def _beside(self) -> bool:
+    def _outside_list(self) -> bool:
         if self._key == "data" and self._text[self._at] == "[":
             self._at += 1
             self._state, self.rows.listed = self._row, True
@@ -130,8 +130,8 @@ class _Reading:
         value, known = self._value()
         if not known:
             return False
-        if len(self.rows.beside) < 64 and isinstance(value, int | str) and len(self._key) + len(str(value)) < 256:
-            self.rows.beside[self._key] = value
+        if len(self.rows.fields) < 64 and isinstance(value, int | str) and len(self._key) + len(str(value)) < 256:
+            self.rows.fields[self._key] = value
         self._state = self._next
         return True
 

@@ -35,8 +35,8 @@ class LabelledFabric:
         """Nodes may have changed."""
         self._wake.set()
 
-    def say_again(self) -> None:
-        """The stream was lost."""
+    def republish(self) -> None:
+        """Publish again: the stream was lost."""
         self._last = None
         self._wake.set()
 

@@ -39,9 +39,9 @@ RETRY_S, RETRY_MAX_S = 1.0, 60.0
 RESTS = 1.0
 #: Of changes that one line each is logged for.
 LOGGED_CHANGES = 20
-GAPS_SAID = 5000
+MAX_GAPS = 5000
 #: Characters of one of them, as names allow that are as long as a source may write them.
-MAX_SAID = 512
+MAX_GAP_TEXT = 512
 
 
 def source_of(spec: FabricSpec) -> Source:
@@ -54,7 +54,7 @@ def source_of(spec: FabricSpec) -> Source:
 
 
 class MeasuredFabric:
-    """`labels`: current labels of all nodes, by name. `said`: callback with the domains after each publication."""
+    """`labels`: current labels of all nodes, by name. `on_published`: called with the domains after each publication."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class MeasuredFabric:
         labels: Callable[[], Mapping[str, Mapping[str, str]]],
         *,
         several: bool = False,
-        said: Callable[[Sequence[HyperNode]], None] = lambda _: None,
+        on_published: Callable[[Sequence[HyperNode]], None] = lambda _: None,
     ) -> None:
-        self._spec, self._bus, self._labels, self._told = spec, bus, labels, said
+        self._spec, self._bus, self._labels, self._on_published = spec, bus, labels, on_published
         self._prefix = f"{spec.name}-" if several else ""
         self._source = source_of(spec)
         self.keeper = Keeper()
@@ -86,8 +86,8 @@ class MeasuredFabric:
         """Nodes may have changed."""
         self._wake.set()
 
-    def say_again(self) -> None:
-        """The stream was lost."""
+    def republish(self) -> None:
+        """Publish again: the stream was lost."""
         self._domains, self._gaps_of, self._seen = None, -1, (-1, "")
         self._wake.set()
 
@@ -97,7 +97,7 @@ class MeasuredFabric:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._poll())
-                group.create_task(self._say())
+                group.create_task(self._publish_changes())
         finally:
             for each in (metrics.FABRIC_AGE, metrics.FABRIC_HOSTS, metrics.FABRIC_UNITS, metrics.FABRIC_HELD):
                 with suppress(KeyError):
@@ -128,7 +128,7 @@ class MeasuredFabric:
         reading = await self._source.read()
         keeper, now = self.keeper, wall_s()
         at = now if reading.at is None else min(reading.at, now)  # a file's time is its writer's: none is younger than now
-        keeper.told(now=at, failovers=reading.failovers, downs=reading.downs)
+        keeper.record_events(now=at, failovers=reading.failovers, downs=reading.downs)
         if reading.snapshot is None:
             keeper.confirm(at)
             if keeper.held:
@@ -158,7 +158,7 @@ class MeasuredFabric:
 
     # Publication.
 
-    async def _say(self) -> NoReturn:
+    async def _publish_changes(self) -> NoReturn:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(
@@ -168,7 +168,7 @@ class MeasuredFabric:
             self._wake.clear()
             keeper = self.keeper
             if keeper.graph is None:
-                await self._say_seen()
+                await self._publish_seen()
                 continue
             graph, version = keeper.graph, keeper.version
             labels = dict(self._labels())
@@ -177,11 +177,11 @@ class MeasuredFabric:
             if domains != self._domains:
                 await self._publish(FabricChanged(fabric=self._spec.name, hypernodes=domains, version=version))
                 self._domains = domains
-                self._told(domains)
+                self._on_published(domains)
             if version != self._gaps_of and graph.ports:
                 await self._publish(self._gaps(graph, version, labels))
                 self._gaps_of = version
-            await self._say_seen()
+            await self._publish_seen()
             self._count(graph)
 
     def _domains_of(
@@ -192,14 +192,14 @@ class MeasuredFabric:
 
     def _gaps(self, graph: Graph, version: int, labels: Mapping[str, Mapping[str, str]]) -> FabricGapsFound:
         gaps = tuple(
-            FabricGap(str(one.kind), str(one)[:MAX_SAID], one.host, one.unit, one.switch, one.rails)
-            for one in graph.findings[:GAPS_SAID]
+            FabricGap(str(one.kind), str(one)[:MAX_GAP_TEXT], one.host, one.unit, one.switch, one.rails)
+            for one in graph.findings[:MAX_GAPS]
         )
         nodes = {host_of(node): NodeName(node) for node in labels}
         degraded = {nodes[host]: rails for host, rails in graph.degraded.items() if host in nodes}
         return FabricGapsFound(fabric=self._spec.name, version=version, gaps=gaps, degraded=degraded)
 
-    async def _say_seen(self) -> None:
+    async def _publish_seen(self) -> None:
         state = (self.keeper.version, self.trouble)
         if state == self._seen and monotonic_s() - self._seen_at < SEEN_EVERY_S - 0.5:
             return
@@ -244,7 +244,7 @@ class MeasuredFabric:
         found: dict[type[Event], Event] = {}
         ready = asyncio.Event()
 
-        async def heard(deliveries: Sequence[Delivery]) -> None:
+        async def receive(deliveries: Sequence[Delivery]) -> None:
             for delivery in deliveries:
                 event = delivery.event
                 if isinstance(event, FabricChanged | FabricSeen) and event.fabric == self._spec.name:
@@ -252,7 +252,7 @@ class MeasuredFabric:
 
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(
-                self._bus.follow([FabricChanged, FabricSeen], heard, start=Start.LAST_PER_SUBJECT, on_ready=ready.set)
+                self._bus.follow([FabricChanged, FabricSeen], receive, start=Start.LAST_PER_SUBJECT, on_ready=ready.set)
             )
             await ready.wait()
             reading.cancel()

@@ -28,10 +28,10 @@ class Problems:
 
     def put(self, name: str, uid: str, text: str) -> bool:
         """Something is wrong with the object. Returns whether that is new."""
-        say = uid, visible(text)[:MAX_NOTE]
-        if self.current.get(name) == say:
+        note = uid, visible(text)[:MAX_NOTE]
+        if self.current.get(name) == note:
             return False
-        self.current[name] = self._pending[name] = say
+        self.current[name] = self._pending[name] = note
         self._due.set()
         return True
 

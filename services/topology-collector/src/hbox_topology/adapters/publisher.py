@@ -57,9 +57,9 @@ class Publisher:
             states = [self._waiting.pop(name) for name in list(self._waiting)[:AT_ONCE]]
             async with asyncio.TaskGroup() as group:
                 for state in states:
-                    group.create_task(self._say_node(state, self._zones.pop(state.name, None)))
+                    group.create_task(self._publish_node(state, self._zones.pop(state.name, None)))
                 for zones in [self._zones.pop(name) for name in list(self._zones)[:AT_ONCE]]:
-                    group.create_task(self._say_zones(zones))
+                    group.create_task(self._publish_zones(zones))
             for node, devices in list(self._closing.items()):
                 await self._close(devices)
                 self._closing.pop(node)
@@ -73,7 +73,7 @@ class Publisher:
         except (InvalidRequest, Unavailable) as e:  # closed at the next start, by then
             log.warning("the last message of the kubelet of %s is not closed: %s", devices.node, e)
 
-    async def _say_zones(self, zones: NodeZones) -> None:
+    async def _publish_zones(self, zones: NodeZones) -> None:
         while True:
             try:
                 await self._bus.publish(NodeZonesChanged(zones=zones), zones.node)
@@ -86,13 +86,13 @@ class Publisher:
                 log.error("the NUMA nodes of %s cannot be published: %s", zones.node, e)
             return
 
-    async def _say_node(self, state: NodeState, zones: NodeZones | None) -> None:
+    async def _publish_node(self, state: NodeState, zones: NodeZones | None) -> None:
         """Zones first: a state without `report_due` permits pods that only the node's zones exclude."""
         if zones is not None:
-            await self._say_zones(zones)
-        await self._say(state)
+            await self._publish_zones(zones)
+        await self._publish_state(state)
 
-    async def _say(self, state: NodeState) -> None:
+    async def _publish_state(self, state: NodeState) -> None:
         while True:
             try:
                 await self._bus.publish(

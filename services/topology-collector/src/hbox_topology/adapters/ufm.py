@@ -169,7 +169,7 @@ class UfmSource:
     ) -> int:
         """All rows of a collection, parsed; returns how many there were. A server that knows no pages says all of them at once. `kept`: pages as they were read
         last, by address."""
-        total, bytes_left, said = 0, self._spec.most_mib << 20, set[bytes]()
+        total, bytes_left, digests = 0, self._spec.most_mib << 20, set[bytes]()
 
         def take_all(rows: Sequence[_R]) -> None:
             for row in rows:
@@ -181,9 +181,9 @@ class UfmSource:
             if answer is None:
                 break
             rows, bytes_left = answer.rows, bytes_left - answer.size
-            if answer.digest in said:
+            if answer.digest in digests:
                 raise Unavailable(f"UFM {self._spec.host}: page {page} of {path} repeats another page")
-            said.add(answer.digest)
+            digests.add(answer.digest)
             total += rows.count
             if total > MAX_LINKS:
                 raise InvalidRequest(f"UFM {self._spec.host}: {path} has more than {MAX_LINKS} rows")
@@ -191,8 +191,8 @@ class UfmSource:
             if not rows.wrapped:
                 break
             pages, resources = (
-                integer(rows.beside.get("num_of_pages", 1)),
-                integer(rows.beside.get("filtered_resources", total)),
+                integer(rows.fields.get("num_of_pages", 1)),
+                integer(rows.fields.get("filtered_resources", total)),
             )
             if not 0 <= pages <= _MAX_PAGES or resources < 0:
                 raise Unavailable(f"UFM {self._spec.host}: how many pages {path} has cannot be read")
@@ -254,7 +254,7 @@ class UfmSource:
             if response is None:
                 return None
             rows = await read_rows(_Bounded(response, _SMALL, self._spec.host).read(), lambda _: None)
-            return rows.beside
+            return rows.fields
 
     @asynccontextmanager
     async def _get(self, path: str) -> AsyncIterator[aiohttp.ClientResponse | None]:

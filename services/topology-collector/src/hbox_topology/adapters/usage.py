@@ -41,8 +41,8 @@ class Usages:
             wait_s = await self._look()
             await asyncio.sleep(wait_s)
 
-    def say_again(self) -> None:
-        """The stream was lost."""
+    def republish(self) -> None:
+        """Publish again: the stream was lost."""
         self._last = ()
 
     async def _look(self) -> float:

@@ -26,10 +26,10 @@ class ImageTable:
         self.stale: set[str] = set()
         self._of_node: dict[NodeName, frozenset[_Image]] = {}
         self._shards: dict[str, dict[_Image, dict[NodeName, None]]] = {str(i): {} for i in range(IMAGE_SHARDS)}
-        self.say_again()
+        self.republish()
 
-    def say_again(self) -> None:
-        """Nobody knows anything of it any more."""
+    def republish(self) -> None:
+        """Mark all shards stale: the stream lost them."""
         self.stale.update(self._shards)
 
     def observe(self, node: NodeName, images: Iterable[tuple[Sequence[str], int]]) -> None:

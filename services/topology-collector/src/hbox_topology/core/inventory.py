@@ -73,7 +73,7 @@ class Inventory:
         missing = sum(self._published[name].report_missing for name in self._waiting)
         return len(self._waiting) - missing, missing
 
-    def heard(self, state: NodeState) -> None:
+    def restore(self, state: NodeState) -> None:
         """Record a state read back from the stream, published by an earlier process. The newest generation of a node counts."""
         known = self._published.get(state.name)
         if known is None or state.generation > known.generation:
@@ -98,7 +98,7 @@ class Inventory:
             state = self._first_report.awaited(state, same, now=now)
         if state == known:
             return Observed(None, warnings)
-        return Observed(self._say(state, known, now), warnings)
+        return Observed(self._numbered(state, known, now), warnings)
 
     def removed(self, name: str, *, uid: str = "", now: float) -> NodeState | None:
         """A node object was deleted: its tombstone. None where it is gone already, or where `uid` names an earlier node of that name."""
@@ -106,7 +106,7 @@ class Inventory:
         self._warned.pop(name, None)
         if known is None or known.gone or (uid and uid != known.uid):
             return None
-        return self._say(
+        return self._numbered(
             NodeState(name=known.name, uid=known.uid, generation=Generation(0), ready=False, gone=True), known, now
         )
 
@@ -115,11 +115,11 @@ class Inventory:
         missing = [state.name for state in self.states() if state.name not in present]
         return [gone for name in missing if (gone := self.removed(name, now=now)) is not None]
 
-    def _say(self, state: NodeState, known: NodeState | None, now: float) -> NodeState:
+    def _numbered(self, state: NodeState, known: NodeState | None, now: float) -> NodeState:
         previous = known.generation if known else 0
-        said = replace(state, generation=Generation(max(previous + 1, int(now * 1000))))
-        self._keep(said)
-        return said
+        numbered = replace(state, generation=Generation(max(previous + 1, int(now * 1000))))
+        self._keep(numbered)
+        return numbered
 
     def _keep(self, state: NodeState) -> None:
         self._published[state.name] = state

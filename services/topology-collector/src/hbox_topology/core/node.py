@@ -74,19 +74,19 @@ def _with_adapters(cards: tuple[Card, ...], text: str, warnings: list[str]) -> t
     if not text or not cards:
         return cards
     try:
-        said = parse_card_adapters(text[:FACT_BYTES])
+        adapters = parse_card_adapters(text[:FACT_BYTES])
     except InvalidRequest as e:
         warnings.append(f"{CARD_ADAPTERS}: {e}")
         return cards
-    if unknown := sorted(said.keys() - {card.index for card in cards}):
+    if unknown := sorted(adapters.keys() - {card.index for card in cards}):
         warnings.append(f"{CARD_ADAPTERS} has card {unknown[0]}, which the node does not have")
-    return tuple(replace(card, adapters=said[card.index]) if card.index in said else card for card in cards)
+    return tuple(replace(card, adapters=adapters[card.index]) if card.index in adapters else card for card in cards)
 
 
 def _device_facts(facts: NodeFacts) -> dict[str, str]:
     """What vendors' rules read of the node. What is too long is none: the rule goes without."""
-    said = {**facts.labels, **facts.annotations}
-    return {name: said[name] for name in sorted(said.keys() & VENDORS.facts) if is_plain(said[name], FACT_BYTES)}
+    values = {**facts.labels, **facts.annotations}
+    return {name: values[name] for name in sorted(values.keys() & VENDORS.facts) if is_plain(values[name], FACT_BYTES)}
 
 
 def _bounded(facts: NodeFacts, warnings: list[str]) -> tuple[NodeFacts, bool]:

@@ -67,8 +67,8 @@ def build(
     other_hcas: regular expression of cards that are not for compute, where the operator knows; else votes decide.
     """
     links = [_named(link, inventory or {}) for link in snapshot.hosts]
-    beside = re.compile(other_hcas) if other_hcas else None
-    voting = [link for link in links if link.host and link.up and link.switch and not (beside and beside.fullmatch(link.hca))]
+    ignored = re.compile(other_hcas) if other_hcas else None
+    voting = [link for link in links if link.host and link.up and link.switch and not (ignored and ignored.fullmatch(link.hca))]
     groups = _units(voting, former)
     _name_units(groups, snapshot.switches, former)
     groups.sort(key=lambda group: natural(group.name))
@@ -110,7 +110,7 @@ def _units(links: Sequence[HostLink], former: Graph | None) -> list[_Group]:
     for link in links:
         on[link.host][link.switch] += 1
         hosts[link.switch].add(link.host)
-    part = _alike(hosts, on)
+    part = _parts(hosts, on)
     main = _main_hosts(on)
     group_of: dict[str, str] = {}
     before = _group_before(former, part) if former is not None else {}
@@ -152,7 +152,7 @@ def _main_hosts(on: Mapping[str, Counter[str]]) -> _Main:
     return _Main(typical, frozenset(host for host, leaves in on.items() if 2 * leaves.total() >= typical))
 
 
-def _alike(members: Mapping[str, set[str]], of: Mapping[str, Iterable[str]]) -> dict[str, str]:
+def _parts(members: Mapping[str, set[str]], of: Mapping[str, Iterable[str]]) -> dict[str, str]:
     """Name of the part of each key; keys whose members are alike are in one part."""
     shared: Counter[tuple[str, str]] = Counter()
     for keys in of.values():
@@ -264,9 +264,9 @@ def _common_name(names: Sequence[str]) -> str:
     """The longest beginning, in whole words, that at least 0.7 of the names have; "" where there is none that could name an object."""
     votes: Counter[str] = Counter()
     for name in names:
-        words = [word for word in _TOKEN.split(name.lower()) if word]
-        whole = len(words) if len(names) == 1 else len(words) - 1
-        votes.update({"-".join(words[:length]) for length in range(1, whole + 1)})
+        tokens = [word for word in _TOKEN.split(name.lower()) if word]
+        whole = len(tokens) if len(names) == 1 else len(tokens) - 1
+        votes.update({"-".join(tokens[:length]) for length in range(1, whole + 1)})
     best = max((text for text, count in votes.items() if count >= SIMILAR * len(names)), key=len, default="")
     return _NOT_NAME.sub("-", best).strip("-")[:50].strip("-")
 
@@ -576,7 +576,7 @@ def _pods(snapshot: Snapshot, units: Sequence[Unit], former: Graph | None) -> tu
     for chassis, over_units in first.items():
         for name in over_units:
             over[name].append(chassis)
-    part = _alike(first, over)
+    part = _parts(first, over)
     part_of = {chassis: part[min(of)] for of in sets.values() for chassis in of}
     members: dict[str, list[str]] = defaultdict(list)
     for unit in units:

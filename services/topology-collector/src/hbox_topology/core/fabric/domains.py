@@ -20,7 +20,7 @@ CLIQUE = next(vendor.clique_label for vendor in VENDORS if vendor.clique_label)
 NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 #: Label of a domain: GUIDs of its switches, by which its name is found again after a restart.
 SWITCHES = "hbox.io/switches"
-MAX_SWITCHES_SAID = 3000
+MAX_LABEL_SWITCHES = 3000
 _NOT_NAME = re.compile(r"[^a-z0-9]+")
 
 Labels = Mapping[str, Mapping[str, str]]  #: of nodes, by name
@@ -55,7 +55,7 @@ def domains_of(graph: Graph, nodes: Iterable[str], *, prefix: str = "") -> tuple
 
 
 def _switches(guids: Sequence[str]) -> dict[str, str]:
-    return {SWITCHES: ",".join(guids[:MAX_SWITCHES_SAID])} if guids else {}
+    return {SWITCHES: ",".join(guids[:MAX_LABEL_SWITCHES])} if guids else {}
 
 
 def _by_host(nodes: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -33,7 +33,7 @@ class Keeper:
     _left: int = 0  #: hash of the shape that was believed before this one
     _returned: list[float] = field(default_factory=list)  #: when the source went back to that
 
-    def told(self, *, now: float, failovers: int = 0, downs: int = 0) -> None:
+    def record_events(self, *, now: float, failovers: int = 0, downs: int = 0) -> None:
         """Events of the source since the last call."""
         if failovers:
             self._quiet_until = now + self.quiet_s
@@ -71,24 +71,24 @@ class Keeper:
             return f"the fabric's manager moved; changes are believed in {self._quiet_until - now:.0f} s"
         self._returned = [at for at in self._returned if now - RETURNS_S < at <= now]
         if len(self._returned) >= RETURNS and self._is_return(graph):
-            left = self._further(frozenset({str(self._left)}))
+            left = self._readings_left(frozenset({str(self._left)}))
             return f"its readings alternate; accepted after {left} more equal readings" if left else ""
         lost = _hosts(before) - _hosts(graph)
         if len(lost) <= max(1, SHRINK * before.hosts) and graph.tiers >= before.tiers:
             return ""
         if lost and self._downs >= len(lost):
             return ""
-        left = self._further(_hosts(graph))
+        left = self._readings_left(_hosts(graph))
         if not left:
             return ""
         what = f"{len(lost)} of {before.hosts} machines" if lost else "a whole tier"
         return f"it lost {what} at once; believed when {left} more readings say so"
 
-    def _further(self, said: frozenset[str]) -> int:
-        """How many readings more have to say nearly the same."""
-        near = len(said ^ self._pending) <= 0.02 * max(len(said), 1)
+    def _readings_left(self, content: frozenset[str]) -> int:
+        """Number of further readings that must nearly agree before the loss counts."""
+        near = len(content ^ self._pending) <= 0.02 * max(len(content), 1)
         self._agreed = self._agreed + 1 if near and self._agreed else 1
-        self._pending = said
+        self._pending = content
         return FURTHER + 1 - self._agreed
 
     def _is_return(self, graph: Graph) -> bool:

@@ -37,10 +37,10 @@ def is_aggregation_node(description: str) -> bool:
 
 def host_and_hca(description: str) -> tuple[str, str]:
     """Host and card of `host mlx5_0`; the host is "" if the description is that of a card without a name."""
-    words = description[:MAX_NAME].split()
-    if not words or _UNNAMED.match(description.strip()):
+    tokens = description[:MAX_NAME].split()
+    if not tokens or _UNNAMED.match(description.strip()):
         return "", ""
-    return host_of(words[0]), words[1] if len(words) > 1 else ""
+    return host_of(tokens[0]), tokens[1] if len(tokens) > 1 else ""
 
 
 def host_of(name: str) -> str:
