@@ -121,7 +121,7 @@ async def hostile(world: AgentWorld, answer: Answer | bytes) -> AsyncIterator[No
 async def test_an_answer_that_means_harm_leaves_what_was_known_and_the_loop_free(
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("hbox_agent.core.telling.PATIENCE_S", 0.0)
+    monkeypatch.setattr("hbox_agent.core.publication.PATIENCE_S", 0.0)
     monkeypatch.setattr("hbox_agent.adapters.kubelet.ANSWER_S", 3.0)
     monkeypatch.setattr("hbox_common.kubelet.podresources.MAX_FIELDS", MAX_FIELDS)
     answer, problem = HOSTILE[name]

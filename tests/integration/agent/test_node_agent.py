@@ -70,7 +70,7 @@ async def test_a_node_that_is_made_again_while_its_agent_runs_is_told_of_again(
 
 
 async def test_a_kubelet_that_is_gone_is_told_with_its_last_words(world: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hbox_agent.core.telling.PATIENCE_S", 0.2)
+    monkeypatch.setattr("hbox_agent.core.publication.PATIENCE_S", 0.2)
     world.give("train-0", "g0")
     async with world.agent() as health:
         async with world.kubelet():

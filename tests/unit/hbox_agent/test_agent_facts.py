@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_agent.core import Telling, holders, node_devices
+from hbox_agent.core import Publication, holders, node_devices
 from hbox_agent.core.facts import zone_memory
-from hbox_agent.core.telling import PATIENCE_S, RESAY_S
+from hbox_agent.core.publication import PATIENCE_S, REPUBLISH_S
 from hbox_common.errors import InvalidRequest
 from hbox_common.kubelet.podresources import (
     AllocatableResources,
@@ -140,47 +140,47 @@ def state(at: float, *pods: PodResources) -> NodeDevices:
 
 
 def test_only_what_differs_is_said_and_everything_now_and_then() -> None:
-    telling = Telling(N)
-    assert telling.due(now=0.0) is None, "nothing is known"
-    telling.answered(state(1.0))
-    assert telling.due(now=1.0) == state(1.0), "that nobody holds anything is news"
-    telling.published = state(1.0)
-    telling.answered(state(9.0))
-    assert telling.due(now=9.0) is None
-    telling.answered(state(10.0, pod("a", "g1")))
-    assert telling.due(now=10.0) == state(10.0, pod("a", "g1"))
-    telling.published = state(10.0, pod("a", "g1"))
-    telling.answered(state(10.0 + RESAY_S, pod("a", "g1")))
-    assert telling.due(now=10.0 + RESAY_S) == state(10.0 + RESAY_S, pod("a", "g1"))
+    publication = Publication(N)
+    assert publication.due(now=0.0) is None, "nothing is known"
+    publication.answered(state(1.0))
+    assert publication.due(now=1.0) == state(1.0), "that nobody holds anything is news"
+    publication.published = state(1.0)
+    publication.answered(state(9.0))
+    assert publication.due(now=9.0) is None
+    publication.answered(state(10.0, pod("a", "g1")))
+    assert publication.due(now=10.0) == state(10.0, pod("a", "g1"))
+    publication.published = state(10.0, pod("a", "g1"))
+    publication.answered(state(10.0 + REPUBLISH_S, pod("a", "g1")))
+    assert publication.due(now=10.0 + REPUBLISH_S) == state(10.0 + REPUBLISH_S, pod("a", "g1"))
 
 
 def test_what_the_stream_has_already_is_not_said_after_a_restart() -> None:
-    telling = Telling(N, published=state(1.0, pod("a", "g1")))
-    telling.answered(state(5.0, pod("a", "g1")))
-    assert telling.due(now=5.0) is None
+    publication = Publication(N, published=state(1.0, pod("a", "g1")))
+    publication.answered(state(5.0, pod("a", "g1")))
+    assert publication.due(now=5.0) is None
 
 
 def test_a_kubelet_that_is_silent_for_long_is_told_with_its_last_words() -> None:
-    telling = Telling(N)
-    telling.answered(state(1.0, pod("a", "g1")))
-    telling.published = state(1.0, pod("a", "g1"))
-    telling.failed("no such file", now=2.0)
-    assert (telling.due(now=2.0), telling.silent) == (None, False), "kubelets restart"
-    telling.failed("no such file\x1b", now=2.0 + PATIENCE_S)
-    due = telling.due(now=2.0 + PATIENCE_S)
+    publication = Publication(N)
+    publication.answered(state(1.0, pod("a", "g1")))
+    publication.published = state(1.0, pod("a", "g1"))
+    publication.failed("no such file", now=2.0)
+    assert (publication.due(now=2.0), publication.silent) == (None, False), "kubelets restart"
+    publication.failed("no such file\x1b", now=2.0 + PATIENCE_S)
+    due = publication.due(now=2.0 + PATIENCE_S)
     assert due is not None
     assert (due.problem, due.holds, due.at) == ("no such file�", state(1.0, pod("a", "g1")).holds, 1.0)
-    assert telling.silent
-    telling.published = due
-    telling.answered(state(30.0, pod("a", "g1")))
-    assert telling.due(now=30.0) == state(30.0, pod("a", "g1"))
+    assert publication.silent
+    publication.published = due
+    publication.answered(state(30.0, pod("a", "g1")))
+    assert publication.due(now=30.0) == state(30.0, pod("a", "g1"))
 
 
 def test_a_kubelet_that_never_answered_is_told() -> None:
-    telling = Telling(N)
-    telling.failed("refused", now=0.0)
-    telling.failed("refused", now=PATIENCE_S)
-    due = telling.due(now=PATIENCE_S)
+    publication = Publication(N)
+    publication.failed("refused", now=0.0)
+    publication.failed("refused", now=PATIENCE_S)
+    due = publication.due(now=PATIENCE_S)
     assert due is not None
     assert (due.problem, due.holds) == ("refused", ())
 

@@ -22,7 +22,7 @@ from . import metrics
 from .adapters.host import read_machine, read_ports
 from .adapters.kubelet import Kubelet, Stamp
 from .adapters.nvml import Nvml
-from .core import Telling
+from .core import Publication
 from .settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class NodeAgent:
                     on_kubelet.ok()
                 metrics.NODES.set(len(self._watches))
                 metrics.UNREAD.set(sum(len(watch.problems) for watch in self._watches.values()))
-                metrics.SILENT.set(sum(watch.telling.silent for watch in self._watches.values()))
+                metrics.SILENT.set(sum(watch.publication.silent for watch in self._watches.values()))
                 await asyncio.sleep(LOOK_S if self._health.ready else STARTING_S)
 
     def _roots(self) -> dict[NodeName, Path]:
@@ -114,13 +114,13 @@ class NodeWatch:
         self._ports_at = -PORTS_S
         self._node, self._settings, self._bus = node, settings, bus
         self._kubelet = Kubelet(node, root)
-        self.telling = Telling(node)
+        self.publication = Publication(node)
         self.trouble = "the kubelet was not asked yet"
         self._stamp: Stamp = ()
         self._managers: Stamp = ()
         self._asked_at = -settings.resync_s
         self._rests_until = 0.0
-        self._unsaid = ""
+        self._unpublished = ""
         self._problems: dict[str, tuple[str, ...]] = {}
         self._connection = 0
         self._read_back_at = 0.0
@@ -158,7 +158,7 @@ class NodeWatch:
     async def _watch(self) -> NoReturn:
         while True:
             await self._look()
-            await self._tell()
+            await self._publish()
             await asyncio.sleep(self._settings.poll_s)
 
     async def _look(self) -> None:
@@ -174,14 +174,14 @@ class NodeWatch:
             if not self.trouble or str(e) != self.trouble:
                 log.warning("%s: the kubelet does not report its allocations: %s", self._node, e, extra={"node": self._node})
             self.trouble = str(e)
-            self.telling.failed(str(e), now=wall_s())
+            self.publication.failed(str(e), now=wall_s())
             return
         finally:
             self._rests_until = monotonic_s() + min(self._settings.resync_s, RESTS * (processor_s() - before))
         if self.trouble:
             log.info("%s: the kubelet answers", self._node, extra={"node": self._node})
         self.trouble, self._stamp, self._asked_at = "", stamp, monotonic_s()
-        self.telling.answered(found)
+        self.publication.answered(found)
         self._note("checkpoints", found.problems)
 
     @property
@@ -215,34 +215,34 @@ class NodeWatch:
         self._machine_s = min(retry_s, MACHINE_S) if found.problems else MACHINE_S
         self._numa = found
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         if not self._bus.connected:
             return
         connection = self._bus.connections
         lost = self._connection != connection  # a broker that was away may have lost what it had
         if lost or monotonic_s() - self._read_back_at >= READ_BACK_S:
-            stored = self.telling.published = await self._stored()
+            stored = self.publication.published = await self._stored()
             self._read_back_at = monotonic_s()
             if lost or stored is None or stored.gone:
                 self._published_numa = ()
-        due = self.telling.due(now=wall_s())
+        due = self.publication.due(now=wall_s())
         try:
             if due is not None:
                 await self._bus.publish(NodeDevicesChanged(devices=due), self._node)
-                self.telling.published = due
-                metrics.SAID.inc()
+                self.publication.published = due
+                metrics.MESSAGES.inc()
             numa = None if self._numa is None else replace(self._numa, nvml=self._nvml)
             if numa is not None and numa.content != self._published_numa:
                 await self._bus.publish(NodeNumaChanged(numa=numa), self._node)
                 self._published_numa = numa.content
-                metrics.SAID.inc()
-            self._connection, self._unsaid = connection, ""
+                metrics.MESSAGES.inc()
+            self._connection, self._unpublished = connection, ""
         except HBoxError as e:
-            if str(e) != self._unsaid:
+            if str(e) != self._unpublished:
                 log.warning(
                     "%s: the kubelet's allocations are not published yet: %s", self._node, e, extra={"node": self._node}
                 )
-            self._unsaid = str(e)
+            self._unpublished = str(e)
 
     async def _stored(self) -> NodeDevices | None:
         """The node's last message in the stream; None if unknown: then it is published again, which creates a missing stream."""

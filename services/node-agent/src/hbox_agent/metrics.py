@@ -6,6 +6,6 @@ NODES = gauge("agent_nodes", "Nodes that this process reports: one, except in an
 SILENT = gauge("agent_silent_kubelets", "Nodes of agent_nodes whose kubelet does not answer")
 UNREAD = gauge("agent_unread_files", "Existing files of kubelets and /sys that could not be read")
 READS = counter("agent_kubelet_reads", "Kubelet queries, by outcome", ["outcome"])
-SAID = counter("agent_messages", "Messages published about nodes' devices")
+MESSAGES = counter("agent_messages", "Messages published about nodes' devices")
 READ_S = histogram("agent_kubelet_read_seconds", "Seconds of one kubelet query for allocated devices")
 NVML = counter("agent_nvml_reads", "NVML readings, by outcome", ["outcome"])

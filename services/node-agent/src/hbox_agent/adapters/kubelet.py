@@ -95,8 +95,8 @@ class Kubelet:
         except InvalidRequest as e:
             problems.append(f"{MEMORY.name}: {e.message}")
         allocatable = self._allocatable or AllocatableResources()
-        told = node_devices(self._node, pods, allocatable, uids, at=at, memory=self._memory, problems=tuple(problems))
-        return told if self._allocatable is not None else replace(told, left_out=told.left_out + 1)
+        devices = node_devices(self._node, pods, allocatable, uids, at=at, memory=self._memory, problems=tuple(problems))
+        return devices if self._allocatable is not None else replace(devices, left_out=devices.left_out + 1)
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -17,37 +17,37 @@ try:
 except ImportError:
     pynvml = None
 
-_LINKS, _INSTANCES, _CARDS, _NUMA_WORDS = 36, 8, 64, 4
+_LINKS, _INSTANCES, _CARDS, _NUMA_MASKS = 36, 8, 64, 4
 
 
 def main() -> int:
     """1 where NVML cannot be asked at all."""
     if pynvml is None:
-        return _say(problem="nvidia-ml-py is not installed")
+        return _print_fields(problem="nvidia-ml-py is not installed")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as e:
-        return _say(problem=f"NVML does not start: {_words(e)}")
+        return _print_fields(problem=f"NVML does not start: {_error_text(e)}")
     try:
-        _say(driver=_tried({}, "driver", pynvml.nvmlSystemGetDriverVersion, pynvml) or "")
+        _print_fields(driver=_tried({}, "driver", pynvml.nvmlSystemGetDriverVersion, pynvml) or "")
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as e:
-        return _say(problem=f"NVML does not count its cards: {_words(e)}")
+        return _print_fields(problem=f"NVML does not count its cards: {_error_text(e)}")
     for index in range(min(count, _CARDS)):
-        _say(asking=index)
-        _say(card=_card(pynvml, index))
-    _say(count=count)
+        _print_fields(asking=index)
+        _print_fields(card=_card(pynvml, index))
+    _print_fields(count=count)
     pynvml.nvmlShutdown()
     return 0
 
 
-def _say(**fields: Any) -> int:
+def _print_fields(**fields: Any) -> int:
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
     return int("problem" in fields)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """With the code: the words are the library's own, and may be none."""
     try:
         return f"{error} (code {getattr(error, 'value', '?')})"
@@ -63,9 +63,9 @@ def _tried(errors: dict[str, str], what: str, ask: Callable[[], Any], nvml: Any)
         return bytes(e.object).decode(errors="replace")
     except nvml.NVMLError as e:
         if getattr(e, "value", None) == nvml.NVML_ERROR_GPU_IS_LOST:
-            errors["lost"] = _words(e)
+            errors["lost"] = _error_text(e)
         elif getattr(e, "value", None) not in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
-            errors[what] = _words(e)
+            errors[what] = _error_text(e)
         return None
     except (AttributeError, TypeError, ValueError) as e:  # an older nvidia-ml-py
         errors[what] = f"{type(e).__name__}: {e}"
@@ -106,8 +106,8 @@ def _text(value: Any) -> str:
 
 def _numa(nvml: Any, handle: Any) -> list[int]:
     """NUMA nodes whose memory is nearest."""
-    words = nvml.nvmlDeviceGetMemoryAffinity(handle, _NUMA_WORDS, nvml.NVML_AFFINITY_SCOPE_NODE)
-    return [64 * at + bit for at, word in enumerate(words) for bit in range(64) if int(word) >> bit & 1]
+    masks = nvml.nvmlDeviceGetMemoryAffinity(handle, _NUMA_MASKS, nvml.NVML_AFFINITY_SCOPE_NODE)
+    return [64 * at + bit for at, word in enumerate(masks) for bit in range(64) if int(word) >> bit & 1]
 
 
 def _instances(nvml: Any, handle: Any) -> list[list[str]]:

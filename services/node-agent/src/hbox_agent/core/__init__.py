@@ -3,6 +3,6 @@
 from .facts import holders, node_devices
 from .machine import machine
 from .nvml import nvml_of
-from .telling import Telling
+from .publication import Publication
 
-__all__ = ["Telling", "holders", "machine", "node_devices", "nvml_of"]
+__all__ = ["Publication", "holders", "machine", "node_devices", "nvml_of"]

@@ -94,11 +94,11 @@ def zone_memory(checkpoint: bytes) -> tuple[ZoneMemory, ...]:
     state = _decoded(checkpoint, _MemoryState)
     if state.policy_name not in ("Static", "BestEffort"):
         return ()
-    told = state.machine_state or {}
-    if len(told) > MAX_ZONES:
-        raise InvalidRequest(f"it names {len(told)} NUMA nodes")
-    zones = {_zone_id(text): own for text, own in told.items()}
-    if len(zones) < len(told):
+    zone_of = state.machine_state or {}
+    if len(zone_of) > MAX_ZONES:
+        raise InvalidRequest(f"it names {len(zone_of)} NUMA nodes")
+    zones = {_zone_id(text): own for text, own in zone_of.items()}
+    if len(zones) < len(zone_of):
         raise InvalidRequest("it names a NUMA node twice")
     return tuple(_zone_memory(id_, own) for id_, own in sorted(zones.items()))
 

@@ -22,16 +22,16 @@ def nvml_of(lines: Sequence[str], last: NodeNvml, *, problem: str = "") -> NodeN
     driver, count, asking, found = "", None, None, {}
     for line in lines:
         try:
-            said = json.loads(line)
+            fields = json.loads(line)
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+            fields = None
+        if not isinstance(fields, dict):
             continue
-        driver = _word(said["driver"]) if "driver" in said else driver
-        problem = _word(said["problem"]) or problem if "problem" in said else problem
-        count = _number(said.get("count"), MAX_CARDS + 1) if "count" in said else count
-        asking = _number(said.get("asking"), MAX_CARDS) if "asking" in said else asking
-        card = _card(said["card"]) if isinstance(said.get("card"), dict) else None
+        driver = _word(fields["driver"]) if "driver" in fields else driver
+        problem = _word(fields["problem"]) or problem if "problem" in fields else problem
+        count = _number(fields.get("count"), MAX_CARDS + 1) if "count" in fields else count
+        asking = _number(fields.get("asking"), MAX_CARDS) if "asking" in fields else asking
+        card = _card(fields["card"]) if isinstance(fields.get("card"), dict) else None
         if card is not None:
             found[card.index], asking = card, None
     if count is None and asking is not None:
@@ -41,35 +41,35 @@ def nvml_of(lines: Sequence[str], last: NodeNvml, *, problem: str = "") -> NodeN
     return NodeNvml(driver, tuple(found[index] for index in sorted(found)[:MAX_CARDS]))
 
 
-def _card(said: dict[str, Any]) -> NvmlCard | None:
-    index = _number(said.get("index"), MAX_CARDS)
+def _card(fields: dict[str, Any]) -> NvmlCard | None:
+    index = _number(fields.get("index"), MAX_CARDS)
     if index is None:
         return None
-    errors = said.get("errors")
+    errors = fields.get("errors")
     errors = errors if isinstance(errors, dict) else {}
     if "lost" in errors:
         return NvmlCard(index, lost=True)
-    mig, ecc, remapped, fabric = (said.get(key) for key in ("mig", "ecc", "remapped", "fabric"))
-    links, down = _links(said.get("links"))
-    numa = said.get("numa")
+    mig, ecc, remapped, fabric = (fields.get(key) for key in ("mig", "ecc", "remapped", "fabric"))
+    links, down = _links(fields.get("links"))
+    numa = fields.get("numa")
     remapped = remapped if isinstance(remapped, list) and len(remapped) == 4 else [0, 0, 0, 0]
     return NvmlCard(
         index,
-        uuid=_id(said.get("uuid")),
-        address=_address(said.get("address")),
-        model=_word(said.get("model")),
-        memory_mib=(_number(said.get("memory"), _MOST_MIB << 20) or 0) >> 20,
+        uuid=_id(fields.get("uuid")),
+        address=_address(fields.get("address")),
+        model=_word(fields.get("model")),
+        memory_mib=(_number(fields.get("memory"), _MOST_MIB << 20) or 0) >> 20,
         numa=numa[0] if isinstance(numa, list) and len(numa) == 1 and _number(numa[0], 65_536) is not None else -1,
         mig=_mode(mig),
         mig_pending=_differs(mig),
-        instances=_instances(said.get("instances")),
+        instances=_instances(fields.get("instances")),
         links=links,
         links_down=down,
         clique=_clique(fabric),
         fabric=_state(fabric),
         ecc=_mode(ecc),
         ecc_pending=_differs(ecc),
-        remap_pending=bool(remapped[2]) or said.get("retired") == 1,
+        remap_pending=bool(remapped[2]) or fields.get("retired") == 1,
         remap_failed=bool(remapped[3]),
         problems=tuple(_word(f"{what}: {why}") for what, why in list(errors.items())[:MAX_PROBLEMS]),
     )

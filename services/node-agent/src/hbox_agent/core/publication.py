@@ -6,13 +6,13 @@ from hbox_common.model import NodeDevices, NodeName
 from hbox_common.model.bounds import sanitized
 
 #: Seconds after which an unchanged state is published again. Readers treat an older one as that of an absent agent.
-RESAY_S = 600.0
+REPUBLISH_S = 600.0
 #: Seconds without an answer after which the kubelet counts as failing; a restart takes less.
 PATIENCE_S = 10.0
 
 
 @dataclass(slots=True)
-class Telling:
+class Publication:
     """Decides when the devices of one node are published. `published`: the last value in the stream; None if there is none or it is unknown."""
 
     node: NodeName
@@ -44,4 +44,4 @@ class Telling:
             return None
         if self.published is None or known.content != self.published.content:
             return known
-        return known if known.at - self.published.at >= RESAY_S and not known.problem and now >= known.at else None
+        return known if known.at - self.published.at >= REPUBLISH_S and not known.problem and now >= known.at else None
